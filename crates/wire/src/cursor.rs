@@ -1,0 +1,180 @@
+//! A bounds-checked reader over a byte slice; every parser of this crate reads through it.
+
+use crate::WireError;
+
+/// Reads integers and strings off a slice, front to back. No method panics, whatever the input.
+#[derive(Debug, Clone)]
+pub struct Cursor<'a> {
+    bytes: &'a [u8],
+    position: usize,
+    what: &'static str,
+}
+
+macro_rules! little_endian {
+    ($($(#[$doc:meta])* $name:ident -> $int:ty, $bytes:expr;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(&mut self) -> Result<$int, WireError> {
+            let mut wide = [0u8; size_of::<$int>()];
+            wide[..$bytes].copy_from_slice(self.bytes($bytes)?);
+            Ok(<$int>::from_le_bytes(wide))
+        }
+    )*};
+}
+
+impl<'a> Cursor<'a> {
+    /// Starts at the front of `bytes`; `what` names the structure in errors.
+    pub fn new(what: &'static str, bytes: &'a [u8]) -> Self {
+        Self { bytes, position: 0, what }
+    }
+
+    /// How many bytes were read so far.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// How many bytes are left.
+    pub fn remaining(&self) -> usize {
+        self.bytes.len() - self.position
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.remaining() == 0
+    }
+
+    /// The bytes not yet read, without reading them.
+    pub fn peek_rest(&self) -> &'a [u8] {
+        &self.bytes[self.position..]
+    }
+
+    /// The next byte, without reading it.
+    pub fn peek_u8(&self) -> Option<u8> {
+        self.bytes.get(self.position).copied()
+    }
+
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+        match self.peek_rest().get(..count) {
+            Some(bytes) => {
+                self.position += count;
+                Ok(bytes)
+            }
+            None => Err(WireError::Truncated {
+                what: self.what,
+                offset: self.position,
+                needed: count - self.remaining(),
+            }),
+        }
+    }
+
+    /// The next `N` bytes as an array.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.bytes(N)?);
+        Ok(array)
+    }
+
+    /// Passes over `count` bytes.
+    pub fn skip(&mut self, count: usize) -> Result<(), WireError> {
+        self.bytes(count).map(drop)
+    }
+
+    /// Everything that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        let rest = self.peek_rest();
+        self.position = self.bytes.len();
+        rest
+    }
+
+    little_endian! {
+        /// One byte.
+        u8 -> u8, 1;
+        /// Two bytes, little-endian.
+        u16 -> u16, 2;
+        /// Three bytes, little-endian.
+        u24 -> u32, 3;
+        /// Four bytes, little-endian.
+        u32 -> u32, 4;
+        /// Six bytes, little-endian.
+        u48 -> u64, 6;
+        /// Seven bytes, little-endian.
+        u56 -> u64, 7;
+        /// Eight bytes, little-endian.
+        u64 -> u64, 8;
+    }
+
+    /// An unsigned little-endian integer of `size` bytes, 1..=8.
+    pub fn uint(&mut self, size: usize) -> Result<u64, WireError> {
+        if size > 8 {
+            return Err(WireError::malformed(self.what, format!("an integer of {size} bytes")));
+        }
+        let mut wide = [0; 8];
+        wide[..size].copy_from_slice(self.bytes(size)?);
+        Ok(u64::from_le_bytes(wide))
+    }
+
+    /// An unsigned big-endian integer of `size` bytes, 0..=8, as DECIMAL and temporal row images use it.
+    pub fn uint_be(&mut self, size: usize) -> Result<u64, WireError> {
+        if size > 8 {
+            return Err(WireError::malformed(self.what, format!("an integer of {size} bytes")));
+        }
+        Ok(self.bytes(size)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    /// A length-encoded integer. `0xfb` (NULL in a text result row) and `0xff` are malformed here.
+    pub fn lenenc_int(&mut self) -> Result<u64, WireError> {
+        match self.u8()? {
+            small @ 0..=0xfa => Ok(u64::from(small)),
+            0xfc => self.u16().map(u64::from),
+            0xfd => self.u24().map(u64::from),
+            0xfe => self.u64(),
+            other => Err(WireError::malformed(self.what, format!("{other:#04x} as a length"))),
+        }
+    }
+
+    /// Bytes preceded by their length as a length-encoded integer.
+    pub fn lenenc_bytes(&mut self) -> Result<&'a [u8], WireError> {
+        let length = self.lenenc_int()?;
+        match usize::try_from(length) {
+            Ok(length) => self.bytes(length),
+            Err(_) => Err(WireError::Truncated { what: self.what, offset: self.position, needed: usize::MAX }),
+        }
+    }
+
+    /// Bytes up to, and without, the next zero byte, which is read too.
+    pub fn until_nul(&mut self) -> Result<&'a [u8], WireError> {
+        match self.peek_rest().iter().position(|byte| *byte == 0) {
+            Some(length) => {
+                let bytes = self.bytes(length)?;
+                self.skip(1)?;
+                Ok(bytes)
+            }
+            None => Err(WireError::Truncated { what: self.what, offset: self.bytes.len(), needed: 1 }),
+        }
+    }
+}
+
+/// Appends a length-encoded integer.
+pub fn put_lenenc_int(out: &mut Vec<u8>, value: u64) {
+    match value {
+        0..=0xfa => out.push(value as u8),
+        0xfb..=0xffff => {
+            out.push(0xfc);
+            out.extend_from_slice(&(value as u16).to_le_bytes());
+        }
+        0x1_0000..=0xff_ffff => {
+            out.push(0xfd);
+            out.extend_from_slice(&(value as u32).to_le_bytes()[..3]);
+        }
+        _ => {
+            out.push(0xfe);
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+/// Appends bytes preceded by their length as a length-encoded integer.
+pub fn put_lenenc_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_lenenc_int(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}

@@ -1,0 +1,75 @@
+//! What can be wrong with foreign bytes.
+
+/// Why bytes could not be understood.
+///
+/// Offsets count from the start of the structure being parsed; the caller knows file and position and adds them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The input ends before the structure does.
+    #[error("{what} is truncated: {needed} more bytes needed at offset {offset}")]
+    Truncated {
+        /// The structure being parsed.
+        what: &'static str,
+        /// Where the parser stood.
+        offset: usize,
+        /// How many bytes were missing, at least.
+        needed: usize,
+    },
+    /// The bytes contradict the format.
+    #[error("{what} is malformed: {reason}")]
+    Malformed {
+        /// The structure being parsed.
+        what: &'static str,
+        /// What contradicts the format.
+        reason: String,
+    },
+    /// The format is known to exist, or may exist, but is not handled: never skipped silently.
+    #[error("{what} is not supported: {detail}")]
+    Unsupported {
+        /// The structure being parsed.
+        what: &'static str,
+        /// Which variant, version or type.
+        detail: String,
+    },
+    /// The CRC32 at the end of an event does not match its bytes.
+    #[error("event checksum is {computed:08x}, the event says {stored:08x}")]
+    Checksum {
+        /// The checksum in the event.
+        stored: u32,
+        /// The checksum of the bytes received.
+        computed: u32,
+    },
+    /// A length is beyond a limit of ours, so that memory stays bounded.
+    #[error("{what} of {size} bytes exceeds the limit of {size_max}")]
+    TooLarge {
+        /// The structure being parsed.
+        what: &'static str,
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        size_max: u64,
+    },
+}
+
+impl WireError {
+    /// The stable code of this error, as documented in docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Truncated { .. } => "TW-WIRE-0001",
+            Self::Malformed { .. } => "TW-WIRE-0002",
+            Self::Unsupported { .. } => "TW-WIRE-0003",
+            Self::Checksum { .. } => "TW-WIRE-0004",
+            Self::TooLarge { .. } => "TW-WIRE-0005",
+        }
+    }
+
+    /// A [`WireError::Malformed`], for brevity at the many places that need one.
+    pub fn malformed(what: &'static str, reason: impl Into<String>) -> Self {
+        Self::Malformed { what, reason: reason.into() }
+    }
+
+    /// A [`WireError::Unsupported`].
+    pub fn unsupported(what: &'static str, detail: impl Into<String>) -> Self {
+        Self::Unsupported { what, detail: detail.into() }
+    }
+}

@@ -1,0 +1,178 @@
+//! The header that every binlog event begins with, and the event types of both flavours.
+
+use std::fmt;
+
+use crate::cursor::Cursor;
+use crate::{ServerId, WireError};
+
+/// The length of the common header of binlog format 4, in bytes.
+pub const EVENT_HEADER_BYTES: usize = 19;
+
+/// The four bytes that every binlog file begins with.
+pub const BINLOG_MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];
+
+/// The common header of a binlog event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventHeader {
+    /// When the statement began on the server that first executed it, in seconds since 1970; 0 in artificial events.
+    pub timestamp: u32,
+    /// What the body is.
+    pub event_type: EventType,
+    /// The server that first executed it.
+    pub server_id: ServerId,
+    /// The length of the whole event, header and checksum included, in bytes.
+    pub event_length: u32,
+    /// The offset just behind the event in the source's binlog file; 0 in artificial events, and in events inside
+    /// a transaction from MariaDB 11.4 on. Wraps at 4 GiB.
+    pub end_log_pos: u32,
+    /// `LOG_EVENT_*_F` bits, see the constants of this type.
+    pub flags: u16,
+}
+
+impl EventHeader {
+    /// In a format description event: the file is still open for writing, or the server crashed with it open.
+    pub const FLAG_BINLOG_IN_USE: u16 = 0x0001;
+    /// The statement used temporary tables and depends on its thread.
+    pub const FLAG_THREAD_SPECIFIC: u16 = 0x0004;
+    /// The event was made up for the stream and stands in no file (fake rotate).
+    pub const FLAG_ARTIFICIAL: u16 = 0x0020;
+    /// Written by a replica's I/O thread.
+    pub const FLAG_RELAY_LOG: u16 = 0x0040;
+    /// A reader that does not know the type may pass over it.
+    pub const FLAG_IGNORABLE: u16 = 0x0080;
+    /// MariaDB: the replica need not apply it (`skip_replication`).
+    pub const FLAG_SKIP_REPLICATION: u16 = 0x8000;
+
+    /// Parses the first [`EVENT_HEADER_BYTES`] of `bytes`.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if there are fewer; [`WireError::Malformed`] if the event claims to be shorter than
+    /// its header.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("event header", bytes);
+        let header = Self {
+            timestamp: cursor.u32()?,
+            event_type: EventType(cursor.u8()?),
+            server_id: ServerId(cursor.u32()?),
+            event_length: cursor.u32()?,
+            end_log_pos: cursor.u32()?,
+            flags: cursor.u16()?,
+        };
+        if (header.event_length as usize) < EVENT_HEADER_BYTES {
+            return Err(WireError::malformed("event header", format!("event length {}", header.event_length)));
+        }
+        Ok(header)
+    }
+
+    /// The header's bytes.
+    pub fn to_bytes(&self) -> [u8; EVENT_HEADER_BYTES] {
+        let mut bytes = [0; EVENT_HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&self.timestamp.to_le_bytes());
+        bytes[4] = self.event_type.0;
+        bytes[5..9].copy_from_slice(&self.server_id.0.to_le_bytes());
+        bytes[9..13].copy_from_slice(&self.event_length.to_le_bytes());
+        bytes[13..17].copy_from_slice(&self.end_log_pos.to_le_bytes());
+        bytes[17..19].copy_from_slice(&self.flags.to_le_bytes());
+        bytes
+    }
+
+    /// Whether the bits of `flag` are set.
+    pub fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether the event was made up for the stream and stands in no file.
+    pub fn is_artificial(&self) -> bool {
+        self.has(Self::FLAG_ARTIFICIAL)
+    }
+}
+
+/// The type byte of an event. A newtype rather than an enum: unknown types are legal input.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EventType(pub u8);
+
+macro_rules! event_types {
+    ($($name:ident = $value:literal, $text:literal;)*) => {
+        impl EventType {
+            $(#[doc = concat!("`", $text, "`, type ", stringify!($value), ".")] pub const $name: Self = Self($value);)*
+
+            /// The type's name as `SHOW BINLOG EVENTS` prints it, if the type is known.
+            pub fn name(self) -> Option<&'static str> {
+                match self { $(Self::$name => Some($text),)* _ => None }
+            }
+        }
+    };
+}
+
+event_types! {
+    START_V3 = 1, "Start_v3";
+    QUERY = 2, "Query";
+    STOP = 3, "Stop";
+    ROTATE = 4, "Rotate";
+    INTVAR = 5, "Intvar";
+    LOAD = 6, "Load";
+    SLAVE = 7, "Slave";
+    CREATE_FILE = 8, "Create_file";
+    APPEND_BLOCK = 9, "Append_block";
+    EXEC_LOAD = 10, "Exec_load";
+    DELETE_FILE = 11, "Delete_file";
+    NEW_LOAD = 12, "New_load";
+    RAND = 13, "RAND";
+    USER_VAR = 14, "User var";
+    FORMAT_DESCRIPTION = 15, "Format_desc";
+    XID = 16, "Xid";
+    BEGIN_LOAD_QUERY = 17, "Begin_load_query";
+    EXECUTE_LOAD_QUERY = 18, "Execute_load_query";
+    TABLE_MAP = 19, "Table_map";
+    PRE_GA_WRITE_ROWS = 20, "Write_rows_event_old";
+    PRE_GA_UPDATE_ROWS = 21, "Update_rows_event_old";
+    PRE_GA_DELETE_ROWS = 22, "Delete_rows_event_old";
+    WRITE_ROWS_V1 = 23, "Write_rows_v1";
+    UPDATE_ROWS_V1 = 24, "Update_rows_v1";
+    DELETE_ROWS_V1 = 25, "Delete_rows_v1";
+    INCIDENT = 26, "Incident";
+    HEARTBEAT = 27, "Heartbeat";
+    IGNORABLE = 28, "Ignorable";
+    ROWS_QUERY = 29, "Rows_query";
+    WRITE_ROWS_V2 = 30, "Write_rows";
+    UPDATE_ROWS_V2 = 31, "Update_rows";
+    DELETE_ROWS_V2 = 32, "Delete_rows";
+    GTID = 33, "Gtid";
+    ANONYMOUS_GTID = 34, "Anonymous_Gtid";
+    PREVIOUS_GTIDS = 35, "Previous_gtids";
+    TRANSACTION_CONTEXT = 36, "Transaction_context";
+    VIEW_CHANGE = 37, "View_change";
+    XA_PREPARE = 38, "XA_prepare";
+    PARTIAL_UPDATE_ROWS = 39, "Update_rows_partial";
+    TRANSACTION_PAYLOAD = 40, "Transaction_payload";
+    HEARTBEAT_V2 = 41, "Heartbeat_v2";
+    GTID_TAGGED = 42, "Gtid_tagged_log_event";
+    MARIADB_ANNOTATE_ROWS = 160, "Annotate_rows";
+    MARIADB_BINLOG_CHECKPOINT = 161, "Binlog_checkpoint";
+    MARIADB_GTID = 162, "Gtid (MariaDB)";
+    MARIADB_GTID_LIST = 163, "Gtid_list";
+    MARIADB_START_ENCRYPTION = 164, "Start_encryption";
+    MARIADB_QUERY_COMPRESSED = 165, "Query_compressed";
+    MARIADB_WRITE_ROWS_COMPRESSED_V1 = 166, "Write_rows_compressed_v1";
+    MARIADB_UPDATE_ROWS_COMPRESSED_V1 = 167, "Update_rows_compressed_v1";
+    MARIADB_DELETE_ROWS_COMPRESSED_V1 = 168, "Delete_rows_compressed_v1";
+    MARIADB_WRITE_ROWS_COMPRESSED = 169, "Write_rows_compressed";
+    MARIADB_UPDATE_ROWS_COMPRESSED = 170, "Update_rows_compressed";
+    MARIADB_DELETE_ROWS_COMPRESSED = 171, "Delete_rows_compressed";
+    MARIADB_PARTIAL_ROW_DATA = 172, "Partial_row_data";
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "Unknown({})", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} [{}]", self.0)
+    }
+}

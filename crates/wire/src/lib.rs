@@ -1,0 +1,25 @@
+//! The bytes that MySQL and MariaDB exchange: client/server packets, authentication, binlog events, row images and
+//! GTID sets of both flavours.
+//!
+//! Everything here is a function of bytes: no sockets, no files, no clock, no tokio. All input is foreign, so every
+//! parser is total: malformed bytes give a [`WireError`], never a panic, and never an allocation larger than the
+//! input justifies.
+//!
+//! The map:
+//! - [`protocol`]: packet framing, handshake, authentication scrambles, commands, results, semi-sync framing.
+//! - [`event`]: binlog event headers and bodies, checksums, compressed events.
+//! - [`rows`]: table maps and row images decoded to typed values; binary JSON.
+//! - [`gtid`]: GTIDs and GTID sets of both flavours.
+//! - [`transaction`]: where a transaction begins and ends in a stream of events.
+
+pub mod cursor;
+pub mod error;
+pub mod event;
+pub mod gtid;
+pub mod ids;
+pub mod protocol;
+pub mod rows;
+pub mod transaction;
+
+pub use error::WireError;
+pub use ids::{Flavour, ServerId};
