@@ -1,1 +1,33 @@
-//! (being written)
+//! The client/server protocol: what travels between a client and a server before, around and during a binlog stream.
+//!
+//! Both directions are here, since the relay speaks the client's side upstream and the server's side downstream:
+//! - [`packet`]: framing, and the splitting of payloads of 16 MiB and more.
+//! - [`capabilities`]: what the two sides agree on.
+//! - [`handshake`]: the server's greeting, the request for TLS, the client's answer.
+//! - [`auth`]: authentication plugins and their scrambles.
+//! - [`response`]: OK, ERR and EOF packets.
+//! - [`resultset`]: column definitions and rows in text form.
+//! - [`command`]: what a client asks for, binlog dumps included.
+//! - [`semi_sync`]: the header that semi-synchronous sources put before events, and the acknowledgement.
+//!
+//! Everything works on whole payloads; reading them off a socket is the caller's.
+
+pub mod auth;
+pub mod capabilities;
+pub mod command;
+pub mod handshake;
+pub mod packet;
+pub mod response;
+pub mod resultset;
+pub mod semi_sync;
+
+pub use capabilities::{Capabilities, MariadbCapabilities, ServerStatus};
+pub use handshake::{HandshakeResponse, HandshakeV10};
+pub use response::{ErrPacket, OkPacket};
+pub use resultset::ColumnDefinition;
+
+/// The collation id that a client announces: `utf8mb4_general_ci`, which every server of both flavours knows.
+pub const COLLATION_UTF8MB4: u8 = 45;
+
+/// The collation id of bytes without a character set.
+pub const COLLATION_BINARY: u8 = 63;

@@ -1,0 +1,317 @@
+//! Authentication plugins: what a client answers to the server's random bytes, and what a server expects.
+//!
+//! | plugin | servers | what travels |
+//! |---|---|---|
+//! | `mysql_native_password` | MariaDB, MySQL up to 8.4 | a hash over the random bytes and the SHA1 of the password |
+//! | `caching_sha2_password` | MySQL | the same with SHA256; if the server has no cached hash, the password itself, under TLS, through a Unix socket, or encrypted with the server's RSA key |
+//! | `sha256_password` | MySQL up to 9.x | the password itself, protected in the same ways |
+//! | `client_ed25519` | MariaDB | a signature of the random bytes by a key made of the password |
+//! | `mysql_clear_password` | both (PAM, LDAP) | the password itself, so only under TLS |
+
+use std::fmt;
+
+use curve25519_dalek::constants::ED25519_BASEPOINT_TABLE;
+use curve25519_dalek::edwards::CompressedEdwardsY;
+use curve25519_dalek::scalar::{Scalar, clamp_integer};
+use rsa::pkcs8::DecodePublicKey;
+use rsa::{Oaep, RsaPublicKey};
+use sha1::Sha1;
+use sha2::{Digest, Sha256, Sha512};
+
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// The system's source of random numbers, for [`encrypt_password`].
+pub use rsa::rand_core::OsRng;
+
+/// The packet that asks a client to start over with another plugin begins with this byte.
+pub const SWITCH_REQUEST: u8 = 0xfe;
+
+/// A packet with more data of the same plugin begins with this byte.
+pub const MORE_DATA: u8 = 0x01;
+
+/// In `caching_sha2_password`, the server knows the hash and OK follows.
+pub const FAST_AUTH_SUCCESS: u8 = 3;
+
+/// In `caching_sha2_password`, the server wants the password itself.
+pub const PERFORM_FULL_AUTHENTICATION: u8 = 4;
+
+/// In `caching_sha2_password`, a client asks for the server's public key.
+pub const REQUEST_PUBLIC_KEY: u8 = 2;
+
+/// In `sha256_password`, a client asks for the server's public key.
+pub const REQUEST_PUBLIC_KEY_SHA256: u8 = 1;
+
+/// The longest public key in PEM form that is accepted, in bytes (an RSA key of 16384 bits takes 3 kB).
+pub const PUBLIC_KEY_BYTES_MAX: usize = 8192;
+
+/// A plugin this crate speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AuthPlugin {
+    /// `mysql_native_password`.
+    NativePassword,
+    /// `caching_sha2_password`.
+    CachingSha2Password,
+    /// `sha256_password`.
+    Sha256Password,
+    /// `client_ed25519`.
+    Ed25519,
+    /// `mysql_clear_password`.
+    ClearPassword,
+}
+
+impl AuthPlugin {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::NativePassword,
+        Self::CachingSha2Password,
+        Self::Sha256Password,
+        Self::Ed25519,
+        Self::ClearPassword,
+    ];
+
+    /// The plugin of that name, if this crate speaks it.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|plugin| plugin.name() == name)
+    }
+
+    /// The client plugin's name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NativePassword => "mysql_native_password",
+            Self::CachingSha2Password => "caching_sha2_password",
+            Self::Sha256Password => "sha256_password",
+            Self::Ed25519 => "client_ed25519",
+            Self::ClearPassword => "mysql_clear_password",
+        }
+    }
+
+    /// Whether the plugin's first answer is the password itself.
+    pub fn sends_password(self) -> bool {
+        matches!(self, Self::ClearPassword)
+    }
+
+    /// The client's first answer to the server's random bytes.
+    ///
+    /// For [`AuthPlugin::Sha256Password`] it is a request for the public key, which holds where the channel is not
+    /// protected; where it is, send [`clear_password`]. [`AuthPlugin::ClearPassword`] answers the password itself:
+    /// look at [`AuthPlugin::sends_password`] first.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if there are not as many random bytes as the plugin needs.
+    pub fn first_answer(self, password: &[u8], nonce: &[u8]) -> Result<Vec<u8>, WireError> {
+        Ok(match self {
+            Self::NativePassword => native_password(password, &nonce_array(self, nonce)?),
+            Self::CachingSha2Password => caching_sha2_password(password, &nonce_array(self, nonce)?),
+            Self::Sha256Password if password.is_empty() => vec![0],
+            Self::Sha256Password => vec![REQUEST_PUBLIC_KEY_SHA256],
+            Self::Ed25519 => ed25519_sign(password, &nonce_array(self, nonce)?).to_vec(),
+            Self::ClearPassword => clear_password(password),
+        })
+    }
+}
+
+impl fmt::Display for AuthPlugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The random bytes without the zero byte that may follow them, if there are as many as the plugin needs.
+fn nonce_array<const N: usize>(plugin: AuthPlugin, nonce: &[u8]) -> Result<[u8; N], WireError> {
+    let bytes = match nonce {
+        [bytes @ .., 0] if bytes.len() == N => bytes,
+        bytes => bytes,
+    };
+    bytes.try_into().map_err(|_| {
+        WireError::malformed(
+            "authentication data",
+            format!("{} bytes for {plugin}, which takes {N}", nonce.len()),
+        )
+    })
+}
+
+/// The server's request to start over with another plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthSwitchRequest {
+    /// The plugin to use.
+    pub plugin: String,
+    /// New random bytes, with or without a zero byte behind them.
+    pub auth_data: Vec<u8>,
+}
+
+impl AuthSwitchRequest {
+    /// Parses the request's payload.
+    ///
+    /// # Errors
+    /// [`WireError::Unsupported`] for the one-byte form of servers before 4.1; [`WireError::Truncated`] or
+    /// [`WireError::Malformed`].
+    pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("authentication switch request", payload);
+        let first = cursor.u8()?;
+        if first != SWITCH_REQUEST {
+            let reason = format!("begins with {first:#04x}");
+            return Err(WireError::malformed("authentication switch request", reason));
+        }
+        if cursor.is_empty() {
+            return Err(WireError::unsupported("authentication switch request", "mysql_old_password"));
+        }
+        let plugin = String::from_utf8_lossy(cursor.until_nul()?).into_owned();
+        Ok(Self { plugin, auth_data: cursor.rest().to_vec() })
+    }
+
+    /// Appends the request's payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(SWITCH_REQUEST);
+        out.extend_from_slice(self.plugin.as_bytes());
+        out.push(0);
+        out.extend_from_slice(&self.auth_data);
+    }
+}
+
+/// `mysql_native_password`: SHA1(password) xor SHA1(nonce, SHA1(SHA1(password))); empty for an empty password.
+pub fn native_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
+    if password.is_empty() {
+        return Vec::new();
+    }
+    let stage1 = Sha1::digest(password);
+    let mix = Sha1::new().chain_update(nonce).chain_update(Sha1::digest(stage1)).finalize();
+    xor(&stage1, &mix)
+}
+
+/// What a server stores for `mysql_native_password`: SHA1(SHA1(password)).
+pub fn native_password_hash(password: &[u8]) -> [u8; 20] {
+    Sha1::digest(Sha1::digest(password)).into()
+}
+
+/// Whether `answer` proves that the client knows the password behind `hash`, which [`native_password_hash`] made.
+pub fn native_password_verify(answer: &[u8], nonce: &[u8; 20], hash: &[u8; 20]) -> bool {
+    let mix = Sha1::new().chain_update(nonce).chain_update(hash).finalize();
+    answer.len() == mix.len() && equal(&Sha1::digest(xor(answer, &mix)), hash)
+}
+
+/// `caching_sha2_password`: SHA256(password) xor SHA256(SHA256(SHA256(password)), nonce); empty for an empty password.
+pub fn caching_sha2_password(password: &[u8], nonce: &[u8; 20]) -> Vec<u8> {
+    if password.is_empty() {
+        return Vec::new();
+    }
+    let stage1 = Sha256::digest(password);
+    let mix = Sha256::new().chain_update(Sha256::digest(stage1)).chain_update(nonce).finalize();
+    xor(&stage1, &mix)
+}
+
+/// What a server keeps in its cache for `caching_sha2_password`: SHA256(SHA256(password)).
+pub fn caching_sha2_password_hash(password: &[u8]) -> [u8; 32] {
+    Sha256::digest(Sha256::digest(password)).into()
+}
+
+/// Whether `answer` proves that the client knows the password behind `hash`, which [`caching_sha2_password_hash`] made.
+pub fn caching_sha2_password_verify(answer: &[u8], nonce: &[u8; 20], hash: &[u8; 32]) -> bool {
+    let mix = Sha256::new().chain_update(hash).chain_update(nonce).finalize();
+    answer.len() == mix.len() && equal(&Sha256::digest(xor(answer, &mix)), hash)
+}
+
+/// The password with the zero byte that ends it, as it travels where the channel itself is protected.
+pub fn clear_password(password: &[u8]) -> Vec<u8> {
+    [password, &[0]].concat()
+}
+
+/// The password encrypted with the server's RSA key: (password, 0) xor nonce repeated, under OAEP with SHA1.
+///
+/// # Errors
+/// [`WireError::Malformed`] if the key is no RSA public key in PEM form, there are no random bytes, or the password
+/// is too long for the key.
+pub fn encrypt_password<R: rsa::rand_core::CryptoRngCore>(
+    password: &[u8],
+    nonce: &[u8],
+    public_key_pem: &[u8],
+    random: &mut R,
+) -> Result<Vec<u8>, WireError> {
+    const WHAT: &str = "server's public key";
+    let nonce: [u8; 20] = nonce_array(AuthPlugin::CachingSha2Password, nonce)?;
+    if public_key_pem.len() > PUBLIC_KEY_BYTES_MAX {
+        return Err(WireError::TooLarge {
+            what: WHAT,
+            size: public_key_pem.len() as u64,
+            size_max: PUBLIC_KEY_BYTES_MAX as u64,
+        });
+    }
+    let pem = str::from_utf8(public_key_pem).map_err(|_| WireError::malformed(WHAT, "no PEM text"))?;
+    let key = RsaPublicKey::from_public_key_pem(pem)
+        .map_err(|error| WireError::malformed(WHAT, error.to_string()))?;
+    let mut secret = clear_password(password);
+    for (byte, mask) in secret.iter_mut().zip(nonce.iter().cycle()) {
+        *byte ^= mask;
+    }
+    key.encrypt(random, Oaep::new::<Sha1>(), &secret)
+        .map_err(|error| WireError::malformed(WHAT, error.to_string()))
+}
+
+/// The key pair that MariaDB's ed25519 plugin makes of a password: Ed25519 as in its first reference code, where the
+/// secret key is SHA512 of the password itself, of any length, rather than of a 32-byte seed.
+struct Ed25519Key {
+    scalar: Scalar,
+    prefix: [u8; 32],
+    public: CompressedEdwardsY,
+}
+
+impl Ed25519Key {
+    fn from_password(password: &[u8]) -> Self {
+        let hash: [u8; 64] = Sha512::digest(password).into();
+        let (mut low, mut prefix) = ([0; 32], [0; 32]);
+        low.copy_from_slice(&hash[..32]);
+        prefix.copy_from_slice(&hash[32..]);
+        let scalar = Scalar::from_bytes_mod_order(clamp_integer(low));
+        let public = (&scalar * ED25519_BASEPOINT_TABLE).compress();
+        Self { scalar, prefix, public }
+    }
+}
+
+/// `client_ed25519`: the signature of the server's random bytes.
+pub fn ed25519_sign(password: &[u8], nonce: &[u8; 32]) -> [u8; 64] {
+    let key = Ed25519Key::from_password(password);
+    let once = scalar_of(&[&key.prefix, nonce]);
+    let commitment = (&once * ED25519_BASEPOINT_TABLE).compress();
+    let challenge = scalar_of(&[commitment.as_bytes(), key.public.as_bytes(), nonce]);
+    let response = once + challenge * key.scalar;
+    let mut signature = [0; 64];
+    signature[..32].copy_from_slice(commitment.as_bytes());
+    signature[32..].copy_from_slice(response.as_bytes());
+    signature
+}
+
+/// What a MariaDB server stores for `ed25519`: the public key.
+pub fn ed25519_public_key(password: &[u8]) -> [u8; 32] {
+    Ed25519Key::from_password(password).public.to_bytes()
+}
+
+/// Whether `signature` proves that the client knows the password behind `public_key`.
+pub fn ed25519_verify(signature: &[u8], nonce: &[u8; 32], public_key: &[u8; 32]) -> bool {
+    let Ok(signature) = <[u8; 64]>::try_from(signature) else { return false };
+    let (mut commitment, mut response) = ([0; 32], [0; 32]);
+    commitment.copy_from_slice(&signature[..32]);
+    response.copy_from_slice(&signature[32..]);
+    let Some(point) = CompressedEdwardsY(*public_key).decompress() else { return false };
+    let Some(response) = Option::<Scalar>::from(Scalar::from_canonical_bytes(response)) else { return false };
+    let challenge = scalar_of(&[&commitment, public_key, nonce]);
+    let expected = &response * ED25519_BASEPOINT_TABLE - challenge * point;
+    equal(expected.compress().as_bytes(), &commitment)
+}
+
+fn scalar_of(parts: &[&[u8]]) -> Scalar {
+    let mut hash = Sha512::new();
+    for part in parts {
+        hash.update(part);
+    }
+    Scalar::from_bytes_mod_order_wide(&hash.finalize().into())
+}
+
+fn xor(left: &[u8], right: &[u8]) -> Vec<u8> {
+    left.iter().zip(right).map(|(left, right)| left ^ right).collect()
+}
+
+/// Compares without a branch on the contents, so that timing tells nothing about them.
+fn equal(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len()
+        && left.iter().zip(right).fold(0, |sum, (left, right)| sum | (left ^ right)) == 0
+}

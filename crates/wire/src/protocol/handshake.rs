@@ -1,0 +1,458 @@
+//! How a connection begins: the server's greeting, the client's request for TLS, the client's answer.
+
+use super::capabilities::{Capabilities, MariadbCapabilities, ServerStatus};
+use crate::cursor::{Cursor, put_lenenc_bytes, put_lenenc_int};
+use crate::{Flavour, WireError};
+
+/// The only protocol version in use.
+const PROTOCOL_VERSION: u8 = 10;
+
+/// The longest greeting or answer that is accepted, in bytes. Both come before any password was checked.
+pub const HANDSHAKE_BYTES_MAX: usize = 1 << 20;
+
+/// The prefix by which MariaDB 10 hides its version from old replicas.
+const MARIADB_VERSION_PREFIX: &str = "5.5.5-";
+
+/// The server's greeting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandshakeV10 {
+    /// The version as the server spells it, such as `9.7.1` or `5.5.5-10.11.14-MariaDB-log`.
+    pub server_version: String,
+    /// What `CONNECTION_ID()` gives, cut to 32 bits.
+    pub connection_id: u32,
+    /// Random bytes that the scrambles mix in: 20, without the zero byte behind them.
+    pub auth_data: Vec<u8>,
+    /// What the server can do.
+    pub capabilities: Capabilities,
+    /// MariaDB's own capabilities; 0 from MySQL.
+    pub mariadb_capabilities: MariadbCapabilities,
+    /// The server's default collation, its lower 8 bits.
+    pub collation: u8,
+    /// See [`ServerStatus`].
+    pub status: ServerStatus,
+    /// The plugin that the server tries first; empty if it knows no plugins.
+    pub auth_plugin: String,
+}
+
+impl HandshakeV10 {
+    /// Parses a greeting.
+    ///
+    /// # Errors
+    /// [`WireError::Unsupported`] for another protocol version or a server older than 4.1;
+    /// [`WireError::Truncated`] or [`WireError::Malformed`].
+    pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("server greeting", payload);
+        let version = cursor.u8()?;
+        if version != PROTOCOL_VERSION {
+            return Err(WireError::unsupported("server greeting", format!("protocol version {version}")));
+        }
+        let server_version = String::from_utf8_lossy(cursor.until_nul()?).into_owned();
+        let connection_id = cursor.u32()?;
+        let mut auth_data = cursor.bytes(8)?.to_vec();
+        cursor.skip(1)?;
+        let capabilities_low = cursor.u16()?;
+        let collation = cursor.u8()?;
+        let status = ServerStatus(cursor.u16()?);
+        let capabilities = Capabilities(u32::from(capabilities_low) | u32::from(cursor.u16()?) << 16);
+        if !capabilities.has(Capabilities::PROTOCOL_41.with(Capabilities::SECURE_CONNECTION)) {
+            return Err(WireError::unsupported("server greeting", "a server older than 4.1"));
+        }
+        let auth_data_bytes = usize::from(cursor.u8()?);
+        cursor.skip(6)?;
+        let mariadb_capabilities = match capabilities.has(Capabilities::LONG_PASSWORD) {
+            true => {
+                cursor.skip(4)?;
+                MariadbCapabilities::default()
+            }
+            false => MariadbCapabilities(cursor.u32()?),
+        };
+        // The second part has at least 13 bytes, the last of them zero.
+        auth_data.extend_from_slice(cursor.bytes(auth_data_bytes.saturating_sub(8).max(13))?);
+        if auth_data.last() == Some(&0) {
+            auth_data.pop();
+        }
+        let auth_plugin = if capabilities.has(Capabilities::PLUGIN_AUTH) {
+            // Some old servers forgot the zero byte behind the name.
+            let name = cursor.rest();
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(name).into_owned()
+        } else {
+            String::new()
+        };
+        Ok(Self {
+            server_version,
+            connection_id,
+            auth_data,
+            capabilities,
+            mariadb_capabilities,
+            collation,
+            status,
+            auth_plugin,
+        })
+    }
+
+    /// Appends the greeting's payload. `auth_data` must have 20 bytes; versions and plugin names no zero byte.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if they do not.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let (Some((first, second)), 20) = (self.auth_data.split_at_checked(8), self.auth_data.len()) else {
+            let reason = format!("{} bytes of authentication data", self.auth_data.len());
+            return Err(WireError::malformed("server greeting", reason));
+        };
+        out.push(PROTOCOL_VERSION);
+        put_nul_text("server greeting", &self.server_version, out)?;
+        out.extend_from_slice(&self.connection_id.to_le_bytes());
+        out.extend_from_slice(first);
+        out.push(0);
+        let [c0, c1, c2, c3] = self.capabilities.0.to_le_bytes();
+        out.extend_from_slice(&[c0, c1, self.collation]);
+        out.extend_from_slice(&self.status.0.to_le_bytes());
+        out.extend_from_slice(&[c2, c3, 21, 0, 0, 0, 0, 0, 0]);
+        let extended =
+            if self.capabilities.has(Capabilities::LONG_PASSWORD) { 0 } else { self.mariadb_capabilities.0 };
+        out.extend_from_slice(&extended.to_le_bytes());
+        out.extend_from_slice(second);
+        out.push(0);
+        if self.capabilities.has(Capabilities::PLUGIN_AUTH) {
+            put_nul_text("server greeting", &self.auth_plugin, out)?;
+        }
+        Ok(())
+    }
+
+    /// Which family the server belongs to.
+    pub fn flavour(&self) -> Flavour {
+        if self.server_version.contains("MariaDB") || !self.capabilities.has(Capabilities::LONG_PASSWORD) {
+            Flavour::MariaDb
+        } else {
+            Flavour::MySql
+        }
+    }
+
+    /// Major, minor and patch number; numbers that are missing are 0.
+    pub fn version(&self) -> (u16, u16, u16) {
+        parse_version(&self.server_version)
+    }
+}
+
+/// Reads `major.minor.patch` off the front of a version text, behind the prefix that MariaDB 10 puts there.
+pub fn parse_version(text: &str) -> (u16, u16, u16) {
+    let text = match text.strip_prefix(MARIADB_VERSION_PREFIX) {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => rest,
+        _ => text,
+    };
+    let mut numbers = text.splitn(3, '.').map(|part| {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part[..digits].parse().unwrap_or(0)
+    });
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next(), next())
+}
+
+/// A client's request to go on under TLS: the first 32 bytes of its answer, sent alone. The handshake of TLS follows,
+/// and then the whole answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SslRequest {
+    /// As in the answer that follows, [`Capabilities::SSL`] included.
+    pub capabilities: Capabilities,
+    /// As in the answer that follows.
+    pub mariadb_capabilities: MariadbCapabilities,
+    /// As in the answer that follows.
+    pub packet_bytes_max: u32,
+    /// As in the answer that follows.
+    pub collation: u8,
+}
+
+/// The length of [`SslRequest`] in bytes.
+pub const SSL_REQUEST_BYTES: usize = 32;
+
+impl SslRequest {
+    /// Appends the request's payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.capabilities.0.to_le_bytes());
+        out.extend_from_slice(&self.packet_bytes_max.to_le_bytes());
+        out.push(self.collation);
+        out.extend_from_slice(&[0; 19]);
+        out.extend_from_slice(&self.mariadb_capabilities.0.to_le_bytes());
+    }
+
+    fn parse_from(cursor: &mut Cursor<'_>) -> Result<Self, WireError> {
+        let capabilities = Capabilities(cursor.u32()?);
+        if !capabilities.has(Capabilities::PROTOCOL_41) {
+            return Err(WireError::unsupported("client's answer", "a client older than 4.1"));
+        }
+        let packet_bytes_max = cursor.u32()?;
+        let collation = cursor.u8()?;
+        cursor.skip(19)?;
+        let extended = cursor.u32()?;
+        let mariadb_capabilities = match capabilities.has(Capabilities::LONG_PASSWORD) {
+            true => MariadbCapabilities::default(),
+            false => MariadbCapabilities(extended),
+        };
+        Ok(Self { capabilities, mariadb_capabilities, packet_bytes_max, collation })
+    }
+}
+
+/// The client's answer to the greeting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandshakeResponse {
+    /// What the client wants, a subset of what the server can do.
+    pub capabilities: Capabilities,
+    /// MariaDB's own; encoded only if [`Capabilities::LONG_PASSWORD`] is absent.
+    pub mariadb_capabilities: MariadbCapabilities,
+    /// The longest packet the client takes, in bytes.
+    pub packet_bytes_max: u32,
+    /// The collation the client speaks, its lower 8 bits.
+    pub collation: u8,
+    /// Who wants in.
+    pub user: String,
+    /// The answer of [`HandshakeResponse::auth_plugin`] to the greeting's authentication data.
+    pub auth_response: Vec<u8>,
+    /// The default database; encoded under [`Capabilities::CONNECT_WITH_DB`].
+    pub database: Option<String>,
+    /// The plugin that made [`HandshakeResponse::auth_response`].
+    pub auth_plugin: String,
+    /// Names and values that the server shows in `performance_schema`; encoded under [`Capabilities::CONNECT_ATTRS`].
+    pub attributes: Vec<(String, String)>,
+}
+
+/// What a client sends after the greeting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientAnswer {
+    /// TLS first.
+    SslRequest(SslRequest),
+    /// The whole answer.
+    Response(HandshakeResponse),
+}
+
+impl ClientAnswer {
+    /// Parses what a client sent after the greeting.
+    ///
+    /// # Errors
+    /// [`WireError::Unsupported`] for a client older than 4.1; [`WireError::Truncated`] or [`WireError::Malformed`].
+    pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("client's answer", payload);
+        let start = SslRequest::parse_from(&mut cursor)?;
+        if cursor.is_empty() && start.capabilities.has(Capabilities::SSL) {
+            return Ok(Self::SslRequest(start));
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let user = text(cursor.until_nul()?);
+        let auth_response = if start.capabilities.has(Capabilities::PLUGIN_AUTH_LENENC_DATA) {
+            cursor.lenenc_bytes()?
+        } else {
+            let length = usize::from(cursor.u8()?);
+            cursor.bytes(length)?
+        }
+        .to_vec();
+        // A server overlooks that these are missing at the end, so we do.
+        let database = match start.capabilities.has(Capabilities::CONNECT_WITH_DB) && !cursor.is_empty() {
+            true => Some(text(cursor.until_nul()?)),
+            false => None,
+        };
+        let auth_plugin = match start.capabilities.has(Capabilities::PLUGIN_AUTH) && !cursor.is_empty() {
+            true => text(cursor.until_nul()?),
+            false => String::new(),
+        };
+        let mut attributes = Vec::new();
+        if start.capabilities.has(Capabilities::CONNECT_ATTRS) && !cursor.is_empty() {
+            let mut pairs = Cursor::new("connection attributes", cursor.lenenc_bytes()?);
+            while !pairs.is_empty() {
+                attributes.push((text(pairs.lenenc_bytes()?), text(pairs.lenenc_bytes()?)));
+            }
+        }
+        Ok(Self::Response(HandshakeResponse {
+            capabilities: start.capabilities,
+            mariadb_capabilities: start.mariadb_capabilities,
+            packet_bytes_max: start.packet_bytes_max,
+            collation: start.collation,
+            user,
+            auth_response,
+            database,
+            auth_plugin,
+            attributes,
+        }))
+    }
+}
+
+impl HandshakeResponse {
+    /// The request for TLS that precedes this answer.
+    pub fn ssl_request(&self) -> SslRequest {
+        SslRequest {
+            capabilities: self.capabilities | Capabilities::SSL,
+            mariadb_capabilities: self.mariadb_capabilities,
+            packet_bytes_max: self.packet_bytes_max,
+            collation: self.collation,
+        }
+    }
+
+    /// Appends the answer's payload.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if a name contains a zero byte; [`WireError::TooLarge`] if the authentication data
+    /// does not fit its length field.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        SslRequest {
+            capabilities: self.capabilities,
+            mariadb_capabilities: match self.capabilities.has(Capabilities::LONG_PASSWORD) {
+                true => MariadbCapabilities::default(),
+                false => self.mariadb_capabilities,
+            },
+            packet_bytes_max: self.packet_bytes_max,
+            collation: self.collation,
+        }
+        .encode(out);
+        put_nul_text("user name", &self.user, out)?;
+        if self.capabilities.has(Capabilities::PLUGIN_AUTH_LENENC_DATA) {
+            put_lenenc_bytes(out, &self.auth_response);
+        } else {
+            let Ok(length) = u8::try_from(self.auth_response.len()) else {
+                return Err(WireError::TooLarge {
+                    what: "authentication data",
+                    size: self.auth_response.len() as u64,
+                    size_max: 255,
+                });
+            };
+            out.push(length);
+            out.extend_from_slice(&self.auth_response);
+        }
+        if self.capabilities.has(Capabilities::CONNECT_WITH_DB) {
+            put_nul_text("database name", self.database.as_deref().unwrap_or_default(), out)?;
+        }
+        if self.capabilities.has(Capabilities::PLUGIN_AUTH) {
+            put_nul_text("authentication plugin", &self.auth_plugin, out)?;
+        }
+        if self.capabilities.has(Capabilities::CONNECT_ATTRS) {
+            let mut pairs = Vec::new();
+            for text in self.attributes.iter().flat_map(|(name, value)| [name, value]) {
+                put_lenenc_bytes(&mut pairs, text.as_bytes());
+            }
+            put_lenenc_int(out, pairs.len() as u64);
+            out.extend_from_slice(&pairs);
+        }
+        Ok(())
+    }
+}
+
+fn put_nul_text(what: &'static str, text: &str, out: &mut Vec<u8>) -> Result<(), WireError> {
+    if text.as_bytes().contains(&0) {
+        return Err(WireError::malformed(what, "contains a zero byte"));
+    }
+    out.extend_from_slice(text.as_bytes());
+    out.push(0);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn versions_of_both_flavours() {
+        for (text, expected) in [
+            ("9.7.1", (9, 7, 1)),
+            ("8.4.0-debug", (8, 4, 0)),
+            ("5.5.5-10.11.14-MariaDB-0+deb12u2-log", (10, 11, 14)),
+            ("11.8.3-MariaDB", (11, 8, 3)),
+            ("5.5.5-m3", (5, 5, 5)),
+            ("5.5.5", (5, 5, 5)),
+            ("", (0, 0, 0)),
+            ("99999.1", (0, 1, 0)),
+        ] {
+            assert_eq!(parse_version(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mysql_greeting_from_the_wire() {
+        // As MySQL 9 sends it.
+        let mut payload = b"\x0a9.7.1\0\x08\0\0\0ABCDEFGH\0\xff\xff\xff\x02\0\xff\xdf\x15".to_vec();
+        payload.extend_from_slice(&[0; 10]);
+        payload.extend_from_slice(b"IJKLMNOPQRST\0caching_sha2_password\0");
+        let greeting = HandshakeV10::parse(&payload).unwrap();
+        assert_eq!(greeting.flavour(), Flavour::MySql);
+        assert_eq!(greeting.connection_id, 8);
+        assert_eq!(greeting.auth_data, b"ABCDEFGHIJKLMNOPQRST");
+        assert_eq!(greeting.auth_plugin, "caching_sha2_password");
+        assert!(greeting.capabilities.has(Capabilities::DEPRECATE_EOF));
+    }
+
+    fn greetings() -> impl Strategy<Value = HandshakeV10> {
+        let texts = ("[ -~]{0,30}", "[a-z_0-9]{0,30}");
+        let numbers = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u8>(), any::<u16>());
+        (texts, numbers, prop::collection::vec(1u8.., 20)).prop_map(|(texts, numbers, auth_data)| {
+            let needed = Capabilities::PROTOCOL_41 | Capabilities::SECURE_CONNECTION;
+            let capabilities = Capabilities(numbers.1) | needed;
+            HandshakeV10 {
+                server_version: texts.0,
+                connection_id: numbers.0,
+                auth_data,
+                capabilities,
+                mariadb_capabilities: match capabilities.has(Capabilities::LONG_PASSWORD) {
+                    true => MariadbCapabilities::default(),
+                    false => MariadbCapabilities(numbers.2),
+                },
+                collation: numbers.3,
+                status: ServerStatus(numbers.4),
+                auth_plugin: match capabilities.has(Capabilities::PLUGIN_AUTH) {
+                    true => texts.1,
+                    false => String::new(),
+                },
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn greetings_round_trip(greeting in greetings()) {
+            let mut out = Vec::new();
+            greeting.encode(&mut out).unwrap();
+            prop_assert_eq!(HandshakeV10::parse(&out).unwrap(), greeting);
+        }
+
+        #[test]
+        fn answers_round_trip(
+            bits: u32, extended: u32, packet_bytes_max: u32, collation: u8, user in "[^\0]{0,30}",
+            auth_response in prop::collection::vec(any::<u8>(), 0..255), database in "[a-z]{1,10}",
+            plugin in "[a-z_]{1,30}", attributes: Vec<(String, String)>,
+        ) {
+            let capabilities = Capabilities(bits) | Capabilities::PROTOCOL_41;
+            let answer = HandshakeResponse {
+                capabilities,
+                mariadb_capabilities: match capabilities.has(Capabilities::LONG_PASSWORD) {
+                    true => MariadbCapabilities::default(),
+                    false => MariadbCapabilities(extended),
+                },
+                packet_bytes_max, collation, user, auth_response,
+                database: capabilities.has(Capabilities::CONNECT_WITH_DB).then_some(database),
+                auth_plugin: if capabilities.has(Capabilities::PLUGIN_AUTH) { plugin } else { String::new() },
+                attributes: if capabilities.has(Capabilities::CONNECT_ATTRS) { attributes } else { Vec::new() },
+            };
+            let mut out = Vec::new();
+            answer.encode(&mut out).unwrap();
+            prop_assert_eq!(ClientAnswer::parse(&out).unwrap(), ClientAnswer::Response(answer.clone()));
+
+            let mut out = Vec::new();
+            answer.ssl_request().encode(&mut out);
+            prop_assert_eq!(out.len(), SSL_REQUEST_BYTES);
+            prop_assert_eq!(ClientAnswer::parse(&out).unwrap(), ClientAnswer::SslRequest(answer.ssl_request()));
+        }
+
+        #[test]
+        fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
+            let _ = HandshakeV10::parse(&bytes);
+            let _ = ClientAnswer::parse(&bytes);
+        }
+
+        #[test]
+        fn a_greeting_cut_short_is_an_error(greeting in greetings(), cut in 0usize..50) {
+            let mut out = Vec::new();
+            greeting.encode(&mut out).unwrap();
+            let fixed = out.len() - 13 - if greeting.auth_plugin.is_empty() { 0 } else { 1 };
+            let cut = cut.min(fixed);
+            prop_assert!(HandshakeV10::parse(&out[..cut]).is_err());
+        }
+    }
+}

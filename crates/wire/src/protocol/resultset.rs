@@ -1,0 +1,185 @@
+//! Results of COM_QUERY: a column count, column definitions, rows whose values are text.
+
+use std::ops::Range;
+
+use crate::WireError;
+use crate::cursor::{Cursor, put_lenenc_bytes, put_lenenc_int};
+
+/// The most columns a result may claim; servers stop at 4096 per table.
+pub const COLUMNS_MAX: u64 = 65_535;
+
+/// In a text row, the byte that stands for NULL.
+const NULL: u8 = 0xfb;
+
+/// Parses the packet that opens a result with rows: how many columns it has, at least 1.
+///
+/// # Errors
+/// [`WireError::TooLarge`] beyond [`COLUMNS_MAX`]; [`WireError::Truncated`] or [`WireError::Malformed`].
+pub fn parse_column_count(payload: &[u8]) -> Result<usize, WireError> {
+    let mut cursor = Cursor::new("column count", payload);
+    let count = cursor.lenenc_int()?;
+    if count == 0 || !cursor.is_empty() {
+        return Err(WireError::malformed(
+            "column count",
+            format!("{count}, {} bytes behind", cursor.remaining()),
+        ));
+    }
+    if count > COLUMNS_MAX {
+        return Err(WireError::TooLarge { what: "column count", size: count, size_max: COLUMNS_MAX });
+    }
+    Ok(count as usize)
+}
+
+/// What a result says about one of its columns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ColumnDefinition {
+    /// The database, empty for expressions.
+    pub schema: String,
+    /// The table as the query names it.
+    pub table: String,
+    /// The table's own name.
+    pub table_original: String,
+    /// The column as the query names it.
+    pub name: String,
+    /// The column's own name.
+    pub name_original: String,
+    /// Collation id; [`super::COLLATION_BINARY`] for bytes and numbers.
+    pub collation: u16,
+    /// The longest value in bytes, as the server estimates it.
+    pub length_max: u32,
+    /// `MYSQL_TYPE_*`.
+    pub column_type: u8,
+    /// Column flags (not null, key, unsigned, ...).
+    pub flags: u16,
+    /// Digits behind the point.
+    pub decimals: u8,
+}
+
+impl ColumnDefinition {
+    /// Parses a column definition. MariaDB's extended metadata must not have been negotiated.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] or [`WireError::Malformed`].
+    pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("column definition", payload);
+        cursor.lenenc_bytes()?; // the catalogue, always "def"
+        let mut text = || cursor.lenenc_bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        let (schema, table, table_original, name, name_original) =
+            (text()?, text()?, text()?, text()?, text()?);
+        let fixed_bytes = cursor.lenenc_int()?;
+        if fixed_bytes < 10 {
+            return Err(WireError::malformed("column definition", format!("{fixed_bytes} fixed bytes")));
+        }
+        Ok(Self {
+            schema,
+            table,
+            table_original,
+            name,
+            name_original,
+            collation: cursor.u16()?,
+            length_max: cursor.u32()?,
+            column_type: cursor.u8()?,
+            flags: cursor.u16()?,
+            decimals: cursor.u8()?,
+        })
+    }
+
+    /// Appends the definition's payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for text in ["def", &self.schema, &self.table, &self.table_original, &self.name, &self.name_original]
+        {
+            put_lenenc_bytes(out, text.as_bytes());
+        }
+        put_lenenc_int(out, 12);
+        out.extend_from_slice(&self.collation.to_le_bytes());
+        out.extend_from_slice(&self.length_max.to_le_bytes());
+        out.push(self.column_type);
+        out.extend_from_slice(&self.flags.to_le_bytes());
+        out.extend_from_slice(&[self.decimals, 0, 0]);
+    }
+}
+
+/// Parses a text row into the places of its values in `payload`; `None` for NULL.
+///
+/// # Errors
+/// [`WireError::Truncated`] or [`WireError::Malformed`]; also if bytes are left behind the last value.
+pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range<usize>>>, WireError> {
+    // Each value takes at least one byte, so that a lie about the columns cannot make us allocate.
+    if columns > payload.len() {
+        let needed = columns - payload.len();
+        return Err(WireError::Truncated { what: "text row", offset: payload.len(), needed });
+    }
+    let mut cursor = Cursor::new("text row", payload);
+    let mut values = Vec::with_capacity(columns);
+    for _ in 0..columns {
+        if cursor.peek_u8() == Some(NULL) {
+            cursor.skip(1)?;
+            values.push(None);
+        } else {
+            let length = cursor.lenenc_bytes()?.len();
+            values.push(Some(cursor.position() - length..cursor.position()));
+        }
+    }
+    if !cursor.is_empty() {
+        let reason = format!("{} bytes behind the last of {columns} values", cursor.remaining());
+        return Err(WireError::malformed("text row", reason));
+    }
+    Ok(values)
+}
+
+/// Appends the payload of a text row.
+pub fn encode_text_row<'a>(values: impl IntoIterator<Item = Option<&'a [u8]>>, out: &mut Vec<u8>) {
+    for value in values {
+        match value {
+            Some(bytes) => put_lenenc_bytes(out, bytes),
+            None => out.push(NULL),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_lie_about_columns_is_refused() {
+        assert!(parse_text_row(&[0xfb, 0xfb], 1 << 40).is_err());
+        assert!(parse_column_count(&[0xfe, 0, 0, 0, 0, 1, 0, 0, 0]).is_err());
+        assert!(parse_column_count(&[0]).is_err());
+        assert_eq!(parse_column_count(&[0xfc, 0, 16]), Ok(4096));
+    }
+
+    proptest! {
+        #[test]
+        fn rows_round_trip(values: Vec<Option<Vec<u8>>>) {
+            let mut out = Vec::new();
+            encode_text_row(values.iter().map(Option::as_deref), &mut out);
+            let ranges = parse_text_row(&out, values.len()).unwrap();
+            let read: Vec<_> = ranges.into_iter().map(|range| range.map(|range| out[range].to_vec())).collect();
+            prop_assert_eq!(read, values);
+        }
+
+        #[test]
+        fn column_definitions_round_trip(
+            names in prop::array::uniform5(".{0,20}"), collation: u16, length_max: u32, column_type: u8, flags: u16,
+            decimals: u8,
+        ) {
+            let [schema, table, table_original, name, name_original] = names;
+            let column = ColumnDefinition {
+                schema, table, table_original, name, name_original, collation, length_max, column_type, flags, decimals,
+            };
+            let mut out = Vec::new();
+            column.encode(&mut out);
+            prop_assert_eq!(ColumnDefinition::parse(&out).unwrap(), column);
+        }
+
+        #[test]
+        fn any_bytes_parse_without_panic(bytes: Vec<u8>, columns in 0usize..20) {
+            let _ = ColumnDefinition::parse(&bytes);
+            let _ = parse_text_row(&bytes, columns);
+            let _ = parse_column_count(&bytes);
+        }
+    }
+}
