@@ -1,8 +1,28 @@
 //! GTIDs and sets of them, in the notations and semantics of both flavours.
+//!
+//! MySQL numbers transactions per UUID (and tag), and a set of them is a set of intervals: [`MysqlGtidSet`]. MariaDB
+//! numbers per replication domain, in commit order, so that what a server holds is told by the last GTIDs:
+//! [`MariadbPosition`] and [`MariadbBinlogState`]. [`GtidSet`] is either, for code that serves both.
+
+mod intervals;
+mod mariadb;
+mod mysql;
+mod scan;
+mod set;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
-use crate::Flavour;
+use crate::{Flavour, WireError};
+
+pub use intervals::Interval;
+pub use mariadb::{MariadbBinlogState, MariadbGtid, MariadbGtidList, MariadbPosition, MariadbRange};
+pub use mysql::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid, MysqlGtidSet};
+pub use set::{GtidDifference, GtidSet};
+
+/// The longest text or binary form of a set or list that is read, in bytes: about a million intervals.
+pub const GTID_SET_BYTES_MAX: usize = 16 << 20;
 
 /// One transaction's global identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -13,28 +33,6 @@ pub enum Gtid {
     MariaDb(MariadbGtid),
 }
 
-/// A MySQL GTID.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MysqlGtid {
-    /// UUID of the server (or group) that the transaction first committed on.
-    pub uuid: [u8; 16],
-    /// Empty, or up to 32 characters `[a-z_][a-z0-9_]*` (MySQL 8.3 and later).
-    pub tag: String,
-    /// 1..2^63-1.
-    pub number: u64,
-}
-
-/// A MariaDB GTID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MariadbGtid {
-    /// Replication domain: an independent stream of sequence numbers.
-    pub domain: u32,
-    /// The server that the transaction first committed on.
-    pub server_id: u32,
-    /// Position in the domain.
-    pub sequence: u64,
-}
-
 impl Gtid {
     /// The flavour whose notation this is.
     pub fn flavour(&self) -> Flavour {
@@ -43,10 +41,43 @@ impl Gtid {
             Self::MariaDb(_) => Flavour::MariaDb,
         }
     }
+
+    /// Reads one GTID in the notation of `flavour`.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] with the offending text and its offset.
+    pub fn parse(flavour: Flavour, text: &str) -> Result<Self, WireError> {
+        match flavour {
+            Flavour::MySql => MysqlGtid::parse(text).map(Self::MySql),
+            Flavour::MariaDb => MariadbGtid::parse(text).map(Self::MariaDb),
+        }
+    }
 }
 
-impl fmt::Display for MariadbGtid {
+impl fmt::Display for Gtid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.domain, self.server_id, self.sequence)
+        match self {
+            Self::MySql(gtid) => gtid.fmt(f),
+            Self::MariaDb(gtid) => gtid.fmt(f),
+        }
     }
+}
+
+impl From<MysqlGtid> for Gtid {
+    fn from(gtid: MysqlGtid) -> Self {
+        Self::MySql(gtid)
+    }
+}
+
+impl From<MariadbGtid> for Gtid {
+    fn from(gtid: MariadbGtid) -> Self {
+        Self::MariaDb(gtid)
+    }
+}
+
+fn check_size(what: &'static str, size: usize) -> Result<(), WireError> {
+    if size > GTID_SET_BYTES_MAX {
+        return Err(WireError::TooLarge { what, size: size as u64, size_max: GTID_SET_BYTES_MAX as u64 });
+    }
+    Ok(())
 }

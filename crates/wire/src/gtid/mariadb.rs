@@ -1,0 +1,444 @@
+//! MariaDB GTIDs; positions (`gtid_slave_pos`), binlog states (`gtid_binlog_state`) and GTID_LIST events of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use super::check_size;
+use super::scan::Scanner;
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// A MariaDB GTID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MariadbGtid {
+    /// Replication domain: an independent stream of sequence numbers.
+    pub domain: u32,
+    /// The server that the transaction first committed on.
+    pub server_id: u32,
+    /// Position in the domain.
+    pub sequence: u64,
+}
+
+impl MariadbGtid {
+    /// Reads `domain-server-sequence`.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] with the offending text and its offset.
+    pub fn parse(text: &str) -> Result<Self, WireError> {
+        let mut scan = Scanner::new("mariadb GTID", text);
+        scan.skip_whitespace();
+        let gtid = parse_gtid(&mut scan)?;
+        if !scan.is_at_end() {
+            return Err(scan.error("the end of the GTID"));
+        }
+        Ok(gtid)
+    }
+}
+
+impl FromStr for MariadbGtid {
+    type Err = WireError;
+
+    fn from_str(text: &str) -> Result<Self, WireError> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for MariadbGtid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.domain, self.server_id, self.sequence)
+    }
+}
+
+/// The body of a GTID_LIST event: GTIDs in the order in which the server wrote them, and flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MariadbGtidList {
+    /// For the list at the start of a binlog, the server's binlog state at that point: in each domain the last
+    /// GTID written comes after those of other servers.
+    pub gtids: Vec<MariadbGtid>,
+    /// The high nibble of the count: [`Self::FLAG_UNTIL_REACHED`], [`Self::FLAG_IGNORE_GTIDS`].
+    pub flags: u8,
+}
+
+impl MariadbGtidList {
+    /// Sent, not stored: the dump has reached the position that the replica asked to stop at.
+    pub const FLAG_UNTIL_REACHED: u8 = 1;
+    /// Sent, not stored: the replica shall ignore its GTIDs.
+    pub const FLAG_IGNORE_GTIDS: u8 = 2;
+
+    const GTIDS_MAX: usize = (1 << 28) - 1;
+
+    /// Reads `0-1-100,1-2-5`; white space around GTIDs is allowed, and nothing at all is the empty list.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] with the offending text and its offset; [`WireError::TooLarge`] beyond
+    /// [`GTID_SET_BYTES_MAX`](super::GTID_SET_BYTES_MAX).
+    pub fn parse(text: &str) -> Result<Self, WireError> {
+        check_size("mariadb GTID list", text.len())?;
+        let mut scan = Scanner::new("mariadb GTID list", text);
+        let mut gtids = Vec::new();
+        scan.skip_whitespace();
+        if scan.is_at_end() {
+            return Ok(Self::default());
+        }
+        loop {
+            gtids.push(parse_gtid(&mut scan)?);
+            if scan.is_at_end() {
+                return Ok(Self { gtids, flags: 0 });
+            }
+            if !scan.accept(b',') {
+                return Err(scan.error("',' or the end of the list"));
+            }
+        }
+    }
+
+    /// Reads the body of a GTID_LIST event, without its checksum.
+    ///
+    /// # Errors
+    /// [`WireError::TooLarge`] beyond [`GTID_SET_BYTES_MAX`](super::GTID_SET_BYTES_MAX); otherwise what is wrong
+    /// with the bytes.
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "mariadb GTID list";
+        check_size(WHAT, body.len())?;
+        let mut cursor = Cursor::new(WHAT, body);
+        let count_and_flags = cursor.u32()?;
+        let count = count_and_flags as usize & Self::GTIDS_MAX;
+        // An empty list is padded: servers read events of at least six bytes of body.
+        if count == 0 && matches!(cursor.remaining(), 0 | 2) {
+            cursor.rest();
+        }
+        if cursor.remaining() != count * 16 {
+            let reason = format!("{count} GTIDs in {} bytes", cursor.remaining());
+            return Err(WireError::malformed(WHAT, reason));
+        }
+        let mut gtids = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (domain, server_id, sequence) = (cursor.u32()?, cursor.u32()?, cursor.u64()?);
+            gtids.push(MariadbGtid { domain, server_id, sequence });
+        }
+        Ok(Self { gtids, flags: (count_and_flags >> 28) as u8 })
+    }
+
+    /// The body of the event, without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::TooLarge`] beyond 2^28-1 GTIDs; [`WireError::Malformed`] for flags above four bits.
+    pub fn encode(&self) -> Result<Vec<u8>, WireError> {
+        if self.gtids.len() > Self::GTIDS_MAX {
+            let size_max = 16 * Self::GTIDS_MAX as u64;
+            return Err(WireError::TooLarge {
+                what: "mariadb GTID list",
+                size: 16 * self.gtids.len() as u64,
+                size_max,
+            });
+        }
+        if self.flags > 0xf {
+            return Err(WireError::malformed("mariadb GTID list", format!("flags {:#x}", self.flags)));
+        }
+        let mut out = Vec::with_capacity(6 + 16 * self.gtids.len());
+        out.extend_from_slice(&(self.gtids.len() as u32 | u32::from(self.flags) << 28).to_le_bytes());
+        for gtid in &self.gtids {
+            out.extend_from_slice(&gtid.domain.to_le_bytes());
+            out.extend_from_slice(&gtid.server_id.to_le_bytes());
+            out.extend_from_slice(&gtid.sequence.to_le_bytes());
+        }
+        if self.gtids.is_empty() {
+            out.extend_from_slice(&[0, 0]);
+        }
+        Ok(out)
+    }
+}
+
+impl FromStr for MariadbGtidList {
+    type Err = WireError;
+
+    fn from_str(text: &str) -> Result<Self, WireError> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for MariadbGtidList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_list(f, self.gtids.iter().copied())
+    }
+}
+
+/// Where a replica stands: the last GTID of each domain, as in `gtid_slave_pos` and `slave_connect_state`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MariadbPosition {
+    domains: BTreeMap<u32, MariadbGtid>,
+}
+
+impl MariadbPosition {
+    /// The position before everything.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads `0-1-100,1-2-5`.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] for what is no list of GTIDs, or names a domain twice, as the server has it.
+    pub fn parse(text: &str) -> Result<Self, WireError> {
+        let mut position = Self::new();
+        for gtid in MariadbGtidList::parse(text)?.gtids {
+            if let Some(other) = position.domains.insert(gtid.domain, gtid) {
+                let reason = format!("both {other} and {gtid}: one GTID per domain is a position");
+                return Err(WireError::malformed("mariadb GTID position", reason));
+            }
+        }
+        Ok(position)
+    }
+
+    /// Moves to `gtid`, whatever its sequence number: the order of commits counts, not the numbers.
+    pub fn advance(&mut self, gtid: MariadbGtid) {
+        self.domains.insert(gtid.domain, gtid);
+    }
+
+    /// Whether `gtid` is at or before the position of its domain.
+    pub fn contains(&self, gtid: &MariadbGtid) -> bool {
+        self.last(gtid.domain).is_some_and(|last| gtid.sequence <= last.sequence)
+    }
+
+    /// The last GTID of a domain.
+    pub fn last(&self, domain: u32) -> Option<MariadbGtid> {
+        self.domains.get(&domain).copied()
+    }
+
+    /// The last GTIDs, in order of domain.
+    pub fn iter(&self) -> impl Iterator<Item = MariadbGtid> {
+        self.domains.values().copied()
+    }
+
+    /// Whether no domain has a position.
+    pub fn is_empty(&self) -> bool {
+        self.domains.is_empty()
+    }
+}
+
+impl FromStr for MariadbPosition {
+    type Err = WireError;
+
+    fn from_str(text: &str) -> Result<Self, WireError> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for MariadbPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_list(f, self.iter())
+    }
+}
+
+/// What one domain's binlog holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DomainState {
+    /// The server of the GTID written last; a key of `sequences`.
+    last_server_id: u32,
+    /// The sequence number written last, by server.
+    sequences: BTreeMap<u32, u64>,
+}
+
+impl DomainState {
+    fn last_sequence(&self) -> u64 {
+        self.sequences.get(&self.last_server_id).copied().unwrap_or(0)
+    }
+
+    /// Up to which sequence number a server's transactions are held.
+    ///
+    /// What a server wrote is known by its own entry, however its numbers run beside those of others. One without an
+    /// entry was written before the state began, so the domain's order decides.
+    fn covers(&self, server_id: u32) -> u64 {
+        self.sequences.get(&server_id).copied().unwrap_or_else(|| self.last_sequence())
+    }
+}
+
+/// What a binlog holds: the last sequence number of each domain and server, and which came last in each domain, as
+/// in `gtid_binlog_state`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MariadbBinlogState {
+    domains: BTreeMap<u32, DomainState>,
+}
+
+impl MariadbBinlogState {
+    /// The state of an empty binlog.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the GTIDs of `gtid_binlog_state` or of a position; the last one listed of a domain is its newest.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] with the offending text and its offset.
+    pub fn parse(text: &str) -> Result<Self, WireError> {
+        MariadbGtidList::parse(text).map(|list| Self::from_gtids(list.gtids))
+    }
+
+    /// Applies GTIDs in the order in which they were written.
+    pub fn from_gtids(gtids: impl IntoIterator<Item = MariadbGtid>) -> Self {
+        let mut state = Self::new();
+        for gtid in gtids {
+            state.update(gtid);
+        }
+        state
+    }
+
+    /// Notes that `gtid` was written. Like the server, replaces the server's sequence number even by a lower one.
+    pub fn update(&mut self, gtid: MariadbGtid) {
+        let MariadbGtid { domain, server_id, sequence } = gtid;
+        let new = || DomainState { last_server_id: server_id, sequences: BTreeMap::new() };
+        let state = self.domains.entry(domain).or_insert_with(new);
+        state.last_server_id = server_id;
+        state.sequences.insert(server_id, sequence);
+    }
+
+    /// Whether the binlog holds `gtid`: not after its server's last in the domain or, for a server that the state
+    /// does not name, not after the domain's last.
+    pub fn contains(&self, gtid: &MariadbGtid) -> bool {
+        self.domains.get(&gtid.domain).is_some_and(|state| gtid.sequence <= state.covers(gtid.server_id))
+    }
+
+    /// The last GTID written in a domain.
+    pub fn last(&self, domain: u32) -> Option<MariadbGtid> {
+        let state = self.domains.get(&domain)?;
+        Some(MariadbGtid { domain, server_id: state.last_server_id, sequence: state.last_sequence() })
+    }
+
+    /// The position of a replica that has applied all of this: what to ask a source to go on from.
+    pub fn position(&self) -> MariadbPosition {
+        let domains = self.domains.keys().filter_map(|domain| Some((*domain, self.last(*domain)?)));
+        MariadbPosition { domains: domains.collect() }
+    }
+
+    /// Every domain's and server's last GTID, in order of domain, the domain's newest after those of other servers.
+    pub fn iter(&self) -> impl Iterator<Item = MariadbGtid> {
+        self.domains.iter().flat_map(|(&domain, state)| {
+            let others = state.sequences.iter().filter(|(server_id, _)| **server_id != state.last_server_id);
+            let last = (&state.last_server_id, state.sequences.get(&state.last_server_id).unwrap_or(&0));
+            let in_order = others.chain(std::iter::once(last));
+            in_order.map(move |(&server_id, &sequence)| MariadbGtid { domain, server_id, sequence })
+        })
+    }
+
+    /// The body of the GTID_LIST event that a binlog which follows this state begins with.
+    pub fn to_list(&self) -> MariadbGtidList {
+        MariadbGtidList { gtids: self.iter().collect(), flags: 0 }
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.domains.is_empty()
+    }
+
+    /// What holds all that either state holds. A domain's newest is that of the state which is ahead; where each
+    /// has what the other lacks, or both the same, the higher sequence number decides.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        let mut union = self.clone();
+        for (domain, theirs) in &other.domains {
+            let Some(ours) = union.domains.get_mut(domain) else {
+                union.domains.insert(*domain, theirs.clone());
+                continue;
+            };
+            let (our_last, their_last) = (ours.last_sequence(), theirs.last_sequence());
+            let we_have_theirs = their_last <= ours.covers(theirs.last_server_id);
+            let they_have_ours = our_last <= theirs.covers(ours.last_server_id);
+            let theirs_is_newer = match (we_have_theirs, they_have_ours) {
+                (true, false) => false,
+                (false, true) => true,
+                _ => (their_last, theirs.last_server_id) > (our_last, ours.last_server_id),
+            };
+            if theirs_is_newer {
+                ours.last_server_id = theirs.last_server_id;
+            }
+            for (&server_id, &sequence) in &theirs.sequences {
+                let ours = ours.sequences.entry(server_id).or_insert(sequence);
+                *ours = sequence.max(*ours);
+            }
+        }
+        union
+    }
+
+    /// What this state holds and `other` does not, as ranges of each domain in ascending order.
+    pub fn subtract(&self, other: &Self) -> Vec<MariadbRange> {
+        let mut ranges = Vec::new();
+        for (&domain, state) in &self.domains {
+            let theirs = other.domains.get(&domain);
+            let mut by_sequence: Vec<(u64, u32)> =
+                state.sequences.iter().map(|(id, seq)| (*seq, *id)).collect();
+            by_sequence.sort_unstable();
+            // Of a domain's numbers, each belongs to the first server that got as far.
+            let mut ranged = None;
+            for (last, server_id) in by_sequence {
+                let covered = theirs.map(|theirs| theirs.covers(server_id));
+                if covered.is_some_and(|covered| last <= covered) {
+                    continue;
+                }
+                let first = covered.max(ranged).map_or(1, |before| before.saturating_add(1)).min(last);
+                ranges.push(MariadbRange { domain, server_id, first, last });
+                ranged = Some(last);
+            }
+        }
+        ranges
+    }
+}
+
+impl FromStr for MariadbBinlogState {
+    type Err = WireError;
+
+    fn from_str(text: &str) -> Result<Self, WireError> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for MariadbBinlogState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_list(f, self.iter())
+    }
+}
+
+/// A run of a domain's sequence numbers, `first..=last`.
+///
+/// MariaDB numbers within a domain, so some of the run may never have been written, or by another server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MariadbRange {
+    /// The replication domain.
+    pub domain: u32,
+    /// The server that wrote `last`.
+    pub server_id: u32,
+    /// The lowest sequence number that may be in the run.
+    pub first: u64,
+    /// The highest sequence number; one that was written.
+    pub last: u64,
+}
+
+impl fmt::Display for MariadbRange {
+    /// `0-1-5` or `0-1-5..9`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, server_id, first, last } = self;
+        if first == last {
+            write!(f, "{domain}-{server_id}-{last}")
+        } else {
+            write!(f, "{domain}-{server_id}-{first}..{last}")
+        }
+    }
+}
+
+/// `domain-server-sequence` and the white space after it.
+fn parse_gtid(scan: &mut Scanner<'_>) -> Result<MariadbGtid, WireError> {
+    let domain = scan.number(0, u32::MAX.into(), "a domain in 0..2^32-1")? as u32;
+    scan.expect(b'-', "'-' after a domain")?;
+    let server_id = scan.number(0, u32::MAX.into(), "a server id in 0..2^32-1")? as u32;
+    scan.expect(b'-', "'-' after a server id")?;
+    let sequence = scan.number(0, u64::MAX, "a sequence number in 0..2^64-1")?;
+    scan.skip_whitespace();
+    Ok(MariadbGtid { domain, server_id, sequence })
+}
+
+fn write_list(f: &mut fmt::Formatter<'_>, gtids: impl Iterator<Item = MariadbGtid>) -> fmt::Result {
+    for (index, gtid) in gtids.enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        write!(f, "{comma}{gtid}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! A reader over GTID text that reports the offset of what it stumbles over.
+
+use crate::WireError;
+
+/// How much of the offending text an error quotes, in characters.
+const EXCERPT_CHARACTERS: usize = 48;
+
+/// Reads text in the notations of both flavours, front to back.
+#[derive(Debug, Clone)]
+pub(super) struct Scanner<'a> {
+    text: &'a str,
+    position: usize,
+    what: &'static str,
+}
+
+impl<'a> Scanner<'a> {
+    pub fn new(what: &'static str, text: &'a str) -> Self {
+        Self { text, position: 0, what }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        &self.text.as_bytes()[self.position..]
+    }
+
+    pub fn peek(&self) -> Option<u8> {
+        self.rest().first().copied()
+    }
+
+    /// Whether byte `ahead` of the next one is `wanted`.
+    pub fn looks_at(&self, ahead: usize, wanted: u8) -> bool {
+        self.rest().get(ahead) == Some(&wanted)
+    }
+
+    pub fn is_at_end(&self) -> bool {
+        self.position == self.text.len()
+    }
+
+    /// Passes over what C calls `isspace`.
+    pub fn skip_whitespace(&mut self) {
+        self.take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r'));
+    }
+
+    /// Passes over `wanted` and the white space after it, if it is next.
+    pub fn accept(&mut self, wanted: u8) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.position += 1;
+            self.skip_whitespace();
+        }
+        found
+    }
+
+    /// Passes over `wanted`, with no white space after it, or fails.
+    pub fn expect(&mut self, wanted: u8, expected: &str) -> Result<(), WireError> {
+        if self.peek() != Some(wanted) {
+            return Err(self.error(expected));
+        }
+        self.position += 1;
+        Ok(())
+    }
+
+    /// The longest run of bytes that satisfy `belongs`, all of them ASCII.
+    pub fn take_while(&mut self, belongs: impl Fn(u8) -> bool) -> &'a str {
+        let length = self.rest().iter().take_while(|byte| byte.is_ascii() && belongs(**byte)).count();
+        let taken = &self.text[self.position..self.position + length];
+        self.position += length;
+        taken
+    }
+
+    /// A decimal number in `min..=max`, without sign; leading zeros mean nothing.
+    pub fn number(&mut self, min: u64, max: u64, expected: &str) -> Result<u64, WireError> {
+        let start = self.clone();
+        let digits = self.take_while(|byte| byte.is_ascii_digit());
+        match digits.parse() {
+            Ok(number) if (min..=max).contains(&number) => Ok(number),
+            _ => Err(start.error(expected)),
+        }
+    }
+
+    /// Two hexadecimal digits.
+    pub fn hex_byte(&mut self, expected: &str) -> Result<u8, WireError> {
+        let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+        match (digit(self.rest().first()), digit(self.rest().get(1))) {
+            (Some(high), Some(low)) => {
+                self.position += 2;
+                Ok((high << 4 | low) as u8)
+            }
+            _ => Err(self.error(expected)),
+        }
+    }
+
+    /// "expected X at offset N, found ...".
+    pub fn error(&self, expected: &str) -> WireError {
+        let found = String::from_utf8_lossy(self.rest());
+        let mut excerpt: String = found.chars().take(EXCERPT_CHARACTERS).collect();
+        if excerpt.len() < found.len() {
+            excerpt.push_str("...");
+        }
+        let found = if excerpt.is_empty() { "the end".to_owned() } else { format!("{excerpt:?}") };
+        WireError::malformed(
+            self.what,
+            format!("expected {expected} at offset {}, found {found}", self.position),
+        )
+    }
+}
