@@ -1,0 +1,446 @@
+//! What a table map says about one column: its type with all parameters, and how many bytes a value of it takes.
+
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// The type bytes that table maps carry (`enum_field_types` of both flavours).
+pub mod type_code {
+    #![allow(missing_docs)] // the names are the servers' own
+    pub const DECIMAL: u8 = 0;
+    pub const TINY: u8 = 1;
+    pub const SHORT: u8 = 2;
+    pub const LONG: u8 = 3;
+    pub const FLOAT: u8 = 4;
+    pub const DOUBLE: u8 = 5;
+    pub const NULL: u8 = 6;
+    pub const TIMESTAMP: u8 = 7;
+    pub const LONGLONG: u8 = 8;
+    pub const INT24: u8 = 9;
+    pub const DATE: u8 = 10;
+    pub const TIME: u8 = 11;
+    pub const DATETIME: u8 = 12;
+    pub const YEAR: u8 = 13;
+    pub const NEWDATE: u8 = 14;
+    pub const VARCHAR: u8 = 15;
+    pub const BIT: u8 = 16;
+    pub const TIMESTAMP2: u8 = 17;
+    pub const DATETIME2: u8 = 18;
+    pub const TIME2: u8 = 19;
+    pub const TYPED_ARRAY: u8 = 20;
+    pub const MARIADB_BLOB_COMPRESSED: u8 = 140;
+    pub const MARIADB_VARCHAR_COMPRESSED: u8 = 141;
+    pub const VECTOR: u8 = 242;
+    pub const JSON: u8 = 245;
+    pub const NEWDECIMAL: u8 = 246;
+    pub const ENUM: u8 = 247;
+    pub const SET: u8 = 248;
+    pub const TINY_BLOB: u8 = 249;
+    pub const MEDIUM_BLOB: u8 = 250;
+    pub const LONG_BLOB: u8 = 251;
+    pub const BLOB: u8 = 252;
+    pub const VAR_STRING: u8 = 253;
+    pub const STRING: u8 = 254;
+    pub const GEOMETRY: u8 = 255;
+}
+
+/// The number of the `binary` pseudo character set, which marks BINARY, VARBINARY and BLOB columns.
+pub const CHARSET_BINARY: u32 = 63;
+
+/// A column as the table map describes it.
+///
+/// What stems from optional metadata is `None` where the source did not log it (MariaDB by default logs none of it);
+/// a caller that knows the schema may fill it in before decoding rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The resolved type, with its parameters.
+    pub column_type: ColumnType,
+    /// The type byte as it stands in the table map, see [`type_code`]. ENUM and SET stand there as STRING.
+    pub type_code: u8,
+    /// The type's metadata as `mysqlbinlog -vv` prints it (`meta=`).
+    pub metadata: u16,
+    /// Whether the column may be NULL.
+    pub nullable: bool,
+    /// Whether a numeric column is unsigned. `None`: not logged, or not numeric; values then decode as signed.
+    pub unsigned: Option<bool>,
+    /// Collation number of a character, ENUM or SET column; [`CHARSET_BINARY`] for binary ones. `None`: not logged.
+    pub collation: Option<u32>,
+    /// The column's name. `None`: not logged (`binlog_row_metadata=MINIMAL`).
+    pub name: Option<String>,
+    /// The members of an ENUM or SET, in the column's own character set. `None`: not logged.
+    pub members: Option<Vec<Vec<u8>>>,
+    /// The kind of geometry, in the numbering of `Geometry::wkbType` (0 for any). `None`: not logged.
+    pub geometry_type: Option<u32>,
+    /// Whether `SELECT *` shows the column. `None`: not logged (MariaDB never does).
+    pub visible: Option<bool>,
+    /// How many floats a MySQL VECTOR column holds at most. `None`: not logged.
+    pub vector_dimensions: Option<u32>,
+}
+
+impl Column {
+    /// A column of which nothing but its type is known.
+    pub fn new(column_type: ColumnType, type_code: u8, metadata: u16, nullable: bool) -> Self {
+        Self {
+            column_type,
+            type_code,
+            metadata,
+            nullable,
+            unsigned: None,
+            collation: None,
+            name: None,
+            members: None,
+            geometry_type: None,
+            visible: None,
+            vector_dimensions: None,
+        }
+    }
+}
+
+/// A column's type with all that is needed to find the end of a value and to decode it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ColumnType {
+    /// TINYINT, BOOL.
+    Tiny,
+    /// SMALLINT.
+    Short,
+    /// MEDIUMINT.
+    Int24,
+    /// INT.
+    Long,
+    /// BIGINT.
+    LongLong,
+    /// FLOAT.
+    Float,
+    /// DOUBLE.
+    Double,
+    /// DECIMAL: total digits 1..=65, and how many of them follow the point, 0..=`precision`.
+    Decimal {
+        /// Digits in all.
+        precision: u8,
+        /// Digits behind the point.
+        scale: u8,
+    },
+    /// BIT of 1..=64 bits.
+    Bit {
+        /// Width in bits.
+        bits: u8,
+    },
+    /// YEAR.
+    Year,
+    /// DATE.
+    Date,
+    /// TIME of before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
+    ///
+    /// Such a MariaDB column may have a fraction, which takes more bytes and of which the log says nothing (so that
+    /// `mariadb-binlog` loses its place in the row): only who knows the schema can set it.
+    TimeOld {
+        /// Digits of the fraction of a second, 0..=6; 0 in a table map as parsed.
+        fraction: u8,
+    },
+    /// DATETIME of before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
+    DateTimeOld {
+        /// Digits of the fraction of a second, see [`ColumnType::TimeOld`].
+        fraction: u8,
+    },
+    /// TIMESTAMP of before MySQL 5.6, and of MariaDB with `mysql56_temporal_format=OFF`.
+    TimestampOld {
+        /// Digits of the fraction of a second, see [`ColumnType::TimeOld`].
+        fraction: u8,
+    },
+    /// TIME.
+    Time {
+        /// Digits of the fraction of a second, 0..=6.
+        fraction: u8,
+    },
+    /// DATETIME.
+    DateTime {
+        /// Digits of the fraction of a second, 0..=6.
+        fraction: u8,
+    },
+    /// TIMESTAMP.
+    Timestamp {
+        /// Digits of the fraction of a second, 0..=6.
+        fraction: u8,
+    },
+    /// CHAR, BINARY; on MariaDB also INET4, INET6 and UUID.
+    Char {
+        /// The longest value in bytes, 0..=1023.
+        bytes_max: u16,
+    },
+    /// VARCHAR, VARBINARY; on MariaDB also VECTOR.
+    VarChar {
+        /// The longest value in bytes.
+        bytes_max: u16,
+    },
+    /// VARCHAR or VARBINARY with MariaDB's COMPRESSED attribute.
+    VarCharCompressed {
+        /// The longest stored value in bytes.
+        bytes_max: u16,
+    },
+    /// TINYBLOB..LONGBLOB, TINYTEXT..LONGTEXT; on MariaDB also JSON.
+    Blob {
+        /// Size of the length that precedes a value, 1..=4.
+        length_bytes: u8,
+    },
+    /// A BLOB or TEXT with MariaDB's COMPRESSED attribute.
+    BlobCompressed {
+        /// Size of the length that precedes a value, 1..=4.
+        length_bytes: u8,
+    },
+    /// GEOMETRY and its kinds.
+    Geometry {
+        /// Size of the length that precedes a value, 1..=4.
+        length_bytes: u8,
+    },
+    /// MySQL's JSON.
+    Json {
+        /// Size of the length that precedes a value, 1..=4.
+        length_bytes: u8,
+    },
+    /// MySQL's VECTOR.
+    Vector {
+        /// Size of the length that precedes a value, 1..=4.
+        length_bytes: u8,
+    },
+    /// MySQL's hidden column under a multi-valued index: a JSON array of which only the element type is declared.
+    TypedArray {
+        /// [`type_code`] of the elements.
+        element: u8,
+    },
+    /// ENUM.
+    Enum {
+        /// Size of the ordinal, 1 or 2.
+        bytes: u8,
+    },
+    /// SET.
+    Set {
+        /// Size of the bit mask, 1..=8.
+        bytes: u8,
+    },
+}
+
+const WHAT: &str = "column metadata";
+
+impl ColumnType {
+    /// Reads the metadata of one column of type `code` off `metadata` and resolves both to a type.
+    ///
+    /// Returns the type and the metadata as one number, as `mysqlbinlog -vv` prints it.
+    ///
+    /// # Errors
+    /// [`WireError::Unsupported`] for a type that is not known; [`WireError::Malformed`] for parameters out of range.
+    pub fn read(code: u8, metadata: &mut Cursor<'_>) -> Result<(Self, u16), WireError> {
+        use type_code as code_of;
+        let one_byte = |metadata: &mut Cursor<'_>| metadata.u8().map(u16::from);
+        let (column_type, meta) = match code {
+            code_of::TINY => (Self::Tiny, 0),
+            code_of::SHORT => (Self::Short, 0),
+            code_of::INT24 => (Self::Int24, 0),
+            code_of::LONG => (Self::Long, 0),
+            code_of::LONGLONG => (Self::LongLong, 0),
+            // The metadata is the size of the value, which the type implies.
+            code_of::FLOAT => (Self::Float, one_byte(metadata)?),
+            code_of::DOUBLE => (Self::Double, one_byte(metadata)?),
+            code_of::YEAR => (Self::Year, 0),
+            code_of::DATE | code_of::NEWDATE => (Self::Date, 0),
+            code_of::TIME => (Self::TimeOld { fraction: 0 }, 0),
+            code_of::DATETIME => (Self::DateTimeOld { fraction: 0 }, 0),
+            code_of::TIMESTAMP => (Self::TimestampOld { fraction: 0 }, 0),
+            code_of::TIME2 | code_of::DATETIME2 | code_of::TIMESTAMP2 => {
+                let fraction = metadata.u8()?;
+                if fraction > 6 {
+                    return Err(WireError::malformed(WHAT, format!("{fraction} digits of a second")));
+                }
+                let column_type = match code {
+                    code_of::TIME2 => Self::Time { fraction },
+                    code_of::DATETIME2 => Self::DateTime { fraction },
+                    _ => Self::Timestamp { fraction },
+                };
+                (column_type, u16::from(fraction))
+            }
+            code_of::NEWDECIMAL => {
+                let (precision, scale) = (metadata.u8()?, metadata.u8()?);
+                super::decimal::check_shape(precision, scale)?;
+                (Self::Decimal { precision, scale }, u16::from(precision) << 8 | u16::from(scale))
+            }
+            code_of::BIT => {
+                let meta = metadata.u16()?;
+                let bits = (meta >> 8) * 8 + (meta & 0xff);
+                match u8::try_from(bits) {
+                    Ok(bits @ 1..=64) => (Self::Bit { bits }, meta),
+                    _ => return Err(WireError::malformed(WHAT, format!("a BIT column of {bits} bits"))),
+                }
+            }
+            code_of::VARCHAR | code_of::VAR_STRING => {
+                let bytes_max = metadata.u16()?;
+                (Self::VarChar { bytes_max }, bytes_max)
+            }
+            code_of::MARIADB_VARCHAR_COMPRESSED => {
+                let bytes_max = metadata.u16()?;
+                (Self::VarCharCompressed { bytes_max }, bytes_max)
+            }
+            code_of::STRING | code_of::ENUM | code_of::SET => {
+                let [high, low] = metadata.array()?;
+                (Self::from_string_metadata(high, low)?, u16::from_be_bytes([high, low]))
+            }
+            code_of::BLOB
+            | code_of::TINY_BLOB
+            | code_of::MEDIUM_BLOB
+            | code_of::LONG_BLOB
+            | code_of::GEOMETRY
+            | code_of::JSON
+            | code_of::VECTOR
+            | code_of::MARIADB_BLOB_COMPRESSED => {
+                let length_bytes = metadata.u8()?;
+                if !(1..=4).contains(&length_bytes) {
+                    return Err(WireError::malformed(WHAT, format!("a blob length of {length_bytes} bytes")));
+                }
+                let column_type = match code {
+                    code_of::GEOMETRY => Self::Geometry { length_bytes },
+                    code_of::JSON => Self::Json { length_bytes },
+                    code_of::VECTOR => Self::Vector { length_bytes },
+                    code_of::MARIADB_BLOB_COMPRESSED => Self::BlobCompressed { length_bytes },
+                    _ => Self::Blob { length_bytes },
+                };
+                (column_type, u16::from(length_bytes))
+            }
+            code_of::TYPED_ARRAY => {
+                let element = metadata.u8()?;
+                let meta = match element {
+                    // The only element type whose metadata is longer inside an array than outside.
+                    code_of::VARCHAR => metadata.u24()? as u16,
+                    code_of::TYPED_ARRAY => return Err(WireError::malformed(WHAT, "an array of arrays")),
+                    _ => Self::read(element, metadata)?.1,
+                };
+                (Self::TypedArray { element }, meta)
+            }
+            other => return Err(WireError::unsupported("column type", format!("type {other}"))),
+        };
+        Ok((column_type, meta))
+    }
+
+    /// CHAR, ENUM and SET share the type byte STRING; the high metadata byte tells them apart. A CHAR that can be
+    /// longer than 255 bytes has the two high bits of its length, inverted, in bits 4 and 5 of that byte.
+    fn from_string_metadata(high: u8, low: u8) -> Result<Self, WireError> {
+        if high == 0 {
+            return Ok(Self::Char { bytes_max: u16::from(low) });
+        }
+        if high & 0x30 != 0x30 {
+            let bytes_max = u16::from(low) | u16::from((high & 0x30) ^ 0x30) << 4;
+            return match high | 0x30 {
+                type_code::STRING => Ok(Self::Char { bytes_max }),
+                other => Err(WireError::malformed(WHAT, format!("type {other} as a long CHAR"))),
+            };
+        }
+        match (high, low) {
+            (type_code::ENUM, 1 | 2) => Ok(Self::Enum { bytes: low }),
+            (type_code::SET, 1..=8) => Ok(Self::Set { bytes: low }),
+            (type_code::STRING | type_code::VAR_STRING, _) => Ok(Self::Char { bytes_max: u16::from(low) }),
+            _ => Err(WireError::malformed(WHAT, format!("type {high} of {low} bytes as a STRING"))),
+        }
+    }
+
+    /// The length of the value that `bytes` begins with, with any length prefix of its own, in bytes.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if not even the length prefix is there. The value itself may still be cut off.
+    pub fn encoded_length(self, bytes: &[u8]) -> Result<usize, WireError> {
+        Ok(match self {
+            Self::Tiny | Self::Year => 1,
+            Self::Short => 2,
+            Self::Int24 | Self::Date => 3,
+            Self::Long | Self::Float => 4,
+            Self::LongLong | Self::Double => 8,
+            Self::Decimal { precision, scale } => super::decimal::encoded_length(precision, scale),
+            Self::Bit { bits } => usize::from(bits).div_ceil(8),
+            Self::TimeOld { fraction } => super::temporal::old_time_bytes(fraction),
+            Self::DateTimeOld { fraction } => super::temporal::old_datetime_bytes(fraction),
+            Self::TimestampOld { fraction } => 4 + fraction_bytes(fraction),
+            Self::Time { fraction } => 3 + fraction_bytes(fraction),
+            Self::DateTime { fraction } => 5 + fraction_bytes(fraction),
+            Self::Timestamp { fraction } => 4 + fraction_bytes(fraction),
+            Self::Enum { bytes } | Self::Set { bytes } => usize::from(bytes),
+            _ => {
+                let prefix = self.length_prefix_bytes();
+                let length = Cursor::new("row value", bytes).uint(prefix)?;
+                // At most four bytes of length, so the sum fits in any usize of 64 bits; saturate on others.
+                usize::try_from(length).unwrap_or(usize::MAX).saturating_add(prefix)
+            }
+        })
+    }
+
+    /// How many bytes of length precede a value; 0 for types of fixed size.
+    pub fn length_prefix_bytes(self) -> usize {
+        match self {
+            Self::Char { bytes_max }
+            | Self::VarChar { bytes_max }
+            | Self::VarCharCompressed { bytes_max } => {
+                if bytes_max < 256 {
+                    1
+                } else {
+                    2
+                }
+            }
+            Self::Blob { length_bytes }
+            | Self::BlobCompressed { length_bytes }
+            | Self::Geometry { length_bytes }
+            | Self::Json { length_bytes }
+            | Self::Vector { length_bytes } => usize::from(length_bytes),
+            Self::TypedArray { .. } => 4,
+            _ => 0,
+        }
+    }
+
+    /// Whether the SIGNEDNESS metadata has a bit for the column. YEAR has one on both flavours, though
+    /// `mariadb-binlog --print-table-metadata` overlooks it.
+    pub fn has_signedness(self) -> bool {
+        matches!(
+            self,
+            Self::Tiny
+                | Self::Short
+                | Self::Int24
+                | Self::Long
+                | Self::LongLong
+                | Self::Float
+                | Self::Double
+                | Self::Decimal { .. }
+                | Self::Year
+        )
+    }
+}
+
+/// How many bytes a fraction of a second of `digits` digits takes.
+pub(super) fn fraction_bytes(digits: u8) -> usize {
+    usize::from(digits).div_ceil(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(code: u8, metadata: &[u8]) -> Result<(ColumnType, u16), WireError> {
+        ColumnType::read(code, &mut Cursor::new("test", metadata))
+    }
+
+    #[test]
+    fn string_metadata_tells_char_enum_and_set_apart() {
+        assert_eq!(read(254, &[0xfe, 3]).unwrap(), (ColumnType::Char { bytes_max: 3 }, 65027));
+        assert_eq!(read(254, &[0xf7, 1]).unwrap(), (ColumnType::Enum { bytes: 1 }, 63233));
+        assert_eq!(read(254, &[0xf8, 8]).unwrap().0, ColumnType::Set { bytes: 8 });
+        // CHAR(255) in utf8mb4 is 1020 bytes: 0x3fc, whose high bits 11 stand inverted as 00.
+        assert_eq!(read(254, &[0xce, 0xfc]).unwrap().0, ColumnType::Char { bytes_max: 1020 });
+        assert_eq!(read(254, &[0xee, 0x01]).unwrap().0, ColumnType::Char { bytes_max: 257 });
+        assert!(read(254, &[0xf7, 3]).is_err());
+        assert!(read(254, &[0xf8, 9]).is_err());
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_refused() {
+        assert!(read(type_code::NEWDECIMAL, &[66, 0]).is_err());
+        assert!(read(type_code::NEWDECIMAL, &[5, 6]).is_err());
+        assert!(read(type_code::BIT, &[1, 8]).is_err());
+        assert!(read(type_code::BIT, &[0, 0]).is_err());
+        assert!(read(type_code::TIME2, &[7]).is_err());
+        assert!(read(type_code::BLOB, &[0]).is_err());
+        assert!(read(type_code::BLOB, &[5]).is_err());
+        assert!(matches!(read(99, &[]), Err(WireError::Unsupported { .. })));
+    }
+}

@@ -1,0 +1,394 @@
+//! Row images: the columns that an image holds, which of them are NULL, and the values one behind the other.
+
+use super::column::{Column, ColumnType};
+use super::table_map::TableMap;
+use super::value::Value;
+use crate::WireError;
+use crate::cursor::Cursor;
+use crate::event::{RowsEvent, RowsKind};
+
+const WHAT: &str = "row image";
+
+/// In the value options of an after image: JSON columns may hold diffs.
+const VALUE_OPTION_PARTIAL_JSON: u64 = 1;
+
+/// One changed row.
+#[derive(Debug, Clone, Copy)]
+pub struct RowChange<'a> {
+    /// The row before: in updates and deletes.
+    pub before: Option<Image<'a>>,
+    /// The row after: in writes and updates.
+    pub after: Option<Image<'a>>,
+}
+
+/// One image of a row: some or all of its columns.
+#[derive(Debug, Clone, Copy)]
+pub struct Image<'a> {
+    table: &'a TableMap,
+    /// A bit for each column of the table: is it in the image?
+    present: &'a [u8],
+    /// A bit for each JSON column of the table, whether in the image or not: does it hold diffs?
+    partial: Option<&'a [u8]>,
+    /// A bit for each column of the image: is it NULL?
+    nulls: &'a [u8],
+    values: &'a [u8],
+    bytes: &'a [u8],
+}
+
+/// One column of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell<'a> {
+    /// Index of the column in the table map, from 0.
+    pub index: usize,
+    /// The value's bytes in the event with any length prefix; `None` for NULL.
+    pub raw: Option<&'a [u8]>,
+    /// Whether a JSON column holds diffs instead of a document.
+    pub partial: bool,
+}
+
+impl<'a> Cell<'a> {
+    /// Decodes the value; `columns` are the table map's.
+    ///
+    /// # Errors
+    /// [`WireError`] if the bytes are no value of the column's type.
+    pub fn value(&self, columns: &[Column]) -> Result<Value<'a>, WireError> {
+        match (self.raw, columns.get(self.index)) {
+            (None, _) => Ok(Value::Null),
+            (Some(raw), Some(column)) => Value::decode(raw, column, self.partial),
+            (Some(_), None) => Err(WireError::malformed(WHAT, format!("no column {}", self.index))),
+        }
+    }
+}
+
+impl<'a> Image<'a> {
+    /// The table the image belongs to.
+    pub fn table(&self) -> &'a TableMap {
+        self.table
+    }
+
+    /// The image as it stands in the event.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Whether the image holds column `index`.
+    pub fn has(&self, index: usize) -> bool {
+        bit(self.present, index)
+    }
+
+    /// Whether the image holds all columns.
+    pub fn is_full(&self) -> bool {
+        (0..self.table.columns.len()).all(|index| self.has(index))
+    }
+
+    /// Whether the image holds no column at all.
+    pub fn is_empty(&self) -> bool {
+        !(0..self.table.columns.len()).any(|index| self.has(index))
+    }
+
+    /// The columns that the image holds, in order.
+    pub fn cells(&self) -> Cells<'a> {
+        Cells { image: *self, index: 0, json_index: 0, null_index: 0, cursor: Cursor::new(WHAT, self.values) }
+    }
+
+    /// The cell of column `index`; `None` if the image does not hold it.
+    ///
+    /// # Errors
+    /// As [`Cells`]. Walks the image from its start.
+    pub fn cell(&self, index: usize) -> Result<Option<Cell<'a>>, WireError> {
+        for cell in self.cells() {
+            let cell = cell?;
+            if cell.index == index {
+                return Ok(Some(cell));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads one image off the front of `cursor`; `after_of_partial` says that value options precede it.
+    fn read(
+        table: &'a TableMap,
+        present: &'a [u8],
+        after_of_partial: bool,
+        cursor: &mut Cursor<'a>,
+    ) -> Result<Self, WireError> {
+        let whole = cursor.peek_rest();
+        let start = cursor.position();
+        let mut partial = None;
+        if after_of_partial {
+            let options = cursor.lenenc_int()?;
+            if options & !VALUE_OPTION_PARTIAL_JSON != 0 {
+                return Err(WireError::unsupported(WHAT, format!("value options {options:#x}")));
+            }
+            if options & VALUE_OPTION_PARTIAL_JSON != 0 {
+                partial = Some(cursor.bytes(table.json_columns().div_ceil(8))?);
+            }
+        }
+        let held = (0..table.columns.len()).filter(|index| bit(present, *index)).count();
+        let nulls = cursor.bytes(held.div_ceil(8))?;
+        let mut image = Self { table, present, partial, nulls, values: cursor.peek_rest(), bytes: whole };
+        let mut cells = image.cells();
+        for cell in &mut cells {
+            cell?;
+        }
+        let length = cells.cursor.position();
+        image.values = cursor.bytes(length)?;
+        image.bytes = &whole[..cursor.position() - start];
+        Ok(image)
+    }
+}
+
+/// Iterates over the [`Cell`]s of an image. After an error it ends.
+#[derive(Debug, Clone)]
+pub struct Cells<'a> {
+    image: Image<'a>,
+    index: usize,
+    json_index: usize,
+    null_index: usize,
+    cursor: Cursor<'a>,
+}
+
+impl<'a> Iterator for Cells<'a> {
+    type Item = Result<Cell<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let columns = &self.image.table.columns;
+        loop {
+            let index = self.index;
+            let column = columns.get(index)?;
+            self.index += 1;
+            let mut partial = false;
+            if matches!(column.column_type, ColumnType::Json { .. }) {
+                partial = self.image.partial.is_some_and(|partial| bit(partial, self.json_index));
+                self.json_index += 1;
+            }
+            if !self.image.has(index) {
+                continue;
+            }
+            let null = bit(self.image.nulls, self.null_index);
+            self.null_index += 1;
+            if null {
+                return Some(Ok(Cell { index, raw: None, partial }));
+            }
+            let length = column.column_type.encoded_length(self.cursor.peek_rest());
+            return Some(match length.and_then(|length| self.cursor.bytes(length)) {
+                Ok(raw) => Ok(Cell { index, raw: Some(raw), partial }),
+                Err(error) => {
+                    self.index = columns.len();
+                    Err(error)
+                }
+            });
+        }
+    }
+}
+
+/// Iterates over the changed rows of a rows event. After an error it ends.
+#[derive(Debug, Clone)]
+pub struct Rows<'a> {
+    table: &'a TableMap,
+    kind: RowsKind,
+    present: &'a [u8],
+    present_after: &'a [u8],
+    cursor: Cursor<'a>,
+    done: bool,
+}
+
+impl<'a> Rows<'a> {
+    /// The rows of `event`, whose images, decompressed ([`RowsEvent::images`]), are `images`.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if the event has another number of columns than `table`: they do not belong together.
+    pub fn new(table: &'a TableMap, event: &RowsEvent<'a>, images: &'a [u8]) -> Result<Self, WireError> {
+        let columns = table.columns.len();
+        if event.column_count != columns {
+            return Err(WireError::malformed(
+                "rows event",
+                format!("{} columns for a table map of {columns}", event.column_count),
+            ));
+        }
+        Ok(Self {
+            table,
+            kind: event.kind,
+            present: event.columns_present,
+            present_after: event.columns_present_after,
+            cursor: Cursor::new(WHAT, images),
+            done: false,
+        })
+    }
+
+    fn read(&mut self) -> Result<RowChange<'a>, WireError> {
+        let before =
+            |rows: &mut Self| Image::read(rows.table, rows.present, false, &mut rows.cursor).map(Some);
+        let after = |rows: &mut Self, partial| {
+            Image::read(rows.table, rows.present_after, partial, &mut rows.cursor).map(Some)
+        };
+        Ok(match self.kind {
+            RowsKind::Write => RowChange { before: None, after: before(self)? },
+            RowsKind::Delete => RowChange { before: before(self)?, after: None },
+            RowsKind::Update => RowChange { before: before(self)?, after: after(self, false)? },
+            RowsKind::PartialUpdate => RowChange { before: before(self)?, after: after(self, true)? },
+        })
+    }
+}
+
+impl<'a> Iterator for Rows<'a> {
+    type Item = Result<RowChange<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let start = self.cursor.position();
+        // A row without columns takes no bytes. `INSERT INTO t VALUES ()` logs one under a minimal row image, and the
+        // event then has nothing in it but that one row.
+        if self.cursor.is_empty() && (start > 0 || self.kind != RowsKind::Write) {
+            self.done = true;
+            return None;
+        }
+        let row = self.read();
+        self.done = row.is_err() || self.cursor.position() == start;
+        if self.done && !self.cursor.is_empty() && row.is_ok() {
+            return Some(Err(WireError::malformed("rows event", "bytes left behind rows without columns")));
+        }
+        Some(row)
+    }
+}
+
+/// Bit `index` of a bitmap that begins with the lowest bit; bits beyond it are clear.
+fn bit(bitmap: &[u8], index: usize) -> bool {
+    bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Flavour;
+    use crate::rows::column::type_code;
+
+    fn table(columns: &[(ColumnType, u8)]) -> TableMap {
+        TableMap {
+            flavour: Flavour::MySql,
+            table_id: 1,
+            flags: 1,
+            schema: "s".into(),
+            table: "t".into(),
+            columns: columns.iter().map(|(kind, code)| Column::new(*kind, *code, 0, true)).collect(),
+            metadata: Default::default(),
+        }
+    }
+
+    fn event<'a>(kind: RowsKind, columns: usize, present: &'a [u8], after: &'a [u8]) -> RowsEvent<'a> {
+        RowsEvent {
+            kind,
+            version: 2,
+            table_id: 1,
+            flags: 1,
+            extra_data: &[],
+            column_count: columns,
+            columns_present: present,
+            columns_present_after: after,
+            rows: &[],
+            compressed: false,
+        }
+    }
+
+    const INT: (ColumnType, u8) = (ColumnType::Long, type_code::LONG);
+    const TEXT: (ColumnType, u8) = (ColumnType::VarChar { bytes_max: 10 }, type_code::VARCHAR);
+    const JSON: (ColumnType, u8) = (ColumnType::Json { length_bytes: 4 }, type_code::JSON);
+
+    fn values<'a>(image: Option<Image<'a>>) -> Vec<(usize, Value<'a>)> {
+        let image = image.unwrap();
+        image
+            .cells()
+            .map(|cell| cell.unwrap())
+            .map(|cell| (cell.index, cell.value(&image.table().columns).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn full_images_of_two_rows() {
+        let table = table(&[INT, TEXT]);
+        let images = [0u8, 1, 0, 0, 0, 2, b'h', b'i', 0b10, 255, 255, 255, 255];
+        let event = event(RowsKind::Write, 2, &[0b11], &[0b11]);
+        let rows: Vec<_> = Rows::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(values(rows[0].after), [(0, Value::Int(1)), (1, Value::Bytes(b"hi"))]);
+        assert_eq!(values(rows[1].after), [(0, Value::Int(-1)), (1, Value::Null)]);
+        assert_eq!(rows[0].after.unwrap().bytes(), &images[..8]);
+        assert!(rows[0].after.unwrap().is_full() && rows[0].before.is_none());
+        assert_eq!(rows[0].after.unwrap().cell(1).unwrap().unwrap().raw, Some(&images[5..8]));
+    }
+
+    #[test]
+    fn minimal_images_of_an_update() {
+        let table = table(&[INT, TEXT, INT]);
+        // Before: the key. After: only the text, which becomes NULL.
+        let images = [0u8, 7, 0, 0, 0, 1];
+        let event = event(RowsKind::Update, 3, &[0b001], &[0b010]);
+        let rows: Vec<_> = Rows::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
+        assert_eq!(values(rows[0].before), [(0, Value::Int(7))]);
+        assert_eq!(values(rows[0].after), [(1, Value::Null)]);
+        assert!(!rows[0].before.unwrap().is_full());
+    }
+
+    #[test]
+    fn partial_bits_count_json_columns_that_are_not_in_the_image() {
+        let table = table(&[INT, JSON, JSON]);
+        // After image: only the second JSON column, partial, with a diff of four bytes.
+        let images = [0u8, 7, 0, 0, 0, 1, 0b10, 0, 4, 0, 0, 0, 2, 2, b'$', b'x'];
+        let event = event(RowsKind::PartialUpdate, 3, &[0b001], &[0b100]);
+        let rows: Vec<_> = Rows::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
+        let after = rows[0].after.unwrap();
+        assert!(
+            matches!(values(Some(after))[..], [(2, Value::JsonDiff(diff))] if diff.bytes() == [2, 2, b'$', b'x'])
+        );
+        assert_eq!(after.bytes(), &images[5..]);
+    }
+
+    #[test]
+    fn a_row_without_columns_is_one_row() {
+        let table = table(&[INT]);
+        let write = event(RowsKind::Write, 1, &[0], &[0]);
+        let rows: Vec<_> = Rows::new(&table, &write, &[]).unwrap().map(Result::unwrap).collect();
+        assert!(rows.len() == 1 && rows[0].after.unwrap().is_empty());
+        let mut hostile = Rows::new(&table, &write, &[0; 9]).unwrap();
+        assert!(hostile.next().unwrap().is_err());
+        assert!(hostile.next().is_none());
+    }
+
+    #[test]
+    fn a_cut_image_is_an_error_and_the_end() {
+        let table = table(&[INT, TEXT]);
+        let event = event(RowsKind::Delete, 2, &[0b11], &[0b11]);
+        let mut rows = Rows::new(&table, &event, &[0, 1, 0, 0, 0, 9, b'h']).unwrap();
+        assert!(matches!(rows.next(), Some(Err(WireError::Truncated { .. }))));
+        assert!(rows.next().is_none());
+        assert!(Rows::new(&super::tests::table(&[INT]), &event, &[]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_images_never_panic(
+            images: Vec<u8>,
+            present in 0u8..8,
+            after in 0u8..8,
+            kind in prop_oneof![
+                Just(RowsKind::Write), Just(RowsKind::Update), Just(RowsKind::PartialUpdate), Just(RowsKind::Delete)
+            ],
+        ) {
+            let table = table(&[INT, TEXT, JSON]);
+            let (present, after) = ([present], [after]);
+            let event = event(kind, 3, &present, &after);
+            for row in Rows::new(&table, &event, &images).unwrap() {
+                let Ok(row) = row else { break };
+                for image in [row.before, row.after].into_iter().flatten() {
+                    for cell in image.cells() {
+                        let _ = cell.unwrap().value(&table.columns);
+                    }
+                }
+            }
+        }
+    }
+}
