@@ -386,3 +386,30 @@ fn flavours_do_not_mix() {
     assert!(!mysql.is_subset_of(&mariadb));
     assert!(GtidSet::empty(Flavour::MySql).is_subset_of(&mariadb));
 }
+
+/// What MySQL 9.7 answered to `GTID_SUBTRACT(a, '')`, `GTID_SUBTRACT(a, b)` and `GTID_SUBSET(a, b)`, one JSON object
+/// per line; `normal` is null where the server calls `a` malformed.
+const MYSQL_ANSWERS: &str = include_str!("../../tests/fixtures/gtid/mysql-9.7-answers.jsonl");
+
+#[test]
+fn mysql_answers_are_ours() {
+    let (mut sets, mut refused) = (0, 0);
+    for line in MYSQL_ANSWERS.lines() {
+        let answer: serde_json::Value = serde_json::from_str(line).expect(line);
+        let text = |key: &str| answer[key].as_str();
+        let a = MysqlGtidSet::parse(text("a").expect(line));
+        assert_eq!(a.as_ref().ok().map(|a| format!("{a:#}")).as_deref(), text("normal"), "{line}");
+        let Ok(a) = a else {
+            refused += 1;
+            continue;
+        };
+        sets += 1;
+        assert_eq!(MysqlGtidSet::decode(&a.encode()).as_ref(), Ok(&a), "{line}");
+        if let Some(b) = text("b") {
+            let b = MysqlGtidSet::parse(b).expect(line);
+            assert_eq!(Some(format!("{:#}", a.subtract(&b)).as_str()), text("subtract"), "{line}");
+            assert_eq!(Some(b.is_superset_of(&a)), answer["subset"].as_bool(), "{line}");
+        }
+    }
+    assert!(sets > 200 && refused > 100, "{sets} sets, {refused} malformed");
+}
