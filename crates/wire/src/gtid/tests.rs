@@ -387,6 +387,23 @@ fn flavours_do_not_mix() {
     assert!(GtidSet::empty(Flavour::MySql).is_subset_of(&mariadb));
 }
 
+#[test]
+fn mariadb_list_of_a_real_server() {
+    // From MariaDB 11.8 after SET GLOBAL gtid_binlog_state='1-1-5,0-2-3,0-1-9,1-2-1': domains in no order, but in
+    // each the newest last.
+    let gtid = |domain, server_id, sequence| {
+        [&[domain, 0, 0, 0, server_id, 0, 0, 0, sequence][..], &[0; 7]].concat()
+    };
+    let body = [vec![4, 0, 0, 0], gtid(1, 1, 5), gtid(1, 2, 1), gtid(0, 2, 3), gtid(0, 1, 9)].concat();
+    let list = MariadbGtidList::decode(&body).unwrap();
+    assert_eq!(list.to_string(), "1-1-5,1-2-1,0-2-3,0-1-9");
+    assert_eq!(list.encode().unwrap(), body);
+    // As the server's @@gtid_binlog_state and @@gtid_binlog_pos.
+    let state = MariadbBinlogState::from_gtids(list.gtids);
+    assert_eq!(state.to_string(), "0-2-3,0-1-9,1-1-5,1-2-1");
+    assert_eq!(state.position().to_string(), "0-1-9,1-2-1");
+}
+
 /// What MySQL 9.7 answered to `GTID_SUBTRACT(a, '')`, `GTID_SUBTRACT(a, b)` and `GTID_SUBSET(a, b)`, one JSON object
 /// per line; `normal` is null where the server calls `a` malformed.
 const MYSQL_ANSWERS: &str = include_str!("../../tests/fixtures/gtid/mysql-9.7-answers.jsonl");
