@@ -59,7 +59,10 @@ impl EventHeader {
             flags: cursor.u16()?,
         };
         if (header.event_length as usize) < EVENT_HEADER_BYTES {
-            return Err(WireError::malformed("event header", format!("event length {}", header.event_length)));
+            return Err(WireError::malformed(
+                "event header",
+                format!("event length {}", header.event_length),
+            ));
         }
         Ok(header)
     }

@@ -1,0 +1,252 @@
+//! The CRC32 at the end of events: computed, checked and taken off, for whole events and for events in chunks.
+
+use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
+use crate::WireError;
+
+/// Length of the checksum at the end of an event, in bytes.
+pub const CHECKSUM_BYTES: usize = 4;
+
+/// Where the two bytes of the flags stand in the header.
+const FLAGS_OFFSET: usize = 17;
+
+/// How events of a file are checksummed: the byte at the end of a format description event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChecksumAlgorithm {
+    /// Events carry no checksum.
+    Off,
+    /// Events end in a CRC32 of all bytes before it.
+    Crc32,
+}
+
+impl ChecksumAlgorithm {
+    /// Reads the algorithm byte.
+    ///
+    /// # Errors
+    /// [`WireError::Unsupported`] for anything but off and CRC32.
+    pub fn from_byte(byte: u8) -> Result<Self, WireError> {
+        match byte {
+            0 => Ok(Self::Off),
+            1 => Ok(Self::Crc32),
+            other => Err(WireError::unsupported("checksum algorithm", other.to_string())),
+        }
+    }
+
+    /// The algorithm byte.
+    pub fn to_byte(self) -> u8 {
+        match self {
+            Self::Off => 0,
+            Self::Crc32 => 1,
+        }
+    }
+
+    /// How many bytes at the end of each event are its checksum.
+    pub fn trailer_bytes(self) -> usize {
+        match self {
+            Self::Off => 0,
+            Self::Crc32 => CHECKSUM_BYTES,
+        }
+    }
+}
+
+/// Checks the CRC32 at the end of a whole event, header included.
+///
+/// Servers compute the checksum of a format description event with its "in use" flag cleared, since they clear the
+/// flag in place when they close the file; so does this.
+///
+/// # Errors
+/// [`WireError::Checksum`] if it does not match, [`WireError::Truncated`] if the event is too short to have one.
+pub fn verify_checksum(event: &[u8]) -> Result<(), WireError> {
+    let mut checker = ChecksumChecker::new(event.len() as u64)?;
+    checker.update(event);
+    checker.finish()
+}
+
+/// The event, or event body, without the checksum at its end.
+///
+/// # Errors
+/// [`WireError::Truncated`] if it is too short to have one.
+pub fn strip_checksum(event: &[u8]) -> Result<&[u8], WireError> {
+    match event.len().checked_sub(CHECKSUM_BYTES) {
+        Some(length) => Ok(&event[..length]),
+        None => Err(too_short(event.len() as u64, CHECKSUM_BYTES)),
+    }
+}
+
+/// The CRC32 that belongs at the end of `event`, which is a whole event without it.
+pub fn compute_checksum(event: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    match event.split_at_checked(EVENT_HEADER_BYTES) {
+        Some((header, body)) => {
+            hasher.update(&as_checksummed(header));
+            hasher.update(body);
+        }
+        None => hasher.update(event),
+    }
+    hasher.finalize()
+}
+
+/// The header as the checksum sees it: a format description event counts as closed.
+fn as_checksummed(header: &[u8]) -> [u8; EVENT_HEADER_BYTES] {
+    let mut copy = [0; EVENT_HEADER_BYTES];
+    copy.copy_from_slice(header);
+    if copy[4] == EventType::FORMAT_DESCRIPTION.0 {
+        copy[FLAGS_OFFSET] &= !(EventHeader::FLAG_BINLOG_IN_USE as u8);
+    }
+    copy
+}
+
+fn too_short(length: u64, needed: usize) -> WireError {
+    WireError::Truncated { what: "event checksum", offset: 0, needed: needed.saturating_sub(length as usize) }
+}
+
+/// Checks the checksum of an event that arrives in chunks, cut anywhere.
+#[derive(Debug, Clone)]
+pub struct ChecksumChecker {
+    hasher: crc32fast::Hasher,
+    /// The header is held back until it is whole, because one flag of it may not count.
+    header: [u8; EVENT_HEADER_BYTES],
+    event_length: u64,
+    seen: u64,
+    stored: [u8; CHECKSUM_BYTES],
+}
+
+impl ChecksumChecker {
+    /// For an event of `event_length` bytes, header and checksum included.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if that is too short for a header and a checksum.
+    pub fn new(event_length: u64) -> Result<Self, WireError> {
+        if event_length < (EVENT_HEADER_BYTES + CHECKSUM_BYTES) as u64 {
+            return Err(too_short(event_length, EVENT_HEADER_BYTES + CHECKSUM_BYTES));
+        }
+        Ok(Self {
+            hasher: crc32fast::Hasher::new(),
+            header: [0; EVENT_HEADER_BYTES],
+            event_length,
+            seen: 0,
+            stored: [0; CHECKSUM_BYTES],
+        })
+    }
+
+    /// Takes the next bytes of the event. Bytes beyond its end are counted, and make [`Self::finish`] fail.
+    pub fn update(&mut self, mut chunk: &[u8]) {
+        if self.seen < EVENT_HEADER_BYTES as u64 {
+            let filled = self.seen as usize;
+            let head = self.take(&mut chunk, EVENT_HEADER_BYTES as u64);
+            self.header[filled..filled + head.len()].copy_from_slice(head);
+            if self.seen == EVENT_HEADER_BYTES as u64 {
+                self.hasher.update(&as_checksummed(&self.header));
+            }
+        }
+        let body = self.take(&mut chunk, self.event_length - CHECKSUM_BYTES as u64);
+        self.hasher.update(body);
+        let stored_end = self.event_length;
+        if !chunk.is_empty() && self.seen < stored_end {
+            let filled = (self.seen + CHECKSUM_BYTES as u64 - stored_end) as usize;
+            let tail = self.take(&mut chunk, stored_end);
+            self.stored[filled..filled + tail.len()].copy_from_slice(tail);
+        }
+        self.seen += chunk.len() as u64;
+    }
+
+    /// Cuts off the part of `chunk` that lies before the offset `end` of the event.
+    fn take<'c>(&mut self, chunk: &mut &'c [u8], end: u64) -> &'c [u8] {
+        let room = end.saturating_sub(self.seen);
+        let count = usize::try_from(room).unwrap_or(usize::MAX).min(chunk.len());
+        let (head, rest) = chunk.split_at(count);
+        *chunk = rest;
+        self.seen += count as u64;
+        head
+    }
+
+    /// Compares, when all chunks were taken.
+    ///
+    /// # Errors
+    /// [`WireError::Checksum`] if the checksums differ, [`WireError::Truncated`] or [`WireError::Malformed`] if fewer
+    /// or more bytes were taken than the event has.
+    pub fn finish(self) -> Result<(), WireError> {
+        if self.seen < self.event_length {
+            let needed = usize::try_from(self.event_length - self.seen).unwrap_or(usize::MAX);
+            return Err(WireError::Truncated { what: "event", offset: self.seen as usize, needed });
+        }
+        if self.seen > self.event_length {
+            let reason = format!("{} bytes for an event of {}", self.seen, self.event_length);
+            return Err(WireError::malformed("event", reason));
+        }
+        let (stored, computed) = (u32::from_le_bytes(self.stored), self.hasher.finalize());
+        if stored == computed { Ok(()) } else { Err(WireError::Checksum { stored, computed }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event(event_type: EventType, flags: u16, body: &[u8]) -> Vec<u8> {
+        let header = EventHeader {
+            timestamp: 7,
+            event_type,
+            server_id: crate::ServerId(1),
+            event_length: (EVENT_HEADER_BYTES + body.len() + CHECKSUM_BYTES) as u32,
+            end_log_pos: 1000,
+            flags,
+        };
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.extend_from_slice(body);
+        let checksum = compute_checksum(&bytes);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_in_use_flag_of_a_format_description_does_not_count() {
+        let mut bytes = event(EventType::FORMAT_DESCRIPTION, 1, b"description");
+        assert_eq!(verify_checksum(&bytes), Ok(()));
+        bytes[FLAGS_OFFSET] = 0;
+        assert_eq!(verify_checksum(&bytes), Ok(()));
+        bytes[FLAGS_OFFSET] = 2;
+        assert!(matches!(verify_checksum(&bytes), Err(WireError::Checksum { .. })));
+        let mut other = event(EventType::QUERY, 1, b"query");
+        other[FLAGS_OFFSET] = 0;
+        assert!(matches!(verify_checksum(&other), Err(WireError::Checksum { .. })));
+    }
+
+    #[test]
+    fn too_few_and_too_many_bytes_are_told_apart_from_a_wrong_checksum() {
+        let bytes = event(EventType::QUERY, 0, b"some body");
+        assert!(matches!(verify_checksum(&bytes[..10]), Err(WireError::Truncated { .. })));
+        let mut checker = ChecksumChecker::new(bytes.len() as u64).unwrap();
+        checker.update(&bytes[..bytes.len() - 1]);
+        assert!(matches!(checker.clone().finish(), Err(WireError::Truncated { needed: 1, .. })));
+        checker.update(&bytes[bytes.len() - 1..]);
+        assert_eq!(checker.clone().finish(), Ok(()));
+        checker.update(b"x");
+        assert!(matches!(checker.finish(), Err(WireError::Malformed { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_cut_anywhere_give_the_checksum_of_the_whole(
+            body in proptest::collection::vec(any::<u8>(), 0..200),
+            event_type in prop_oneof![Just(EventType::FORMAT_DESCRIPTION), Just(EventType::XID)],
+            flags in any::<u16>(),
+            chunk in 1usize..60,
+            damage in proptest::option::of(any::<proptest::sample::Index>()),
+        ) {
+            let mut bytes = event(event_type, flags, &body);
+            if let Some(index) = &damage {
+                // Not in the header, whose one flag may not count.
+                let at = EVENT_HEADER_BYTES + index.index(bytes.len() - EVENT_HEADER_BYTES);
+                bytes[at] ^= 0x10;
+            }
+            let mut checker = ChecksumChecker::new(bytes.len() as u64).unwrap();
+            for part in bytes.chunks(chunk) {
+                checker.update(part);
+            }
+            prop_assert_eq!(checker.finish(), verify_checksum(&bytes));
+            prop_assert_eq!(verify_checksum(&bytes).is_ok(), damage.is_none());
+        }
+    }
+}

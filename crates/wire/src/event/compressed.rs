@@ -1,0 +1,163 @@
+//! MariaDB's compressed parts of events (types 165 to 171): a byte, a length, and a zlib stream.
+//!
+//! The byte is `0x80 | algorithm << 4 | bytes of the length`; zlib, algorithm 0, is the only one there is. The
+//! length, in big-endian order, is that of the text when decompressed.
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+use super::format_description::FormatDescription;
+use super::header::EventType;
+use super::query::QueryEvent;
+use crate::WireError;
+use crate::cursor::Cursor;
+
+const WHAT: &str = "compressed event";
+
+/// Decompresses `part` onto the end of `out`.
+///
+/// # Errors
+/// [`WireError::TooLarge`] if the part says it holds more than `bytes_max`; [`WireError::Malformed`] if it holds
+/// another length than it says; [`WireError::Unsupported`] for another algorithm than zlib.
+pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let (stated, stream) = read_head(part)?;
+    if stated > bytes_max as u64 {
+        return Err(WireError::TooLarge { what: WHAT, size: stated, size_max: bytes_max as u64 });
+    }
+    let stated = stated as usize;
+    // zlib makes at most 1032 bytes of one, so a lie cannot make us allocate more than that.
+    if stated > stream.len().saturating_mul(1032).saturating_add(1032) {
+        let reason = format!("{stated} bytes cannot come out of {}", stream.len());
+        return Err(WireError::malformed(WHAT, reason));
+    }
+    let before = out.len();
+    // One byte beyond, so that a stream that goes on is noticed.
+    out.resize(before + stated + 1, 0);
+    let mut inflate = Decompress::new(true);
+    let status = inflate.decompress(stream, &mut out[before..], FlushDecompress::Finish);
+    let made = inflate.total_out();
+    out.truncate(before + stated);
+    match status {
+        Ok(Status::StreamEnd) if made == stated as u64 => Ok(()),
+        Ok(_) => Err(WireError::malformed(WHAT, format!("{made} bytes or more, {stated} are stated"))),
+        Err(error) => Err(WireError::malformed(WHAT, format!("not zlib: {error}"))),
+    }
+}
+
+/// The first bytes of the decompressed `part`, up to `N` of them. The rest of it need not be at hand.
+pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], usize), WireError> {
+    let (_, stream) = read_head(part)?;
+    let mut front = [0; N];
+    let mut inflate = Decompress::new(true);
+    if let Err(error) = inflate.decompress(stream, &mut front, FlushDecompress::Sync) {
+        return Err(WireError::malformed(WHAT, format!("not zlib: {error}")));
+    }
+    Ok((front, inflate.total_out() as usize))
+}
+
+fn read_head(part: &[u8]) -> Result<(u64, &[u8]), WireError> {
+    let mut cursor = Cursor::new(WHAT, part);
+    let head = cursor.u8()?;
+    if head & 0x80 == 0 {
+        return Err(WireError::malformed(WHAT, format!("{head:#04x} in place of its first byte")));
+    }
+    let algorithm = (head & 0x70) >> 4;
+    if algorithm != 0 {
+        return Err(WireError::unsupported(WHAT, format!("compression algorithm {algorithm}")));
+    }
+    let length_bytes = usize::from(head & 0x0f);
+    if !(1..=4).contains(&length_bytes) {
+        return Err(WireError::malformed(WHAT, format!("a length of {length_bytes} bytes")));
+    }
+    Ok((cursor.uint_be(length_bytes)?, cursor.rest()))
+}
+
+/// The plain type that a compressed event becomes when decompressed; `None` if the type is not compressed.
+pub fn plain_type(event_type: EventType) -> Option<EventType> {
+    Some(match event_type {
+        EventType::MARIADB_QUERY_COMPRESSED => EventType::QUERY,
+        EventType::MARIADB_WRITE_ROWS_COMPRESSED_V1 => EventType::WRITE_ROWS_V1,
+        EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1 => EventType::UPDATE_ROWS_V1,
+        EventType::MARIADB_DELETE_ROWS_COMPRESSED_V1 => EventType::DELETE_ROWS_V1,
+        EventType::MARIADB_WRITE_ROWS_COMPRESSED => EventType::WRITE_ROWS_V2,
+        EventType::MARIADB_UPDATE_ROWS_COMPRESSED => EventType::UPDATE_ROWS_V2,
+        EventType::MARIADB_DELETE_ROWS_COMPRESSED => EventType::DELETE_ROWS_V2,
+        _ => return None,
+    })
+}
+
+/// Makes the plain event's body (without checksum) out of a compressed event's, onto the end of `out`, and returns
+/// the plain type.
+///
+/// # Errors
+/// [`WireError::Unsupported`] if the type is not a compressed one; else as [`decompress`], where `bytes_max` bounds
+/// the decompressed part.
+pub fn decompress_body(
+    event_type: EventType,
+    body: &[u8],
+    format: &FormatDescription,
+    bytes_max: usize,
+    out: &mut Vec<u8>,
+) -> Result<EventType, WireError> {
+    let Some(plain) = plain_type(event_type) else {
+        return Err(WireError::unsupported(WHAT, format!("{event_type:?}")));
+    };
+    let part = match event_type {
+        EventType::MARIADB_QUERY_COMPRESSED => QueryEvent::parse(event_type, body, format)?.query,
+        _ => super::RowsEvent::parse(event_type, body, format)?.rows,
+    };
+    out.extend_from_slice(&body[..body.len() - part.len()]);
+    decompress(part, bytes_max, out)?;
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn compress(text: &[u8], stated: usize) -> Vec<u8> {
+        let mut part = vec![0x84];
+        part.extend_from_slice(&(stated as u32).to_be_bytes());
+        let mut encoder = flate2::write::ZlibEncoder::new(part, flate2::Compression::best());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn what_is_stated_comes_out_and_nothing_else() {
+        let text = b"insert into t values (1)".repeat(50);
+        let mut out = b"kept".to_vec();
+        decompress(&compress(&text, text.len()), 1 << 20, &mut out).unwrap();
+        assert_eq!(out, [&b"kept"[..], &text[..]].concat());
+        for stated in [0, text.len() - 1, text.len() + 1] {
+            let result = decompress(&compress(&text, stated), 1 << 20, &mut Vec::new());
+            assert!(matches!(result, Err(WireError::Malformed { .. })), "{stated}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_refused_before_anything_is_allocated_for_it() {
+        let bomb = compress(&vec![0; 10 << 20], 10 << 20);
+        let mut out = Vec::new();
+        let result = decompress(&bomb, 1 << 20, &mut out);
+        assert!(matches!(result, Err(WireError::TooLarge { size_max: 0x10_0000, .. })), "{result:?}");
+        // A length that no zlib stream of that size can have.
+        let result = decompress(&compress(b"x", 1 << 30), usize::MAX, &mut out);
+        assert!(matches!(result, Err(WireError::Malformed { .. })), "{result:?}");
+        // A stream that holds far more than it says.
+        let result = decompress(&compress(&vec![0; 10 << 20], 100), 1 << 20, &mut out);
+        assert!(matches!(result, Err(WireError::Malformed { .. })), "{result:?}");
+        assert_eq!(out.capacity().min(4096), out.capacity());
+    }
+
+    #[test]
+    fn the_front_of_a_cut_part_can_be_read() {
+        let text = b"XA COMMIT X'616263',X'',1 and so on".to_vec();
+        let part = compress(&text, text.len());
+        let (front, length) = decompress_front::<9>(&part).unwrap();
+        assert_eq!((&front[..], length), (&b"XA COMMIT"[..], 9));
+        let (front, length) = decompress_front::<64>(&part).unwrap();
+        assert_eq!(&front[..length], &text[..]);
+    }
+}

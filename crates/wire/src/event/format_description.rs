@@ -1,0 +1,259 @@
+//! `FORMAT_DESCRIPTION_EVENT`: who wrote the file, and how its events are laid out.
+
+use super::checksum::{CHECKSUM_BYTES, ChecksumAlgorithm};
+use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
+use crate::cursor::Cursor;
+use crate::{Flavour, WireError};
+
+const WHAT: &str = "format description event";
+
+/// Length of the zero-padded server version, in bytes.
+const SERVER_VERSION_BYTES: usize = 50;
+
+/// MariaDB's own event types begin here, so a description of more types than this is MariaDB's.
+const FIRST_MARIADB_TYPE: usize = 160;
+
+/// What a format description event says about the events behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatDescription {
+    /// Always 4: MySQL 5.0 and later, every MariaDB.
+    pub binlog_version: u16,
+    /// For example `9.7.0` or `10.11.14-MariaDB-0+deb12u2-log`.
+    pub server_version: String,
+    /// When the server started, in seconds since 1970, in the first file it wrote after starting; 0 in later files,
+    /// and where the stream begins in the middle of a file.
+    pub created: u32,
+    /// Length of the fixed part of each event type, in bytes; type 1 is at index 0.
+    pub post_header_lengths: Vec<u8>,
+    /// Whether the events behind this one carry checksums. `None` if written before servers knew of checksums
+    /// (MySQL 5.6.1, MariaDB 5.3): then not even the algorithm byte is there.
+    pub checksum: Option<ChecksumAlgorithm>,
+}
+
+impl FormatDescription {
+    /// Parses the body: everything behind the 19-byte header, the algorithm byte and the checksum included.
+    ///
+    /// (A server that knows of checksums puts one on this event whatever the algorithm says.)
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]; [`WireError::Unsupported`] for a binlog version other than 4, another header length
+    /// than 19, or an unknown checksum algorithm.
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new(WHAT, body);
+        let binlog_version = cursor.u16()?;
+        if binlog_version != 4 {
+            let detail = format!("binlog version {binlog_version}; only version 4 (MySQL 5.0 and later) is");
+            return Err(WireError::unsupported(WHAT, detail));
+        }
+        let padded = cursor.bytes(SERVER_VERSION_BYTES)?;
+        let version = padded.split(|byte| *byte == 0).next().unwrap_or_default();
+        let server_version = match std::str::from_utf8(version) {
+            Ok(text) => text.to_owned(),
+            Err(_) => return Err(WireError::malformed(WHAT, "the server version is not text")),
+        };
+        let created = cursor.u32()?;
+        let header_length = cursor.u8()?;
+        if usize::from(header_length) != EVENT_HEADER_BYTES {
+            return Err(WireError::unsupported(WHAT, format!("an event header of {header_length} bytes")));
+        }
+        let rest = cursor.rest();
+        let (post_header_lengths, checksum) = if knows_checksums(&server_version) {
+            let Some(count) = rest.len().checked_sub(1 + CHECKSUM_BYTES) else {
+                let needed = 1 + CHECKSUM_BYTES - rest.len();
+                return Err(WireError::Truncated { what: WHAT, offset: body.len(), needed });
+            };
+            (&rest[..count], Some(ChecksumAlgorithm::from_byte(rest[count])?))
+        } else {
+            (rest, None)
+        };
+        // The type is one byte, so a longer table describes nothing.
+        if post_header_lengths.len() > usize::from(u8::MAX) {
+            return Err(WireError::malformed(WHAT, format!("{} event types", post_header_lengths.len())));
+        }
+        let post_header_lengths = post_header_lengths.to_vec();
+        Ok(Self { binlog_version, server_version, created, post_header_lengths, checksum })
+    }
+
+    /// What to assume of a stream until its format description arrives (a fake rotate comes before it), and in tests:
+    /// the lengths that all servers since MySQL 5.6 and MariaDB 10.0 use.
+    pub fn assumed(flavour: Flavour, checksum: ChecksumAlgorithm) -> Self {
+        let (server_version, types) = match flavour {
+            Flavour::MySql => ("8.4.0", usize::from(EventType::GTID_TAGGED.0)),
+            Flavour::MariaDb => ("10.11.0-MariaDB", usize::from(EventType::MARIADB_DELETE_ROWS_COMPRESSED.0)),
+        };
+        let mut post_header_lengths: Vec<u8> =
+            (1..=types).map(|event_type| usual_post_header_length(EventType(event_type as u8))).collect();
+        if flavour == Flavour::MariaDb {
+            // Numbers that MySQL gave away later mean nothing to MariaDB.
+            for event_type in [EventType::GTID, EventType::ANONYMOUS_GTID, EventType::PREVIOUS_GTIDS] {
+                post_header_lengths[usize::from(event_type.0) - 1] = 0;
+            }
+        }
+        Self {
+            binlog_version: 4,
+            server_version: server_version.to_owned(),
+            created: 0,
+            post_header_lengths,
+            checksum: Some(checksum),
+        }
+    }
+
+    /// The body's bytes up to and with the algorithm byte; the checksum that always follows is the caller's.
+    pub fn to_body(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(57 + self.post_header_lengths.len() + 1);
+        body.extend_from_slice(&self.binlog_version.to_le_bytes());
+        let mut version = [0; SERVER_VERSION_BYTES];
+        // One byte stays zero: readers look for the end.
+        let length = self.server_version.len().min(SERVER_VERSION_BYTES - 1);
+        version[..length].copy_from_slice(&self.server_version.as_bytes()[..length]);
+        body.extend_from_slice(&version);
+        body.extend_from_slice(&self.created.to_le_bytes());
+        body.push(EVENT_HEADER_BYTES as u8);
+        body.extend_from_slice(&self.post_header_lengths);
+        if let Some(checksum) = self.checksum {
+            body.push(checksum.to_byte());
+        }
+        body
+    }
+
+    /// Whose events these are: the version says `MariaDB`, or more types are described than MySQL has.
+    pub fn flavour(&self) -> Flavour {
+        if self.server_version.contains("MariaDB") || self.post_header_lengths.len() >= FIRST_MARIADB_TYPE {
+            Flavour::MariaDb
+        } else {
+            Flavour::MySql
+        }
+    }
+
+    /// Whether the events behind this one end in a checksum.
+    pub fn has_checksums(&self) -> bool {
+        self.checksum == Some(ChecksumAlgorithm::Crc32)
+    }
+
+    /// How many bytes at the end of an event with this header are its checksum.
+    ///
+    /// Not the same for all: a format description event has the room for one even where checksums are off.
+    pub fn trailer_bytes(&self, header: &EventHeader) -> usize {
+        let room = match header.event_type {
+            EventType::FORMAT_DESCRIPTION => self.checksum.is_some(),
+            _ => self.has_checksums(),
+        };
+        if room { CHECKSUM_BYTES } else { 0 }
+    }
+
+    /// The length of the fixed part of an event type, in bytes; `None` for a type the file's writer did not know.
+    pub fn post_header_length(&self, event_type: EventType) -> Option<usize> {
+        let index = usize::from(event_type.0).checked_sub(1)?;
+        self.post_header_lengths.get(index).map(|length| usize::from(*length))
+    }
+
+    /// The fixed part's length if it is at least `known` bytes, the length this crate understands of it.
+    pub(crate) fn post_header_length_of(
+        &self,
+        event_type: EventType,
+        known: usize,
+    ) -> Result<usize, WireError> {
+        match self.post_header_length(event_type) {
+            Some(length) if length >= known => Ok(length),
+            Some(length) => Err(WireError::unsupported(
+                "event layout",
+                format!("a fixed part of {length} bytes in {event_type:?}, {known} are expected"),
+            )),
+            None => Ok(known),
+        }
+    }
+}
+
+/// Whether a server of this version writes the algorithm byte.
+fn knows_checksums(server_version: &str) -> bool {
+    let first = if server_version.contains("MariaDB") { [5, 3, 0] } else { [5, 6, 1] };
+    let mut version = [0u32; 3];
+    for (part, text) in version.iter_mut().zip(server_version.split('.')) {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        *part = text[..digits].parse().unwrap_or(0);
+    }
+    version >= first
+}
+
+/// The length of an event type's fixed part in the servers of today.
+fn usual_post_header_length(event_type: EventType) -> u8 {
+    match event_type {
+        EventType::QUERY => 13,
+        EventType::ROTATE => 8,
+        EventType::APPEND_BLOCK | EventType::BEGIN_LOAD_QUERY | EventType::DELETE_FILE => 4,
+        EventType::FORMAT_DESCRIPTION => 98,
+        EventType::EXECUTE_LOAD_QUERY => 26,
+        EventType::TABLE_MAP => 8,
+        EventType::WRITE_ROWS_V1 | EventType::UPDATE_ROWS_V1 | EventType::DELETE_ROWS_V1 => 8,
+        EventType::INCIDENT => 2,
+        EventType::WRITE_ROWS_V2 | EventType::UPDATE_ROWS_V2 | EventType::DELETE_ROWS_V2 => 10,
+        EventType::PARTIAL_UPDATE_ROWS => 10,
+        EventType::GTID | EventType::ANONYMOUS_GTID => 42,
+        EventType::TRANSACTION_CONTEXT => 18,
+        EventType::VIEW_CHANGE => 52,
+        EventType::TRANSACTION_PAYLOAD => 40,
+        EventType::MARIADB_BINLOG_CHECKPOINT | EventType::MARIADB_GTID_LIST => 4,
+        EventType::MARIADB_GTID => 19,
+        EventType::MARIADB_QUERY_COMPRESSED => 13,
+        EventType::MARIADB_WRITE_ROWS_COMPRESSED_V1
+        | EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1
+        | EventType::MARIADB_DELETE_ROWS_COMPRESSED_V1 => 8,
+        EventType::MARIADB_WRITE_ROWS_COMPRESSED
+        | EventType::MARIADB_UPDATE_ROWS_COMPRESSED
+        | EventType::MARIADB_DELETE_ROWS_COMPRESSED => 10,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_flavours_come_back_from_their_bytes() {
+        for flavour in [Flavour::MySql, Flavour::MariaDb] {
+            for checksum in [ChecksumAlgorithm::Off, ChecksumAlgorithm::Crc32] {
+                let format = FormatDescription::assumed(flavour, checksum);
+                let mut body = format.to_body();
+                body.extend_from_slice(&[0; CHECKSUM_BYTES]);
+                let parsed = FormatDescription::parse(&body).unwrap();
+                assert_eq!(parsed, format);
+                assert_eq!(parsed.flavour(), flavour);
+                assert_eq!(parsed.has_checksums(), checksum == ChecksumAlgorithm::Crc32);
+                assert_eq!(parsed.post_header_length(EventType::QUERY), Some(13));
+                assert_eq!(parsed.post_header_length(EventType(250)), None);
+            }
+        }
+    }
+
+    #[test]
+    fn servers_from_before_checksums_have_no_algorithm_byte() {
+        for (version, knows) in [
+            ("5.5.62-log", false),
+            ("5.6.0", false),
+            ("5.6.1", true),
+            ("5.7.44-log", true),
+            ("9.7.0", true),
+            ("5.2.14-MariaDB", false),
+            ("5.3.0-MariaDB", true),
+            ("10.11.6-MariaDB-log", true),
+            ("nonsense", false),
+        ] {
+            assert_eq!(knows_checksums(version), knows, "{version}");
+        }
+    }
+
+    #[test]
+    fn other_versions_and_header_lengths_are_refused() {
+        let mut body = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off).to_body();
+        body.extend_from_slice(&[0; 4]);
+        for (at, value) in [(0usize, 3u8), (56, 27), (57 + 42, 9)] {
+            let mut changed = body.clone();
+            changed[at] = value;
+            assert!(matches!(FormatDescription::parse(&changed), Err(WireError::Unsupported { .. })), "{at}");
+        }
+        for length in 0..body.len().min(61) {
+            assert!(FormatDescription::parse(&body[..length]).is_err(), "{length}");
+        }
+    }
+}

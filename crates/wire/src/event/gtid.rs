@@ -1,0 +1,217 @@
+//! MySQL's events that open a transaction: `GTID_LOG_EVENT`, `ANONYMOUS_GTID_LOG_EVENT` and `GTID_TAGGED_LOG_EVENT`.
+
+use super::serialization::Message;
+use crate::WireError;
+use crate::cursor::{Cursor, put_lenenc_int};
+use crate::gtid::MysqlGtid;
+
+const WHAT: &str = "gtid event";
+const WHAT_TAGGED: &str = "tagged gtid event";
+
+/// Says that the logical clock follows. Servers before 5.7.5 wrote other, incomparable clocks under other codes.
+const LOGICAL_CLOCK: u8 = 2;
+
+/// The longest tag, in characters.
+const TAG_BYTES_MAX: usize = 32;
+
+/// What opens a MySQL transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GtidEvent {
+    /// `None` in anonymous transactions.
+    pub gtid: Option<MysqlGtid>,
+    /// See [`GtidEvent::FLAG_MAY_HAVE_STATEMENTS`].
+    pub flags: u8,
+    /// The logical clock: `None` if written by MySQL before 5.7.5.
+    pub logical_clock: Option<LogicalClock>,
+    /// Microseconds since 1970 at which the server that wrote this file committed (MySQL 8.0 and later).
+    pub immediate_commit_time_us: Option<u64>,
+    /// Microseconds since 1970 at which the server that first executed the transaction committed.
+    pub original_commit_time_us: Option<u64>,
+    /// Length of the whole transaction in the file, this event and checksums included, in bytes.
+    pub transaction_bytes: Option<u64>,
+    /// Version of the server that wrote this file, as in 80400 for 8.4.0.
+    pub immediate_server_version: Option<u32>,
+    /// Version of the server that first executed the transaction.
+    pub original_server_version: Option<u32>,
+    /// Group replication's order among transactions of one commit group.
+    pub commit_group_ticket: Option<u64>,
+}
+
+/// MySQL's `last_committed` and `sequence_number`, counted from the start of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogicalClock {
+    /// The newest transaction of the file that this one may depend on; 0 for none.
+    pub last_committed: i64,
+    /// This transaction's own number in the file.
+    pub sequence_number: i64,
+}
+
+impl GtidEvent {
+    /// In `flags`: the transaction may have statements rather than rows.
+    pub const FLAG_MAY_HAVE_STATEMENTS: u8 = 1;
+
+    /// The time and version fields mark with their highest bit that the original server's value follows.
+    const TIME_MARK: u64 = 1 << 55;
+    const VERSION_MARK: u32 = 1 << 31;
+    /// What a server writes for a version that it does not know.
+    const VERSION_UNKNOWN: u32 = 999_999;
+
+    /// Parses the body without checksum of types 33 and 34.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] for a number that no transaction can have.
+    pub fn parse(body: &[u8], anonymous: bool) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new(WHAT, body);
+        let flags = cursor.u8()?;
+        let uuid = cursor.array()?;
+        let number = cursor.u64()?;
+        let gtid = match (anonymous, number) {
+            (true, 0) => None,
+            (true, _) => return Err(WireError::malformed(WHAT, "an anonymous transaction with a number")),
+            (false, _) => Some(MysqlGtid { uuid, tag: String::new(), number: checked_number(WHAT, number)? }),
+        };
+        let mut event = Self { gtid, ..Self::bare(flags) };
+        if cursor.is_empty() || cursor.u8()? != LOGICAL_CLOCK {
+            return Ok(event);
+        }
+        event.logical_clock = Some(LogicalClock {
+            last_committed: cursor.u64()?.cast_signed(),
+            sequence_number: cursor.u64()?.cast_signed(),
+        });
+        // Each server generation added fields at the end, so each end is a legal one.
+        if cursor.remaining() < 7 {
+            return Ok(event);
+        }
+        let immediate = cursor.u56()?;
+        event.immediate_commit_time_us = Some(immediate & !Self::TIME_MARK);
+        event.original_commit_time_us = match immediate & Self::TIME_MARK {
+            0 => event.immediate_commit_time_us,
+            _ => Some(cursor.u56()?),
+        };
+        if cursor.is_empty() {
+            return Ok(event);
+        }
+        event.transaction_bytes = Some(cursor.lenenc_int()?);
+        if cursor.remaining() < 4 {
+            return Ok(event);
+        }
+        let immediate = cursor.u32()?;
+        event.immediate_server_version = known_version(immediate & !Self::VERSION_MARK);
+        event.original_server_version = match immediate & Self::VERSION_MARK {
+            0 => event.immediate_server_version,
+            _ => known_version(cursor.u32()?),
+        };
+        if cursor.remaining() >= 8 {
+            event.commit_group_ticket = Some(cursor.u64()?).filter(|ticket| *ticket != 0);
+        }
+        Ok(event)
+    }
+
+    /// Parses the body without checksum of type 42, whose fields are numbered and of variable length.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] for an impossible number or tag;
+    /// [`WireError::Unsupported`] for a field that we do not know and that the server says may not be ignored.
+    pub fn parse_tagged(body: &[u8]) -> Result<Self, WireError> {
+        let mut message = Message::parse(WHAT_TAGGED, body, Self::TAGGED_FIELDS)?;
+        let mut event = Self::bare(0);
+        let mut gtid = MysqlGtid { uuid: [0; 16], tag: String::new(), number: 0 };
+        let mut clock = LogicalClock { last_committed: 0, sequence_number: 0 };
+        while let Some(field) = message.next_field()? {
+            match field {
+                0 => event.flags = message.uint()? as u8,
+                1 => gtid.uuid = message.byte_array()?,
+                2 => gtid.number = message.int()?.cast_unsigned(),
+                3 => gtid.tag = checked_tag(message.string(TAG_BYTES_MAX)?)?,
+                4 => clock.last_committed = message.int()?,
+                5 => clock.sequence_number = message.int()?,
+                6 => event.immediate_commit_time_us = Some(message.uint()?),
+                7 => event.original_commit_time_us = Some(message.uint()?),
+                8 => event.transaction_bytes = Some(message.uint()?),
+                9 => event.immediate_server_version = known_version(message.uint32()?),
+                10 => event.original_server_version = known_version(message.uint32()?),
+                11 => event.commit_group_ticket = Some(message.uint()?).filter(|ticket| *ticket != 0),
+                _ => break,
+            }
+        }
+        gtid.number = checked_number(WHAT_TAGGED, gtid.number)?;
+        event.gtid = Some(gtid);
+        event.logical_clock = Some(clock);
+        event.original_commit_time_us = event.original_commit_time_us.or(event.immediate_commit_time_us);
+        event.original_server_version = event.original_server_version.or(event.immediate_server_version);
+        Ok(event)
+    }
+
+    const TAGGED_FIELDS: u64 = 12;
+
+    fn bare(flags: u8) -> Self {
+        Self {
+            gtid: None,
+            flags,
+            logical_clock: None,
+            immediate_commit_time_us: None,
+            original_commit_time_us: None,
+            transaction_bytes: None,
+            immediate_server_version: None,
+            original_server_version: None,
+            commit_group_ticket: None,
+        }
+    }
+
+    /// The body's bytes as type 33 or 34, without checksum; a tag has no place in them.
+    ///
+    /// Fields behind the first that is `None` are left out, as by a server of the time before they were there.
+    pub fn to_body(&self) -> Vec<u8> {
+        let mut body = vec![self.flags];
+        let (uuid, number) = self.gtid.as_ref().map_or(([0; 16], 0), |gtid| (gtid.uuid, gtid.number));
+        body.extend_from_slice(&uuid);
+        body.extend_from_slice(&number.to_le_bytes());
+        let Some(clock) = self.logical_clock else { return body };
+        body.push(LOGICAL_CLOCK);
+        body.extend_from_slice(&clock.last_committed.to_le_bytes());
+        body.extend_from_slice(&clock.sequence_number.to_le_bytes());
+        let Some(immediate) = self.immediate_commit_time_us else { return body };
+        match self.original_commit_time_us.filter(|original| *original != immediate) {
+            None => body.extend_from_slice(&immediate.to_le_bytes()[..7]),
+            Some(original) => {
+                body.extend_from_slice(&(immediate | Self::TIME_MARK).to_le_bytes()[..7]);
+                body.extend_from_slice(&original.to_le_bytes()[..7]);
+            }
+        }
+        let Some(transaction_bytes) = self.transaction_bytes else { return body };
+        put_lenenc_int(&mut body, transaction_bytes);
+        let Some(immediate) = self.immediate_server_version else { return body };
+        match self.original_server_version {
+            Some(original) if original == immediate => body.extend_from_slice(&immediate.to_le_bytes()),
+            original => {
+                body.extend_from_slice(&(immediate | Self::VERSION_MARK).to_le_bytes());
+                body.extend_from_slice(&original.unwrap_or(Self::VERSION_UNKNOWN).to_le_bytes());
+            }
+        }
+        if let Some(ticket) = self.commit_group_ticket {
+            body.extend_from_slice(&ticket.to_le_bytes());
+        }
+        body
+    }
+}
+
+fn known_version(version: u32) -> Option<u32> {
+    (version != GtidEvent::VERSION_UNKNOWN).then_some(version)
+}
+
+fn checked_number(what: &'static str, number: u64) -> Result<u64, WireError> {
+    if number == 0 || number >= i64::MAX as u64 {
+        return Err(WireError::malformed(what, format!("transaction number {number}")));
+    }
+    Ok(number)
+}
+
+fn checked_tag(tag: &[u8]) -> Result<String, WireError> {
+    let first_fits = tag.first().is_none_or(|first| first.is_ascii_lowercase() || *first == b'_');
+    let rest_fits =
+        tag.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_');
+    match std::str::from_utf8(tag) {
+        Ok(text) if first_fits && rest_fits => Ok(text.to_owned()),
+        _ => Err(WireError::malformed(WHAT_TAGGED, format!("tag \"{}\"", tag.escape_ascii()))),
+    }
+}

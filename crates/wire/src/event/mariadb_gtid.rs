@@ -1,0 +1,219 @@
+//! MariaDB's events about GTIDs: the one that opens a transaction, and the list at the head of each file.
+
+use super::format_description::FormatDescription;
+use super::header::{EventHeader, EventType};
+use super::xa::Xid;
+use crate::WireError;
+use crate::cursor::Cursor;
+use crate::gtid::MariadbGtid;
+
+const WHAT: &str = "gtid event (mariadb)";
+
+/// `GTID_EVENT` (162): opens an event group, and stands for the `BEGIN` of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MariadbGtidEvent<'a> {
+    /// The transaction's GTID; its server stands in the event header.
+    pub gtid: MariadbGtid,
+    /// `FLAG_*` bits.
+    pub flags: u8,
+    /// Transactions of one commit group carry the same: they committed together, so they do not conflict.
+    pub commit_id: Option<u64>,
+    /// Of a prepared or completed XA transaction.
+    pub xid: Option<Xid<'a>>,
+    /// `EXTRA_*` bits.
+    pub flags_extra: u8,
+    /// How many engines beside the first took part, where [`Self::EXTRA_MULTI_ENGINE`] is set.
+    pub extra_engines: u8,
+    /// The sequence number of the `START ALTER` that this commits or rolls back.
+    pub start_alter_sequence: Option<u64>,
+    /// The connection that executed it (MariaDB 11.5 and later).
+    pub thread_id: Option<u32>,
+}
+
+impl<'a> MariadbGtidEvent<'a> {
+    /// The group is one statement without `COMMIT` at its end (DDL).
+    pub const FLAG_STANDALONE: u8 = 0x01;
+    /// `commit_id` is there.
+    pub const FLAG_GROUP_COMMIT_ID: u8 = 0x02;
+    /// It can be rolled back.
+    pub const FLAG_TRANSACTIONAL: u8 = 0x04;
+    /// The source did not forbid optimistic parallel execution (`skip_parallel_replication`).
+    pub const FLAG_ALLOW_PARALLEL: u8 = 0x08;
+    /// The source saw the transaction wait for another's row lock.
+    pub const FLAG_WAITED: u8 = 0x10;
+    /// The group holds DDL.
+    pub const FLAG_DDL: u8 = 0x20;
+    /// The group ends in `XA PREPARE`.
+    pub const FLAG_PREPARED_XA: u8 = 0x40;
+    /// The group is an `XA COMMIT` or `XA ROLLBACK`.
+    pub const FLAG_COMPLETED_XA: u8 = 0x80;
+
+    /// `extra_engines` is there.
+    pub const EXTRA_MULTI_ENGINE: u8 = 0x01;
+    /// The group is the first half of an `ALTER TABLE`.
+    pub const EXTRA_START_ALTER: u8 = 0x02;
+    /// The group is the good second half of an `ALTER TABLE`.
+    pub const EXTRA_COMMIT_ALTER: u8 = 0x04;
+    /// The group is the bad second half of an `ALTER TABLE`.
+    pub const EXTRA_ROLLBACK_ALTER: u8 = 0x08;
+    /// `thread_id` is there.
+    pub const EXTRA_THREAD_ID: u8 = 0x10;
+
+    /// The body is padded with zeros to this length, in bytes.
+    const BODY_BYTES_MIN: usize = 19;
+
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] for an impossible XID; [`WireError::Unsupported`] for an
+    /// extra flag that we do not know, since fields of unknown length may belong to it.
+    pub fn parse(
+        header: &EventHeader,
+        body: &'a [u8],
+        format: &FormatDescription,
+    ) -> Result<Self, WireError> {
+        format.post_header_length_of(EventType::MARIADB_GTID, Self::BODY_BYTES_MIN)?;
+        let mut cursor = Cursor::new(WHAT, body);
+        let sequence = cursor.u64()?;
+        let gtid = MariadbGtid { domain: cursor.u32()?, server_id: header.server_id.0, sequence };
+        let flags = cursor.u8()?;
+        let has = |flag| flags & flag != 0;
+        let mut event = Self { gtid, flags, ..Self::bare(gtid) };
+        if has(Self::FLAG_GROUP_COMMIT_ID) {
+            event.commit_id = Some(cursor.u64()?);
+        }
+        if has(Self::FLAG_PREPARED_XA | Self::FLAG_COMPLETED_XA) {
+            let format_id = cursor.u32()?;
+            let lengths = [cursor.u8()?, cursor.u8()?];
+            event.xid = Some(Xid::read(WHAT, &mut cursor, format_id, lengths.map(u32::from))?);
+        }
+        if cursor.is_empty() {
+            return Ok(event);
+        }
+        // Zero padding reads as no flags.
+        event.flags_extra = cursor.u8()?;
+        let has_extra = |flag| event.flags_extra & flag != 0;
+        let unknown = event.flags_extra & !0x1f;
+        if unknown != 0 {
+            return Err(WireError::unsupported(WHAT, format!("extra flags {unknown:#04x}")));
+        }
+        if has_extra(Self::EXTRA_MULTI_ENGINE) {
+            event.extra_engines = cursor.u8()?;
+        }
+        if has_extra(Self::EXTRA_COMMIT_ALTER | Self::EXTRA_ROLLBACK_ALTER) {
+            event.start_alter_sequence = Some(cursor.u64()?);
+        }
+        if has_extra(Self::EXTRA_THREAD_ID) {
+            event.thread_id = Some(cursor.u32()?);
+        }
+        Ok(event)
+    }
+
+    /// An event of this GTID without any flag.
+    pub fn bare(gtid: MariadbGtid) -> Self {
+        Self {
+            gtid,
+            flags: 0,
+            commit_id: None,
+            xid: None,
+            flags_extra: 0,
+            extra_engines: 0,
+            start_alter_sequence: None,
+            thread_id: None,
+        }
+    }
+
+    /// Whether the bits of `flag` are set in `flags`.
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The body's bytes without checksum. Which fields are there follows from the fields, not from the flags.
+    pub fn to_body(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(Self::BODY_BYTES_MIN + 19);
+        body.extend_from_slice(&self.gtid.sequence.to_le_bytes());
+        body.extend_from_slice(&self.gtid.domain.to_le_bytes());
+        let commit_flag = if self.commit_id.is_some() { Self::FLAG_GROUP_COMMIT_ID } else { 0 };
+        body.push(self.flags & !Self::FLAG_GROUP_COMMIT_ID | commit_flag);
+        if let Some(commit_id) = self.commit_id {
+            body.extend_from_slice(&commit_id.to_le_bytes());
+        }
+        if let Some(xid) = &self.xid {
+            body.extend_from_slice(&xid.format_id.to_le_bytes());
+            body.push(xid.gtrid.len() as u8);
+            body.push(xid.bqual.len() as u8);
+            body.extend_from_slice(xid.gtrid);
+            body.extend_from_slice(xid.bqual);
+        }
+        if self.flags_extra != 0 {
+            body.push(self.flags_extra);
+            if self.flags_extra & Self::EXTRA_MULTI_ENGINE != 0 {
+                body.push(self.extra_engines);
+            }
+            if let Some(sequence) = self.start_alter_sequence {
+                body.extend_from_slice(&sequence.to_le_bytes());
+            }
+            if let Some(thread_id) = self.thread_id {
+                body.extend_from_slice(&thread_id.to_le_bytes());
+            }
+        }
+        if body.len() < Self::BODY_BYTES_MIN {
+            body.resize(Self::BODY_BYTES_MIN, 0);
+        }
+        body
+    }
+}
+
+/// `GTID_LIST_EVENT` (163): the newest GTID of each domain and server before the file, or a message of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GtidList {
+    /// `FLAG_*` bits, already shifted down.
+    pub flags: u8,
+    /// In the order of the event: within a domain, the newest is last.
+    pub gtids: Vec<MariadbGtid>,
+}
+
+impl GtidList {
+    /// In an artificial event: the position that the replica asked to stop at is reached.
+    pub const FLAG_UNTIL_REACHED: u8 = 0x1;
+    /// In an artificial event: the GTIDs at hand were filtered away, take them as seen.
+    pub const FLAG_IGNORE_GTIDS: u8 = 0x2;
+
+    const ENTRY_BYTES: usize = 16;
+    const COUNT_MASK: u32 = (1 << 28) - 1;
+
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if it ends before the stated count does.
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("gtid list event", body);
+        let count_and_flags = cursor.u32()?;
+        let count = (count_and_flags & Self::COUNT_MASK) as usize;
+        // The entries are cut off the body before anything is allocated for them; the product fits 32 bits.
+        let entries = cursor.bytes(count * Self::ENTRY_BYTES)?;
+        let mut gtids = Vec::with_capacity(count);
+        let mut cursor = Cursor::new("gtid list event", entries);
+        while !cursor.is_empty() {
+            gtids.push(MariadbGtid {
+                domain: cursor.u32()?,
+                server_id: cursor.u32()?,
+                sequence: cursor.u64()?,
+            });
+        }
+        Ok(Self { flags: (count_and_flags >> 28) as u8, gtids })
+    }
+
+    /// The body's bytes without checksum.
+    pub fn to_body(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(4 + self.gtids.len() * Self::ENTRY_BYTES);
+        let count = self.gtids.len() as u32 & Self::COUNT_MASK;
+        body.extend_from_slice(&(count | u32::from(self.flags) << 28).to_le_bytes());
+        for gtid in &self.gtids {
+            body.extend_from_slice(&gtid.domain.to_le_bytes());
+            body.extend_from_slice(&gtid.server_id.to_le_bytes());
+            body.extend_from_slice(&gtid.sequence.to_le_bytes());
+        }
+        body
+    }
+}

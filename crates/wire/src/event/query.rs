@@ -1,0 +1,111 @@
+//! `QUERY_EVENT`: a statement as text, with what of its session it depends on.
+
+use super::compressed;
+use super::format_description::FormatDescription;
+use super::header::EventType;
+use super::status_vars::StatusVars;
+use crate::WireError;
+use crate::cursor::Cursor;
+
+const WHAT: &str = "query event";
+
+/// Length of the fixed part, in bytes.
+const FIXED_BYTES: usize = 13;
+
+/// A `QUERY_EVENT` or MariaDB's `QUERY_COMPRESSED_EVENT`, without its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueryEvent<'a> {
+    /// The connection; temporary tables belong to it.
+    pub thread_id: u32,
+    /// How long the statement took, in seconds.
+    pub execution_seconds: u32,
+    /// The error it ended with on the source; 0 for none.
+    pub error_code: u16,
+    /// The session's variables, undecoded: see [`QueryEvent::status_vars`].
+    pub status_vars_bytes: &'a [u8],
+    /// The default database, in UTF-8; empty for none.
+    pub database: &'a [u8],
+    /// The statement in the client's character set; compressed if the event is.
+    pub query: &'a [u8],
+    /// Whether `query` is compressed: see [`QueryEvent::statement`].
+    pub compressed: bool,
+}
+
+impl<'a> QueryEvent<'a> {
+    /// Parses the body without checksum.
+    ///
+    /// Of a body that is cut off, all that stands in front of the cut can be had as well: `query` is then cut.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if it ends before the statement; [`WireError::Malformed`] if no zero byte stands
+    /// behind the database.
+    pub fn parse(
+        event_type: EventType,
+        body: &'a [u8],
+        format: &FormatDescription,
+    ) -> Result<Self, WireError> {
+        let fixed = format.post_header_length_of(event_type, FIXED_BYTES)?;
+        let mut cursor = Cursor::new(WHAT, body);
+        let thread_id = cursor.u32()?;
+        let execution_seconds = cursor.u32()?;
+        let database_length = usize::from(cursor.u8()?);
+        let error_code = cursor.u16()?;
+        let status_vars_length = usize::from(cursor.u16()?);
+        cursor.skip(fixed - FIXED_BYTES)?;
+        let status_vars_bytes = cursor.bytes(status_vars_length)?;
+        let database = cursor.bytes(database_length)?;
+        if cursor.u8()? != 0 {
+            return Err(WireError::malformed(WHAT, "no zero byte behind the database name"));
+        }
+        Ok(Self {
+            thread_id,
+            execution_seconds,
+            error_code,
+            status_vars_bytes,
+            database,
+            query: cursor.rest(),
+            compressed: event_type == EventType::MARIADB_QUERY_COMPRESSED,
+        })
+    }
+
+    /// The session's variables.
+    ///
+    /// # Errors
+    /// As [`StatusVars::parse`].
+    pub fn status_vars(&self) -> Result<StatusVars<'a>, WireError> {
+        StatusVars::parse(self.status_vars_bytes)
+    }
+
+    /// The statement's text, decompressed if need be.
+    ///
+    /// # Errors
+    /// As [`compressed::decompress`]: [`WireError::TooLarge`] beyond `bytes_max`.
+    pub fn statement(&self, bytes_max: usize) -> Result<std::borrow::Cow<'a, [u8]>, WireError> {
+        if !self.compressed {
+            return Ok(self.query.into());
+        }
+        let mut statement = Vec::new();
+        compressed::decompress(self.query, bytes_max, &mut statement)?;
+        Ok(statement.into())
+    }
+
+    /// The body's bytes without checksum, as a plain `QUERY_EVENT`.
+    ///
+    /// The database and the variables are cut where their lengths would not fit (255 and 65,535 bytes).
+    pub fn to_body(&self) -> Vec<u8> {
+        let database = &self.database[..self.database.len().min(usize::from(u8::MAX))];
+        let status_vars = &self.status_vars_bytes[..self.status_vars_bytes.len().min(usize::from(u16::MAX))];
+        let mut body =
+            Vec::with_capacity(FIXED_BYTES + status_vars.len() + database.len() + 1 + self.query.len());
+        body.extend_from_slice(&self.thread_id.to_le_bytes());
+        body.extend_from_slice(&self.execution_seconds.to_le_bytes());
+        body.push(database.len() as u8);
+        body.extend_from_slice(&self.error_code.to_le_bytes());
+        body.extend_from_slice(&(status_vars.len() as u16).to_le_bytes());
+        body.extend_from_slice(status_vars);
+        body.extend_from_slice(database);
+        body.push(0);
+        body.extend_from_slice(self.query);
+        body
+    }
+}

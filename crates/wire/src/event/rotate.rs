@@ -1,0 +1,98 @@
+//! Events that name a place in a binlog file: rotate and the two heartbeats.
+
+use super::format_description::FormatDescription;
+use super::header::{EventHeader, EventType};
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// The longest file name that servers allow in these events, in bytes (their `FN_REFLEN`).
+pub const BINLOG_FILE_NAME_BYTES_MAX: usize = 512;
+
+/// `ROTATE_EVENT`: the stream goes on in another file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rotate<'a> {
+    /// Offset in the next file at which the stream goes on; 4 but for the fake rotate that begins a stream.
+    pub position: u64,
+    /// The next file's name, without folder.
+    pub file_name: &'a [u8],
+}
+
+impl<'a> Rotate<'a> {
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too long one.
+    pub fn parse(body: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("rotate event", body);
+        let fixed = format.post_header_length_of(EventType::ROTATE, 8)?;
+        let position = cursor.u64()?;
+        cursor.skip(fixed - 8)?;
+        Ok(Self { position, file_name: file_name("rotate event", cursor.rest())? })
+    }
+}
+
+/// `HEARTBEAT_LOG_EVENT` and `HEARTBEAT_LOG_EVENT_V2`: nothing happened for a while; the source stands here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat<'a> {
+    /// The file the source is sending, without folder.
+    pub file_name: &'a [u8],
+    /// Where it stands in the file.
+    pub position: u64,
+}
+
+impl<'a> Heartbeat<'a> {
+    const V2_END: u64 = 0;
+    const V2_FILE_NAME: u64 = 1;
+    const V2_POSITION: u64 = 2;
+
+    /// Parses the body without checksum of the first version.
+    ///
+    /// Where the position does not fit the header, MariaDB writes 0 there and the position in front of the name.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too long one.
+    pub fn parse_v1(header: &EventHeader, body: &'a [u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("heartbeat", body);
+        let position = match header.end_log_pos {
+            0 => cursor.u64()?,
+            position => u64::from(position),
+        };
+        Ok(Self { file_name: file_name("heartbeat", cursor.rest())?, position })
+    }
+
+    /// Parses the body without checksum of the second version: fields of type, length, value.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no file name.
+    pub fn parse_v2(body: &'a [u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "heartbeat (v2)";
+        let mut cursor = Cursor::new(WHAT, body);
+        let mut heartbeat = Self { file_name: &[], position: 0 };
+        while !cursor.is_empty() {
+            match cursor.lenenc_int()? {
+                Self::V2_END => break,
+                Self::V2_FILE_NAME => heartbeat.file_name = cursor.lenenc_bytes()?,
+                Self::V2_POSITION => {
+                    let mut value = Cursor::new(WHAT, cursor.lenenc_bytes()?);
+                    heartbeat.position = value.lenenc_int()?;
+                }
+                // Fields of the future: each carries its length so that readers can pass over it.
+                _ => drop(cursor.lenenc_bytes()?),
+            }
+        }
+        file_name(WHAT, heartbeat.file_name)?;
+        Ok(heartbeat)
+    }
+}
+
+fn file_name<'a>(what: &'static str, name: &'a [u8]) -> Result<&'a [u8], WireError> {
+    match name.len() {
+        0 => Err(WireError::malformed(what, "no file name")),
+        length if length > BINLOG_FILE_NAME_BYTES_MAX => Err(WireError::TooLarge {
+            what: "binlog file name",
+            size: length as u64,
+            size_max: BINLOG_FILE_NAME_BYTES_MAX as u64,
+        }),
+        _ => Ok(name),
+    }
+}

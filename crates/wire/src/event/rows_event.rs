@@ -1,0 +1,217 @@
+//! The typed front of row events: which table, which columns, and the images as bytes. What is in the images is
+//! [`crate::rows`]' matter.
+
+use std::borrow::Cow;
+
+use super::compressed;
+use super::format_description::FormatDescription;
+use super::header::EventType;
+use crate::WireError;
+use crate::cursor::Cursor;
+
+const WHAT: &str = "rows event";
+
+/// No table has more columns than this in either flavour.
+const COLUMNS_MAX: u64 = 4096;
+
+/// What a row event does to each of its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowsKind {
+    /// Each row is an after image.
+    Write,
+    /// Each row is a before image and an after image.
+    Update,
+    /// As [`RowsKind::Update`], and JSON columns may be given as what changed in them (MySQL 8).
+    PartialUpdate,
+    /// Each row is a before image.
+    Delete,
+}
+
+/// Kind, layout version (1 or 2) and compression of an event type; `None` if it is no row event of 5.1 GA or later.
+pub(crate) fn layout(event_type: EventType) -> Option<(RowsKind, u8, bool)> {
+    Some(match event_type {
+        EventType::WRITE_ROWS_V1 => (RowsKind::Write, 1, false),
+        EventType::UPDATE_ROWS_V1 => (RowsKind::Update, 1, false),
+        EventType::DELETE_ROWS_V1 => (RowsKind::Delete, 1, false),
+        EventType::WRITE_ROWS_V2 => (RowsKind::Write, 2, false),
+        EventType::UPDATE_ROWS_V2 => (RowsKind::Update, 2, false),
+        EventType::DELETE_ROWS_V2 => (RowsKind::Delete, 2, false),
+        EventType::PARTIAL_UPDATE_ROWS => (RowsKind::PartialUpdate, 2, false),
+        EventType::MARIADB_WRITE_ROWS_COMPRESSED_V1 => (RowsKind::Write, 1, true),
+        EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1 => (RowsKind::Update, 1, true),
+        EventType::MARIADB_DELETE_ROWS_COMPRESSED_V1 => (RowsKind::Delete, 1, true),
+        EventType::MARIADB_WRITE_ROWS_COMPRESSED => (RowsKind::Write, 2, true),
+        EventType::MARIADB_UPDATE_ROWS_COMPRESSED => (RowsKind::Update, 2, true),
+        EventType::MARIADB_DELETE_ROWS_COMPRESSED => (RowsKind::Delete, 2, true),
+        _ => return None,
+    })
+}
+
+/// A row event without its header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowsEvent<'a> {
+    /// What happens to the rows.
+    pub kind: RowsKind,
+    /// 1 or 2; version 2 added `extra_data`.
+    pub version: u8,
+    /// Names the table map event that describes the rows.
+    pub table_id: u64,
+    /// `FLAG_*` bits.
+    pub flags: u16,
+    /// Tagged fields of version 2 (NDB, partition ids), without the length in front; empty in version 1.
+    pub extra_data: &'a [u8],
+    /// How many columns the table map has.
+    pub column_count: usize,
+    /// Bit per column, lowest bit first: the columns of the before image (update, delete) or the only image (write).
+    pub columns_present: &'a [u8],
+    /// The columns of the after image of an update; the same slice as `columns_present` otherwise.
+    pub columns_present_after: &'a [u8],
+    /// The row images, as they stand in the event: see [`RowsEvent::images`].
+    pub rows: &'a [u8],
+    /// Whether `rows` is compressed (MariaDB).
+    pub compressed: bool,
+}
+
+impl<'a> RowsEvent<'a> {
+    /// The last row event of its statement: its table maps end here.
+    pub const FLAG_STATEMENT_END: u16 = 0x0001;
+    /// `foreign_key_checks` was off.
+    pub const FLAG_NO_FOREIGN_KEY_CHECKS: u16 = 0x0002;
+    /// `unique_checks` was off.
+    pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x0004;
+    /// The images hold all columns.
+    pub const FLAG_COMPLETE_ROWS: u16 = 0x0008;
+    /// `check_constraint_checks` was off (MariaDB).
+    pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x0080;
+
+    /// The id of a row event that only says that its statement ends.
+    pub const TABLE_ID_DUMMY: u64 = 0xff_ffff;
+
+    /// Parses the body without checksum of an event of type `event_type`.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`], [`WireError::Malformed`]; [`WireError::Unsupported`] if the type is no row event,
+    /// or one of the types of 5.1 before GA.
+    pub fn parse(
+        event_type: EventType,
+        body: &'a [u8],
+        format: &FormatDescription,
+    ) -> Result<Self, WireError> {
+        let Some((kind, version, compressed)) = layout(event_type) else {
+            return Err(WireError::unsupported(WHAT, format!("{event_type:?}")));
+        };
+        let mut cursor = Cursor::new(WHAT, body);
+        let (table_id, flags) = read_table_id_and_flags(event_type, &mut cursor, format)?;
+        let extra_data = match version {
+            1 => &[][..],
+            _ => {
+                // The length counts its own two bytes.
+                let length = usize::from(cursor.u16()?);
+                let Some(length) = length.checked_sub(2) else {
+                    return Err(WireError::malformed(WHAT, format!("extra data of {length} bytes")));
+                };
+                cursor.bytes(length)?
+            }
+        };
+        let column_count = cursor.lenenc_int()?;
+        if column_count > COLUMNS_MAX {
+            return Err(WireError::malformed(WHAT, format!("{column_count} columns")));
+        }
+        let column_count = column_count as usize;
+        let columns_present = cursor.bytes(column_count.div_ceil(8))?;
+        let columns_present_after = match kind {
+            RowsKind::Update | RowsKind::PartialUpdate => cursor.bytes(column_count.div_ceil(8))?,
+            RowsKind::Write | RowsKind::Delete => columns_present,
+        };
+        Ok(Self {
+            kind,
+            version,
+            table_id,
+            flags,
+            extra_data,
+            column_count,
+            columns_present,
+            columns_present_after,
+            rows: cursor.rest(),
+            compressed,
+        })
+    }
+
+    /// Whether this is the last row event of its statement.
+    pub fn ends_statement(&self) -> bool {
+        self.flags & Self::FLAG_STATEMENT_END != 0
+    }
+
+    /// The row images one behind the other: `rows`, decompressed if it is compressed.
+    ///
+    /// # Errors
+    /// As [`compressed::decompress`]: [`WireError::TooLarge`] beyond `bytes_max`.
+    pub fn images(&self, bytes_max: usize) -> Result<Cow<'a, [u8]>, WireError> {
+        if !self.compressed {
+            return Ok(Cow::Borrowed(self.rows));
+        }
+        let mut images = Vec::new();
+        compressed::decompress(self.rows, bytes_max, &mut images)?;
+        Ok(Cow::Owned(images))
+    }
+}
+
+/// Whether a row event whose body begins with `body_prefix` is the last of its statement.
+pub(crate) fn ends_statement(
+    event_type: EventType,
+    body_prefix: &[u8],
+    format: &FormatDescription,
+) -> Result<bool, WireError> {
+    let (_, flags) = read_table_id_and_flags(event_type, &mut Cursor::new(WHAT, body_prefix), format)?;
+    Ok(flags & RowsEvent::FLAG_STATEMENT_END != 0)
+}
+
+fn read_table_id_and_flags(
+    event_type: EventType,
+    cursor: &mut Cursor<'_>,
+    format: &FormatDescription,
+) -> Result<(u64, u16), WireError> {
+    // Early 5.1 had ids of four bytes, and says so by a fixed part of six.
+    let table_id = match format.post_header_length(event_type) {
+        Some(6) => u64::from(cursor.u32()?),
+        _ => cursor.u48()?,
+    };
+    Ok((table_id, cursor.u16()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Flavour;
+    use crate::event::ChecksumAlgorithm;
+
+    #[test]
+    fn an_update_has_two_bitmaps_and_a_write_has_one() {
+        let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
+        let mut body = vec![0x6a, 0, 0, 0, 0, 0, 1, 0, 4, 0, 0xaa, 0xbb, 9];
+        body.extend_from_slice(&[0xff, 0x01, 0x0f, 0x00]);
+        body.extend_from_slice(b"images");
+        let update = RowsEvent::parse(EventType::UPDATE_ROWS_V2, &body, &format).unwrap();
+        assert_eq!((update.table_id, update.column_count), (0x6a, 9));
+        assert_eq!((update.columns_present, update.columns_present_after), (&[0xff, 1][..], &[0x0f, 0][..]));
+        assert_eq!((update.extra_data, update.rows), (&[0xaa, 0xbb][..], &b"images"[..]));
+        assert!(update.ends_statement());
+        assert_eq!(update.images(0).unwrap(), &b"images"[..]);
+        let write = RowsEvent::parse(EventType::WRITE_ROWS_V2, &body, &format).unwrap();
+        assert_eq!(write.columns_present_after, &[0xff, 1]);
+        assert_eq!(write.rows, b"\x0f\0images");
+    }
+
+    #[test]
+    fn lengths_that_lie_are_errors() {
+        let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
+        for body in [
+            &[0u8, 0, 0, 0, 0, 0, 1, 0, 1, 0][..],
+            &[0, 0, 0, 0, 0, 0, 1, 0, 0xff, 0xff, 1],
+            &[0, 0, 0, 0, 0, 0, 1, 0, 2, 0, 0xfd, 0xff, 0xff, 0xff],
+            &[0, 0, 0, 0, 0, 0, 1, 0, 2, 0, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+        ] {
+            assert!(RowsEvent::parse(EventType::DELETE_ROWS_V2, body, &format).is_err());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! MySQL's self-describing message format (`mysql::serialization`), of which tagged GTID events are made.
+//!
+//! A message is a format version, its size, the id of the last field that a reader must know, and fields: an id and a
+//! value each, in ascending order. Integers have 1..=9 bytes; the number of trailing one bits of the first byte says
+//! how many follow. Signed ones carry the sign in the lowest bit.
+
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// Reads the fields of a message one after the other.
+#[derive(Debug)]
+pub(crate) struct Message<'a> {
+    cursor: Cursor<'a>,
+    what: &'static str,
+    next_id_min: u64,
+}
+
+impl<'a> Message<'a> {
+    /// Begins to read a message of which the reader knows the fields 0..`known_fields`.
+    pub(crate) fn parse(what: &'static str, bytes: &'a [u8], known_fields: u64) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new(what, bytes);
+        let version = uint(&mut cursor)?;
+        if version != 1 {
+            return Err(WireError::unsupported(what, format!("serialization version {version}")));
+        }
+        // The size counts from the front of the message, the version included.
+        let size = uint(&mut cursor)?;
+        if size != bytes.len() as u64 {
+            return Err(WireError::malformed(what, format!("a size of {size} in {} bytes", bytes.len())));
+        }
+        let last_required = uint(&mut cursor)?;
+        if last_required > known_fields {
+            let detail = format!("field {} is required and unknown", last_required - 1);
+            return Err(WireError::unsupported(what, detail));
+        }
+        Ok(Self { cursor, what, next_id_min: 0 })
+    }
+
+    /// The next field's id. Its value must be read before the next call; an unknown id ends the reading, since the
+    /// length of a value is known only to who knows the field.
+    pub(crate) fn next_field(&mut self) -> Result<Option<u64>, WireError> {
+        if self.cursor.is_empty() {
+            return Ok(None);
+        }
+        let id = uint(&mut self.cursor)?;
+        if id < self.next_id_min {
+            return Err(WireError::malformed(self.what, format!("field {id} out of order")));
+        }
+        self.next_id_min = id.saturating_add(1);
+        Ok(Some(id))
+    }
+
+    pub(crate) fn uint(&mut self) -> Result<u64, WireError> {
+        uint(&mut self.cursor)
+    }
+
+    pub(crate) fn uint32(&mut self) -> Result<u32, WireError> {
+        let value = self.uint()?;
+        u32::try_from(value).map_err(|_| WireError::malformed(self.what, format!("{value} beyond 32 bits")))
+    }
+
+    pub(crate) fn int(&mut self) -> Result<i64, WireError> {
+        let coded = self.uint()?;
+        let magnitude = (coded >> 1).cast_signed();
+        Ok(if coded & 1 == 0 { magnitude } else { !magnitude })
+    }
+
+    /// An array of bytes, each an integer of its own.
+    pub(crate) fn byte_array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let mut array = [0; N];
+        for byte in &mut array {
+            let value = self.uint()?;
+            *byte = u8::try_from(value)
+                .map_err(|_| WireError::malformed(self.what, format!("{value} as a byte")))?;
+        }
+        Ok(array)
+    }
+
+    pub(crate) fn string(&mut self, bytes_max: usize) -> Result<&'a [u8], WireError> {
+        let length = self.uint()?;
+        match usize::try_from(length) {
+            Ok(length) if length <= bytes_max => self.cursor.bytes(length),
+            _ => Err(WireError::malformed(self.what, format!("a string of {length} bytes"))),
+        }
+    }
+}
+
+fn uint(cursor: &mut Cursor<'_>) -> Result<u64, WireError> {
+    let first = cursor.u8()?;
+    let following = first.trailing_ones() as usize;
+    let high = cursor.uint(following)?;
+    // Nine bytes leave no room for value bits in the first; else those above the length bits are the lowest.
+    Ok(match following {
+        8 => high,
+        _ => u64::from(first) >> (following + 1) | high << (7 - following),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(bytes: &[u8]) -> u64 {
+        let mut cursor = Cursor::new("test", bytes);
+        let value = uint(&mut cursor).unwrap();
+        assert!(cursor.is_empty());
+        value
+    }
+
+    /// The examples of MySQL's own description of the format, and the corners of each length.
+    #[test]
+    fn integers_of_every_length() {
+        assert_eq!(decode(&[0]), 0);
+        assert_eq!(decode(&[0xfe]), 127);
+        assert_eq!(decode(&[0x01, 0x02]), 128);
+        assert_eq!(decode(&[0xfb, 0xff, 0x07]), 65535);
+        assert_eq!(decode(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), u64::MAX);
+        assert_eq!(decode(&[0x7f, 1, 0, 0, 0, 0, 0, 0]), 1);
+    }
+
+    #[test]
+    fn signed_integers() {
+        let int = |bytes: &[u8]| {
+            Message { cursor: Cursor::new("test", bytes), what: "test", next_id_min: 0 }.int().unwrap()
+        };
+        assert_eq!(int(&[0xf3, 0xff, 0x0f]), 65535);
+        assert_eq!(int(&[0xeb, 0xff, 0x0f]), -65535);
+        assert_eq!(int(&[0xfb, 0xff, 0x0f]), -65536);
+    }
+}

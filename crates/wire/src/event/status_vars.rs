@@ -1,0 +1,268 @@
+//! What of its session a statement depends on: the status variables of a `QUERY_EVENT`, of both flavours.
+
+use crate::WireError;
+use crate::cursor::Cursor;
+
+const WHAT: &str = "query status variables";
+
+/// The variables that the event carries; `None` for those that it does not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatusVars<'a> {
+    /// Session options as bits, see the `OPTION_*` constants.
+    pub flags2: Option<u32>,
+    /// `sql_mode` as bits.
+    pub sql_mode: Option<u64>,
+    /// The catalog, always `std`.
+    pub catalog: Option<&'a [u8]>,
+    /// `auto_increment_increment` and `auto_increment_offset`, where not both are 1.
+    pub auto_increment: Option<AutoIncrement>,
+    /// The collations of client, connection and server.
+    pub charset: Option<SessionCharset>,
+    /// `time_zone`.
+    pub time_zone: Option<&'a [u8]>,
+    /// The number of `lc_time_names`, where not `en_US`.
+    pub lc_time_names: Option<u16>,
+    /// `collation_database`.
+    pub charset_database: Option<u16>,
+    /// Bit per table of a multi-table update that it changes.
+    pub table_map_for_update: Option<u64>,
+    /// The event's length on the source, where a relay changed it (MySQL 5.0).
+    pub master_data_written: Option<u32>,
+    /// The account that a definer defaults to.
+    pub invoker: Option<Invoker<'a>>,
+    /// The databases the statement changes.
+    pub updated_databases: Option<UpdatedDatabases<'a>>,
+    /// The fraction of the timestamp, in microseconds (MySQL).
+    pub microseconds: Option<u32>,
+    /// MySQL 5.7.2 to 5.7.4: the logical clock of that time.
+    pub commit_ts: Option<u64>,
+    /// `explicit_defaults_for_timestamp`.
+    pub explicit_defaults_for_timestamp: Option<bool>,
+    /// The number under which engines know an atomic DDL (MySQL 8).
+    pub ddl_xid: Option<u64>,
+    /// `default_collation_for_utf8mb4` (MySQL 8).
+    pub default_collation_for_utf8mb4: Option<u16>,
+    /// `sql_require_primary_key` (MySQL 8).
+    pub sql_require_primary_key: Option<u8>,
+    /// `default_table_encryption` (MySQL 8).
+    pub default_table_encryption: Option<u8>,
+    /// The fraction of the timestamp, in microseconds (MariaDB).
+    pub hrnow: Option<u32>,
+    /// The number under which engines know a DDL (MariaDB 10.6).
+    pub xid: Option<u64>,
+    /// Which half of a two-phase `ALTER TABLE` the statement is (MariaDB 10.8).
+    pub gtid_flags: Option<GtidFlags>,
+    /// `character_set_collations` (MariaDB 11.3): character set and default collation, by the number of a collation.
+    pub character_set_collations: Option<Vec<(u16, u16)>>,
+    /// From the first variable on that we do not know: its code, and all behind it. Empty if all is known.
+    pub unknown: &'a [u8],
+}
+
+/// See [`StatusVars::auto_increment`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AutoIncrement {
+    /// `auto_increment_increment`.
+    pub increment: u16,
+    /// `auto_increment_offset`.
+    pub offset: u16,
+}
+
+/// Collations by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionCharset {
+    /// A collation of `character_set_client`.
+    pub client: u16,
+    /// `collation_connection`.
+    pub connection: u16,
+    /// `collation_server`.
+    pub server: u16,
+}
+
+/// See [`StatusVars::invoker`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Invoker<'a> {
+    /// User, or role.
+    pub user: &'a [u8],
+    /// Host; empty for a role.
+    pub host: &'a [u8],
+}
+
+/// See [`StatusVars::updated_databases`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpdatedDatabases<'a> {
+    /// These.
+    Named(Vec<&'a [u8]>),
+    /// More than the event has room for (16).
+    TooMany,
+}
+
+/// See [`StatusVars::gtid_flags`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GtidFlags {
+    /// The `EXTRA_*` bits of [`super::MariadbGtidEvent`].
+    pub flags_extra: u16,
+    /// The sequence number of the `START ALTER` that this commits or rolls back.
+    pub start_alter_sequence: Option<u64>,
+}
+
+impl<'a> StatusVars<'a> {
+    /// In `flags2`: `autocommit` is off.
+    pub const OPTION_NOT_AUTOCOMMIT: u32 = 1 << 19;
+    /// In `flags2`: `sql_auto_is_null` is on.
+    pub const OPTION_AUTO_IS_NULL: u32 = 1 << 14;
+    /// In `flags2`: `foreign_key_checks` is off.
+    pub const OPTION_NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
+    /// In `flags2`: `unique_checks` is off.
+    pub const OPTION_RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
+
+    /// More databases than this are not named.
+    const UPDATED_DATABASES_MAX: u8 = 16;
+    /// `EXTRA_COMMIT_ALTER | EXTRA_ROLLBACK_ALTER`.
+    const GTID_FLAGS_WITH_SEQUENCE: u16 = 0x04 | 0x08;
+
+    /// Parses them.
+    ///
+    /// A variable that we do not know has an unknown length, so it ends the reading; servers do the same. What then
+    /// is left is in [`StatusVars::unknown`], for the caller to judge.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if a known variable ends early.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut vars = Self::default();
+        let mut cursor = Cursor::new(WHAT, bytes);
+        while let Some(code) = cursor.peek_u8() {
+            let from_here = cursor.peek_rest();
+            cursor.skip(1)?;
+            if !vars.read(code, &mut cursor)? {
+                vars.unknown = from_here;
+                break;
+            }
+        }
+        Ok(vars)
+    }
+
+    /// Reads the value of variable `code`; false if it is not known.
+    fn read(&mut self, code: u8, cursor: &mut Cursor<'a>) -> Result<bool, WireError> {
+        match code {
+            0 => self.flags2 = Some(cursor.u32()?),
+            1 => self.sql_mode = Some(cursor.u64()?),
+            2 => {
+                self.catalog = Some(short_bytes(cursor)?);
+                // Only this oldest form of a catalog has a zero byte behind it.
+                cursor.skip(1)?;
+            }
+            3 => {
+                let (increment, offset) = (cursor.u16()?, cursor.u16()?);
+                self.auto_increment = Some(AutoIncrement { increment, offset });
+            }
+            4 => {
+                let (client, connection, server) = (cursor.u16()?, cursor.u16()?, cursor.u16()?);
+                self.charset = Some(SessionCharset { client, connection, server });
+            }
+            5 => self.time_zone = Some(short_bytes(cursor)?),
+            6 => self.catalog = Some(short_bytes(cursor)?),
+            7 => self.lc_time_names = Some(cursor.u16()?),
+            8 => self.charset_database = Some(cursor.u16()?),
+            9 => self.table_map_for_update = Some(cursor.u64()?),
+            10 => self.master_data_written = Some(cursor.u32()?),
+            11 => {
+                let (user, host) = (short_bytes(cursor)?, short_bytes(cursor)?);
+                self.invoker = Some(Invoker { user, host });
+            }
+            12 => self.updated_databases = Some(read_databases(cursor)?),
+            13 => self.microseconds = Some(cursor.u24()?),
+            14 => self.commit_ts = Some(cursor.u64()?),
+            16 => self.explicit_defaults_for_timestamp = Some(cursor.u8()? != 0),
+            17 => self.ddl_xid = Some(cursor.u64()?),
+            18 => self.default_collation_for_utf8mb4 = Some(cursor.u16()?),
+            19 => self.sql_require_primary_key = Some(cursor.u8()?),
+            20 => self.default_table_encryption = Some(cursor.u8()?),
+            128 => self.hrnow = Some(cursor.u24()?),
+            129 => self.xid = Some(cursor.u64()?),
+            130 => {
+                let flags_extra = cursor.u16()?;
+                let start_alter_sequence = match flags_extra & Self::GTID_FLAGS_WITH_SEQUENCE {
+                    0 => None,
+                    _ => Some(cursor.u64()?),
+                };
+                self.gtid_flags = Some(GtidFlags { flags_extra, start_alter_sequence });
+            }
+            131 => {
+                let count = usize::from(cursor.u8()?);
+                let mut pairs = Vec::with_capacity(count);
+                for _ in 0..count {
+                    pairs.push((cursor.u16()?, cursor.u16()?));
+                }
+                self.character_set_collations = Some(pairs);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+fn short_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], WireError> {
+    let length = cursor.u8()?;
+    cursor.bytes(usize::from(length))
+}
+
+fn read_databases<'a>(cursor: &mut Cursor<'a>) -> Result<UpdatedDatabases<'a>, WireError> {
+    let count = cursor.u8()?;
+    if count > StatusVars::UPDATED_DATABASES_MAX {
+        return Ok(UpdatedDatabases::TooMany);
+    }
+    let mut names = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        names.push(cursor.until_nul()?);
+    }
+    Ok(UpdatedDatabases::Named(names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variable_is_read_and_the_rest_kept() {
+        let mut bytes = vec![0, 0, 0, 8, 4];
+        bytes.extend_from_slice(&[1, 0x20, 0, 0xa0, 0x45, 0, 0, 0, 0]);
+        bytes.extend_from_slice(b"\x06\x03std\x03\x02\0\x01\0\x04\xff\0\xff\0\x08\0\x05\x06SYSTEM\x07\x05\0");
+        bytes.extend_from_slice(b"\x08\x2d\0\x09\x03\0\0\0\0\0\0\0\x0b\x04root\x09localhost");
+        bytes
+            .extend_from_slice(b"\x0c\x02one\0two\0\x0d\x01\x02\x03\x10\x01\x11\x05\0\0\0\0\0\0\0\x12\xff\0");
+        bytes.extend_from_slice(b"\x13\x01\x14\0\x80\x40\x42\x0f\x81\x07\0\0\0\0\0\0\0");
+        bytes.extend_from_slice(b"\x82\x04\0\x2a\0\0\0\0\0\0\0\x83\x01\x2d\0\xe0\0\xc8future");
+        let vars = StatusVars::parse(&bytes).unwrap();
+        assert_eq!(
+            vars.flags2,
+            Some(StatusVars::OPTION_NO_FOREIGN_KEY_CHECKS | StatusVars::OPTION_NOT_AUTOCOMMIT)
+        );
+        assert_eq!(vars.sql_mode, Some(0x45a0_0020));
+        assert_eq!(vars.catalog, Some(&b"std"[..]));
+        assert_eq!(vars.auto_increment, Some(AutoIncrement { increment: 2, offset: 1 }));
+        assert_eq!(vars.charset, Some(SessionCharset { client: 255, connection: 255, server: 8 }));
+        assert_eq!(vars.time_zone, Some(&b"SYSTEM"[..]));
+        assert_eq!((vars.lc_time_names, vars.charset_database), (Some(5), Some(45)));
+        assert_eq!(vars.table_map_for_update, Some(3));
+        assert_eq!(vars.invoker, Some(Invoker { user: b"root", host: b"localhost" }));
+        let names = vec![&b"one"[..], &b"two"[..]];
+        assert_eq!(vars.updated_databases, Some(UpdatedDatabases::Named(names)));
+        assert_eq!((vars.microseconds, vars.hrnow), (Some(0x0003_0201), Some(1_000_000)));
+        assert_eq!((vars.ddl_xid, vars.xid), (Some(5), Some(7)));
+        assert_eq!(vars.default_collation_for_utf8mb4, Some(255));
+        assert_eq!((vars.sql_require_primary_key, vars.default_table_encryption), (Some(1), Some(0)));
+        assert_eq!(vars.explicit_defaults_for_timestamp, Some(true));
+        let flags = GtidFlags { flags_extra: 4, start_alter_sequence: Some(42) };
+        assert_eq!(vars.gtid_flags, Some(flags));
+        assert_eq!(vars.character_set_collations, Some(vec![(45, 224)]));
+        assert_eq!(vars.unknown, b"\xc8future");
+    }
+
+    #[test]
+    fn more_databases_than_can_be_named() {
+        let vars = StatusVars::parse(b"\x0c\xfe\x0d\x01\0\0").unwrap();
+        assert_eq!(vars.updated_databases, Some(UpdatedDatabases::TooMany));
+        assert_eq!(vars.microseconds, Some(1));
+        assert!(StatusVars::parse(b"\x0c\x02one\0two").is_err());
+    }
+}

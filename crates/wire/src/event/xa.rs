@@ -1,0 +1,68 @@
+//! The ends of transactions by number: `XID_EVENT`, and `XA_PREPARE_LOG_EVENT` of both flavours.
+
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// The longest part of an XA transaction's name, in bytes.
+const XID_PART_BYTES_MAX: u32 = 64;
+
+/// The name of an XA transaction, as the client gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Xid<'a> {
+    /// Who named it; 1 if the client said nothing.
+    pub format_id: u32,
+    /// The global transaction, up to 64 bytes.
+    pub gtrid: &'a [u8],
+    /// The branch of it, up to 64 bytes.
+    pub bqual: &'a [u8],
+}
+
+impl<'a> Xid<'a> {
+    /// Reads the two parts, whose `lengths` were read before.
+    pub(crate) fn read(
+        what: &'static str,
+        cursor: &mut Cursor<'a>,
+        format_id: u32,
+        lengths: [u32; 2],
+    ) -> Result<Self, WireError> {
+        for length in lengths {
+            if length > XID_PART_BYTES_MAX {
+                return Err(WireError::malformed(what, format!("an xid part of {length} bytes")));
+            }
+        }
+        let [gtrid, bqual] = lengths.map(|length| length as usize);
+        Ok(Self { format_id, gtrid: cursor.bytes(gtrid)?, bqual: cursor.bytes(bqual)? })
+    }
+}
+
+/// `XA_PREPARE_LOG_EVENT`: ends the events of an XA transaction that is now prepared, or committed in one phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XaPrepare<'a> {
+    /// `XA COMMIT ... ONE PHASE`: committed, not only prepared.
+    pub one_phase: bool,
+    /// Its name.
+    pub xid: Xid<'a>,
+}
+
+impl<'a> XaPrepare<'a> {
+    /// Parses the body without checksum; the same in both flavours.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] for an impossible XID.
+    pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "xa prepare event";
+        let mut cursor = Cursor::new(WHAT, body);
+        let one_phase = cursor.u8()? != 0;
+        let format_id = cursor.u32()?;
+        let lengths = [cursor.u32()?, cursor.u32()?];
+        Ok(Self { one_phase, xid: Xid::read(WHAT, &mut cursor, format_id, lengths)? })
+    }
+}
+
+/// Parses the body without checksum of an `XID_EVENT`: the number under which the engines know the transaction.
+///
+/// # Errors
+/// [`WireError::Truncated`] if there are fewer than 8 bytes.
+pub fn parse_xid_event(body: &[u8]) -> Result<u64, WireError> {
+    Cursor::new("xid event", body).u64()
+}
