@@ -1,1 +1,29 @@
-//! (being written)
+//! Connections to MySQL and MariaDB servers: log in, ask, and receive the binlog.
+//!
+//! The map:
+//! - [`options`]: where and how to connect.
+//! - [`connection`]: a logged-in connection, [`Connection::query`] and its kin; [`rows`] is what they give.
+//! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
+//! - [`backoff`]: how long to wait before the next attempt.
+//! - [`error`]: what can go wrong, with stable codes.
+//!
+//! Memory is bounded whatever the server sends: results by [`ConnectOptions::rows_bytes_max`], binlog events by being
+//! handed on in chunks of at most [`dump::CHUNK_BYTES_MAX`].
+
+pub mod backoff;
+pub mod connection;
+pub mod dump;
+pub mod error;
+mod login;
+pub mod options;
+mod packet_stream;
+pub mod rows;
+mod socket;
+mod tls;
+
+pub use backoff::Backoff;
+pub use connection::{Connection, OkInfo, ServerInfo};
+pub use dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
+pub use error::{Retry, ServerError, SessionError};
+pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
+pub use rows::{QueryResult, Row, RowStream};

@@ -1,0 +1,85 @@
+//! How long to wait before the next attempt.
+
+use std::time::Duration;
+
+/// Waiting times that double from a first one up to a longest one, each shortened by up to half at random, so that many
+/// clients of one server do not come back at the same moment.
+///
+/// Pure: the seed decides the whole sequence.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+    random: u64,
+}
+
+impl Backoff {
+    /// Begins at `first` and stops growing at `longest`.
+    pub fn new(first: Duration, longest: Duration, seed: u64) -> Self {
+        let first = first.min(longest);
+        Self { first, longest, next: first, random: seed }
+    }
+
+    /// How long to wait before the next attempt: between half and all of the time that is due.
+    pub fn next_delay(&mut self) -> Duration {
+        let due = self.next;
+        self.next = due.saturating_mul(2).min(self.longest);
+        let half = due / 2;
+        let spread_ns = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1);
+        half + (due - half * 2) + Duration::from_nanos(self.random() % (spread_ns + 1))
+    }
+
+    /// An attempt succeeded: the next failure waits for the first time again.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+
+    /// splitmix64: small, and good enough to spread clients.
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_longest_and_spread_below() {
+        let (first, longest) = (Duration::from_millis(100), Duration::from_secs(1));
+        let mut delays_of_seeds = std::collections::HashSet::new();
+        for seed in 0..200 {
+            let mut backoff = Backoff::new(first, longest, seed);
+            for due_ms in [100, 200, 400, 800, 1000, 1000] {
+                let (due, delay) = (Duration::from_millis(due_ms), backoff.next_delay());
+                assert!(delay >= due / 2 && delay <= due, "seed {seed}: {delay:?} of {due:?}");
+            }
+            backoff.reset();
+            let delay = backoff.next_delay();
+            assert!(delay <= first, "seed {seed}: {delay:?} after a reset");
+            delays_of_seeds.insert(delay);
+        }
+        assert!(delays_of_seeds.len() > 190, "{} distinct delays", delays_of_seeds.len());
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_delays() {
+        let make = || Backoff::new(Duration::from_millis(50), Duration::from_secs(60), 42);
+        let (mut left, mut right) = (make(), make());
+        for _ in 0..100 {
+            assert_eq!(left.next_delay(), right.next_delay());
+        }
+    }
+
+    #[test]
+    fn extremes_do_not_overflow() {
+        let mut backoff = Backoff::new(Duration::MAX, Duration::MAX, 1);
+        backoff.next_delay();
+        assert_eq!(Backoff::new(Duration::ZERO, Duration::ZERO, 1).next_delay(), Duration::ZERO);
+    }
+}

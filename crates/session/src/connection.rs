@@ -1,0 +1,326 @@
+//! A logged-in connection and the exchanges on it.
+
+use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::response::{ERR, EofPacket, ErrPacket, LOCAL_INFILE, OK, OkPacket};
+use tailwater_wire::protocol::resultset::parse_column_count;
+use tailwater_wire::protocol::{Capabilities, ColumnDefinition, ServerStatus};
+use tailwater_wire::{Flavour, WireError};
+use tracing::debug;
+
+use crate::error::SessionError;
+use crate::login::{self, LoggedIn};
+use crate::options::ConnectOptions;
+use crate::packet_stream::PacketStream;
+use crate::rows::{QueryResult, Row, RowStream};
+use crate::socket::Socket;
+
+const QUERYING: &str = "running a statement";
+pub(crate) const READING_ROWS: &str = "reading rows";
+
+/// How many results one statement may give (a procedure gives one per SELECT in it).
+const RESULTS_MAX: usize = 10_000;
+
+/// Who answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// Which family the server belongs to.
+    pub flavour: Flavour,
+    /// Major, minor and patch number.
+    pub version: (u16, u16, u16),
+    /// The version as the server spells it.
+    pub version_text: String,
+    /// The connection's id, as `KILL` takes it; cut to 32 bits.
+    pub connection_id: u32,
+    /// Whether the connection runs under TLS.
+    pub tls: bool,
+}
+
+/// What a server says when a statement is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OkInfo {
+    /// Rows changed.
+    pub affected_rows: u64,
+    /// The first AUTO_INCREMENT value generated; 0 for none.
+    pub last_insert_id: u64,
+    /// How many warnings `SHOW WARNINGS` would list.
+    pub warnings: u16,
+    /// See [`ServerStatus`].
+    pub status: ServerStatus,
+}
+
+impl From<OkPacket> for OkInfo {
+    fn from(ok: OkPacket) -> Self {
+        Self {
+            affected_rows: ok.affected_rows,
+            last_insert_id: ok.last_insert_id,
+            warnings: ok.warnings,
+            status: ok.status,
+        }
+    }
+}
+
+/// What opens a result.
+enum Opening {
+    Ok(OkInfo),
+    Columns(Vec<ColumnDefinition>),
+}
+
+/// A connection that is logged in.
+///
+/// One exchange at a time. A call that is cancelled before it is done leaves the connection unusable:
+/// [`SessionError::OutOfStep`] from then on.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) stream: PacketStream,
+    pub(crate) server: ServerInfo,
+    capabilities: Capabilities,
+    rows_bytes_max: usize,
+    endpoint: String,
+    /// Set while an exchange is under way, and for good if it does not end well.
+    busy: bool,
+}
+
+impl Connection {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// [`SessionError::Connect`], [`SessionError::Resolve`] or [`SessionError::ConnectTimeout`] if the server cannot
+    /// be reached; [`SessionError::Denied`] if it does not let the user in; those about TLS and authentication.
+    pub async fn connect(options: &ConnectOptions) -> Result<Self, SessionError> {
+        let work = async { login::log_in(Socket::connect(&options.endpoint).await?, options).await };
+        match tokio::time::timeout(options.connect_timeout, work).await {
+            Ok(logged_in) => Ok(Self::new(logged_in?, options)),
+            Err(_) => Err(SessionError::ConnectTimeout {
+                endpoint: options.endpoint.to_string(),
+                seconds: options.connect_timeout,
+            }),
+        }
+    }
+
+    fn new(logged_in: LoggedIn, options: &ConnectOptions) -> Self {
+        let LoggedIn { mut stream, greeting, capabilities, tls } = logged_in;
+        stream.read_timeout = options.read_timeout;
+        stream.write_timeout = options.write_timeout;
+        let server = ServerInfo {
+            flavour: greeting.flavour(),
+            version: greeting.version(),
+            version_text: greeting.server_version,
+            connection_id: greeting.connection_id,
+            tls,
+        };
+        debug!(endpoint = %options.endpoint, user = options.user, server = server.version_text, tls, "connected");
+        Self {
+            stream,
+            server,
+            capabilities,
+            rows_bytes_max: options.rows_bytes_max,
+            endpoint: options.endpoint.to_string(),
+            busy: false,
+        }
+    }
+
+    /// Who answered.
+    pub fn server(&self) -> &ServerInfo {
+        &self.server
+    }
+
+    /// Where the server is, for messages.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Runs a statement and collects its rows. Of several results the first is given.
+    ///
+    /// # Errors
+    /// [`SessionError::Server`] if the statement fails; [`SessionError::ResultTooLarge`] beyond
+    /// [`ConnectOptions::rows_bytes_max`], which ends the connection; anything that breaks the connection.
+    pub async fn query(&mut self, sql: &str) -> Result<QueryResult, SessionError> {
+        let bytes_max = self.rows_bytes_max;
+        let mut stream = self.query_stream(sql).await?;
+        let mut rows = Vec::new();
+        let mut bytes = 0;
+        while let Some(row) = stream.next().await? {
+            bytes += row.memory_bytes();
+            if bytes > bytes_max {
+                return Err(SessionError::ResultTooLarge { bytes_max });
+            }
+            rows.push(row);
+        }
+        let end = stream.end().unwrap_or_default();
+        Ok(QueryResult {
+            columns: stream.into_columns(),
+            rows,
+            affected_rows: end.affected_rows,
+            last_insert_id: end.last_insert_id,
+            warnings: end.warnings,
+        })
+    }
+
+    /// Runs a statement for its effect; rows, if there are any, are read and dropped.
+    ///
+    /// # Errors
+    /// As [`Connection::query`], without its limit.
+    pub async fn execute(&mut self, sql: &str) -> Result<OkInfo, SessionError> {
+        let mut stream = self.query_stream(sql).await?;
+        while stream.next().await?.is_some() {}
+        Ok(stream.end().unwrap_or_default())
+    }
+
+    /// Runs a statement and gives its rows one by one, as they come.
+    ///
+    /// # Errors
+    /// [`SessionError::Server`] if the statement fails; anything that breaks the connection.
+    pub async fn query_stream(&mut self, sql: &str) -> Result<RowStream<'_>, SessionError> {
+        self.begin()?;
+        self.stream.send(QUERYING, &Command::Query(sql.as_bytes())).await?;
+        match self.read_opening().await? {
+            Opening::Ok(ok) => {
+                self.finish(ok.status).await?;
+                Ok(RowStream::new(self, Vec::new(), Some(ok)))
+            }
+            Opening::Columns(columns) => Ok(RowStream::new(self, columns, None)),
+        }
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// # Errors
+    /// Anything that breaks the connection.
+    pub async fn ping(&mut self) -> Result<(), SessionError> {
+        const DOING: &str = "pinging";
+        self.begin()?;
+        self.stream.send(DOING, &Command::Ping).await?;
+        self.read_ok(DOING).await?;
+        Ok(())
+    }
+
+    /// Says goodbye. Dropping a connection closes it too, and lets the server note an aborted one.
+    pub async fn close(mut self) {
+        if !self.busy {
+            // The server closes its side whether or not it got this.
+            let _ = self.stream.send("closing the connection", &Command::Quit).await;
+        }
+    }
+
+    pub(crate) fn begin(&mut self) -> Result<(), SessionError> {
+        if self.busy {
+            return Err(SessionError::OutOfStep);
+        }
+        self.busy = true;
+        Ok(())
+    }
+
+    /// Reads the OK or the error that ends an exchange.
+    pub(crate) async fn read_ok(&mut self, doing: &'static str) -> Result<OkInfo, SessionError> {
+        let payload = self.stream.read_packet(doing, self.rows_bytes_max).await?;
+        match payload.first() {
+            Some(&ERR) => Err(self.server_error(doing, &payload)),
+            _ => {
+                let ok =
+                    OkPacket::parse(&payload).map_err(|source| SessionError::Protocol { doing, source })?;
+                self.busy = false;
+                Ok(ok.into())
+            }
+        }
+    }
+
+    /// An error from the server ends the exchange and leaves the connection in order.
+    fn server_error(&mut self, doing: &'static str, payload: &[u8]) -> SessionError {
+        match ErrPacket::parse(payload) {
+            Ok(packet) => {
+                self.busy = false;
+                SessionError::Server { doing, error: packet.into() }
+            }
+            Err(source) => SessionError::Protocol { doing, source },
+        }
+    }
+
+    async fn read_opening(&mut self) -> Result<Opening, SessionError> {
+        let wrong = |source| SessionError::Protocol { doing: QUERYING, source };
+        let payload = self.stream.read_packet(QUERYING, self.rows_bytes_max).await?;
+        match payload.first() {
+            Some(&OK) => OkPacket::parse(&payload).map(|ok| Opening::Ok(ok.into())).map_err(wrong),
+            Some(&ERR) => Err(self.server_error(QUERYING, &payload)),
+            Some(&LOCAL_INFILE) => {
+                let file = String::from_utf8_lossy(&payload[1..payload.len().min(257)]).into_owned();
+                Err(SessionError::LocalInfile { file })
+            }
+            _ => {
+                let count = parse_column_count(&payload).map_err(wrong)?;
+                self.read_columns(count).await.map(Opening::Columns)
+            }
+        }
+    }
+
+    async fn read_columns(&mut self, count: usize) -> Result<Vec<ColumnDefinition>, SessionError> {
+        let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
+        let mut columns = Vec::new();
+        let mut bytes = 0;
+        for _ in 0..count {
+            let payload = self.stream.read_packet(READING_ROWS, self.rows_bytes_max).await?;
+            bytes += payload.len() + size_of::<ColumnDefinition>();
+            if bytes > self.rows_bytes_max {
+                return Err(SessionError::ResultTooLarge { bytes_max: self.rows_bytes_max });
+            }
+            columns.push(ColumnDefinition::parse(&payload).map_err(wrong)?);
+        }
+        if !self.capabilities.has(Capabilities::DEPRECATE_EOF) {
+            let payload = self.stream.read_packet(READING_ROWS, self.rows_bytes_max).await?;
+            EofPacket::parse(&payload, self.capabilities).map_err(wrong)?;
+        }
+        Ok(columns)
+    }
+
+    /// Reads a row, or what stands at the end of all results of the statement.
+    pub(crate) async fn read_row(&mut self, columns: usize) -> Result<Result<Row, OkInfo>, SessionError> {
+        match self.read_row_or_end(columns).await? {
+            Ok(row) => Ok(Ok(row)),
+            Err(end) => {
+                self.finish(end.status).await?;
+                Ok(Err(end))
+            }
+        }
+    }
+
+    /// Reads a row, or what stands at the end of this result.
+    async fn read_row_or_end(&mut self, columns: usize) -> Result<Result<Row, OkInfo>, SessionError> {
+        let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
+        let payload = self.stream.read_packet(READING_ROWS, self.rows_bytes_max).await?;
+        if payload.first() == Some(&ERR) {
+            return Err(self.server_error(READING_ROWS, &payload));
+        }
+        if !EofPacket::ends(&payload, self.capabilities) {
+            return Row::parse(payload, columns).map(Ok);
+        }
+        Ok(Err(match self.capabilities.has(Capabilities::DEPRECATE_EOF) {
+            true => OkPacket::parse(&payload).map_err(wrong)?.into(),
+            false => {
+                let eof = EofPacket::parse(&payload, self.capabilities).map_err(wrong)?;
+                OkInfo { warnings: eof.warnings, status: eof.status, ..OkInfo::default() }
+            }
+        }))
+    }
+
+    /// Reads and drops the further results that `status` announces; then the exchange is over.
+    async fn finish(&mut self, mut status: ServerStatus) -> Result<(), SessionError> {
+        let mut results = 0;
+        while status.has(ServerStatus::MORE_RESULTS_EXISTS) {
+            results += 1;
+            if results > RESULTS_MAX {
+                let source =
+                    WireError::malformed("result", format!("more than {RESULTS_MAX} of one statement"));
+                return Err(SessionError::Protocol { doing: READING_ROWS, source });
+            }
+            status = match self.read_opening().await? {
+                Opening::Ok(ok) => ok.status,
+                Opening::Columns(columns) => loop {
+                    if let Err(end) = self.read_row_or_end(columns.len()).await? {
+                        break end.status;
+                    }
+                },
+            };
+        }
+        self.busy = false;
+        Ok(())
+    }
+}

@@ -1,0 +1,557 @@
+//! The binlog stream of a server, in chunks, with semi-synchronous acknowledgements.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
+use tailwater_wire::protocol::command::{Command, DumpFlags, RegisterReplica};
+use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, PacketHeader};
+use tailwater_wire::protocol::response::{EOF, ERR, ErrPacket, OK};
+use tailwater_wire::protocol::semi_sync::{self, Ack, SemiSyncHeader};
+use tailwater_wire::{Flavour, ServerId, WireError};
+use tracing::debug;
+
+use crate::connection::Connection;
+use crate::error::SessionError;
+use crate::packet_stream::PacketStream;
+
+/// The most bytes of one chunk. Events up to this size come whole.
+pub const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// How much of a big event is waited for before a chunk is handed on.
+const CHUNK_BYTES_MIN: usize = 128 << 10;
+
+/// How much each read takes if it is there: big reads are what makes catching up fast.
+const READ_AHEAD_BYTES: usize = 256 << 10;
+
+/// The longest error message of a server, with all around it.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// The stream is dead when nothing came for so many heartbeat periods.
+const HEARTBEATS_MISSED_MAX: u32 = 3;
+
+const STARTING: &str = "starting the binlog stream";
+const READING: &str = "reading the binlog stream";
+const ACKNOWLEDGING: &str = "acknowledging a commit";
+
+/// Where a dump begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DumpStart {
+    /// In a file of the source.
+    FilePosition {
+        /// The file, without a folder; empty for the oldest.
+        file: String,
+        /// Offset of the first event, from 4 on and, as the protocol has it, below 4 GiB.
+        position: u64,
+    },
+    /// MySQL: behind everything in a set of GTIDs.
+    MysqlGtid {
+        /// The set in its binary form.
+        set_block: Vec<u8>,
+    },
+    /// MariaDB: behind a position in each domain.
+    MariadbGtid {
+        /// As `@@gtid_slave_pos` spells it; empty for the beginning of the binlog.
+        connect_state: String,
+    },
+}
+
+/// What to ask a source for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpRequest {
+    /// Our own server id, unlike that of every other replica of the source.
+    pub server_id: u32,
+    /// Where to begin.
+    pub start: DumpStart,
+    /// Take part in semi-synchronous replication: see [`DumpStream::semi_sync`].
+    pub semi_sync: bool,
+    /// After how long without events the source sends a heartbeat; zero for never. Without any bytes for three times
+    /// as long the stream ends with an error.
+    pub heartbeat: Duration,
+    /// MariaDB: send Annotate_rows events, so that what comes is what stands in the file.
+    pub annotate: bool,
+    /// End the stream at the end of the newest file instead of waiting for more.
+    pub non_blocking: bool,
+    /// Identity that MySQL tells replicas apart by: a newer dump of the same one ends the older.
+    pub replica_uuid: Option<String>,
+    /// Shown in `SHOW REPLICAS`.
+    pub report_host: String,
+    /// Shown in `SHOW REPLICAS`.
+    pub report_port: u16,
+}
+
+impl DumpRequest {
+    /// A request without semi-sync, with annotations, with a heartbeat of 10 s, that waits for more at the end.
+    pub fn new(server_id: u32, start: DumpStart) -> Self {
+        Self {
+            server_id,
+            start,
+            semi_sync: false,
+            heartbeat: Duration::from_secs(10),
+            annotate: true,
+            non_blocking: false,
+            replica_uuid: None,
+            report_host: String::new(),
+            report_port: 0,
+        }
+    }
+
+    fn check(&self, flavour: Flavour) -> Result<(), SessionError> {
+        let refused = |reason: &str| Err(SessionError::DumpRequest { reason: reason.to_owned() });
+        match (&self.start, flavour) {
+            (DumpStart::MysqlGtid { .. }, Flavour::MariaDb) => {
+                refused("a MySQL GTID set for a MariaDB server")
+            }
+            (DumpStart::MariadbGtid { .. }, Flavour::MySql) => {
+                refused("a MariaDB GTID position for a MySQL server")
+            }
+            (DumpStart::MariadbGtid { connect_state }, Flavour::MariaDb)
+                if !connect_state.bytes().all(|byte| byte.is_ascii_digit() || b"-, ".contains(&byte)) =>
+            {
+                refused("a MariaDB GTID position has only digits, '-' and ','")
+            }
+            (DumpStart::FilePosition { position, .. }, _) if *position < 4 => {
+                refused("a file position is at least 4, behind the file's magic number")
+            }
+            (DumpStart::FilePosition { position, .. }, _) if u32::try_from(*position).is_err() => refused(
+                "the protocol has no file positions beyond 4 GiB; begin at a GTID, or at the file's beginning",
+            ),
+            _ => match &self.replica_uuid {
+                Some(uuid) if !uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') => {
+                    refused("a replica UUID has only hexadecimal digits and '-'")
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// The statement that tells the source how to send.
+    fn session_variables(&self, flavour: Flavour) -> String {
+        let heartbeat_ns = self.heartbeat.as_nanos();
+        let semi_sync = u8::from(self.semi_sync);
+        match flavour {
+            // Both names of each: 8.0.26 renamed them, and each server looks at its own.
+            Flavour::MySql => {
+                let mut set = format!(
+                    "SET @source_binlog_checksum = @@global.binlog_checksum, \
+                     @master_binlog_checksum = @@global.binlog_checksum, \
+                     @source_heartbeat_period = {heartbeat_ns}, @master_heartbeat_period = {heartbeat_ns}"
+                );
+                if self.semi_sync {
+                    set.push_str(", @rpl_semi_sync_replica = 1, @rpl_semi_sync_slave = 1");
+                }
+                if let Some(uuid) = &self.replica_uuid {
+                    set.push_str(&format!(", @replica_uuid = '{uuid}', @slave_uuid = '{uuid}'"));
+                }
+                set
+            }
+            // Capability 4: every event as it stands in the file, GTID events included.
+            Flavour::MariaDb => {
+                let mut set = format!(
+                    "SET @mariadb_slave_capability = 4, @master_binlog_checksum = @@global.binlog_checksum, \
+                     @master_heartbeat_period = {heartbeat_ns}"
+                );
+                if self.semi_sync {
+                    set.push_str(&format!(", @rpl_semi_sync_slave = {semi_sync}"));
+                }
+                if let DumpStart::MariadbGtid { connect_state } = &self.start {
+                    set.push_str(&format!(
+                        ", @slave_connect_state = '{connect_state}', @slave_gtid_strict_mode = 0, \
+                         @slave_gtid_ignore_duplicates = 0"
+                    ));
+                }
+                set
+            }
+        }
+    }
+
+    fn command(&self, flavour: Flavour) -> Command<'_> {
+        let mut flags = DumpFlags::default();
+        if self.non_blocking {
+            flags = flags.with(DumpFlags::NON_BLOCK);
+        }
+        if self.annotate && flavour == Flavour::MariaDb {
+            flags = flags.with(DumpFlags::SEND_ANNOTATE_ROWS);
+        }
+        let server_id = ServerId(self.server_id);
+        match &self.start {
+            DumpStart::FilePosition { file, position } => {
+                Command::BinlogDump { position: *position as u32, flags, server_id, file: file.as_bytes() }
+            }
+            DumpStart::MysqlGtid { set_block } => {
+                Command::BinlogDumpGtid { flags, server_id, file: b"", position: 4, set_block }
+            }
+            // The state was set as a variable; file and position are not looked at.
+            DumpStart::MariadbGtid { .. } => Command::BinlogDump { position: 4, flags, server_id, file: b"" },
+        }
+    }
+}
+
+/// An event of the stream, or a part of a big one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventChunk {
+    /// The header of the event that the bytes belong to.
+    pub header: EventHeader,
+    /// The event's first bytes, the header's among them.
+    pub first: bool,
+    /// The event's last bytes.
+    pub last: bool,
+    /// The source holds a commit back until this event is acknowledged. The same in all chunks of an event.
+    pub ack_requested: bool,
+    /// The bytes, the checksum included, if there is one. They are a slice of the read buffer, so keep them no longer
+    /// than needed.
+    pub data: Bytes,
+}
+
+/// A running binlog stream.
+#[derive(Debug)]
+pub struct DumpStream {
+    stream: PacketStream,
+    flavour: Flavour,
+    semi_sync_headers: bool,
+    semi_sync_enabled: bool,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// The next packet begins an event, or ends the stream.
+    BetweenEvents,
+    /// In an event of several chunks.
+    InEvent(InEvent),
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct InEvent {
+    header: EventHeader,
+    ack_requested: bool,
+    first: bool,
+    /// Bytes of the event still to come.
+    event_left: usize,
+    /// Bytes of the current packet still to come.
+    packet_left: usize,
+    /// The current packet says that another one continues it.
+    continued: bool,
+    /// The number of the current packet.
+    sequence: u8,
+}
+
+/// What the front of the buffer holds.
+enum Front {
+    /// At least so many bytes must be buffered to know more.
+    Needs(usize),
+    /// An event that lies whole in the buffer, behind `prefix` bytes.
+    Whole { header: EventHeader, ack_requested: bool, prefix: usize },
+    /// The beginning of a big event, behind `prefix` bytes.
+    Big { event: InEvent, prefix: usize },
+    /// The source ended the stream; its packet takes so many bytes.
+    End { frame_bytes: usize },
+}
+
+impl Connection {
+    /// Turns the connection into a binlog stream, and waits for its first packet, so that a source that refuses is
+    /// known at once.
+    ///
+    /// # Errors
+    /// [`SessionError::DumpRequest`] if the request does not fit the server; [`SessionError::Server`] if the server
+    /// refuses (1236: what is asked for is not there; 1227: a privilege is missing); anything that breaks the
+    /// connection.
+    pub async fn dump(mut self, request: DumpRequest) -> Result<DumpStream, SessionError> {
+        let flavour = self.server.flavour;
+        request.check(flavour)?;
+        let semi_sync_enabled = request.semi_sync && self.semi_sync_is_enabled().await?;
+        self.execute(&request.session_variables(flavour)).await?;
+        self.begin()?;
+        let register = RegisterReplica {
+            server_id: request.server_id,
+            host: request.report_host.as_bytes(),
+            port: request.report_port,
+            ..RegisterReplica::default()
+        };
+        self.stream.send(STARTING, &Command::RegisterReplica(register)).await?;
+        self.read_ok(STARTING).await?;
+        self.stream.send(STARTING, &request.command(flavour)).await?;
+
+        let mut stream = DumpStream {
+            stream: self.stream,
+            flavour,
+            semi_sync_headers: false,
+            semi_sync_enabled,
+            state: State::BetweenEvents,
+        };
+        if !request.heartbeat.is_zero() {
+            stream.stream.read_timeout = Some(request.heartbeat.saturating_mul(HEARTBEATS_MISSED_MAX));
+        } else {
+            stream.stream.read_timeout = None;
+        }
+        stream.look_at_first_packet(request.semi_sync).await?;
+        debug!(
+            server_id = request.server_id,
+            semi_sync_headers = stream.semi_sync_headers,
+            semi_sync_enabled,
+            "binlog stream started"
+        );
+        Ok(stream)
+    }
+
+    /// Whether the source waits for acknowledgements at all.
+    async fn semi_sync_is_enabled(&mut self) -> Result<bool, SessionError> {
+        let result = self
+            .query(
+                "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+                 ('rpl_semi_sync_source_enabled', 'rpl_semi_sync_master_enabled')",
+            )
+            .await?;
+        Ok(result.rows.iter().any(|row| matches!(row.get_str(1), Some("ON" | "1"))))
+    }
+}
+
+impl DumpStream {
+    /// Which family the source belongs to.
+    pub fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
+    /// Whether acknowledgements reach commits: the source takes them from this stream, and had semi-sync enabled when
+    /// the stream began. If `false` though it was asked for, load or enable it on the source and connect again.
+    pub fn semi_sync(&self) -> bool {
+        self.semi_sync_headers && self.semi_sync_enabled
+    }
+
+    /// Whether the source takes acknowledgements from this stream, be semi-sync enabled there at the moment or not.
+    pub fn takes_acks(&self) -> bool {
+        self.semi_sync_headers
+    }
+
+    /// The next event, or the next part of a big one; `None` at the end of a stream that was asked not to wait.
+    ///
+    /// May be cancelled without losing anything.
+    ///
+    /// # Errors
+    /// [`SessionError::Timeout`] if not even heartbeats come; [`SessionError::Server`] if the source gives up (1236);
+    /// [`SessionError::Protocol`] if what comes is no event stream; [`SessionError::Closed`] or [`SessionError::Io`].
+    pub async fn next(&mut self) -> Result<Option<EventChunk>, SessionError> {
+        loop {
+            let wanted = match self.advance()? {
+                Advance::Chunk(chunk) => return Ok(Some(chunk)),
+                Advance::Ended => return Ok(None),
+                Advance::Needs(wanted) => wanted,
+            };
+            self.stream.fill(READING, wanted, READ_AHEAD_BYTES).await?;
+        }
+    }
+
+    /// Whether [`DumpStream::next`] will give a chunk without waiting for the network.
+    pub fn has_buffered(&self) -> bool {
+        let buffered = self.stream.buffered();
+        match self.state {
+            State::Ended => false,
+            State::BetweenEvents => matches!(
+                self.front(buffered),
+                Ok(Front::Whole { .. } | Front::Big { .. } | Front::End { .. }) | Err(_)
+            ),
+            State::InEvent(event) => event.packet_left > 0 && buffered.len() >= event.chunk_bytes(),
+        }
+    }
+
+    /// Tells the source that everything up to `position` of `file` is safe. Does nothing if the source does not take
+    /// acknowledgements from this stream.
+    ///
+    /// # Errors
+    /// [`SessionError::Timeout`] or [`SessionError::Io`].
+    pub async fn ack(&mut self, file: &str, position: u64) -> Result<(), SessionError> {
+        if !self.semi_sync_headers {
+            return Ok(());
+        }
+        let mut payload = Vec::with_capacity(9 + file.len());
+        Ack { position, file: file.as_bytes() }
+            .encode(&mut payload)
+            .map_err(|source| SessionError::Protocol { doing: ACKNOWLEDGING, source })?;
+        self.stream.write_packet_aside(ACKNOWLEDGING, &payload).await
+    }
+
+    /// Decides from the first packet whether there are semi-sync headers: the source does not say. It is an artificial
+    /// rotate event, whose first byte is 0, or else the source's refusal.
+    async fn look_at_first_packet(&mut self, asked: bool) -> Result<(), SessionError> {
+        self.stream.fill(STARTING, PACKET_HEADER_BYTES + 2, READ_AHEAD_BYTES).await?;
+        let buffered = self.stream.buffered();
+        let (status, next) = (buffered[PACKET_HEADER_BYTES], buffered[PACKET_HEADER_BYTES + 1]);
+        self.semi_sync_headers = asked && status == OK && next == semi_sync::MAGIC;
+        if status == ERR {
+            self.next().await?;
+        }
+        Ok(())
+    }
+
+    /// Goes on as far as the buffered bytes reach.
+    fn advance(&mut self) -> Result<Advance, SessionError> {
+        loop {
+            match self.state {
+                State::Ended => return Ok(Advance::Ended),
+                State::BetweenEvents => match self.front(self.stream.buffered())? {
+                    Front::Needs(wanted) => return Ok(Advance::Needs(wanted)),
+                    Front::End { frame_bytes } => {
+                        self.stream.take(frame_bytes);
+                        self.state = State::Ended;
+                    }
+                    Front::Whole { header, ack_requested, prefix } => {
+                        self.stream.take(prefix);
+                        let data = self.stream.take(header.event_length as usize);
+                        let chunk = EventChunk { header, first: true, last: true, ack_requested, data };
+                        return Ok(Advance::Chunk(chunk));
+                    }
+                    Front::Big { event, prefix } => {
+                        self.stream.take(prefix);
+                        self.state = State::InEvent(event);
+                    }
+                },
+                State::InEvent(event) if event.packet_left == 0 => {
+                    let Some(header) = PacketHeader::parse(self.stream.buffered()) else {
+                        return Ok(Advance::Needs(PACKET_HEADER_BYTES));
+                    };
+                    let event = event.next_packet(header)?;
+                    self.stream.take(PACKET_HEADER_BYTES);
+                    self.state = match event.event_left {
+                        0 => State::BetweenEvents,
+                        _ => State::InEvent(event),
+                    };
+                }
+                State::InEvent(event) => return Ok(self.next_part(event)),
+            }
+        }
+    }
+
+    fn next_part(&mut self, mut event: InEvent) -> Advance {
+        let wanted = event.chunk_bytes();
+        let buffered = self.stream.buffered().len();
+        if buffered < wanted {
+            return Advance::Needs(wanted);
+        }
+        let count = buffered.min(event.packet_left).min(CHUNK_BYTES_MAX);
+        let data = self.stream.take(count);
+        event.packet_left -= count;
+        event.event_left -= count;
+        let last = event.event_left == 0;
+        let chunk = EventChunk {
+            header: event.header,
+            first: event.first,
+            last,
+            ack_requested: event.ack_requested,
+            data,
+        };
+        event.first = false;
+        // An event that fills its last packet is followed by an empty one, which must be read before the next event.
+        self.state = if last && !event.continued { State::BetweenEvents } else { State::InEvent(event) };
+        Advance::Chunk(chunk)
+    }
+
+    /// Looks at the packet that begins an event. Packet numbers are not compared with each other here: sources begin
+    /// anew after each acknowledgement they wait for.
+    fn front(&self, buffered: &[u8]) -> Result<Front, SessionError> {
+        let wrong = |source| SessionError::Protocol { doing: READING, source };
+        let Some(packet) = PacketHeader::parse(buffered) else {
+            return Ok(Front::Needs(PACKET_HEADER_BYTES));
+        };
+        let body = &buffered[PACKET_HEADER_BYTES..];
+        let Some(status) = body.first() else {
+            if packet.payload_bytes == 0 {
+                return Err(wrong(WireError::malformed("binlog stream", "an empty packet")));
+            }
+            return Ok(Front::Needs(PACKET_HEADER_BYTES + 1));
+        };
+        let frame_bytes = PACKET_HEADER_BYTES + packet.payload_bytes;
+        match *status {
+            OK => self.event_front(packet, body).map_err(wrong),
+            EOF if packet.payload_bytes <= ERROR_BYTES_MAX => match buffered.len() < frame_bytes {
+                true => Ok(Front::Needs(frame_bytes)),
+                false => Ok(Front::End { frame_bytes }),
+            },
+            ERR if packet.payload_bytes <= ERROR_BYTES_MAX => match body.get(..packet.payload_bytes) {
+                None => Ok(Front::Needs(frame_bytes)),
+                Some(payload) => {
+                    let error = ErrPacket::parse(payload).map_err(wrong)?;
+                    Err(SessionError::Server { doing: READING, error: error.into() })
+                }
+            },
+            other => Err(wrong(WireError::malformed(
+                "binlog stream",
+                format!("a packet begins with {other:#04x}"),
+            ))),
+        }
+    }
+
+    fn event_front(&self, packet: PacketHeader, body: &[u8]) -> Result<Front, WireError> {
+        let overhead = 1 + if self.semi_sync_headers { semi_sync::HEADER_BYTES } else { 0 };
+        let Some(event_in_packet) = packet.payload_bytes.checked_sub(overhead + EVENT_HEADER_BYTES) else {
+            let reason = format!("a packet of {} bytes for an event", packet.payload_bytes);
+            return Err(WireError::malformed("binlog stream", reason));
+        };
+        let event_in_packet = event_in_packet + EVENT_HEADER_BYTES;
+        if body.len() < overhead + EVENT_HEADER_BYTES {
+            return Ok(Front::Needs(PACKET_HEADER_BYTES + overhead + EVENT_HEADER_BYTES));
+        }
+        let ack_requested = self.semi_sync_headers && SemiSyncHeader::parse(&body[1..])?.ack_requested;
+        let header = EventHeader::parse(&body[overhead..])?;
+        let event_bytes = header.event_length as usize;
+        let fits = match packet.is_continued() {
+            true => event_bytes >= event_in_packet,
+            false => event_bytes == event_in_packet,
+        };
+        if !fits {
+            let reason = format!("{event_in_packet} bytes came for an event of {event_bytes}");
+            return Err(WireError::malformed("binlog stream", reason));
+        }
+        let prefix = PACKET_HEADER_BYTES + overhead;
+        if event_bytes > CHUNK_BYTES_MAX {
+            let event = InEvent {
+                header,
+                ack_requested,
+                first: true,
+                event_left: event_bytes,
+                packet_left: event_in_packet,
+                continued: packet.is_continued(),
+                sequence: packet.sequence,
+            };
+            return Ok(Front::Big { event, prefix });
+        }
+        match body.len() < overhead + event_bytes {
+            true => Ok(Front::Needs(prefix + event_bytes)),
+            false => Ok(Front::Whole { header, ack_requested, prefix }),
+        }
+    }
+}
+
+enum Advance {
+    Chunk(EventChunk),
+    Ended,
+    Needs(usize),
+}
+
+impl InEvent {
+    /// How many bytes must be there to make the next chunk worthwhile.
+    fn chunk_bytes(&self) -> usize {
+        self.packet_left.min(CHUNK_BYTES_MIN)
+    }
+
+    /// Goes over to the packet that continues this one.
+    fn next_packet(mut self, packet: PacketHeader) -> Result<Self, SessionError> {
+        let due = self.sequence.wrapping_add(1);
+        let fits = match packet.is_continued() {
+            true => self.event_left >= packet.payload_bytes,
+            false => self.event_left == packet.payload_bytes,
+        };
+        if packet.sequence != due || !fits || !self.continued {
+            let reason = format!(
+                "packet {} of {} bytes came where packet {due} with the last {} bytes of an event was due",
+                packet.sequence, packet.payload_bytes, self.event_left
+            );
+            let source = WireError::malformed("binlog stream", reason);
+            return Err(SessionError::Protocol { doing: READING, source });
+        }
+        self.sequence = packet.sequence;
+        self.packet_left = packet.payload_bytes;
+        self.continued = packet.is_continued();
+        Ok(self)
+    }
+}

@@ -1,0 +1,311 @@
+//! What can go wrong with a connection.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tailwater_wire::WireError;
+use tailwater_wire::protocol::ErrPacket;
+
+/// Why a connection could not be made, or stopped working, or an answer is no use.
+///
+/// The connection is unusable after every error but [`SessionError::Server`], [`SessionError::UnexpectedResult`] and
+/// [`SessionError::MissingGrant`].
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The server cannot be reached.
+    #[error("cannot connect to {endpoint}: {source}; is the server running, and is the address right?")]
+    Connect {
+        /// Where to.
+        endpoint: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The host's name has no address.
+    #[error("cannot find the address of host {host}: {source}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The server did not finish the login in time.
+    #[error("no login at {endpoint} within {} s (connect_timeout)", seconds.as_secs_f64())]
+    ConnectTimeout {
+        /// Where to.
+        endpoint: String,
+        /// The limit.
+        seconds: Duration,
+    },
+    /// The connection broke.
+    #[error("the connection broke while {doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The server closed the connection.
+    #[error("the server closed the connection while {doing}")]
+    Closed {
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// The server sent nothing, or took nothing, for too long.
+    #[error("the server was silent for {} s while {doing}", seconds.as_secs_f64())]
+    Timeout {
+        /// What was being done.
+        doing: &'static str,
+        /// The limit.
+        seconds: Duration,
+    },
+    /// The server sent bytes that make no sense.
+    #[error("the server broke the protocol while {doing}: {source}")]
+    Protocol {
+        /// What was being done.
+        doing: &'static str,
+        /// What is wrong with them.
+        source: WireError,
+    },
+    /// An earlier call on this connection was cancelled or failed half-way.
+    #[error("the connection is in the middle of an earlier exchange that was given up; connect again")]
+    OutOfStep,
+    /// The server answered with an error.
+    #[error("the server refused while {doing}: {error}")]
+    Server {
+        /// What was being done.
+        doing: &'static str,
+        /// The server's error.
+        error: ServerError,
+    },
+    /// The server does not let this user in.
+    #[error(
+        "{endpoint} does not let user {user} in: {error}; check user, password and the host the account is for"
+    )]
+    Denied {
+        /// Where to.
+        endpoint: String,
+        /// Who asked.
+        user: String,
+        /// The server's error.
+        error: ServerError,
+    },
+    /// TLS was agreed on, and failed.
+    #[error("TLS with {endpoint} failed: {reason}")]
+    Tls {
+        /// Where to.
+        endpoint: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// TLS is required, and the server does not offer it.
+    #[error(
+        "{endpoint} does not offer TLS, but the TLS mode requires it; set up certificates there, or use mode off"
+    )]
+    TlsNotOffered {
+        /// Where to.
+        endpoint: String,
+    },
+    /// The files or the mode given for TLS are no use.
+    #[error("TLS cannot be set up: {reason}")]
+    TlsOptions {
+        /// What is wrong, with the file.
+        reason: String,
+    },
+    /// The account uses an authentication plugin that is not known here.
+    #[error("user {user} logs in with plugin {plugin}, which is not supported; supported are {supported}")]
+    AuthPlugin {
+        /// Who asked.
+        user: String,
+        /// The plugin.
+        plugin: String,
+        /// All that are.
+        supported: String,
+    },
+    /// The server asked for the password itself where others could read it.
+    #[error(
+        "the server asks for the password of {user} in clear text ({plugin}), which is refused: {reason}"
+    )]
+    ClearPassword {
+        /// Who asked.
+        user: String,
+        /// The plugin.
+        plugin: &'static str,
+        /// What to do.
+        reason: &'static str,
+    },
+    /// The server asked for a file of this machine.
+    #[error(
+        "the server asks for the local file {file:?}, which is refused; a server that does so may be hostile"
+    )]
+    LocalInfile {
+        /// The file, cut to a sensible length.
+        file: String,
+    },
+    /// A result is larger than allowed.
+    #[error("the result exceeds {bytes_max} bytes (rows_bytes_max); ask for less, or read it as a stream")]
+    ResultTooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The answer has not the form that the question asks for.
+    #[error("unexpected answer while {doing}: {reason}")]
+    UnexpectedResult {
+        /// What was being done.
+        doing: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The user lacks a privilege.
+    #[error("user {user} lacks {missing} for {purpose}; run: {statement}")]
+    MissingGrant {
+        /// The account.
+        user: String,
+        /// The privileges that are missing.
+        missing: String,
+        /// What for.
+        purpose: &'static str,
+        /// What to run, as a user who may.
+        statement: String,
+    },
+    /// A dump was asked for that the server cannot do.
+    #[error("the binlog cannot be asked for: {reason}")]
+    DumpRequest {
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// An option file cannot be read or understood.
+    #[error("option file {}, line {line}: {reason}", file.display())]
+    OptionFile {
+        /// The file.
+        file: PathBuf,
+        /// Counted from 1; 0 for the file as a whole.
+        line: usize,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// Something in the environment is no use.
+    #[error("environment variable {name}: {reason}")]
+    Environment {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// An error that a server reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerError {
+    /// The server's error number, such as 1045.
+    pub number: u16,
+    /// Five characters, such as `28000`.
+    pub sql_state: String,
+    /// The server's message.
+    pub message: String,
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error {} ({}): {}", self.number, self.sql_state, self.message)
+    }
+}
+
+impl From<ErrPacket> for ServerError {
+    fn from(packet: ErrPacket) -> Self {
+        Self { number: packet.number, sql_state: packet.sql_state, message: packet.message }
+    }
+}
+
+/// Whether trying again may help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Yes, after a while, on a new connection: the network, or a server that is busy or restarting.
+    Later,
+    /// Not before somebody changes something: an option, an account, the server.
+    AfterChange,
+}
+
+impl SessionError {
+    /// The stable code of this error, as documented in docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Connect { .. } => "TW-SES-0001",
+            Self::Resolve { .. } => "TW-SES-0002",
+            Self::ConnectTimeout { .. } => "TW-SES-0003",
+            Self::Io { .. } => "TW-SES-0004",
+            Self::Closed { .. } => "TW-SES-0005",
+            Self::Timeout { .. } => "TW-SES-0006",
+            Self::Protocol { .. } => "TW-SES-0007",
+            Self::OutOfStep => "TW-SES-0008",
+            Self::Server { .. } => "TW-SES-0009",
+            Self::Denied { .. } => "TW-SES-0010",
+            Self::Tls { .. } => "TW-SES-0011",
+            Self::TlsNotOffered { .. } => "TW-SES-0012",
+            Self::TlsOptions { .. } => "TW-SES-0013",
+            Self::AuthPlugin { .. } => "TW-SES-0014",
+            Self::ClearPassword { .. } => "TW-SES-0015",
+            Self::LocalInfile { .. } => "TW-SES-0016",
+            Self::ResultTooLarge { .. } => "TW-SES-0017",
+            Self::UnexpectedResult { .. } => "TW-SES-0018",
+            Self::MissingGrant { .. } => "TW-SES-0019",
+            Self::DumpRequest { .. } => "TW-SES-0020",
+            Self::OptionFile { .. } => "TW-SES-0021",
+            Self::Environment { .. } => "TW-SES-0022",
+        }
+    }
+
+    /// Whether trying again may help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Connect { .. }
+            | Self::Resolve { .. }
+            | Self::ConnectTimeout { .. }
+            | Self::Io { .. }
+            | Self::Closed { .. }
+            | Self::Timeout { .. }
+            | Self::Protocol { .. }
+            | Self::OutOfStep => Retry::Later,
+            Self::Server { error, .. } | Self::Denied { error, .. } => error.retry(),
+            Self::Tls { .. }
+            | Self::TlsNotOffered { .. }
+            | Self::TlsOptions { .. }
+            | Self::AuthPlugin { .. }
+            | Self::ClearPassword { .. }
+            | Self::LocalInfile { .. }
+            | Self::ResultTooLarge { .. }
+            | Self::UnexpectedResult { .. }
+            | Self::MissingGrant { .. }
+            | Self::DumpRequest { .. }
+            | Self::OptionFile { .. }
+            | Self::Environment { .. } => Retry::AfterChange,
+        }
+    }
+
+    /// The server's own error, if this is one.
+    pub fn server_error(&self) -> Option<&ServerError> {
+        match self {
+            Self::Server { error, .. } | Self::Denied { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl ServerError {
+    /// A replication stream failed: the file is gone, the position is wrong, the GTIDs were purged, ...
+    pub const SOURCE_FATAL_ERROR_READING_BINLOG: u16 = 1236;
+
+    /// Whether trying again may help.
+    pub fn retry(&self) -> Retry {
+        match self.number {
+            // Too many connections, of all or of one user; out of memory or threads.
+            1040 | 1203 | 1226 | 1037 | 1041 | 1135 => Retry::Later,
+            // Shutting down, not yet up, connection killed or timed out.
+            1053 | 1079 | 1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927 | 3169 | 4031 => Retry::Later,
+            // Lock wait time-out, deadlock, XA rolled back.
+            1205 | 1213 | 1613 | 1614 => Retry::Later,
+            _ => Retry::AfterChange,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Whole packets over a socket, with a read-ahead buffer whose slices go to the caller without a copy.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tailwater_wire::WireError;
+use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::packet::{self, Frame, PACKET_HEADER_BYTES};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::error::SessionError;
+use crate::socket::Socket;
+
+/// How much room each read of an ordinary exchange gets at least.
+const READ_AHEAD_BYTES: usize = 16 << 10;
+
+/// How much the buffer grows at once at most: a long packet is believed as its bytes come, not as its header says.
+const GROW_BYTES_MAX: usize = 1 << 20;
+
+/// A socket with its buffers and the packet counter.
+#[derive(Debug)]
+pub(crate) struct PacketStream {
+    socket: Socket,
+    buffer: BytesMut,
+    out: Vec<u8>,
+    sequence: u8,
+    pub(crate) read_timeout: Option<Duration>,
+    pub(crate) write_timeout: Option<Duration>,
+}
+
+impl PacketStream {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Self {
+            socket,
+            buffer: BytesMut::new(),
+            out: Vec::new(),
+            sequence: 0,
+            read_timeout: None,
+            write_timeout: None,
+        }
+    }
+
+    pub(crate) fn is_private(&self) -> bool {
+        self.socket.is_private()
+    }
+
+    /// Replaces the socket by what `wrap` makes of it, as TLS does.
+    ///
+    /// # Errors
+    /// [`SessionError::Protocol`] if bytes were already received: whatever came before TLS was not protected by it.
+    pub(crate) fn into_socket(self, doing: &'static str) -> Result<(Socket, u8), SessionError> {
+        if !self.buffer.is_empty() {
+            let source = WireError::malformed("start of TLS", "the server sent bytes before it");
+            return Err(SessionError::Protocol { doing, source });
+        }
+        Ok((self.socket, self.sequence))
+    }
+
+    /// A stream whose next packet is numbered `sequence`.
+    pub(crate) fn resume(socket: Socket, sequence: u8) -> Self {
+        Self { sequence, ..Self::new(socket) }
+    }
+
+    /// The bytes received and not yet consumed.
+    pub(crate) fn buffered(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Takes `count` received bytes. The caller looked at [`PacketStream::buffered`] before.
+    pub(crate) fn take(&mut self, count: usize) -> Bytes {
+        self.buffer.split_to(count.min(self.buffer.len())).freeze()
+    }
+
+    /// Receives until at least `wanted` bytes are buffered; each read takes as much as is there, at least
+    /// `read_ahead` if it comes. May be cancelled: nothing received is lost.
+    pub(crate) async fn fill(
+        &mut self,
+        doing: &'static str,
+        wanted: usize,
+        read_ahead: usize,
+    ) -> Result<(), SessionError> {
+        while self.buffer.len() < wanted {
+            self.make_room(wanted, read_ahead);
+            let read = self.socket.read_buf(&mut self.buffer);
+            let count = match self.read_timeout {
+                None => read.await,
+                Some(seconds) => match tokio::time::timeout(seconds, read).await {
+                    Ok(result) => result,
+                    Err(_) => return Err(SessionError::Timeout { doing, seconds }),
+                },
+            };
+            match count {
+                Ok(0) => return Err(SessionError::Closed { doing }),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(SessionError::Closed { doing });
+                }
+                Err(source) => return Err(SessionError::Io { doing, source }),
+            }
+        }
+        Ok(())
+    }
+
+    fn make_room(&mut self, wanted: usize, read_ahead: usize) {
+        let spare = self.buffer.capacity() - self.buffer.len();
+        let missing = wanted.saturating_sub(self.buffer.len()).min(GROW_BYTES_MAX);
+        // A nearly full buffer would make for many small reads.
+        if spare < missing.max(read_ahead / 8) {
+            self.buffer.reserve(missing.max(read_ahead));
+        }
+    }
+
+    /// Receives one whole payload and counts its packets.
+    pub(crate) async fn read_packet(
+        &mut self,
+        doing: &'static str,
+        payload_bytes_max: usize,
+    ) -> Result<Bytes, SessionError> {
+        loop {
+            match packet::frame(&self.buffer, self.sequence, payload_bytes_max) {
+                Ok(Frame::Incomplete { needed }) => {
+                    self.fill(doing, self.buffer.len() + needed, READ_AHEAD_BYTES).await?;
+                }
+                Ok(Frame::Complete { payload_bytes, frame_bytes, last_sequence }) => {
+                    self.sequence = last_sequence.wrapping_add(1);
+                    let mut frame = self.take(frame_bytes);
+                    if frame_bytes == PACKET_HEADER_BYTES + payload_bytes {
+                        return Ok(frame.split_off(PACKET_HEADER_BYTES));
+                    }
+                    let payload = packet::join(&frame);
+                    return payload
+                        .map(Bytes::from)
+                        .map_err(|source| SessionError::Protocol { doing, source });
+                }
+                Err(source) => return Err(SessionError::Protocol { doing, source }),
+            }
+        }
+    }
+
+    /// Sends one payload, numbered on from the last packet of the exchange.
+    pub(crate) async fn write_packet(
+        &mut self,
+        doing: &'static str,
+        payload: &[u8],
+    ) -> Result<(), SessionError> {
+        self.out.clear();
+        self.sequence = packet::put_packets(&mut self.out, self.sequence, payload);
+        self.flush(doing).await
+    }
+
+    /// Sends one payload as packet number 0, without touching the numbers of what the server sends.
+    pub(crate) async fn write_packet_aside(
+        &mut self,
+        doing: &'static str,
+        payload: &[u8],
+    ) -> Result<(), SessionError> {
+        self.out.clear();
+        packet::put_packets(&mut self.out, 0, payload);
+        self.flush(doing).await
+    }
+
+    /// Begins a new exchange with a command.
+    pub(crate) async fn send(
+        &mut self,
+        doing: &'static str,
+        command: &Command<'_>,
+    ) -> Result<(), SessionError> {
+        let mut payload = Vec::new();
+        command.encode(&mut payload).map_err(|source| SessionError::Protocol { doing, source })?;
+        self.sequence = 0;
+        self.write_packet(doing, &payload).await
+    }
+
+    async fn flush(&mut self, doing: &'static str) -> Result<(), SessionError> {
+        let socket = &mut self.socket;
+        let write = async {
+            socket.write_all(&self.out).await?;
+            socket.flush().await
+        };
+        let result = match self.write_timeout {
+            None => write.await,
+            Some(seconds) => match tokio::time::timeout(seconds, write).await {
+                Ok(result) => result,
+                Err(_) => return Err(SessionError::Timeout { doing, seconds }),
+            },
+        };
+        // One giant statement must not pin its memory for as long as the connection lives.
+        if self.out.capacity() > GROW_BYTES_MAX {
+            self.out = Vec::new();
+        }
+        result.map_err(|source| SessionError::Io { doing, source })
+    }
+}

@@ -1,0 +1,155 @@
+//! What queries give: rows of text values.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use tailwater_wire::protocol::ColumnDefinition;
+use tailwater_wire::protocol::resultset::parse_text_row;
+
+use crate::connection::{Connection, OkInfo};
+use crate::error::SessionError;
+
+/// What a row costs beyond its bytes, for [`crate::ConnectOptions::rows_bytes_max`].
+const ROW_OVERHEAD_BYTES: usize = 64;
+
+/// One row. Values are text in utf8mb4, as the server prints them, or raw bytes for binary columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    payload: Bytes,
+    values: Vec<Option<Range<usize>>>,
+}
+
+impl Row {
+    pub(crate) fn parse(payload: Bytes, columns: usize) -> Result<Self, SessionError> {
+        match parse_text_row(&payload, columns) {
+            Ok(values) => Ok(Self { payload, values }),
+            Err(source) => Err(SessionError::Protocol { doing: crate::connection::READING_ROWS, source }),
+        }
+    }
+
+    /// How many values the row has.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether the row has no values; rows from a server have one at least.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The value of column `index`, from 0; `None` if it is NULL or there is no such column.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let range = self.values.get(index)?.clone()?;
+        self.payload.get(range)
+    }
+
+    /// The value as text; `None` also if it is no UTF-8.
+    pub fn get_str(&self, index: usize) -> Option<&str> {
+        str::from_utf8(self.get(index)?).ok()
+    }
+
+    /// The value as an unsigned number; `None` also if it is none.
+    pub fn get_u64(&self, index: usize) -> Option<u64> {
+        self.get_str(index)?.parse().ok()
+    }
+
+    /// The value as a number; `None` also if it is none.
+    pub fn get_i64(&self, index: usize) -> Option<i64> {
+        self.get_str(index)?.parse().ok()
+    }
+
+    /// About how much memory the row takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.payload.len() + self.values.len() * size_of::<Option<Range<usize>>>() + ROW_OVERHEAD_BYTES
+    }
+}
+
+/// A whole result.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QueryResult {
+    /// The columns; none for a statement that gives no rows.
+    pub columns: Vec<ColumnDefinition>,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Rows changed.
+    pub affected_rows: u64,
+    /// The first AUTO_INCREMENT value generated; 0 for none.
+    pub last_insert_id: u64,
+    /// How many warnings `SHOW WARNINGS` would list.
+    pub warnings: u16,
+}
+
+impl QueryResult {
+    /// The number of the column of that name, without regard to case.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The only or first row.
+    pub fn first(&self) -> Option<&Row> {
+        self.rows.first()
+    }
+
+    /// The first value of the first row, as text.
+    pub fn scalar(&self) -> Option<&str> {
+        self.first()?.get_str(0)
+    }
+}
+
+/// Rows as they come. Read it to the end: dropped before, it leaves the connection unusable.
+#[derive(Debug)]
+pub struct RowStream<'a> {
+    connection: &'a mut Connection,
+    columns: Vec<ColumnDefinition>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Rows,
+    Done(OkInfo),
+}
+
+impl<'a> RowStream<'a> {
+    pub(crate) fn new(
+        connection: &'a mut Connection,
+        columns: Vec<ColumnDefinition>,
+        ok: Option<OkInfo>,
+    ) -> Self {
+        Self { connection, columns, state: ok.map_or(State::Rows, State::Done) }
+    }
+
+    /// The columns; none for a statement that gives no rows.
+    pub fn columns(&self) -> &[ColumnDefinition] {
+        &self.columns
+    }
+
+    /// The next row, or `None` at the end. The statement's further results, if it has any, are read and dropped.
+    ///
+    /// # Errors
+    /// [`SessionError::Server`] if the statement fails half-way; anything that breaks the connection.
+    pub async fn next(&mut self) -> Result<Option<Row>, SessionError> {
+        match self.state {
+            State::Done(_) => Ok(None),
+            State::Rows => match self.connection.read_row(self.columns.len()).await? {
+                Ok(row) => Ok(Some(row)),
+                Err(ok) => {
+                    self.state = State::Done(ok);
+                    Ok(None)
+                }
+            },
+        }
+    }
+
+    /// What the server said at the end; `None` before.
+    pub fn end(&self) -> Option<OkInfo> {
+        match self.state {
+            State::Done(ok) => Some(ok),
+            State::Rows => None,
+        }
+    }
+
+    pub(crate) fn into_columns(self) -> Vec<ColumnDefinition> {
+        self.columns
+    }
+}
