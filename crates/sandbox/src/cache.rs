@@ -1,0 +1,139 @@
+//! Where servers, pristine data directories and running sandboxes live on disk.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use crate::error::{FileContext, SandboxError};
+
+/// The cache folder and its parts:
+///
+/// - `servers/<kind>`: unpacked servers
+/// - `templates/<kind>-<version>`: pristine data directories, copied for each new server
+/// - `run/<pid>-<n>`: servers that live as long as a process of ours
+/// - `up`: servers started by `tailwater sandbox up`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// The cache at `$TAILWATER_CACHE`, else `$XDG_CACHE_HOME/tailwater`, else `~/.cache/tailwater`.
+    ///
+    /// # Errors
+    /// [`SandboxError::NoCacheFolder`] if none of them is set to an absolute path.
+    pub fn locate() -> Result<Self, SandboxError> {
+        Self::from_environment(|name| env::var_os(name))
+    }
+
+    /// A cache at a given place, for tests and for `--cache`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SandboxError> {
+        // A relative path would mean another cache in every working directory.
+        let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        absolute("TAILWATER_CACHE")
+            .or_else(|| absolute("XDG_CACHE_HOME").map(|path| path.join("tailwater")))
+            .or_else(|| absolute("HOME").map(|path| path.join(".cache/tailwater")))
+            .map(Self::at)
+            .ok_or(SandboxError::NoCacheFolder)
+    }
+
+    /// The cache folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Unpacked servers, a folder per kind.
+    pub fn servers(&self) -> PathBuf {
+        self.root.join("servers")
+    }
+
+    /// Pristine data directories.
+    pub fn templates(&self) -> PathBuf {
+        self.root.join("templates")
+    }
+
+    /// Data of servers that end with the process that started them.
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run")
+    }
+
+    /// Data of servers that `tailwater sandbox up` left running.
+    pub fn up(&self) -> PathBuf {
+        self.root.join("up")
+    }
+}
+
+/// An advisory lock on a file, held until dropped. The kernel lets go of it when the process ends, however it ends.
+#[derive(Debug)]
+pub struct FileLock {
+    _file: File,
+}
+
+impl FileLock {
+    /// Waits for the lock; `waiting` is called once if somebody else holds it.
+    pub(crate) fn acquire(path: &Path, waiting: impl FnOnce()) -> Result<Self, SandboxError> {
+        if let Some(lock) = Self::try_acquire(path)? {
+            return Ok(lock);
+        }
+        waiting();
+        let file = Self::open(path)?;
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))
+            .on_path("lock", path)?;
+        Ok(Self { _file: file })
+    }
+
+    /// Takes the lock if nobody holds it.
+    pub(crate) fn try_acquire(path: &Path) -> Result<Option<Self>, SandboxError> {
+        let file = Self::open(path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(source) => Err(source).on_path("lock", path),
+        }
+    }
+
+    fn open(path: &Path) -> Result<File, SandboxError> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).on_path("create", folder)?;
+        }
+        OpenOptions::new().create(true).truncate(false).write(true).open(path).on_path("open", path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_specific_variable_wins() {
+        let check = |set: &[(&str, &str)], want: Option<&str>| {
+            let variable = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+            let root = Cache::from_environment(variable).ok().map(|cache| cache.root);
+            assert_eq!(root, want.map(PathBuf::from), "{set:?}");
+        };
+        check(&[("HOME", "/home/a")], Some("/home/a/.cache/tailwater"));
+        check(&[("HOME", "/home/a"), ("XDG_CACHE_HOME", "/x")], Some("/x/tailwater"));
+        check(&[("XDG_CACHE_HOME", "/x"), ("TAILWATER_CACHE", "/t")], Some("/t"));
+        check(&[("HOME", "/home/a"), ("TAILWATER_CACHE", "relative")], Some("/home/a/.cache/tailwater"));
+        check(&[("HOME", "")], None);
+        check(&[], None);
+    }
+
+    #[test]
+    fn a_lock_excludes_until_dropped() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("deep/lock");
+        let held = FileLock::try_acquire(&path).expect("lock");
+        assert!(held.is_some());
+        assert!(FileLock::try_acquire(&path).expect("second try").is_none());
+        drop(held);
+        assert!(FileLock::try_acquire(&path).expect("third try").is_some());
+    }
+}

@@ -1,0 +1,141 @@
+//! The folder of one running server: its data, socket, error log, and the lock that says somebody still needs it.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::cache::{Cache, FileLock};
+use crate::error::{FileContext, SandboxError};
+use crate::install::remove_tree;
+
+/// The kernel's limit for the path of a Unix socket, without the closing zero byte.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// A folder that goes away with its owner: when dropped, or, if the owner was killed, when the next process looks.
+#[derive(Debug)]
+pub(crate) struct InstanceFolder {
+    path: PathBuf,
+    lock_path: PathBuf,
+    _lock: FileLock,
+}
+
+impl InstanceFolder {
+    /// Makes a new folder under the cache's `run`, and removes those whose owners are gone.
+    pub(crate) fn create(cache: &Cache) -> Result<Self, SandboxError> {
+        let run = cache.run();
+        private_folder(&run)?;
+        sweep(&run)?;
+        // The random part keeps a recycled pid from ever meeting a lock file of its predecessor.
+        let name = format!("{}-{:06x}", std::process::id(), rand::random::<u32>() & 0xff_ffff);
+        let lock_path = run.join(format!("{name}.lock"));
+        // Locked before the folder exists: a folder never lies there without the lock being held by its owner.
+        let lock = FileLock::acquire(&lock_path, || {})?;
+        let path = run.join(name);
+        private_folder(&path)?;
+        Ok(Self { path, lock_path, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for InstanceFolder {
+    fn drop(&mut self) {
+        if let Err(error) = remove_instance(&self.path, &self.lock_path) {
+            tracing::warn!(%error, "cannot remove a server's folder");
+        }
+    }
+}
+
+/// Removes the folders of owners that ended without doing so.
+fn sweep(run: &Path) -> Result<(), SandboxError> {
+    for entry in fs::read_dir(run).on_path("list", run)?.flatten() {
+        let lock_path = entry.path();
+        if lock_path.extension().is_none_or(|extension| extension != "lock") {
+            continue;
+        }
+        // Held while removing, so that of two sweepers only one works on it.
+        if let Some(_lock) = FileLock::try_acquire(&lock_path)? {
+            let path = lock_path.with_extension("");
+            tracing::debug!(path = %path.display(), "removing what a killed process left behind");
+            remove_instance(&path, &lock_path)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_instance(path: &Path, lock_path: &Path) -> Result<(), SandboxError> {
+    if let Ok(sockets) = fs::read_to_string(path.join(SOCKET_FOLDER_NOTE)) {
+        let sockets = PathBuf::from(sockets);
+        remove_tree(&sockets).on_path("remove", &sockets)?;
+    }
+    remove_tree(path).on_path("remove", path)?;
+    match fs::remove_file(lock_path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).on_path("remove", lock_path),
+        _ => Ok(()),
+    }
+}
+
+/// Says where the sockets are when they did not fit beside the data.
+const SOCKET_FOLDER_NOTE: &str = "socket-folder";
+
+/// Chooses the socket's path: beside the data, or in the temporary folder if that path would be too long.
+pub(crate) fn socket_path(folder: &Path) -> Result<PathBuf, SandboxError> {
+    let beside = folder.join("sock");
+    if fits(&beside) {
+        return Ok(beside);
+    }
+    let sockets = std::env::temp_dir().join(format!("tw-{:08x}", rand::random::<u32>()));
+    let path = sockets.join("sock");
+    if !fits(&path) {
+        return Err(SandboxError::SocketPath { path });
+    }
+    private_folder(&sockets)?;
+    let note = folder.join(SOCKET_FOLDER_NOTE);
+    fs::write(&note, sockets.as_os_str().as_encoded_bytes()).on_path("write", &note)?;
+    Ok(path)
+}
+
+fn fits(path: &Path) -> bool {
+    // MySQL appends ".lock" for its lock file beside the socket.
+    path.as_os_str().len() + ".lock".len() <= SOCKET_PATH_BYTES_MAX
+}
+
+/// Makes a folder that only its owner may enter: servers here have a superuser without a password.
+pub(crate) fn private_folder(path: &Path) -> Result<(), SandboxError> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).on_path("create", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_living_owners_stay_and_others_are_swept() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let cache = Cache::at(folder.path());
+        let first = InstanceFolder::create(&cache).expect("first");
+        let stale = cache.run().join("1-abc");
+        fs::create_dir_all(stale.join("data")).expect("stale folder");
+        fs::write(cache.run().join("1-abc.lock"), b"").expect("stale lock");
+        let second = InstanceFolder::create(&cache).expect("second");
+        assert!(!stale.exists() && !cache.run().join("1-abc.lock").exists());
+        assert!(first.path().is_dir() && second.path().is_dir());
+        drop(first);
+        drop(second);
+        assert_eq!(fs::read_dir(cache.run()).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn a_socket_path_that_is_too_long_moves_to_the_temporary_folder() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        assert_eq!(socket_path(folder.path()).expect("short"), folder.path().join("sock"));
+        let deep = folder.path().join("x".repeat(100));
+        fs::create_dir_all(&deep).expect("deep folder");
+        let path = socket_path(&deep).expect("moved");
+        assert!(!path.starts_with(&deep) && path.parent().is_some_and(Path::is_dir));
+        remove_instance(&deep, &folder.path().join("no.lock")).expect("remove");
+        assert!(!path.parent().is_some_and(Path::exists));
+    }
+}

@@ -1,0 +1,83 @@
+//! Free TCP ports on loopback.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use rand::Rng;
+
+use crate::error::SandboxError;
+
+const TRIES_MAX: u32 = 200;
+
+/// Ports handed out by this process; a server that is down for a moment still owns its port.
+static TAKEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
+
+/// A port that nobody listens on, kept from others in this process until dropped.
+///
+/// It lies below the range from which the kernel takes the local ports of outgoing connections: a port out of that range
+/// could be taken by any client while the server restarts.
+#[derive(Debug)]
+pub(crate) struct ReservedPort {
+    number: u16,
+}
+
+impl ReservedPort {
+    pub(crate) fn pick() -> Result<Self, SandboxError> {
+        let range = below_ephemeral();
+        for _ in 0..TRIES_MAX {
+            let number = rand::rng().random_range(range.clone());
+            if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok()
+                && let Some(port) = Self::claim(number)
+            {
+                return Ok(port);
+            }
+        }
+        Err(SandboxError::NoFreePort { tries: TRIES_MAX })
+    }
+
+    /// Takes a given port, unless another server of this process has it.
+    pub(crate) fn claim(number: u16) -> Option<Self> {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.get_or_insert_default().insert(number).then(|| Self { number })
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+impl Drop for ReservedPort {
+    fn drop(&mut self) {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.get_or_insert_default().remove(&self.number);
+    }
+}
+
+fn below_ephemeral() -> Range<u16> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let low = text.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
+    match low {
+        Some(low) if low > 12_000 => 10_000..low,
+        // Everything is handed out to outgoing connections here; any port will do.
+        _ => 20_000..60_000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_free_and_distinct() {
+        let ports: Vec<_> = (0..20).map(|_| ReservedPort::pick().expect("port")).collect();
+        let numbers: HashSet<_> = ports.iter().map(ReservedPort::number).collect();
+        assert_eq!(numbers.len(), ports.len());
+        assert!(ReservedPort::claim(ports[0].number()).is_none());
+        let number = ports[0].number();
+        drop(ports);
+        assert!(ReservedPort::claim(number).is_some());
+    }
+}

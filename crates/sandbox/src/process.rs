@@ -1,0 +1,212 @@
+//! Child processes that cannot outlive their owner.
+//!
+//! A server must die with the process that started it, even when that process is killed with SIGKILL and runs no code of
+//! its own any more. Only the kernel can promise that: the parent-death signal (`PR_SET_PDEATHSIG`) is sent to a child
+//! when its parent ends. Three things make it sound without any `unsafe` code of ours:
+//!
+//! - `setpriv --pdeathsig KILL` (util-linux, on every Debian) sets it in the child before the server is executed; it
+//!   survives `execve`. The alternative, a shell that waits for the end of a pipe and then kills the server, costs a
+//!   process per server and leaves an orphan when the shell is the one that is killed.
+//! - The signal is sent when the *thread* that forked ends, not its process. So one thread of ours, which never ends,
+//!   forks all of them.
+//! - A parent that dies before the child has asked for the signal would not be noticed. So a line of shell, run after
+//!   `setpriv`, compares its parent with the expected one before it executes the server.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::error::SandboxError;
+
+/// How long a child lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// Killed by the kernel when this process ends.
+    WithOwner,
+    /// Goes on after this process ends; somebody keeps a note of it.
+    Detached,
+}
+
+/// What to execute: a program with its arguments, and nothing inherited but the environment.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub(crate) path: OsString,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+impl Program {
+    pub(crate) fn new(path: impl Into<OsString>) -> Self {
+        Self { path: path.into(), arguments: Vec::new() }
+    }
+
+    pub(crate) fn arg(&mut self, argument: impl Into<OsString>) -> &mut Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments);
+        command
+    }
+
+    fn display(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+}
+
+/// Limits put on a child before it runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Largest file the process may write, in KiB: a full disk for one process.
+    pub(crate) file_kib_max: Option<u64>,
+}
+
+/// Starts `program` in its own process group, so that Ctrl-C in a terminal reaches us and not the servers, with
+/// standard output and error appended to `log`.
+pub(crate) fn spawn(
+    program: &Program,
+    log: &Path,
+    lifetime: Lifetime,
+    limits: Limits,
+) -> Result<Child, SandboxError> {
+    let failed = |source| SandboxError::Spawn { program: program.display(), source };
+    let output = fs::OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
+    let errors = output.try_clone().map_err(failed)?;
+
+    let mut script = String::new();
+    if let Some(blocks) = limits.file_kib_max {
+        // The unit of `ulimit -f` is 512 bytes in POSIX shells.
+        script.push_str(&format!("ulimit -f {}; ", blocks.saturating_mul(2)));
+    }
+    let mut command = match lifetime {
+        Lifetime::WithOwner => {
+            script.push_str("[ \"$PPID\" = \"$0\" ] || exit 75; exec \"$@\"");
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "KILL", "--", "/bin/sh", "-c"]);
+            command
+        }
+        Lifetime::Detached => {
+            script.push_str("exec \"$@\"");
+            let mut command = Command::new("/bin/sh");
+            command.arg("-c");
+            command
+        }
+    };
+    command.arg(script).arg(std::process::id().to_string()).arg(&program.path).args(&program.arguments);
+    command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+    on_forking_thread(command).map_err(failed)
+}
+
+type Request = (Command, mpsc::SyncSender<io::Result<Child>>);
+
+/// Runs `spawn` on the one thread that lives as long as the process (see the module's comment).
+fn on_forking_thread(command: Command) -> io::Result<Child> {
+    static REQUESTS: OnceLock<Option<mpsc::Sender<Request>>> = OnceLock::new();
+    let gone = || io::Error::other("the thread that starts processes is gone");
+    let requests = REQUESTS.get_or_init(|| {
+        let (sender, receiver) = mpsc::channel::<Request>();
+        let body = move || {
+            for (mut command, answer) in receiver {
+                // Nobody waits for the answer any more: the child is dropped, and ends with us.
+                let _ = answer.send(command.spawn());
+            }
+        };
+        thread::Builder::new().name("sandbox-spawn".to_owned()).spawn(body).ok().map(|_| sender)
+    });
+    let (sender, receiver) = mpsc::sync_channel(1);
+    requests.as_ref().ok_or_else(gone)?.send((command, sender)).map_err(|_| gone())?;
+    receiver.recv().map_err(|_| gone())?
+}
+
+/// Runs a program to its end and returns what it printed.
+pub(crate) fn run_to_end(program: &Program, stdin: Stdio) -> Result<std::process::Output, SandboxError> {
+    let spawn = |source| SandboxError::Spawn { program: program.display(), source };
+    program.command().stdin(stdin).output().map_err(spawn)
+}
+
+/// Sends a signal to a process that is known to be the intended one: our unreaped child, or one whose start time was
+/// just compared.
+pub(crate) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    rustix::process::kill_process(pid, signal).map_err(io::Error::from)
+}
+
+/// Waits until the child has ended, without blocking the thread; `None` when it still runs at `deadline`.
+pub(crate) async fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// When a process started, in clock ticks since boot: with the pid it names a process for good, because pids are reused.
+/// `None` if there is no such process, or only its zombie.
+pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_start_ticks(&stat)
+}
+
+fn parse_start_ticks(stat: &str) -> Option<u64> {
+    // The second field is the program's name in brackets and may hold anything, brackets and spaces included.
+    let rest = stat.rsplit_once(')')?.1;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    // `rest` begins with field 3 (state); the start time is field 22.
+    fields.nth(18)?.parse().ok()
+}
+
+/// Whether a program of that name is on `PATH`; its full path.
+pub(crate) fn on_path(name: &OsStr) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    // Servers live in sbin, which a plain user's PATH often leaves out.
+    let sbin = ["/usr/local/sbin", "/usr/sbin"].map(std::path::PathBuf::from);
+    std::env::split_paths(&path).chain(sbin).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_time_is_read_past_any_program_name() {
+        let fields = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 19";
+        assert_eq!(parse_start_ticks(&format!("12 (a) b (c)) {fields}")), Some(4711));
+        assert_eq!(parse_start_ticks(&format!("12 (x) Z{}", &fields[1..])), None);
+        assert_eq!(parse_start_ticks("12 (x"), None);
+        assert_eq!(parse_start_ticks("12 (x) S 1"), None);
+        assert!(start_ticks(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn a_child_ends_when_the_forking_thread_is_not_the_parent_it_expects() {
+        // The race that `setpriv` alone leaves open: here the parent is ours, so the child must run.
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let log = folder.path().join("log");
+        let mut program = Program::new("/bin/sh");
+        program.arg("-c").arg("echo ran; ulimit -f");
+        let limits = Limits { file_kib_max: Some(64) };
+        let mut child = spawn(&program, &log, Lifetime::WithOwner, limits).expect("spawn");
+        assert!(child.wait().expect("wait").success());
+        assert_eq!(fs::read_to_string(&log).expect("log"), "ran\n128\n");
+    }
+}

@@ -1,0 +1,607 @@
+//! One real server: started, stopped, killed, paused and restarted at will.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tailwater_wire::Flavour;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use crate::cache::Cache;
+use crate::error::{FileContext, SandboxError};
+use crate::install::{Install, plain_path};
+use crate::instance::{InstanceFolder, socket_path};
+use crate::kind::ServerKind;
+use crate::port::ReservedPort;
+use crate::process::{self, Lifetime, Limits, Program};
+use crate::template;
+
+/// How long a server may take to start or stop; crash recovery of a big data directory included.
+const START_SECONDS_MAX: u64 = 120;
+const STOP_SECONDS_MAX: u64 = 120;
+/// Other processes may take a port between our choice and the server's bind.
+const PORT_TRIES_MAX: u32 = 5;
+
+/// What server to start.
+#[derive(Debug, Clone)]
+pub struct ServerSpec {
+    /// The server.
+    pub kind: ServerKind,
+    /// A name for messages.
+    pub name: String,
+    /// Options for the server, such as `--sync-binlog=0`; they come last, so they win over the sandbox's own.
+    pub options: Vec<String>,
+    /// An existing data directory to use and leave in place; by default a fresh one that goes away with the server.
+    pub data: Option<PathBuf>,
+    /// The TCP port; by default a free one. It stays the same over restarts.
+    pub port: Option<u16>,
+    /// Largest file the server may write, in KiB: beyond it writes fail, as on a full disk.
+    pub file_kib_max: Option<u64>,
+}
+
+impl ServerSpec {
+    /// A server with a fresh data directory on a free port.
+    pub fn new(kind: ServerKind) -> Self {
+        Self {
+            kind,
+            name: kind.name().to_owned(),
+            options: Vec::new(),
+            data: None,
+            port: None,
+            file_kib_max: None,
+        }
+    }
+
+    /// Sets the name used in messages.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Adds an option of the server, such as `--sync-binlog=0`.
+    pub fn option(mut self, option: impl Into<String>) -> Self {
+        self.options.push(option.into());
+        self
+    }
+
+    /// Adds options of the server.
+    pub fn options(mut self, options: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.options.extend(options.into_iter().map(Into::into));
+        self
+    }
+
+    /// Uses an existing data directory, which is left in place when the server goes away.
+    pub fn data(mut self, data: impl Into<PathBuf>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Uses this TCP port.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+}
+
+/// Everything that is needed to execute one server, however long it is to live.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) install: Install,
+    pub(crate) data: PathBuf,
+    pub(crate) socket: PathBuf,
+    pub(crate) pid_file: PathBuf,
+    pub(crate) error_log: PathBuf,
+}
+
+impl Layout {
+    /// Places a server's files in `folder`, with its data in `data` if that is given, else in a pristine copy.
+    pub(crate) fn prepare(
+        install: Install,
+        cache: &Cache,
+        folder: &Path,
+        data: Option<&Path>,
+    ) -> Result<Self, SandboxError> {
+        let data = match data {
+            Some(data) => data.to_owned(),
+            None => {
+                let data = folder.join("data");
+                template::copy_to(&install, cache, &data)?;
+                data
+            }
+        };
+        Ok(Self {
+            install,
+            data,
+            socket: socket_path(folder)?,
+            pid_file: folder.join("pid"),
+            error_log: folder.join("error.log"),
+        })
+    }
+
+    /// The command line: files, then defaults that are safe and small, then the caller's options.
+    fn program(&self, port: u16, options: &[String]) -> Result<Program, SandboxError> {
+        let kind = self.install.kind();
+        let mut program = self.install.program(kind.daemon())?;
+        program.arg("--no-defaults");
+        for option in self.install.layout_options() {
+            program.arg(option);
+        }
+        for (name, path) in
+            [("--datadir=", &self.data), ("--socket=", &self.socket), ("--pid-file=", &self.pid_file)]
+        {
+            debug_assert!(plain_path(path), "{}", path.display());
+            let mut option = OsString::from(name);
+            option.push(path);
+            program.arg(option);
+        }
+        program.arg(format!("--port={port}")).arg(format!("--server-id={port}"));
+        if rustix::process::geteuid().is_root() {
+            program.arg("--user=root");
+        }
+        // Names are never looked up: a resolver that is slow or absent must not slow a login. Full durability and
+        // a row-based binlog, said outright because the defaults of the two families differ.
+        for option in [
+            "--bind-address=127.0.0.1",
+            "--skip-name-resolve",
+            "--secure-file-priv=",
+            "--innodb-buffer-pool-size=128M",
+            "--innodb-flush-log-at-trx-commit=1",
+            "--sync-binlog=1",
+            "--log-bin=binlog",
+            "--binlog-format=ROW",
+        ] {
+            program.arg(option);
+        }
+        if kind.flavour() == Flavour::MySql {
+            program.arg("--gtid-mode=ON").arg("--enforce-gtid-consistency=ON");
+        }
+        for option in template::shape_options(kind.flavour()) {
+            program.arg(*option);
+        }
+        for option in options {
+            program.arg(option);
+        }
+        Ok(program)
+    }
+
+    /// Executes the server; it is not ready yet.
+    pub(crate) fn launch(
+        &self,
+        port: u16,
+        options: &[String],
+        lifetime: Lifetime,
+        limits: Limits,
+    ) -> Result<Child, SandboxError> {
+        match fs::remove_file(&self.pid_file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).on_path("remove", &self.pid_file);
+            }
+            _ => {}
+        }
+        process::spawn(&self.program(port, options)?, &self.error_log, lifetime, limits)
+    }
+
+    /// Waits until the server greets clients, and returns the version it names.
+    pub(crate) async fn wait_ready(
+        &self,
+        name: &str,
+        child: &mut Child,
+        port: u16,
+    ) -> Result<String, SandboxError> {
+        let deadline = Instant::now() + Duration::from_secs(START_SECONDS_MAX);
+        loop {
+            let wait = Instant::now() + Duration::from_millis(20);
+            let ended = process::wait_until(child, wait).await.on_path("wait for", &self.pid_file)?;
+            if let Some(status) = ended {
+                return Err(self.ended_early(name, status));
+            }
+            // Another server could hold the port; only the one that wrote our pid file is ours.
+            let pid = fs::read_to_string(&self.pid_file).unwrap_or_default();
+            if pid.trim().parse() == Ok(child.id())
+                && let Some(version) = greeting(port).await
+            {
+                return Ok(version);
+            }
+            if Instant::now() >= deadline {
+                return Err(self.timed_out(name, "ready", START_SECONDS_MAX));
+            }
+        }
+    }
+
+    fn ended_early(&self, name: &str, status: ExitStatus) -> SandboxError {
+        SandboxError::EndedEarly {
+            name: name.to_owned(),
+            status: status.to_string(),
+            log: self.error_log.clone(),
+            tail: tail_of(&self.error_log),
+        }
+    }
+
+    fn timed_out(&self, name: &str, what: &'static str, seconds: u64) -> SandboxError {
+        SandboxError::TimedOut {
+            name: name.to_owned(),
+            what,
+            seconds,
+            log: self.error_log.clone(),
+            tail: tail_of(&self.error_log),
+        }
+    }
+}
+
+/// A running, paused or stopped server that this process owns.
+///
+/// It is killed, and its fresh data directory removed, when this value is dropped, and also when this process ends in any
+/// way whatever, SIGKILL included (then the next process that starts a server removes the data).
+#[derive(Debug)]
+pub struct Server {
+    spec: ServerSpec,
+    layout: Layout,
+    port: ReservedPort,
+    version: String,
+    child: Option<Child>,
+    paused: bool,
+    // Dropped last: the folder must outlive the process that writes to it.
+    _folder: InstanceFolder,
+}
+
+impl Server {
+    /// Starts a server and waits until it takes connections: a second or two, more when this build of the server was never
+    /// started here before.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotInstalled`] if the server is not on this machine; [`SandboxError::EndedEarly`] with the end of
+    /// its error log if it refuses an option or a data directory.
+    pub async fn start(spec: ServerSpec) -> Result<Self, SandboxError> {
+        Self::start_in(&Cache::locate()?, spec).await
+    }
+
+    /// [`Self::start`] with a given cache folder.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_in(cache: &Cache, spec: ServerSpec) -> Result<Self, SandboxError> {
+        let install = Install::find(spec.kind, cache)?;
+        Self::start_installed(cache, install, spec).await
+    }
+
+    async fn start_installed(
+        cache: &Cache,
+        install: Install,
+        spec: ServerSpec,
+    ) -> Result<Self, SandboxError> {
+        let given = spec.data.clone();
+        let (folder, layout) = {
+            let cache = cache.clone();
+            blocking(move || {
+                let folder = InstanceFolder::create(&cache)?;
+                let layout = Layout::prepare(install, &cache, folder.path(), given.as_deref())?;
+                Ok((folder, layout))
+            })
+            .await?
+        };
+        let mut server = Self {
+            port: Self::choose_port(&spec)?,
+            spec,
+            layout,
+            version: String::new(),
+            child: None,
+            paused: false,
+            _folder: folder,
+        };
+        let mut tries = 1;
+        loop {
+            match server.run().await {
+                Err(SandboxError::EndedEarly { tail, .. })
+                    if server.spec.port.is_none()
+                        && tries < PORT_TRIES_MAX
+                        && tail.contains("ddress already in use") =>
+                {
+                    tries += 1;
+                    server.port = ReservedPort::pick()?;
+                }
+                result => return result.map(|()| server),
+            }
+        }
+    }
+
+    fn choose_port(spec: &ServerSpec) -> Result<ReservedPort, SandboxError> {
+        match spec.port {
+            None => ReservedPort::pick(),
+            Some(number) => ReservedPort::claim(number).ok_or(SandboxError::NoFreePort { tries: 1 }),
+        }
+    }
+
+    /// Launches the process and waits until it is ready.
+    async fn run(&mut self) -> Result<(), SandboxError> {
+        let limits = Limits { file_kib_max: self.spec.file_kib_max };
+        let port = self.port.number();
+        let child = self.layout.launch(port, &self.spec.options, Lifetime::WithOwner, limits)?;
+        let child = self.child.insert(child);
+        self.paused = false;
+        match self.layout.wait_ready(&self.spec.name, child, port).await {
+            Ok(version) => {
+                self.version = version;
+                Ok(())
+            }
+            Err(error) => {
+                self.kill_now();
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts the server again after [`Self::stop`], [`Self::kill`] or a crash: same data, port and options.
+    ///
+    /// # Errors
+    /// [`SandboxError::WrongState`] if it is running; else as [`Self::start`].
+    pub async fn start_again(&mut self) -> Result<(), SandboxError> {
+        if self.is_running() {
+            return Err(self.wrong_state("running", "start it again"));
+        }
+        self.child = None;
+        self.run().await
+    }
+
+    /// Shuts the server down cleanly and waits for its end.
+    ///
+    /// # Errors
+    /// [`SandboxError::TimedOut`] if it does not end; it is left as it is then.
+    pub async fn stop(&mut self) -> Result<(), SandboxError> {
+        if self.paused {
+            self.resume()?;
+        }
+        let Some(child) = &mut self.child else { return Ok(()) };
+        let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
+        if child.try_wait().on_path("wait for", &self.layout.pid_file)?.is_none() {
+            process::signal(child.id(), Signal::TERM).on_path("signal", &self.layout.pid_file)?;
+        }
+        let ended = process::wait_until(child, deadline).await.on_path("wait for", &self.layout.pid_file)?;
+        if ended.is_none() {
+            return Err(self.layout.timed_out(&self.spec.name, "stopped", STOP_SECONDS_MAX));
+        }
+        self.child = None;
+        Ok(())
+    }
+
+    /// Kills the server with SIGKILL and waits until it is gone: what a crash of the process does, paused or not.
+    ///
+    /// # Errors
+    /// [`SandboxError::WrongState`] if it is not running.
+    pub async fn kill(&mut self) -> Result<(), SandboxError> {
+        if !self.is_running() {
+            return Err(self.wrong_state("not running", "kill it"));
+        }
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        self.paused = false;
+        child.kill().on_path("kill", &self.layout.pid_file)?;
+        // The kernel frees its memory first; a big one takes a while.
+        let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
+        let ended =
+            process::wait_until(&mut child, deadline).await.on_path("wait for", &self.layout.pid_file)?;
+        match ended {
+            Some(_) => Ok(()),
+            None => {
+                self.child = Some(child);
+                Err(self.layout.timed_out(&self.spec.name, "gone", STOP_SECONDS_MAX))
+            }
+        }
+    }
+
+    /// Stops the server cleanly and starts it again with other options (`None`: the same).
+    ///
+    /// # Errors
+    /// As [`Self::stop`] and [`Self::start`].
+    pub async fn restart(&mut self, options: Option<Vec<String>>) -> Result<(), SandboxError> {
+        self.stop().await?;
+        if let Some(options) = options {
+            self.spec.options = options;
+        }
+        self.run().await
+    }
+
+    /// Freezes the server (SIGSTOP): connections stay open, nothing answers.
+    ///
+    /// # Errors
+    /// [`SandboxError::WrongState`] if it is not running.
+    pub fn pause(&mut self) -> Result<(), SandboxError> {
+        self.signal_running(Signal::STOP, "pause it")?;
+        self.paused = true;
+        Ok(())
+    }
+
+    /// Lets a paused server go on (SIGCONT).
+    ///
+    /// # Errors
+    /// [`SandboxError::WrongState`] if it is not running.
+    pub fn resume(&mut self) -> Result<(), SandboxError> {
+        self.signal_running(Signal::CONT, "resume it")?;
+        self.paused = false;
+        Ok(())
+    }
+
+    fn signal_running(&mut self, signal: Signal, action: &'static str) -> Result<(), SandboxError> {
+        // A child that was not waited for keeps its pid, so the signal cannot reach a stranger.
+        match self.pid().filter(|_| self.is_running()) {
+            Some(pid) => process::signal(pid, signal).on_path("signal", &self.layout.pid_file),
+            None => Err(self.wrong_state("not running", action)),
+        }
+    }
+
+    fn wrong_state(&self, state: &'static str, action: &'static str) -> SandboxError {
+        SandboxError::WrongState { name: self.spec.name.clone(), state, action }
+    }
+
+    /// Whether the process exists; a paused server runs. A server that crashed does not.
+    pub fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// The server's process id; `None` when it was stopped or killed.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// What was started.
+    pub fn kind(&self) -> ServerKind {
+        self.spec.kind
+    }
+
+    /// The name given in the spec.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// The version that the server itself named when it was last started, such as `10.11.18-MariaDB-0+deb12u1-log`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The TCP port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
+    }
+
+    /// The Unix socket.
+    pub fn socket(&self) -> &Path {
+        &self.layout.socket
+    }
+
+    /// The data directory; binlogs are in it.
+    pub fn data(&self) -> &Path {
+        &self.layout.data
+    }
+
+    /// The error log; it holds everything since the first start.
+    pub fn error_log(&self) -> &Path {
+        &self.layout.error_log
+    }
+
+    /// The programs this server runs from.
+    pub fn install(&self) -> &Install {
+        &self.layout.install
+    }
+
+    /// A command for one of the server's client programs, without arguments; see [`Install::tool`].
+    ///
+    /// # Errors
+    /// [`SandboxError::NotInstalled`] if there is no such program.
+    pub fn tool(&self, name: &str) -> Result<Command, SandboxError> {
+        self.layout.install.tool(name)
+    }
+
+    /// Runs SQL statements as the superuser through the server's own client program, and returns the rows as text, columns
+    /// separated by tabs (with `\t`, `\n` and `\\` escaped inside values, and `NULL` for null).
+    ///
+    /// A process per call, so for set-up and checks and not for load; independent of our own protocol code.
+    ///
+    /// # Errors
+    /// [`SandboxError::Client`] with the server's message.
+    pub async fn sql(&self, statements: &str) -> Result<Vec<String>, SandboxError> {
+        let name = self.spec.kind.client();
+        let mut command = tokio::process::Command::from(self.tool(name)?);
+        command.args(["--no-defaults", "--host=127.0.0.1", "--user=root", "--batch", "--skip-column-names"]);
+        command.arg(format!("--port={}", self.port())).arg("--execute").arg(statements);
+        command.kill_on_drop(true);
+        let output = command
+            .output()
+            .await
+            .map_err(|source| SandboxError::Spawn { program: name.to_owned(), source })?;
+        if !output.status.success() {
+            return Err(SandboxError::Client {
+                program: name.to_owned(),
+                status: output.status.to_string(),
+                message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+    }
+
+    fn kill_now(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Errors mean that it is gone already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill_now();
+    }
+}
+
+/// Connects and reads the version out of the server's greeting; `None` while it does not greet.
+async fn greeting(port: u16) -> Option<String> {
+    let read = async {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
+        let mut bytes = Vec::with_capacity(128);
+        // The greeting is one small packet; the version ends with a zero byte after the protocol number 10.
+        while bytes.len() < 512 {
+            if stream.read_buf(&mut bytes).await.ok()? == 0 {
+                return None;
+            }
+            if let Some(version) = greeted_version(&bytes) {
+                return Some(version);
+            }
+        }
+        None
+    };
+    tokio::time::timeout(Duration::from_secs(2), read).await.ok().flatten()
+}
+
+fn greeted_version(packet: &[u8]) -> Option<String> {
+    let (&protocol, rest) = packet.get(4..)?.split_first()?;
+    if protocol != 10 {
+        return None;
+    }
+    let end = rest.iter().position(|&byte| byte == 0)?;
+    let version = String::from_utf8_lossy(rest.get(..end)?).into_owned();
+    // MariaDB 10 puts this in front so that old replicas take it for a newer MySQL.
+    Some(version.strip_prefix("5.5.5-").map_or(version.clone(), str::to_owned))
+}
+
+/// The last lines of a log, for error messages.
+pub(crate) fn tail_of(log: &Path) -> String {
+    const BYTES_MAX: usize = 4096;
+    const LINES_MAX: usize = 15;
+    let bytes = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(BYTES_MAX)..]).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES_MAX)..].join("\n")
+}
+
+/// Runs file work away from the runtime's threads.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SandboxError> + Send + 'static,
+) -> Result<T, SandboxError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_greetings() {
+        let check = |bytes: &[u8], want: Option<&str>| assert_eq!(greeted_version(bytes).as_deref(), want);
+        check(b"\x4a\0\0\0\x0a9.7.0-2\0rest", Some("9.7.0-2"));
+        check(b"\x4a\0\0\0\x0a5.5.5-10.11.18-MariaDB\0", Some("10.11.18-MariaDB"));
+        check(b"\x4a\0\0\0\x0a9.7", None);
+        check(b"\x4a\0\0\0\xff\x10\x04Too many connections\0", None);
+        check(b"\x4a\0", None);
+    }
+}

@@ -1,0 +1,3 @@
+//! The sandbox against real servers.
+
+mod servers;
