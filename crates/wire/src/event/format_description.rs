@@ -1,6 +1,6 @@
 //! `FORMAT_DESCRIPTION_EVENT`: who wrote the file, and how its events are laid out.
 
-use super::checksum::{CHECKSUM_BYTES, ChecksumAlgorithm};
+use super::checksum::{CHECKSUM_BYTES, ChecksumAlgorithm, strip_checksum};
 use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
 use crate::cursor::Cursor;
 use crate::{Flavour, WireError};
@@ -39,6 +39,18 @@ impl FormatDescription {
     /// [`WireError::Truncated`]; [`WireError::Unsupported`] for a binlog version other than 4, another header length
     /// than 19, or an unknown checksum algorithm.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        // The version in front of it says whether there is a checksum to take off.
+        match Self::parse_stripped(body) {
+            Ok(format) if format.checksum.is_none() => Ok(format),
+            _ => Self::parse_stripped(strip_checksum(body)?),
+        }
+    }
+
+    /// Parses the body with the algorithm byte, but without the checksum.
+    ///
+    /// # Errors
+    /// As [`FormatDescription::parse`].
+    pub(crate) fn parse_stripped(body: &[u8]) -> Result<Self, WireError> {
         let mut cursor = Cursor::new(WHAT, body);
         let binlog_version = cursor.u16()?;
         if binlog_version != 4 {
@@ -58,11 +70,10 @@ impl FormatDescription {
         }
         let rest = cursor.rest();
         let (post_header_lengths, checksum) = if knows_checksums(&server_version) {
-            let Some(count) = rest.len().checked_sub(1 + CHECKSUM_BYTES) else {
-                let needed = 1 + CHECKSUM_BYTES - rest.len();
-                return Err(WireError::Truncated { what: WHAT, offset: body.len(), needed });
+            let Some((algorithm, lengths)) = rest.split_last() else {
+                return Err(WireError::Truncated { what: WHAT, offset: body.len(), needed: 1 });
             };
-            (&rest[..count], Some(ChecksumAlgorithm::from_byte(rest[count])?))
+            (lengths, Some(ChecksumAlgorithm::from_byte(*algorithm)?))
         } else {
             (rest, None)
         };

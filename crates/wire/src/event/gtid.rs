@@ -3,16 +3,13 @@
 use super::serialization::Message;
 use crate::WireError;
 use crate::cursor::{Cursor, put_lenenc_int};
-use crate::gtid::MysqlGtid;
+use crate::gtid::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid};
 
 const WHAT: &str = "gtid event";
 const WHAT_TAGGED: &str = "tagged gtid event";
 
 /// Says that the logical clock follows. Servers before 5.7.5 wrote other, incomparable clocks under other codes.
 const LOGICAL_CLOCK: u8 = 2;
-
-/// The longest tag, in characters.
-const TAG_BYTES_MAX: usize = 32;
 
 /// What opens a MySQL transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +119,7 @@ impl GtidEvent {
                 0 => event.flags = message.uint()? as u8,
                 1 => gtid.uuid = message.byte_array()?,
                 2 => gtid.number = message.int()?.cast_unsigned(),
-                3 => gtid.tag = checked_tag(message.string(TAG_BYTES_MAX)?)?,
+                3 => gtid.tag = checked_tag(message.string(MYSQL_TAG_CHARACTERS_MAX)?)?,
                 4 => clock.last_committed = message.int()?,
                 5 => clock.sequence_number = message.int()?,
                 6 => event.immediate_commit_time_us = Some(message.uint()?),
@@ -200,7 +197,7 @@ fn known_version(version: u32) -> Option<u32> {
 }
 
 fn checked_number(what: &'static str, number: u64) -> Result<u64, WireError> {
-    if number == 0 || number >= i64::MAX as u64 {
+    if !(1..=MYSQL_NUMBER_MAX).contains(&number) {
         return Err(WireError::malformed(what, format!("transaction number {number}")));
     }
     Ok(number)

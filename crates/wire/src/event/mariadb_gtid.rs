@@ -1,4 +1,4 @@
-//! MariaDB's events about GTIDs: the one that opens a transaction, and the list at the head of each file.
+//! MariaDB's event that opens a transaction.
 
 use super::format_description::FormatDescription;
 use super::header::{EventHeader, EventType};
@@ -159,60 +159,6 @@ impl<'a> MariadbGtidEvent<'a> {
         }
         if body.len() < Self::BODY_BYTES_MIN {
             body.resize(Self::BODY_BYTES_MIN, 0);
-        }
-        body
-    }
-}
-
-/// `GTID_LIST_EVENT` (163): the newest GTID of each domain and server before the file, or a message of the stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GtidList {
-    /// `FLAG_*` bits, already shifted down.
-    pub flags: u8,
-    /// In the order of the event: within a domain, the newest is last.
-    pub gtids: Vec<MariadbGtid>,
-}
-
-impl GtidList {
-    /// In an artificial event: the position that the replica asked to stop at is reached.
-    pub const FLAG_UNTIL_REACHED: u8 = 0x1;
-    /// In an artificial event: the GTIDs at hand were filtered away, take them as seen.
-    pub const FLAG_IGNORE_GTIDS: u8 = 0x2;
-
-    const ENTRY_BYTES: usize = 16;
-    const COUNT_MASK: u32 = (1 << 28) - 1;
-
-    /// Parses the body without checksum.
-    ///
-    /// # Errors
-    /// [`WireError::Truncated`] if it ends before the stated count does.
-    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("gtid list event", body);
-        let count_and_flags = cursor.u32()?;
-        let count = (count_and_flags & Self::COUNT_MASK) as usize;
-        // The entries are cut off the body before anything is allocated for them; the product fits 32 bits.
-        let entries = cursor.bytes(count * Self::ENTRY_BYTES)?;
-        let mut gtids = Vec::with_capacity(count);
-        let mut cursor = Cursor::new("gtid list event", entries);
-        while !cursor.is_empty() {
-            gtids.push(MariadbGtid {
-                domain: cursor.u32()?,
-                server_id: cursor.u32()?,
-                sequence: cursor.u64()?,
-            });
-        }
-        Ok(Self { flags: (count_and_flags >> 28) as u8, gtids })
-    }
-
-    /// The body's bytes without checksum.
-    pub fn to_body(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(4 + self.gtids.len() * Self::ENTRY_BYTES);
-        let count = self.gtids.len() as u32 & Self::COUNT_MASK;
-        body.extend_from_slice(&(count | u32::from(self.flags) << 28).to_le_bytes());
-        for gtid in &self.gtids {
-            body.extend_from_slice(&gtid.domain.to_le_bytes());
-            body.extend_from_slice(&gtid.server_id.to_le_bytes());
-            body.extend_from_slice(&gtid.sequence.to_le_bytes());
         }
         body
     }

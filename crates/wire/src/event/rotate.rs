@@ -3,7 +3,7 @@
 use super::format_description::FormatDescription;
 use super::header::{EventHeader, EventType};
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, put_lenenc_bytes, put_lenenc_int};
 
 /// The longest file name that servers allow in these events, in bytes (their `FN_REFLEN`).
 pub const BINLOG_FILE_NAME_BYTES_MAX: usize = 512;
@@ -28,6 +28,13 @@ impl<'a> Rotate<'a> {
         let position = cursor.u64()?;
         cursor.skip(fixed - 8)?;
         Ok(Self { position, file_name: file_name("rotate event", cursor.rest())? })
+    }
+
+    /// The body's bytes without checksum.
+    pub fn to_body(&self) -> Vec<u8> {
+        let mut body = self.position.to_le_bytes().to_vec();
+        body.extend_from_slice(self.file_name);
+        body
     }
 }
 
@@ -82,6 +89,30 @@ impl<'a> Heartbeat<'a> {
         }
         file_name(WHAT, heartbeat.file_name)?;
         Ok(heartbeat)
+    }
+
+    /// The body's bytes without checksum in the first version. The position belongs into the header, unless it does not
+    /// fit there; then the header must have 0.
+    pub fn to_body_v1(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        if self.position > u64::from(u32::MAX) {
+            body.extend_from_slice(&self.position.to_le_bytes());
+        }
+        body.extend_from_slice(self.file_name);
+        body
+    }
+
+    /// The body's bytes without checksum in the second version.
+    pub fn to_body_v2(&self) -> Vec<u8> {
+        let mut position = Vec::new();
+        put_lenenc_int(&mut position, self.position);
+        let mut body = Vec::new();
+        for (field, value) in [(Self::V2_FILE_NAME, self.file_name), (Self::V2_POSITION, &position)] {
+            put_lenenc_int(&mut body, field);
+            put_lenenc_bytes(&mut body, value);
+        }
+        put_lenenc_int(&mut body, Self::V2_END);
+        body
     }
 }
 

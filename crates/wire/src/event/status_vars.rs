@@ -46,6 +46,8 @@ pub struct StatusVars<'a> {
     pub sql_require_primary_key: Option<u8>,
     /// `default_table_encryption` (MySQL 8).
     pub default_table_encryption: Option<u8>,
+    /// Whether triggers fire on rows changed by foreign keys (MySQL 9).
+    pub enable_cascade_triggers: Option<u8>,
     /// The fraction of the timestamp, in microseconds (MariaDB).
     pub hrnow: Option<u32>,
     /// The number under which engines know a DDL (MariaDB 10.6).
@@ -177,6 +179,7 @@ impl<'a> StatusVars<'a> {
             18 => self.default_collation_for_utf8mb4 = Some(cursor.u16()?),
             19 => self.sql_require_primary_key = Some(cursor.u8()?),
             20 => self.default_table_encryption = Some(cursor.u8()?),
+            21 => self.enable_cascade_triggers = Some(cursor.u8()?),
             128 => self.hrnow = Some(cursor.u24()?),
             129 => self.xid = Some(cursor.u64()?),
             130 => {

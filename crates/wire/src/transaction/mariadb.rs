@@ -24,8 +24,7 @@ pub(super) fn meaning(event: &Prefix<'_>) -> Result<Meaning, WireError> {
             query_meaning(&front[..length])
         }
         EventType::TABLE_MAP | EventType::MARIADB_ANNOTATE_ROWS => Meaning::StatementPart,
-        // A fragment of a row event: whether that ends its statement is told by the last fragment's last bytes at
-        // best, and the server makes fragments only inside transactions.
+        // The server makes fragments of row events only inside transactions, where they end nothing.
         EventType::MARIADB_PARTIAL_ROW_DATA => Meaning::StatementPart,
         event_type if rows_layout(event_type).is_some() => {
             match rows_end_statement(event_type, event.body, event.format)? {

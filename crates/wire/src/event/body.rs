@@ -1,0 +1,191 @@
+//! Every event body, typed.
+
+use super::checksum::{strip_checksum, verify_checksum};
+use super::format_description::FormatDescription;
+use super::gtid::GtidEvent;
+use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
+use super::incident::Incident;
+use super::load::{ExecuteLoadQuery, LoadBlock, parse_delete_file};
+use super::mariadb_control::{PartialRowData, StartEncryption, parse_binlog_checkpoint};
+use super::mariadb_gtid::MariadbGtidEvent;
+use super::payload::TransactionPayload;
+use super::query::QueryEvent;
+use super::rotate::{Heartbeat, Rotate};
+use super::rows_event::{RowsEvent, layout};
+use super::variables::{IntVar, RandSeeds, UserVar};
+use super::xa::{XaPrepare, parse_xid_event};
+use crate::WireError;
+use crate::gtid::{MariadbGtidList, MysqlGtidSet};
+
+/// A whole event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event<'a> {
+    /// Its header.
+    pub header: EventHeader,
+    /// All behind the header, but for the checksum.
+    pub body: EventBody<'a>,
+}
+
+impl<'a> Event<'a> {
+    /// Parses an event of which `bytes` are all, and checks its checksum if `format` says that it has one.
+    ///
+    /// A format description event is taken at its own word: `format` then does not matter.
+    ///
+    /// # Errors
+    /// [`WireError::Checksum`]; [`WireError::Malformed`] if the event is not as long as it says; else as
+    /// [`EventBody::parse`].
+    pub fn parse(bytes: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
+        let header = EventHeader::parse(bytes)?;
+        if header.event_length as usize != bytes.len() {
+            let reason = format!("{} bytes, and the header says {}", bytes.len(), header.event_length);
+            return Err(WireError::malformed("event", reason));
+        }
+        let behind_header = &bytes[EVENT_HEADER_BYTES..];
+        if header.event_type == EventType::FORMAT_DESCRIPTION {
+            let own = FormatDescription::parse(behind_header)?;
+            if own.has_checksums() {
+                verify_checksum(bytes)?;
+            }
+            return Ok(Self { header, body: EventBody::FormatDescription(own) });
+        }
+        let body = if format.has_checksums() {
+            verify_checksum(bytes)?;
+            strip_checksum(behind_header)?
+        } else {
+            behind_header
+        };
+        Ok(Self { header, body: EventBody::parse(&header, body, format)? })
+    }
+}
+
+/// What an event says.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum EventBody<'a> {
+    /// Heads a file: who wrote it and how.
+    FormatDescription(FormatDescription),
+    /// The stream goes on in another file.
+    Rotate(Rotate<'a>),
+    /// The server stopped; the file ends.
+    Stop,
+    /// A statement, also compressed.
+    Query(QueryEvent<'a>),
+    /// Commits a transaction; the number is the engines' name of it.
+    Xid(u64),
+    /// An auto-increment value for the next statement.
+    IntVar(IntVar),
+    /// Seeds for the next statement.
+    Rand(RandSeeds),
+    /// A user variable for the next statement.
+    UserVar(UserVar<'a>),
+    /// The first block of a file that `LOAD DATA` loads.
+    BeginLoadQuery(LoadBlock<'a>),
+    /// A later block.
+    AppendBlock(LoadBlock<'a>),
+    /// The `LOAD DATA` statement.
+    ExecuteLoadQuery(ExecuteLoadQuery<'a>),
+    /// The blocks of this file id are not needed any more.
+    DeleteFile(u32),
+    /// The source lost something.
+    Incident(Incident<'a>),
+    /// The source is alive.
+    Heartbeat(Heartbeat<'a>),
+    /// The statement behind the row events that follow (MySQL).
+    RowsQuery(&'a [u8]),
+    /// The statement behind the row events that follow (MariaDB).
+    AnnotateRows(&'a [u8]),
+    /// Opens a MySQL transaction, tagged and anonymous ones too.
+    Gtid(GtidEvent),
+    /// All transactions of the files before (MySQL).
+    PreviousGtids(MysqlGtidSet),
+    /// Ends the events of an XA transaction.
+    XaPrepare(XaPrepare<'a>),
+    /// Group replication's certification data, undecoded.
+    TransactionContext(&'a [u8]),
+    /// Group replication's view of its members, undecoded.
+    ViewChange(&'a [u8]),
+    /// A compressed transaction (MySQL).
+    TransactionPayload(TransactionPayload<'a>),
+    /// Describes a table, undecoded: see [`crate::rows`].
+    TableMap(&'a [u8]),
+    /// Changes rows of it, also compressed or partial.
+    Rows(RowsEvent<'a>),
+    /// A fragment of a large row event (MariaDB).
+    PartialRowData(PartialRowData<'a>),
+    /// Opens a MariaDB event group.
+    MariadbGtid(MariadbGtidEvent<'a>),
+    /// The newest GTIDs of the files before (MariaDB).
+    MariadbGtidList(MariadbGtidList),
+    /// The oldest file that the source would need after a crash (MariaDB).
+    BinlogCheckpoint(&'a [u8]),
+    /// The file is encrypted behind this (MariaDB).
+    StartEncryption(StartEncryption),
+    /// A type that we do not know and that readers may pass over, undecoded.
+    Ignorable(&'a [u8]),
+}
+
+impl<'a> EventBody<'a> {
+    /// Parses the body: all behind the header, but for the checksum.
+    ///
+    /// # Errors
+    /// What the body's own parser gives; [`WireError::Unsupported`] for a type that we do not know, or of before
+    /// MySQL 5.1, if its header does not say that it may be ignored.
+    pub fn parse(
+        header: &EventHeader,
+        body: &'a [u8],
+        format: &FormatDescription,
+    ) -> Result<Self, WireError> {
+        let event_type = header.event_type;
+        Ok(match event_type {
+            EventType::FORMAT_DESCRIPTION => {
+                Self::FormatDescription(FormatDescription::parse_stripped(body)?)
+            }
+            EventType::ROTATE => Self::Rotate(Rotate::parse(body, format)?),
+            EventType::STOP => Self::Stop,
+            EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED => {
+                Self::Query(QueryEvent::parse(event_type, body, format)?)
+            }
+            EventType::XID => Self::Xid(parse_xid_event(body)?),
+            EventType::INTVAR => Self::IntVar(IntVar::parse(body)?),
+            EventType::RAND => Self::Rand(RandSeeds::parse(body)?),
+            EventType::USER_VAR => Self::UserVar(UserVar::parse(body)?),
+            EventType::BEGIN_LOAD_QUERY => Self::BeginLoadQuery(LoadBlock::parse(body)?),
+            EventType::APPEND_BLOCK => Self::AppendBlock(LoadBlock::parse(body)?),
+            EventType::EXECUTE_LOAD_QUERY => Self::ExecuteLoadQuery(ExecuteLoadQuery::parse(body, format)?),
+            EventType::DELETE_FILE => Self::DeleteFile(parse_delete_file(body)?),
+            EventType::INCIDENT => Self::Incident(Incident::parse(body)?),
+            EventType::HEARTBEAT => Self::Heartbeat(Heartbeat::parse_v1(header, body)?),
+            EventType::HEARTBEAT_V2 => Self::Heartbeat(Heartbeat::parse_v2(body)?),
+            EventType::ROWS_QUERY => Self::RowsQuery(rows_query(body)?),
+            EventType::MARIADB_ANNOTATE_ROWS => Self::AnnotateRows(body),
+            EventType::GTID => Self::Gtid(GtidEvent::parse(body, false)?),
+            EventType::ANONYMOUS_GTID => Self::Gtid(GtidEvent::parse(body, true)?),
+            EventType::GTID_TAGGED => Self::Gtid(GtidEvent::parse_tagged(body)?),
+            EventType::PREVIOUS_GTIDS => Self::PreviousGtids(MysqlGtidSet::decode(body)?),
+            EventType::XA_PREPARE => Self::XaPrepare(XaPrepare::parse(body)?),
+            EventType::TRANSACTION_CONTEXT => Self::TransactionContext(body),
+            EventType::VIEW_CHANGE => Self::ViewChange(body),
+            EventType::TRANSACTION_PAYLOAD => Self::TransactionPayload(TransactionPayload::parse(body)?),
+            EventType::TABLE_MAP => Self::TableMap(body),
+            EventType::MARIADB_PARTIAL_ROW_DATA => Self::PartialRowData(PartialRowData::parse(body)?),
+            EventType::MARIADB_GTID => Self::MariadbGtid(MariadbGtidEvent::parse(header, body, format)?),
+            EventType::MARIADB_GTID_LIST => Self::MariadbGtidList(MariadbGtidList::decode(body)?),
+            EventType::MARIADB_BINLOG_CHECKPOINT => Self::BinlogCheckpoint(parse_binlog_checkpoint(body)?),
+            EventType::MARIADB_START_ENCRYPTION => Self::StartEncryption(StartEncryption::parse(body)?),
+            _ if layout(event_type).is_some() => Self::Rows(RowsEvent::parse(event_type, body, format)?),
+            _ if event_type == EventType::IGNORABLE || header.has(EventHeader::FLAG_IGNORABLE) => {
+                Self::Ignorable(body)
+            }
+            _ => return Err(WireError::unsupported("event type", format!("{event_type:?}"))),
+        })
+    }
+}
+
+/// The statement of a `ROWS_QUERY_EVENT`.
+fn rows_query(body: &[u8]) -> Result<&[u8], WireError> {
+    // The byte in front is the length modulo 256, of no use.
+    match body.split_first() {
+        Some((_, statement)) => Ok(statement),
+        None => Err(WireError::Truncated { what: "rows query event", offset: 0, needed: 1 }),
+    }
+}

@@ -1,0 +1,94 @@
+//! `LOAD DATA` in statement format: the file in blocks, then the statement.
+
+use super::format_description::FormatDescription;
+use super::header::EventType;
+use super::query::QueryEvent;
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// `BEGIN_LOAD_QUERY_EVENT` and `APPEND_BLOCK_EVENT`: the first and a later block of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadBlock<'a> {
+    /// Ties the blocks to their statement.
+    pub file_id: u32,
+    /// The bytes.
+    pub data: &'a [u8],
+}
+
+impl<'a> LoadBlock<'a> {
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if there is no file id.
+    pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("load data block", body);
+        Ok(Self { file_id: cursor.u32()?, data: cursor.rest() })
+    }
+}
+
+/// Parses the body without checksum of a `DELETE_FILE_EVENT`: the blocks of this file id are not needed any more.
+///
+/// # Errors
+/// [`WireError::Truncated`] if there are fewer than 4 bytes.
+pub fn parse_delete_file(body: &[u8]) -> Result<u32, WireError> {
+    Cursor::new("delete file event", body).u32()
+}
+
+/// What `LOAD DATA` does with a row whose key is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadDuplicates {
+    /// Fails.
+    Error,
+    /// Keeps the old row.
+    Ignore,
+    /// Takes the new one.
+    Replace,
+}
+
+/// `EXECUTE_LOAD_QUERY_EVENT`: the statement that loads the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExecuteLoadQuery<'a> {
+    /// The statement and its session.
+    pub query: QueryEvent<'a>,
+    /// The blocks that it loads.
+    pub file_id: u32,
+    /// Where in the statement the file's name stands, with `LOCAL` and quotes: to be replaced. In bytes.
+    pub file_name_start: u32,
+    /// Where the name ends, in bytes.
+    pub file_name_end: u32,
+    /// What happens to rows whose key is there already.
+    pub duplicates: LoadDuplicates,
+}
+
+impl<'a> ExecuteLoadQuery<'a> {
+    const FIXED_BYTES: usize = 26;
+    const FILE_ID_OFFSET: usize = 13;
+
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the name's place lies outside the statement.
+    pub fn parse(body: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
+        const WHAT: &str = "execute load query event";
+        format.post_header_length_of(EventType::EXECUTE_LOAD_QUERY, Self::FIXED_BYTES)?;
+        // The statement's own parser passes over the part of the fixed part that is read here.
+        let query = QueryEvent::parse(EventType::EXECUTE_LOAD_QUERY, body, format)?;
+        let mut cursor = Cursor::new(WHAT, body);
+        cursor.skip(Self::FILE_ID_OFFSET)?;
+        let file_id = cursor.u32()?;
+        let (file_name_start, file_name_end) = (cursor.u32()?, cursor.u32()?);
+        let duplicates = match cursor.u8()? {
+            0 => LoadDuplicates::Error,
+            1 => LoadDuplicates::Ignore,
+            2 => LoadDuplicates::Replace,
+            other => {
+                return Err(WireError::malformed(WHAT, format!("{other} for what to do with duplicates")));
+            }
+        };
+        if query.query.get(file_name_start as usize..file_name_end as usize).is_none() {
+            let reason = format!("a file name at {file_name_start}..{file_name_end} of the statement");
+            return Err(WireError::malformed(WHAT, reason));
+        }
+        Ok(Self { query, file_id, file_name_start, file_name_end, duplicates })
+    }
+}

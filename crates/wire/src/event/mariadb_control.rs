@@ -1,0 +1,97 @@
+//! MariaDB's events that are about files rather than data, and the fragments of large row events.
+
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// Parses the body without checksum of a `BINLOG_CHECKPOINT_EVENT` (161): the oldest file that the source itself
+/// would need after a crash.
+///
+/// # Errors
+/// [`WireError::Truncated`] if the name ends early.
+pub fn parse_binlog_checkpoint(body: &[u8]) -> Result<&[u8], WireError> {
+    let mut cursor = Cursor::new("binlog checkpoint event", body);
+    let length = cursor.u32()? as usize;
+    cursor.bytes(length)
+}
+
+/// `START_ENCRYPTION_EVENT` (164): in the file, all behind it is encrypted. A source decrypts before it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartEncryption {
+    /// How it is encrypted; 1 is the only scheme.
+    pub scheme: u8,
+    /// Which version of the key.
+    pub key_version: u32,
+    /// Makes the file's key stream its own.
+    pub nonce: [u8; 12],
+}
+
+impl StartEncryption {
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if there are fewer than 17 bytes.
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("start encryption event", body);
+        Ok(Self { scheme: cursor.u8()?, key_version: cursor.u32()?, nonce: cursor.array()? })
+    }
+}
+
+/// `PARTIAL_ROW_DATA_EVENT` (172, MariaDB 12.3 and later): a fragment of a row event too large for one packet.
+///
+/// The fragments of an event follow each other; their data one behind the other is the row event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartialRowData<'a> {
+    /// How many fragments there are.
+    pub fragments: u32,
+    /// Which one this is, from 1.
+    pub fragment: u32,
+    /// In the first: the row event's length, in bytes.
+    pub event_bytes: Option<u64>,
+    /// The fragment.
+    pub data: &'a [u8],
+}
+
+impl<'a> PartialRowData<'a> {
+    const FLAG_EVENT_BYTES: u8 = 1;
+
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] if it is not one of its fragments; [`WireError::Unsupported`]
+    /// for flags that we do not know, since fields may belong to them.
+    pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "partial row data event";
+        let mut cursor = Cursor::new(WHAT, body);
+        let (fragments, fragment) = (cursor.u32()?, cursor.u32()?);
+        if !(1..=fragments).contains(&fragment) {
+            return Err(WireError::malformed(WHAT, format!("fragment {fragment} of {fragments}")));
+        }
+        let event_bytes = match cursor.u8()? {
+            0 => None,
+            Self::FLAG_EVENT_BYTES => Some(cursor.u64()?),
+            flags => return Err(WireError::unsupported(WHAT, format!("flags {flags:#04x}"))),
+        };
+        Ok(Self { fragments, fragment, event_bytes, data: cursor.rest() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fragment_says_which_it_is() {
+        let first = b"\x02\0\0\0\x01\0\0\0\x01\x0a\0\0\0\0\0\0\0abcd";
+        let parsed = PartialRowData::parse(first).unwrap();
+        let expected = PartialRowData { fragments: 2, fragment: 1, event_bytes: Some(10), data: b"abcd" };
+        assert_eq!(parsed, expected);
+        let last = PartialRowData::parse(b"\x02\0\0\0\x02\0\0\0\0efghij").unwrap();
+        assert_eq!((last.event_bytes, last.data), (None, &b"efghij"[..]));
+        assert!(PartialRowData::parse(b"\x02\0\0\0\x03\0\0\0\0x").is_err());
+        assert!(PartialRowData::parse(b"\x02\0\0\0\0\0\0\0\0x").is_err());
+        assert!(matches!(
+            PartialRowData::parse(b"\x02\0\0\0\x01\0\0\0\x02x"),
+            Err(WireError::Unsupported { .. })
+        ));
+    }
+}

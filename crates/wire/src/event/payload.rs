@@ -1,0 +1,328 @@
+//! `TRANSACTION_PAYLOAD_EVENT`: the events of a whole transaction, compressed into one (MySQL 8.0.20 and later).
+//!
+//! [`TransactionPayload`] is the head; [`PayloadDecoder`] gives back the events one by one, without ever holding more
+//! than one of them.
+
+use zstd::stream::raw::{Decoder as Zstd, Operation};
+use zstd::zstd_safe::DParameter;
+
+use super::header::{EVENT_HEADER_BYTES, EventHeader};
+use crate::WireError;
+use crate::cursor::{Cursor, put_lenenc_int};
+
+const WHAT: &str = "transaction payload event";
+
+/// How a payload is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PayloadCompression {
+    /// With zstd.
+    Zstd,
+    /// Not at all.
+    None,
+}
+
+/// The event without its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransactionPayload<'a> {
+    /// How it is compressed.
+    pub compression: PayloadCompression,
+    /// Length of the events inside, in bytes, if stated.
+    pub uncompressed_bytes: Option<u64>,
+    /// Length of the payload, in bytes.
+    pub payload_bytes: u64,
+    /// The payload, or as much of it as is in the body that was parsed.
+    pub payload: &'a [u8],
+}
+
+impl<'a> TransactionPayload<'a> {
+    const FIELD_END: u64 = 0;
+    const FIELD_PAYLOAD_BYTES: u64 = 1;
+    const FIELD_COMPRESSION: u64 = 2;
+    const FIELD_UNCOMPRESSED_BYTES: u64 = 3;
+
+    /// Parses the body without checksum. It may be cut off anywhere in the payload; then `payload` is short.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if it ends within the head; [`WireError::Malformed`] if the head lacks a field;
+    /// [`WireError::Unsupported`] for another compression.
+    pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new(WHAT, body);
+        let (mut payload_bytes, mut compression, mut uncompressed_bytes) = (None, None, None);
+        loop {
+            let field = cursor.lenenc_int()?;
+            if field == Self::FIELD_END {
+                break;
+            }
+            // Each field carries its length, so that readers can pass over those of the future.
+            let mut value = Cursor::new(WHAT, cursor.lenenc_bytes()?);
+            match field {
+                Self::FIELD_PAYLOAD_BYTES => payload_bytes = Some(value.lenenc_int()?),
+                Self::FIELD_COMPRESSION => {
+                    compression = Some(match value.lenenc_int()? {
+                        0 => PayloadCompression::Zstd,
+                        255 => PayloadCompression::None,
+                        other => return Err(WireError::unsupported(WHAT, format!("compression {other}"))),
+                    });
+                }
+                Self::FIELD_UNCOMPRESSED_BYTES => uncompressed_bytes = Some(value.lenenc_int()?),
+                _ => {}
+            }
+        }
+        let (Some(payload_bytes), Some(compression)) = (payload_bytes, compression) else {
+            return Err(WireError::malformed(WHAT, "payload size or compression missing"));
+        };
+        if compression == PayloadCompression::None {
+            uncompressed_bytes = Some(payload_bytes);
+        }
+        let payload = cursor.rest();
+        let at_hand = usize::try_from(payload_bytes).unwrap_or(usize::MAX).min(payload.len());
+        Ok(Self { compression, uncompressed_bytes, payload_bytes, payload: &payload[..at_hand] })
+    }
+
+    /// The head's bytes, behind which the payload stands.
+    pub fn to_head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        let mut put = |field, value| {
+            let mut bytes = Vec::new();
+            put_lenenc_int(&mut bytes, value);
+            put_lenenc_int(&mut head, field);
+            put_lenenc_int(&mut head, bytes.len() as u64);
+            head.extend_from_slice(&bytes);
+        };
+        match self.compression {
+            PayloadCompression::Zstd => put(Self::FIELD_COMPRESSION, 0),
+            PayloadCompression::None => put(Self::FIELD_COMPRESSION, 255),
+        }
+        if let (PayloadCompression::Zstd, Some(bytes)) = (self.compression, self.uncompressed_bytes) {
+            put(Self::FIELD_UNCOMPRESSED_BYTES, bytes);
+        }
+        put(Self::FIELD_PAYLOAD_BYTES, self.payload_bytes);
+        put_lenenc_int(&mut head, Self::FIELD_END);
+        head
+    }
+
+    /// The events inside; the payload must be whole.
+    ///
+    /// # Errors
+    /// As [`PayloadDecoder::new`].
+    pub fn events(&self, limits: PayloadLimits) -> Result<PayloadEvents<'a>, WireError> {
+        Ok(PayloadEvents { decoder: PayloadDecoder::new(self, limits)?, rest: self.payload })
+    }
+}
+
+/// Bounds on what comes out of a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayloadLimits {
+    /// The longest event inside, in bytes; also the bound on memory.
+    pub event_bytes_max: u64,
+    /// All events inside together, in bytes; the payload's own statement is a limit too.
+    pub total_bytes_max: u64,
+}
+
+impl Default for PayloadLimits {
+    /// An event of 1 GiB, the most that `max_allowed_packet` allows, and 1 TiB together.
+    fn default() -> Self {
+        Self { event_bytes_max: 1 << 30, total_bytes_max: 1 << 40 }
+    }
+}
+
+/// Gives back the events of a payload that is wholly at hand.
+#[derive(Debug)]
+pub struct PayloadEvents<'a> {
+    decoder: PayloadDecoder,
+    rest: &'a [u8],
+}
+
+impl PayloadEvents<'_> {
+    /// The next event, header included; events inside carry no checksum. `None` behind the last.
+    ///
+    /// # Errors
+    /// As [`PayloadDecoder::next_event`] and [`PayloadDecoder::finish`].
+    pub fn next_event(&mut self) -> Result<Option<&[u8]>, WireError> {
+        if !self.decoder.advance(&mut self.rest)? {
+            self.decoder.finish()?;
+            return Ok(None);
+        }
+        Ok(Some(self.decoder.event()))
+    }
+}
+
+/// Gives back the events of a payload that arrives in chunks, cut anywhere.
+pub struct PayloadDecoder {
+    /// `None` if the payload is not compressed.
+    zstd: Option<Zstd<'static>>,
+    /// Whether zstd stands between two frames, where the payload may end.
+    at_frame_end: bool,
+    /// Events give their own length, so of each only the bytes that really came are ever held.
+    event: Vec<u8>,
+    /// The length of `event` when whole, once its header is.
+    event_length: Option<usize>,
+    limits: PayloadLimits,
+    payload_left: u64,
+    uncompressed_bytes: Option<u64>,
+    made: u64,
+}
+
+impl std::fmt::Debug for PayloadDecoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PayloadDecoder")
+            .field("made", &self.made)
+            .field("payload_left", &self.payload_left)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PayloadDecoder {
+    /// How far back a zstd stream may refer, as a power of two, in bytes: what the highest level of MySQL's
+    /// `binlog_transaction_compression_level_zstd` uses. Bounds the decoder's own memory.
+    const WINDOW_LOG_MAX: u32 = 27;
+
+    /// An event grows by steps of this many bytes, so that memory follows what came, not what is claimed.
+    const STEP_BYTES: usize = 256 * 1024;
+
+    /// For the payload behind this head.
+    ///
+    /// # Errors
+    /// [`WireError::TooLarge`] if it states more than `limits` allow.
+    pub fn new(head: &TransactionPayload<'_>, limits: PayloadLimits) -> Result<Self, WireError> {
+        if let Some(size) = head.uncompressed_bytes
+            && size > limits.total_bytes_max
+        {
+            return Err(WireError::TooLarge {
+                what: "transaction payload",
+                size,
+                size_max: limits.total_bytes_max,
+            });
+        }
+        let zstd = match head.compression {
+            PayloadCompression::None => None,
+            PayloadCompression::Zstd => {
+                let mut zstd = Zstd::new().map_err(|error| not_zstd(&error))?;
+                zstd.set_parameter(DParameter::WindowLogMax(Self::WINDOW_LOG_MAX))
+                    .map_err(|error| not_zstd(&error))?;
+                Some(zstd)
+            }
+        };
+        Ok(Self {
+            zstd,
+            at_frame_end: true,
+            event: Vec::new(),
+            event_length: None,
+            limits,
+            payload_left: head.payload_bytes,
+            uncompressed_bytes: head.uncompressed_bytes,
+            made: 0,
+        })
+    }
+
+    /// The next event, header included, made from the front of `chunk`, which is advanced; `None` if the event goes on
+    /// in the next chunk. To be called with the same chunk until it returns `None`; then the chunk is used up.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if the bytes are no such payload, or hold more than they state;
+    /// [`WireError::TooLarge`] beyond the limits.
+    pub fn next_event<'d>(&'d mut self, chunk: &mut &[u8]) -> Result<Option<&'d [u8]>, WireError> {
+        Ok(if self.advance(chunk)? { Some(&self.event) } else { None })
+    }
+
+    /// The event that [`PayloadDecoder::advance`] completed.
+    fn event(&self) -> &[u8] {
+        &self.event
+    }
+
+    /// Whether an event was completed.
+    fn advance(&mut self, chunk: &mut &[u8]) -> Result<bool, WireError> {
+        if self.event_length == Some(self.event.len()) {
+            self.event.clear();
+            self.event_length = None;
+        }
+        loop {
+            let target = self.event_length.unwrap_or(EVENT_HEADER_BYTES);
+            if self.event.len() < target {
+                let made = self.make((target - self.event.len()).min(Self::STEP_BYTES), chunk)?;
+                // Nothing made with nothing left to make it of: zstd may hold output back only if we left no room.
+                if made == 0 && chunk.is_empty() {
+                    return Ok(false);
+                }
+                continue;
+            }
+            if self.event_length.is_some() {
+                return Ok(true);
+            }
+            let length = EventHeader::parse(&self.event)?.event_length;
+            if u64::from(length) > self.limits.event_bytes_max {
+                return Err(WireError::TooLarge {
+                    what: "event in a transaction payload",
+                    size: u64::from(length),
+                    size_max: self.limits.event_bytes_max,
+                });
+            }
+            self.event_length = Some(length as usize);
+        }
+    }
+
+    /// Appends up to `room` bytes to the event, and says how many.
+    fn make(&mut self, room: usize, chunk: &mut &[u8]) -> Result<usize, WireError> {
+        let usable = usize::try_from(self.payload_left).unwrap_or(usize::MAX).min(chunk.len());
+        if usable < chunk.len() && usable == 0 {
+            return Err(WireError::malformed(WHAT, "more payload than is stated"));
+        }
+        let input = &chunk[..usable];
+        let before = self.event.len();
+        self.event.resize(before + room, 0);
+        let (read, made) = match &mut self.zstd {
+            None => {
+                let count = room.min(input.len());
+                self.event[before..before + count].copy_from_slice(&input[..count]);
+                (count, count)
+            }
+            Some(zstd) => {
+                let status = zstd
+                    .run_on_buffers(input, &mut self.event[before..])
+                    .map_err(|error| not_zstd(&error))?;
+                if status.bytes_read > 0 || status.bytes_written > 0 {
+                    self.at_frame_end = status.remaining == 0;
+                }
+                (status.bytes_read, status.bytes_written)
+            }
+        };
+        self.event.truncate(before + made);
+        *chunk = &chunk[read..];
+        self.payload_left -= read as u64;
+        self.made += made as u64;
+        let bytes_max = self.uncompressed_bytes.unwrap_or(u64::MAX).min(self.limits.total_bytes_max);
+        if self.made > bytes_max {
+            return Err(WireError::TooLarge {
+                what: "transaction payload",
+                size: self.made,
+                size_max: bytes_max,
+            });
+        }
+        if made == 0 && read == 0 && !input.is_empty() {
+            return Err(WireError::malformed(WHAT, "zstd makes no progress"));
+        }
+        Ok(made)
+    }
+
+    /// Checks that the payload ended where it should, when all chunks were taken.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if it ended in the middle, or holds less than it states.
+    pub fn finish(&self) -> Result<(), WireError> {
+        let at_event_end = self.event.len() == self.event_length.unwrap_or(0);
+        if !at_event_end || !self.at_frame_end || self.payload_left != 0 {
+            let reason = format!("it ends {} bytes early, after {} bytes", self.payload_left, self.made);
+            return Err(WireError::malformed(WHAT, reason));
+        }
+        if let Some(stated) = self.uncompressed_bytes
+            && stated != self.made
+        {
+            return Err(WireError::malformed(WHAT, format!("{} bytes, {stated} are stated", self.made)));
+        }
+        Ok(())
+    }
+}
+
+fn not_zstd(error: &std::io::Error) -> WireError {
+    WireError::malformed(WHAT, format!("not zstd: {error}"))
+}

@@ -1,0 +1,168 @@
+//! Events that set what the next statement needs: `INTVAR_EVENT`, `RAND_EVENT` and `USER_VAR_EVENT`.
+
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// `INTVAR_EVENT`: a number that the next statement takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IntVar {
+    /// What `LAST_INSERT_ID()` returns.
+    LastInsertId(u64),
+    /// The first `AUTO_INCREMENT` value.
+    InsertId(u64),
+}
+
+impl IntVar {
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]; [`WireError::Unsupported`] for another kind of number.
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "intvar event";
+        let mut cursor = Cursor::new(WHAT, body);
+        match (cursor.u8()?, cursor.u64()?) {
+            (1, value) => Ok(Self::LastInsertId(value)),
+            (2, value) => Ok(Self::InsertId(value)),
+            (kind, _) => Err(WireError::unsupported(WHAT, format!("kind {kind}"))),
+        }
+    }
+}
+
+/// `RAND_EVENT`: the seeds of `RAND()` in the next statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RandSeeds(pub u64, pub u64);
+
+impl RandSeeds {
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if there are fewer than 16 bytes.
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new("rand event", body);
+        Ok(Self(cursor.u64()?, cursor.u64()?))
+    }
+}
+
+/// `USER_VAR_EVENT`: a user variable that the next statement reads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UserVar<'a> {
+    /// Without the `@`.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: UserVarValue<'a>,
+    /// What MariaDB writes behind the value (a data type, in versions that know more of them than the value tells).
+    pub extra: &'a [u8],
+}
+
+/// The value of a user variable.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum UserVarValue<'a> {
+    /// `NULL`.
+    Null,
+    /// A string, in the character set of a collation.
+    String {
+        /// Its bytes.
+        bytes: &'a [u8],
+        /// The collation's number.
+        collation: u32,
+    },
+    /// A double.
+    Real(f64),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    Uint(u64),
+    /// A decimal, in the binary form of row images.
+    Decimal {
+        /// Digits in all.
+        precision: u8,
+        /// Digits behind the point.
+        scale: u8,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> UserVar<'a> {
+    const FLAG_UNSIGNED: u8 = 1;
+
+    /// Parses the body without checksum.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] for a value of another length than its type has;
+    /// [`WireError::Unsupported`] for another type.
+    pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "user variable event";
+        let mut cursor = Cursor::new(WHAT, body);
+        let name_length = cursor.u32()? as usize;
+        let name = cursor.bytes(name_length)?;
+        if cursor.u8()? != 0 {
+            return Ok(Self { name, value: UserVarValue::Null, extra: cursor.rest() });
+        }
+        let value_type = cursor.u8()?;
+        let collation = cursor.u32()?;
+        let length = cursor.u32()? as usize;
+        let bytes = cursor.bytes(length)?;
+        // Servers before 5.6 write no flags.
+        let flags = if cursor.is_empty() { 0 } else { cursor.u8()? };
+        let fixed = || {
+            <[u8; 8]>::try_from(bytes)
+                .map_err(|_| WireError::malformed(WHAT, format!("a number of {length} bytes")))
+        };
+        let value = match value_type {
+            0 => UserVarValue::String { bytes, collation },
+            1 => UserVarValue::Real(f64::from_le_bytes(fixed()?)),
+            2 if flags & Self::FLAG_UNSIGNED != 0 => UserVarValue::Uint(u64::from_le_bytes(fixed()?)),
+            2 => UserVarValue::Int(i64::from_le_bytes(fixed()?)),
+            4 => {
+                let mut decimal = Cursor::new(WHAT, bytes);
+                let (precision, scale) = (decimal.u8()?, decimal.u8()?);
+                UserVarValue::Decimal { precision, scale, bytes: decimal.rest() }
+            }
+            other => return Err(WireError::unsupported(WHAT, format!("value type {other}"))),
+        };
+        Ok(Self { name, value, extra: cursor.rest() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(value_type: u8, collation: u32, value: &[u8], behind: &[u8]) -> Vec<u8> {
+        let mut body = b"\x02\0\0\0ab\0".to_vec();
+        body.push(value_type);
+        body.extend_from_slice(&collation.to_le_bytes());
+        body.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        body.extend_from_slice(value);
+        body.extend_from_slice(behind);
+        body
+    }
+
+    #[test]
+    fn user_variables_of_every_type() {
+        let check = |body: Vec<u8>, expected: UserVarValue<'_>| {
+            let var = UserVar::parse(&body).unwrap();
+            assert_eq!((var.name, var.value), (&b"ab"[..], expected));
+        };
+        check(b"\x02\0\0\0ab\x01".to_vec(), UserVarValue::Null);
+        check(body(0, 45, b"text", &[0]), UserVarValue::String { bytes: b"text", collation: 45 });
+        check(body(1, 63, &1.5f64.to_le_bytes(), &[0]), UserVarValue::Real(1.5));
+        check(body(2, 63, &(-7i64).to_le_bytes(), &[0]), UserVarValue::Int(-7));
+        check(body(2, 63, &u64::MAX.to_le_bytes(), &[1]), UserVarValue::Uint(u64::MAX));
+        check(body(2, 63, &7u64.to_le_bytes(), &[]), UserVarValue::Int(7));
+        let decimal = UserVarValue::Decimal { precision: 3, scale: 2, bytes: b"\x81\x17" };
+        check(body(4, 63, b"\x03\x02\x81\x17", &[0]), decimal);
+        assert!(matches!(UserVar::parse(&body(2, 63, b"abc", &[0])), Err(WireError::Malformed { .. })));
+        assert!(matches!(UserVar::parse(&body(3, 63, b"", &[0])), Err(WireError::Unsupported { .. })));
+        assert!(matches!(UserVar::parse(b"\xff\xff\xff\xffx"), Err(WireError::Truncated { .. })));
+    }
+
+    #[test]
+    fn numbers_for_the_next_statement() {
+        assert_eq!(IntVar::parse(b"\x02\x05\0\0\0\0\0\0\0"), Ok(IntVar::InsertId(5)));
+        assert_eq!(IntVar::parse(b"\x01\x05\0\0\0\0\0\0\0"), Ok(IntVar::LastInsertId(5)));
+        assert!(matches!(IntVar::parse(&[3; 9]), Err(WireError::Unsupported { .. })));
+        assert!(matches!(RandSeeds::parse(&[3; 15]), Err(WireError::Truncated { .. })));
+    }
+}
