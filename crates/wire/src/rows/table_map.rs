@@ -158,7 +158,7 @@ mod tests {
         // char latin1, geometry, varchar utf8mb4, blob, enum utf8mb3, set utf8mb4, binary, tinytext, longtext utf16.
         let types = [254, 255, 15, 252, 254, 254, 254, 252, 252];
         let metadata = "fe03 04 2800 02 f701 f801 fe04 01 04";
-        let mysql = body(&types, metadata, "ff01", "03 0b 08 fcff00 3f 3f fcff00 36 0b 04 21 fcff00");
+        let mysql = body(&types, metadata, "ff01", "03 0a 08 fcff00 3f 3f fcff00 36 0b 04 21 fcff00");
         let map = TableMap::parse(&mysql, Flavour::MySql).unwrap();
         let expected =
             [8, 0, 255, 63, 33, 255, 63, 255, 54].map(|collation| (collation != 0).then_some(collation));

@@ -373,7 +373,7 @@ pub(crate) mod encode {
 
     fn fraction(out: &mut Vec<u8>, micros: u32, digits: u8) {
         let size = fraction_bytes(digits);
-        let raw = micros / [1, 10_000, 100, 1][size];
+        let raw = micros / [1_000_000, 10_000, 100, 1][size];
         out.extend_from_slice(&raw.to_be_bytes()[4 - size..]);
     }
 
@@ -385,7 +385,7 @@ pub(crate) mod encode {
     pub(crate) fn time(time: Time, digits: u8) -> Vec<u8> {
         let size = fraction_bytes(digits);
         let hms = i64::from(time.hours) << 12 | i64::from(time.minutes) << 6 | i64::from(time.seconds);
-        let magnitude = hms << (8 * size) | i64::from(time.micros / [1, 10_000, 100, 1][size]);
+        let magnitude = hms << (8 * size) | i64::from(time.micros / [1_000_000, 10_000, 100, 1][size]);
         let biased = if time.negative { -magnitude } else { magnitude } + (0x80_0000 << (8 * size));
         biased.to_be_bytes()[5 - size..].to_vec()
     }

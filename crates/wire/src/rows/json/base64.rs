@@ -1,0 +1,46 @@
+//! Base64 as the servers write it.
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Characters between line ends.
+const LINE_CHARS: usize = 76;
+
+/// Appends `bytes` in base64, with padding, and a line end between every 76 characters.
+pub(super) fn encode_in_lines(bytes: &[u8], out: &mut String) {
+    let mut written = 0;
+    for group in bytes.chunks(3) {
+        if written == LINE_CHARS {
+            out.push('\n');
+            written = 0;
+        }
+        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for position in 0..4 {
+            if position <= group.len() {
+                out.push(char::from(ALPHABET[(bits >> (18 - 6 * position) & 63) as usize]));
+            } else {
+                out.push('=');
+            }
+        }
+        written += 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    fn encode(bytes: &[u8]) -> String {
+        let mut out = String::new();
+        super::encode_in_lines(bytes, &mut out);
+        out
+    }
+
+    #[test]
+    fn padding_and_lines() {
+        assert_eq!(encode(b""), "");
+        assert_eq!(encode(b"f"), "Zg==");
+        assert_eq!(encode(b"fo"), "Zm8=");
+        assert_eq!(encode(b"foob"), "Zm9vYg==");
+        assert_eq!(encode(&[0; 57]), "A".repeat(76));
+        assert_eq!(encode(&[0xff; 58]), format!("{}\n/w==", "/".repeat(76)));
+    }
+}

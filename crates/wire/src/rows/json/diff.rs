@@ -1,0 +1,103 @@
+//! What changed in a document: the value of a JSON column in a partial update
+//! (`binlog_row_value_options=PARTIAL_JSON`).
+
+use super::edit::Tree;
+use super::{JsonBinary, JsonPath, WHAT};
+use crate::WireError;
+use crate::cursor::Cursor;
+
+/// A list of changes, to be made one after the other. Parsed as it is iterated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct JsonDiffs<'a> {
+    bytes: &'a [u8],
+}
+
+/// What one change does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JsonDiffOperation {
+    /// The value at the path becomes another one.
+    Replace,
+    /// A member that the object does not have yet, or a cell, which moves those behind it, or is appended.
+    Insert,
+    /// The member or cell at the path goes.
+    Remove,
+}
+
+/// One change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JsonDiff<'a> {
+    /// What it does.
+    pub operation: JsonDiffOperation,
+    /// Where, in the text form of a path; see [`JsonPath::parse`].
+    pub path: &'a [u8],
+    /// The new value; `None` if it removes.
+    pub value: Option<JsonBinary<'a>>,
+}
+
+impl<'a> JsonDiffs<'a> {
+    /// Over `bytes`, the value of a JSON column in an after image whose partial bit is set, without its length.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// The diffs as they stand in the event.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The changes in order. After an error the iterator ends.
+    pub fn iter(&self) -> impl Iterator<Item = Result<JsonDiff<'a>, WireError>> + use<'a> {
+        let mut cursor = Cursor::new("JSON diff", self.bytes);
+        std::iter::from_fn(move || {
+            if cursor.is_empty() {
+                return None;
+            }
+            let diff = read(&mut cursor);
+            if diff.is_err() {
+                cursor.rest();
+            }
+            Some(diff)
+        })
+    }
+
+    /// Makes the changes to `before` and returns the document that results, in binary form.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if a change does not fit the document (the before image is not what the source
+    /// had); [`WireError::TooLarge`] if the result would exceed `bytes_max`.
+    pub fn apply(&self, before: JsonBinary<'a>, bytes_max: usize) -> Result<Vec<u8>, WireError> {
+        let mut tree = Tree::new(before);
+        for diff in self.iter() {
+            let diff = diff?;
+            let path = JsonPath::parse(diff.path)?;
+            let fits = match (diff.operation, diff.value) {
+                (JsonDiffOperation::Replace, Some(value)) => tree.replace(&path, value)?,
+                (JsonDiffOperation::Insert, Some(value)) => tree.insert(&path, value)?,
+                _ => tree.remove(&path)?,
+            };
+            if !fits {
+                let path = String::from_utf8_lossy(diff.path);
+                return Err(WireError::malformed(
+                    "JSON diff",
+                    format!("{:?} at {path} does not fit the document", diff.operation),
+                ));
+            }
+        }
+        tree.encode(bytes_max)
+    }
+}
+
+fn read<'a>(cursor: &mut Cursor<'a>) -> Result<JsonDiff<'a>, WireError> {
+    let operation = match cursor.u8()? {
+        0 => JsonDiffOperation::Replace,
+        1 => JsonDiffOperation::Insert,
+        2 => JsonDiffOperation::Remove,
+        other => return Err(WireError::malformed(WHAT, format!("diff operation {other}"))),
+    };
+    let path = cursor.lenenc_bytes()?;
+    let value = match operation {
+        JsonDiffOperation::Remove => None,
+        _ => Some(JsonBinary::parse(cursor.lenenc_bytes()?)?),
+    };
+    Ok(JsonDiff { operation, path, value })
+}

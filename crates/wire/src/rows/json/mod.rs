@@ -1,0 +1,383 @@
+//! MySQL's binary JSON: documents that are navigated where they lie, their text as the server prints it, and the
+//! diffs that partial updates log.
+//!
+//! A document is a type byte and a value. Containers hold a count, their own size, then fixed-size entries: for each
+//! key (objects only) its offset and length, for each value its type and either its offset or, for small scalars,
+//! the value itself. Offsets count from the start of the container; the "small" form has them in two bytes, the
+//! "large" one in four. Keys are sorted by length, then by bytes.
+//!
+//! A hostile document can let many entries share one value, nested, so that its text is exponentially larger than
+//! it. Whatever visits a whole document therefore counts the bytes it has visited: an honest one never has more of
+//! them than its own length.
+
+mod base64;
+mod diff;
+mod edit;
+mod path;
+mod text;
+
+pub use diff::{JsonDiff, JsonDiffOperation, JsonDiffs};
+pub use path::{JsonPath, PathLeg};
+
+use super::column::type_code;
+use super::decimal::Decimal;
+use super::temporal::{Date, DateTime, Time};
+use crate::WireError;
+use crate::cursor::Cursor;
+
+const WHAT: &str = "binary JSON";
+
+/// How deep arrays and objects can be nested; the servers' own limit.
+pub const DEPTH_MAX: usize = 100;
+
+/// The type bytes of the format.
+mod tag {
+    pub const SMALL_OBJECT: u8 = 0x00;
+    pub const LARGE_OBJECT: u8 = 0x01;
+    pub const SMALL_ARRAY: u8 = 0x02;
+    pub const LARGE_ARRAY: u8 = 0x03;
+    pub const LITERAL: u8 = 0x04;
+    pub const INT16: u8 = 0x05;
+    pub const UINT16: u8 = 0x06;
+    pub const INT32: u8 = 0x07;
+    pub const UINT32: u8 = 0x08;
+    pub const INT64: u8 = 0x09;
+    pub const UINT64: u8 = 0x0a;
+    pub const DOUBLE: u8 = 0x0b;
+    pub const STRING: u8 = 0x0c;
+    pub const OPAQUE: u8 = 0x0f;
+}
+
+/// A JSON document in MySQL's binary form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct JsonBinary<'a> {
+    bytes: &'a [u8],
+    root: JsonValue<'a>,
+}
+
+impl<'a> JsonBinary<'a> {
+    /// A document over `bytes`, the value of a JSON column without its length. Only the type byte is looked at.
+    ///
+    /// No bytes at all stand for `null`: that is what a statement with IGNORE puts into a column without a value.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if the type byte is unknown.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let root = match bytes.split_first() {
+            None => JsonValue { tag: tag::LITERAL, data: &[0] },
+            Some((tag, data)) => JsonValue::new(*tag, data)?,
+        };
+        Ok(Self { bytes, root })
+    }
+
+    /// The whole document as it is stored.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The outermost value.
+    pub fn root(&self) -> JsonValue<'a> {
+        self.root
+    }
+}
+
+/// One value of a document, not decoded yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct JsonValue<'a> {
+    tag: u8,
+    /// From the value's first byte to the end of what holds it.
+    data: &'a [u8],
+}
+
+/// A value decoded, with containers left to be navigated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum JsonNode<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer stored as signed.
+    Int(i64),
+    /// An integer stored as unsigned.
+    UInt(u64),
+    /// A floating-point number; never infinite in a document of the server's.
+    Double(f64),
+    /// Text in utf8mb4.
+    String(&'a [u8]),
+    /// A DECIMAL.
+    Decimal(Decimal<'a>),
+    /// A DATE.
+    Date(Date),
+    /// A TIME.
+    Time(Time),
+    /// A DATETIME.
+    DateTime(DateTime),
+    /// A TIMESTAMP. It holds the local time of the session that stored it.
+    Timestamp(DateTime),
+    /// Any other SQL value.
+    Opaque {
+        /// Its SQL type, see [`type_code`].
+        field_type: u8,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// `[...]`.
+    Array(JsonArray<'a>),
+    /// `{...}`.
+    Object(JsonObject<'a>),
+}
+
+impl<'a> JsonValue<'a> {
+    fn new(tag: u8, data: &'a [u8]) -> Result<Self, WireError> {
+        match tag {
+            tag::SMALL_OBJECT..=tag::STRING | tag::OPAQUE => Ok(Self { tag, data }),
+            other => Err(WireError::malformed(WHAT, format!("value type {other:#04x}"))),
+        }
+    }
+
+    /// Decodes the value; for containers, checks that their entries lie within them.
+    ///
+    /// # Errors
+    /// [`WireError`] if the bytes end early or are no value of the type.
+    pub fn decode(&self) -> Result<JsonNode<'a>, WireError> {
+        let mut cursor = Cursor::new(WHAT, self.data);
+        Ok(match self.tag {
+            tag::SMALL_OBJECT | tag::LARGE_OBJECT => JsonNode::Object(JsonObject(Container::parse(
+                self.data,
+                true,
+                self.tag == tag::LARGE_OBJECT,
+            )?)),
+            tag::SMALL_ARRAY | tag::LARGE_ARRAY => {
+                JsonNode::Array(JsonArray(Container::parse(self.data, false, self.tag == tag::LARGE_ARRAY)?))
+            }
+            tag::LITERAL => match cursor.u8()? {
+                0 => JsonNode::Null,
+                1 => JsonNode::Bool(true),
+                2 => JsonNode::Bool(false),
+                other => return Err(WireError::malformed(WHAT, format!("literal {other}"))),
+            },
+            tag::INT16 => JsonNode::Int(i64::from(cursor.u16()? as i16)),
+            tag::UINT16 => JsonNode::UInt(u64::from(cursor.u16()?)),
+            tag::INT32 => JsonNode::Int(i64::from(cursor.u32()? as i32)),
+            tag::UINT32 => JsonNode::UInt(u64::from(cursor.u32()?)),
+            tag::INT64 => JsonNode::Int(cursor.u64()? as i64),
+            tag::UINT64 => JsonNode::UInt(cursor.u64()?),
+            tag::DOUBLE => JsonNode::Double(f64::from_le_bytes(cursor.array()?)),
+            tag::STRING => JsonNode::String(variable_bytes(&mut cursor)?),
+            _ => {
+                let field_type = cursor.u8()?;
+                opaque(field_type, variable_bytes(&mut cursor)?)?
+            }
+        })
+    }
+
+    /// The value's own bytes, without its type byte and without what follows it.
+    fn encoded(&self) -> Result<&'a [u8], WireError> {
+        let length = match self.tag {
+            tag::SMALL_OBJECT | tag::LARGE_OBJECT | tag::SMALL_ARRAY | tag::LARGE_ARRAY => {
+                match self.decode()? {
+                    JsonNode::Object(JsonObject(container)) | JsonNode::Array(JsonArray(container)) => {
+                        container.bytes.len()
+                    }
+                    _ => 0,
+                }
+            }
+            tag::LITERAL => 1,
+            tag::INT16 | tag::UINT16 => 2,
+            tag::INT32 | tag::UINT32 => 4,
+            tag::INT64 | tag::UINT64 | tag::DOUBLE => 8,
+            _ => {
+                let mut cursor = Cursor::new(WHAT, self.data);
+                if self.tag == tag::OPAQUE {
+                    cursor.skip(1)?;
+                }
+                variable_bytes(&mut cursor)?;
+                cursor.position()
+            }
+        };
+        Cursor::new(WHAT, self.data).bytes(length)
+    }
+}
+
+/// Bytes behind their length in groups of seven bits, lowest first; the high bit says that more follow.
+fn variable_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], WireError> {
+    let mut length = 0u64;
+    for shift in [0, 7, 14, 21, 28] {
+        let byte = cursor.u8()?;
+        length |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return match usize::try_from(length) {
+                Ok(length) if length <= u32::MAX as usize => cursor.bytes(length),
+                _ => Err(WireError::malformed(WHAT, format!("a length of {length} bytes"))),
+            };
+        }
+    }
+    Err(WireError::malformed(WHAT, "a length of more than five bytes"))
+}
+
+fn opaque(field_type: u8, bytes: &[u8]) -> Result<JsonNode<'_>, WireError> {
+    let packed = || Cursor::new(WHAT, bytes).u64().map(|packed| packed as i64);
+    Ok(match field_type {
+        type_code::NEWDECIMAL => {
+            let mut cursor = Cursor::new(WHAT, bytes);
+            let (precision, scale) = (cursor.u8()?, cursor.u8()?);
+            JsonNode::Decimal(Decimal::parse(cursor.rest(), precision, scale)?)
+        }
+        type_code::DATE => JsonNode::Date(DateTime::from_packed_i64(packed()?)?.date),
+        type_code::TIME => JsonNode::Time(Time::from_packed_i64(packed()?)?),
+        type_code::DATETIME => JsonNode::DateTime(DateTime::from_packed_i64(packed()?)?),
+        type_code::TIMESTAMP => JsonNode::Timestamp(DateTime::from_packed_i64(packed()?)?),
+        _ => JsonNode::Opaque { field_type, bytes },
+    })
+}
+
+/// What arrays and objects have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Container<'a> {
+    /// From the count to the end, as the size says.
+    bytes: &'a [u8],
+    count: usize,
+    object: bool,
+    large: bool,
+}
+
+impl<'a> Container<'a> {
+    fn parse(data: &'a [u8], object: bool, large: bool) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new(WHAT, data);
+        let width = if large { 4 } else { 2 };
+        let count = cursor.uint(width)? as usize;
+        let size = cursor.uint(width)? as usize;
+        let bytes = Cursor::new(WHAT, data).bytes(size)?;
+        let container = Self { bytes, count, object, large };
+        // Both are at most 2^32, so the product fits.
+        let entries = 2 * width as u64 + count as u64 * container.entry_bytes() as u64;
+        if entries > size as u64 {
+            return Err(WireError::malformed(WHAT, format!("{count} entries in {size} bytes")));
+        }
+        Ok(container)
+    }
+
+    fn width(&self) -> usize {
+        if self.large { 4 } else { 2 }
+    }
+
+    /// Size of the entries of one member: of its key, if it has one, and of its value.
+    fn entry_bytes(&self) -> usize {
+        self.width() + 1 + if self.object { self.width() + 2 } else { 0 }
+    }
+
+    fn at(&self, offset: usize) -> Result<Cursor<'a>, WireError> {
+        let mut cursor = Cursor::new(WHAT, self.bytes);
+        cursor.skip(offset)?;
+        Ok(cursor)
+    }
+
+    fn check(&self, index: usize) -> Result<(), WireError> {
+        if index >= self.count {
+            return Err(WireError::malformed(WHAT, format!("member {index} of {}", self.count)));
+        }
+        Ok(())
+    }
+
+    fn key(&self, index: usize) -> Result<&'a [u8], WireError> {
+        self.check(index)?;
+        let mut entry = self.at(2 * self.width() + index * (self.width() + 2))?;
+        let (offset, length) = (entry.uint(self.width())? as usize, usize::from(entry.u16()?));
+        self.at(offset)?.bytes(length)
+    }
+
+    fn value(&self, index: usize) -> Result<JsonValue<'a>, WireError> {
+        self.check(index)?;
+        let keys = if self.object { self.count * (self.width() + 2) } else { 0 };
+        let mut entry = self.at(2 * self.width() + keys + index * (self.width() + 1))?;
+        let tag = entry.u8()?;
+        let inlined = entry.bytes(self.width())?;
+        if is_inlined(tag, self.large) {
+            return JsonValue::new(tag, inlined);
+        }
+        let offset = Cursor::new(WHAT, inlined).uint(self.width())? as usize;
+        JsonValue::new(tag, self.at(offset)?.rest())
+    }
+}
+
+/// Whether an entry of a container holds a value of this type itself rather than its offset.
+fn is_inlined(tag: u8, large: bool) -> bool {
+    match tag {
+        tag::LITERAL | tag::INT16 | tag::UINT16 => true,
+        tag::INT32 | tag::UINT32 => large,
+        _ => false,
+    }
+}
+
+/// The members of `[...]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct JsonArray<'a>(Container<'a>);
+
+impl<'a> JsonArray<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.count == 0
+    }
+
+    /// Member `index`, from 0.
+    ///
+    /// # Errors
+    /// [`WireError`] if there is none, or its entry is wrong.
+    pub fn get(&self, index: usize) -> Result<JsonValue<'a>, WireError> {
+        self.0.value(index)
+    }
+}
+
+/// The members of `{...}`, in the order of their keys: by length, then by bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct JsonObject<'a>(Container<'a>);
+
+impl<'a> JsonObject<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.count == 0
+    }
+
+    /// Key and value of member `index`, from 0.
+    ///
+    /// # Errors
+    /// [`WireError`] if there is none, or its entries are wrong.
+    pub fn member(&self, index: usize) -> Result<(&'a [u8], JsonValue<'a>), WireError> {
+        Ok((self.0.key(index)?, self.0.value(index)?))
+    }
+
+    /// The value of `key`; `None` if there is no such member.
+    ///
+    /// # Errors
+    /// [`WireError`] if an entry is wrong.
+    pub fn get(&self, key: &[u8]) -> Result<Option<JsonValue<'a>>, WireError> {
+        let (mut low, mut high) = (0, self.0.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match key_order(self.0.key(middle)?, key) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return self.0.value(middle).map(Some),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The order of keys in an object.
+fn key_order(one: &[u8], other: &[u8]) -> std::cmp::Ordering {
+    one.len().cmp(&other.len()).then_with(|| one.cmp(other))
+}
+
+#[cfg(test)]
+mod tests;
