@@ -4,6 +4,8 @@
 //! - [`kind`]: which servers there are.
 //! - [`install`]: has them on this machine, without root and without touching the system.
 //! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
+//! - [`replication`]: accounts, semi-sync and native replicas.
+//! - [`mod@require`]: servers for tests.
 //! - [`cache`]: where all of this lies on disk.
 
 pub mod cache;
@@ -13,6 +15,8 @@ mod instance;
 pub mod kind;
 mod port;
 mod process;
+pub mod replication;
+pub mod require;
 pub mod server;
 mod template;
 
@@ -20,4 +24,6 @@ pub use cache::Cache;
 pub use error::SandboxError;
 pub use install::Install;
 pub use kind::ServerKind;
+pub use replication::SemiSyncStatus;
+pub use require::{require, shared};
 pub use server::{Server, ServerSpec};

@@ -1,12 +1,16 @@
 //! Starting, stopping, killing and pausing each kind of server.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
-use tailwater_sandbox::{Server, ServerKind, ServerSpec};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
+use tailwater_session::Connection;
 
 async fn life_of(kind: ServerKind) -> Result<()> {
-    let began = std::time::Instant::now();
+    if require(kind).is_none() {
+        return Ok(());
+    }
     let mut server = Server::start(ServerSpec::new(kind).option("--max-connections=77")).await?;
-    eprintln!("{kind}: ready after {:?}: {}", began.elapsed(), server.version());
     ensure!(server.version().starts_with(kind.series()), "version {}", server.version());
     ensure!(
         server.sql("SELECT VERSION(), @@max_connections").await? == [format!("{}\t77", server.version())]
@@ -16,36 +20,123 @@ async fn life_of(kind: ServerKind) -> Result<()> {
     let pid = server.pid();
     server.kill().await?;
     ensure!(server.pid().is_none() && server.sql("SELECT 1").await.is_err());
+    ensure!(server.kill().await.is_err() && server.pause().is_err());
     server.start_again().await?;
-    ensure!(server.pid() != pid);
+    ensure!(server.pid() != pid && server.start_again().await.is_err());
     ensure!(server.sql("SELECT a FROM d.t").await? == ["1"], "a committed row is gone after a crash");
 
     server.restart(Some(vec!["--max-connections=78".to_owned()])).await?;
     ensure!(server.sql("SELECT @@max_connections, a FROM d.t").await? == ["78\t1"]);
 
     server.pause()?;
-    let waits = tokio::time::timeout(std::time::Duration::from_millis(300), server.sql("SELECT 1")).await;
+    let waits = tokio::time::timeout(Duration::from_millis(300), server.sql("SELECT 1")).await;
     ensure!(waits.is_err(), "a paused server answered");
     server.resume()?;
     ensure!(server.sql("SELECT 1").await? == ["1"]);
-    let began = std::time::Instant::now();
     server.stop().await?;
-    eprintln!("{kind}: stopped after {:?}", began.elapsed());
     ensure!(!server.is_running());
+
+    let folder = server.data().to_owned();
+    ensure!(folder.is_dir());
+    drop(server);
+    ensure!(!folder.exists(), "the data directory of a dropped server is still there");
     Ok(())
 }
 
 #[tokio::test]
-async fn mysql_97() -> Result<()> {
+async fn life_of_mysql_97() -> Result<()> {
     life_of(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn mariadb_1011() -> Result<()> {
+async fn life_of_mariadb_1011() -> Result<()> {
     life_of(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn mariadb_118() -> Result<()> {
+async fn life_of_mariadb_118() -> Result<()> {
     life_of(ServerKind::Mariadb118).await
+}
+
+/// A server that refuses its options says why, at once.
+#[tokio::test]
+async fn a_bad_option_is_reported_with_the_servers_own_words() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let error = Server::start(ServerSpec::new(kind).option("--no-such-option=1")).await.err();
+    let error = error.map(|error| (error.code(), error.to_string()));
+    ensure!(
+        error.as_ref().is_some_and(|(code, text)| *code == "TW-SBX-0006" && text.contains("no-such-option")),
+        "{error:?}"
+    );
+    Ok(())
+}
+
+async fn semi_sync_of(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = Server::start(ServerSpec::new(kind).name("source").semi_sync_source()).await?;
+    let options = source.create_replication_user().await?;
+    let mut account = Connection::connect(&options).await?;
+    ensure!(account.query("SELECT CURRENT_USER()").await?.scalar() == Some("tailwater@%"));
+    account.close().await;
+    let mut by_socket = Connection::connect(&source.socket_options()).await?;
+    ensure!(by_socket.query("SELECT CURRENT_USER()").await?.scalar() == Some("root@localhost"));
+
+    // Nobody acknowledges: a commit must wait.
+    let write = source.sql("CREATE DATABASE d");
+    tokio::pin!(write);
+    let waits = tokio::time::timeout(Duration::from_millis(700), &mut write).await;
+    ensure!(waits.is_err(), "a commit went through with nobody to acknowledge it: {waits:?}");
+
+    let replica = Server::start(ServerSpec::new(kind).name("replica").semi_sync_replica()).await?;
+    replica.replicate_from(&source).await?;
+    tokio::time::timeout(Duration::from_secs(30), write).await??;
+    let status = source.semi_sync_status().await?;
+    ensure!(status.on && status.replicas == 1 && status.unacknowledged == 0, "{status:?}");
+    source.sql("CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (7)").await?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while replica.sql("SELECT a FROM d.t").await.unwrap_or_default() != ["7"] {
+        ensure!(Instant::now() < deadline, "the row did not arrive");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn semi_sync_of_mysql_97() -> Result<()> {
+    semi_sync_of(ServerKind::Mysql97).await
+}
+
+#[tokio::test]
+async fn semi_sync_of_mariadb_118() -> Result<()> {
+    semi_sync_of(ServerKind::Mariadb118).await
+}
+
+#[tokio::test]
+async fn semi_sync_is_switched_on_at_run_time() -> Result<()> {
+    for kind in ServerKind::ALL {
+        if require(kind).is_none() {
+            continue;
+        }
+        let server = Server::start(ServerSpec::new(kind)).await?;
+        server.enable_semi_sync_source().await?;
+        server.enable_semi_sync_replica().await?;
+        ensure!(server.semi_sync_status().await?.on, "{kind}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_shared_server_is_one_as_long_as_somebody_holds_it() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    ensure!(std::sync::Arc::ptr_eq(&server, &shared(kind).await?));
+    Ok(())
 }

@@ -1,0 +1,64 @@
+//! Real servers for tests: had when possible, and missed out loud when not.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::cache::Cache;
+use crate::error::SandboxError;
+use crate::install::Install;
+use crate::kind::ServerKind;
+use crate::server::{Server, ServerSpec};
+
+/// The server for a test, or `None`: then the test ends at once, and one loud line has named it.
+///
+/// The first test that needs a server fetches it into the cache, unless `TAILWATER_FETCH=0` is set.
+///
+/// # Panics
+/// If the server cannot be had while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too: in CI a test that
+/// does not run is a failure.
+pub fn require(kind: ServerKind) -> Option<Install> {
+    // One attempt per process: a machine without a network must not try again for every test.
+    static FOUND: Mutex<Option<HashMap<ServerKind, Result<Install, String>>>> = Mutex::new(None);
+    let found = {
+        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        found.get_or_insert_default().entry(kind).or_insert_with(|| have(kind)).clone()
+    };
+    let reason = match found {
+        Ok(install) => return Some(install),
+        Err(reason) => reason,
+    };
+    let thread = std::thread::current();
+    let line = format!("SKIPPED {}: needs {kind}: {reason}", thread.name().unwrap_or("a test"));
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+    assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
+    // Not `eprintln!`, whose output the test harness hides for tests that pass.
+    let _ = writeln!(std::io::stderr(), "{line}");
+    None
+}
+
+fn have(kind: ServerKind) -> Result<Install, String> {
+    let cache = Cache::locate().map_err(|error| error.to_string())?;
+    Install::find(kind, &cache).map_err(|error| error.to_string())
+}
+
+/// A server with default options that tests of one process share; each works in a database of its own.
+///
+/// It lives as long as somebody holds it. It cannot be stopped, killed or paused through the shared handle: tests that do so
+/// start their own.
+///
+/// # Errors
+/// As [`Server::start`].
+pub async fn shared(kind: ServerKind) -> Result<Arc<Server>, SandboxError> {
+    static SHARED: tokio::sync::Mutex<Vec<(ServerKind, Weak<Server>)>> =
+        tokio::sync::Mutex::const_new(Vec::new());
+    let mut shared = SHARED.lock().await;
+    let living = shared.iter().find(|(of, _)| *of == kind).and_then(|(_, server)| server.upgrade());
+    if let Some(server) = living {
+        return Ok(server);
+    }
+    let server = Arc::new(Server::start(ServerSpec::new(kind).name(format!("shared {kind}"))).await?);
+    shared.retain(|(of, _)| *of != kind);
+    shared.push((kind, Arc::downgrade(&server)));
+    Ok(server)
+}
