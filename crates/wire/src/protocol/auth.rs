@@ -315,3 +315,140 @@ fn equal(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len()
         && left.iter().zip(right).fold(0, |sum, (left, right)| sum | (left ^ right)) == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rsa::RsaPrivateKey;
+    use rsa::pkcs8::{EncodePublicKey, LineEnding};
+
+    use super::*;
+
+    const NONCE: [u8; 20] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The answers were computed with Python's hashlib.
+    #[test]
+    fn scrambles_have_the_known_answers() {
+        assert_eq!(hex(&native_password(b"secret", &NONCE)), "b32bb3a583e1340c0a1108d58b1be49781ad8c2f");
+        assert_eq!(
+            hex(&caching_sha2_password(b"secret", &NONCE)),
+            "746ebe205d56a0707acb3e796e834e0dd7b1d61743b26bd5202c7a623230c7c9"
+        );
+    }
+
+    /// From MySQL's manual: `PASSWORD('mypass')`.
+    #[test]
+    fn the_native_hash_is_the_servers() {
+        assert_eq!(hex(&native_password_hash(b"mypass")), "6c8989366eaf75bb670ad8ea7a7fc1176a95cef4");
+    }
+
+    /// What `ed25519_password()` of a MariaDB 10.11 gives, decoded from base64.
+    #[test]
+    fn ed25519_public_keys_are_the_servers() {
+        for (password, key) in [
+            ("foo", "bee6c507322b6a96df1dcb75fc9ef676752bcb3e554bb940e971c7f2c231e132"),
+            ("foobar", "aafda61ba1d60aecb7d9295be71855e131d2b5ec0dcf65483553db824f97009f"),
+            ("", "e0b1fe74117e1b95b608a4f221df314774b20ea66842350d515371c7c6966c6e"),
+        ] {
+            assert_eq!(hex(&ed25519_public_key(password.as_bytes())), key, "{password:?}");
+        }
+    }
+
+    /// The signature was computed with big integers straight from the equations of RFC 8032.
+    #[test]
+    fn an_ed25519_signature_has_the_known_answer() {
+        let nonce: [u8; 32] = std::array::from_fn(|index| index as u8);
+        let signature = ed25519_sign(b"foobar", &nonce);
+        assert_eq!(hex(&signature[..32]), "15b850956c15de59f927685de1d628476c138451d84705676f6fb16433e259c9");
+        assert_eq!(hex(&signature[32..]), "6ab314e146897062f6de89d161405298430710c392613dec9f14c4b3d0179b0f");
+    }
+
+    #[test]
+    fn the_encrypted_password_opens_with_the_private_key_and_the_nonce() {
+        let private = RsaPrivateKey::new(&mut OsRng, 1024).unwrap();
+        let pem = private.to_public_key().to_public_key_pem(LineEnding::LF).unwrap();
+        let password = b"a password longer than the nonce that masks it";
+        let with_zero = [&NONCE[..], &[0]].concat();
+        let secret = encrypt_password(password, &with_zero, pem.as_bytes(), &mut OsRng).unwrap();
+        let mut opened = private.decrypt(Oaep::new::<Sha1>(), &secret).unwrap();
+        for (byte, mask) in opened.iter_mut().zip(NONCE.iter().cycle()) {
+            *byte ^= mask;
+        }
+        assert_eq!(opened, [&password[..], &[0]].concat());
+
+        let too_long = [b'x'; 128];
+        assert!(encrypt_password(&too_long, &NONCE, pem.as_bytes(), &mut OsRng).is_err());
+        assert!(encrypt_password(password, &NONCE[..19], pem.as_bytes(), &mut OsRng).is_err());
+    }
+
+    #[test]
+    fn empty_passwords_give_empty_answers() {
+        assert_eq!(native_password(b"", &NONCE), b"");
+        assert_eq!(caching_sha2_password(b"", &NONCE), b"");
+    }
+
+    #[test]
+    fn names_lead_back_to_their_plugins() {
+        for plugin in AuthPlugin::ALL {
+            assert_eq!(AuthPlugin::from_name(plugin.name()), Some(plugin));
+        }
+        assert_eq!(AuthPlugin::from_name("mysql_old_password"), None);
+    }
+
+    #[test]
+    fn a_nonce_of_another_length_is_refused() {
+        assert!(AuthPlugin::NativePassword.first_answer(b"x", &[1; 8]).is_err());
+        assert!(AuthPlugin::Ed25519.first_answer(b"x", &[1; 20]).is_err());
+        assert!(AuthPlugin::Ed25519.first_answer(b"x", &[0; 32]).is_ok());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn answers_verify_and_wrong_passwords_do_not(
+            password in prop::collection::vec(any::<u8>(), 1..40), other in prop::collection::vec(any::<u8>(), 1..40),
+            nonce: [u8; 32],
+        ) {
+            prop_assume!(password != other);
+            let mut short = [0; 20];
+            short.copy_from_slice(&nonce[..20]);
+
+            let hash = native_password_hash(&password);
+            prop_assert!(native_password_verify(&native_password(&password, &short), &short, &hash));
+            prop_assert!(!native_password_verify(&native_password(&other, &short), &short, &hash));
+
+            let hash = caching_sha2_password_hash(&password);
+            prop_assert!(caching_sha2_password_verify(&caching_sha2_password(&password, &short), &short, &hash));
+            prop_assert!(!caching_sha2_password_verify(&caching_sha2_password(&other, &short), &short, &hash));
+
+            let key = ed25519_public_key(&password);
+            prop_assert!(ed25519_verify(&ed25519_sign(&password, &nonce), &nonce, &key));
+            prop_assert!(!ed25519_verify(&ed25519_sign(&other, &nonce), &nonce, &key));
+        }
+
+        #[test]
+        fn any_bytes_are_taken_without_panic(bytes: Vec<u8>, nonce: Vec<u8>, key: [u8; 32]) {
+            let _ = AuthSwitchRequest::parse(&bytes);
+            for plugin in AuthPlugin::ALL {
+                let _ = plugin.first_answer(&bytes, &nonce);
+            }
+            let _ = encrypt_password(b"x", &NONCE, &bytes, &mut OsRng);
+            let _ = native_password_verify(&bytes, &NONCE, &[7; 20]);
+            let _ = caching_sha2_password_verify(&bytes, &NONCE, &[7; 32]);
+            let _ = ed25519_verify(&bytes, &key, &key);
+        }
+
+        #[test]
+        fn switch_requests_round_trip(plugin in "[a-z_0-9]{1,30}", auth_data: Vec<u8>) {
+            let request = AuthSwitchRequest { plugin, auth_data };
+            let mut out = Vec::new();
+            request.encode(&mut out);
+            prop_assert_eq!(AuthSwitchRequest::parse(&out).unwrap(), request);
+        }
+    }
+}

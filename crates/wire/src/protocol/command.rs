@@ -274,7 +274,8 @@ mod tests {
                 },
                 Command::Other { command: 0x1c, body: &bytes },
             ] {
-                prop_assert_eq!(Command::parse(&encoded(&command)).unwrap(), command);
+                let payload = encoded(&command);
+                prop_assert_eq!(Command::parse(&payload).unwrap(), command);
             }
         }
 
