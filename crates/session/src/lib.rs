@@ -1,9 +1,10 @@
 //! Connections to MySQL and MariaDB servers: log in, ask, and receive the binlog.
 //!
 //! The map:
-//! - [`options`]: where and how to connect.
+//! - [`options`]: where and how to connect; [`option_file`] reads it from option files and the environment.
 //! - [`connection`]: a logged-in connection, [`Connection::query`] and its kin; [`rows`] is what they give.
 //! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
+//! - [`grants`]: whether a user may do what a job needs.
 //! - [`backoff`]: how long to wait before the next attempt.
 //! - [`error`]: what can go wrong, with stable codes.
 //!
@@ -14,7 +15,9 @@ pub mod backoff;
 pub mod connection;
 pub mod dump;
 pub mod error;
+pub mod grants;
 mod login;
+pub mod option_file;
 pub mod options;
 mod packet_stream;
 pub mod rows;
@@ -25,5 +28,6 @@ pub use backoff::Backoff;
 pub use connection::{Connection, OkInfo, ServerInfo};
 pub use dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
 pub use error::{Retry, ServerError, SessionError};
+pub use grants::{Purpose, check_grants};
 pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
 pub use rows::{QueryResult, Row, RowStream};

@@ -1,0 +1,504 @@
+//! Connection options from option files and the environment, so that no password has to stand on a command line.
+//!
+//! Later beats earlier:
+//! 1. `USER`, `MYSQL_HOST`, `MYSQL_TCP_PORT`, `MYSQL_UNIX_PORT`, `MYSQL_PWD`;
+//! 2. the option file: the one that was named, or else `~/.my.cnf` if there is one. In it, later lines beat earlier
+//!    ones, whatever group they stand in. Groups `[client]`, `[client-server]`, `[client-mariadb]` and `[tailwater]` are
+//!    read, and those that the caller adds;
+//! 3. `TAILWATER_HOST`, `TAILWATER_PORT`, `TAILWATER_SOCKET`, `TAILWATER_USER`, `TAILWATER_PASSWORD`;
+//! 4. what the caller sets afterwards.
+//!
+//! The server's global files (`/etc/my.cnf` and its kin) are not read. Options that mean nothing here are passed over, as
+//! the groups serve other programs too.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::SessionError;
+use crate::options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
+
+/// The groups that are always read.
+pub const GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "tailwater"];
+
+/// The port of both flavours.
+pub const DEFAULT_PORT: u16 = 3306;
+
+/// The longest option file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where options come from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OptionSources {
+    /// The option file to read in place of `~/.my.cnf`. It must exist.
+    pub defaults_file: Option<PathBuf>,
+    /// Groups to read besides [`GROUPS`].
+    pub groups: Vec<String>,
+}
+
+/// The options that were found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientOptions {
+    /// `host`.
+    pub host: Option<String>,
+    /// `port`.
+    pub port: Option<u16>,
+    /// `socket`.
+    pub socket: Option<PathBuf>,
+    /// `user`.
+    pub user: Option<String>,
+    /// `password`.
+    pub password: Option<Secret>,
+    /// `database`.
+    pub database: Option<String>,
+    /// `ssl-mode`, or `ssl`, `skip-ssl` and `ssl-verify-server-cert`.
+    pub tls_mode: Option<TlsMode>,
+    /// `ssl-ca`.
+    pub tls_ca: Option<PathBuf>,
+    /// `ssl-cert`.
+    pub tls_certificate: Option<PathBuf>,
+    /// `ssl-key`.
+    pub tls_key: Option<PathBuf>,
+    /// `server-public-key-path`.
+    pub server_public_key: Option<PathBuf>,
+    /// `enable-cleartext-plugin`.
+    pub clear_password_allowed: Option<bool>,
+    /// `connect-timeout`, in seconds in the file.
+    pub connect_timeout: Option<Duration>,
+}
+
+impl OptionSources {
+    /// Reads the environment of this process and the option file.
+    ///
+    /// # Errors
+    /// [`SessionError::OptionFile`] if the named file is missing, a file cannot be read or everybody may write to it, or
+    /// a value makes no sense; [`SessionError::Environment`] for a variable that makes none.
+    pub fn load(&self) -> Result<ClientOptions, SessionError> {
+        self.load_from(|name| env::var_os(name))
+    }
+
+    /// As [`OptionSources::load`], with an environment of the caller's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_from(
+        &self,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<ClientOptions, SessionError> {
+        let text = |name: &'static str| match variable(name).filter(|value| !value.is_empty()) {
+            None => Ok(None),
+            Some(value) => value
+                .into_string()
+                .map(Some)
+                .map_err(|_| SessionError::Environment { name, reason: "is no UTF-8".to_owned() }),
+        };
+        let port = |name: &'static str| match text(name)? {
+            None => Ok(None),
+            Some(value) => {
+                parse_port(&value).map(Some).map_err(|reason| SessionError::Environment { name, reason })
+            }
+        };
+        let mut options = ClientOptions {
+            user: text("USER")?,
+            host: text("MYSQL_HOST")?,
+            port: port("MYSQL_TCP_PORT")?,
+            socket: text("MYSQL_UNIX_PORT")?.map(PathBuf::from),
+            password: text("MYSQL_PWD")?.map(Secret::from),
+            ..ClientOptions::default()
+        };
+        match (&self.defaults_file, variable("HOME")) {
+            (Some(file), _) => self.read_file(file, &mut options)?,
+            (None, Some(home)) => {
+                let file = Path::new(&home).join(".my.cnf");
+                if file.exists() {
+                    self.read_file(&file, &mut options)?;
+                }
+            }
+            (None, None) => {}
+        }
+        let over = ClientOptions {
+            user: text("TAILWATER_USER")?,
+            host: text("TAILWATER_HOST")?,
+            port: port("TAILWATER_PORT")?,
+            socket: text("TAILWATER_SOCKET")?.map(PathBuf::from),
+            password: text("TAILWATER_PASSWORD")?.map(Secret::from),
+            ..ClientOptions::default()
+        };
+        options.override_with(over);
+        Ok(options)
+    }
+
+    fn read_file(&self, file: &Path, options: &mut ClientOptions) -> Result<(), SessionError> {
+        let text = read_text(file)?;
+        let mut in_group = false;
+        for (index, line) in text.lines().enumerate() {
+            let failed = |reason| SessionError::OptionFile { file: file.to_owned(), line: index + 1, reason };
+            match parse_line(line).map_err(failed)? {
+                Line::Nothing => {}
+                Line::Group(group) => {
+                    in_group = GROUPS.contains(&group) || self.groups.iter().any(|wanted| wanted == group);
+                }
+                Line::Option { name, value } if in_group => {
+                    options.set(&name, value, file).map_err(failed)?
+                }
+                Line::Option { .. } => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a file whose contents may decide where passwords go: not if everybody may write to it.
+fn read_text(file: &Path) -> Result<String, SessionError> {
+    use std::os::unix::fs::PermissionsExt;
+    let failed = |reason: String| SessionError::OptionFile { file: file.to_owned(), line: 0, reason };
+    let open = fs::File::open(file).map_err(|error| failed(error.to_string()))?;
+    let metadata = open.metadata().map_err(|error| failed(error.to_string()))?;
+    if metadata.permissions().mode() & 0o002 != 0 {
+        return Err(failed(
+            "everybody may write to it, so it is not trusted; run chmod o-w on it".to_owned(),
+        ));
+    }
+    let mut bytes = Vec::new();
+    open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(failed(format!("is longer than {FILE_BYTES_MAX} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| failed("is no UTF-8".to_owned()))
+}
+
+enum Line<'a> {
+    Nothing,
+    Group(&'a str),
+    Option { name: String, value: Option<String> },
+}
+
+fn parse_line(line: &str) -> Result<Line<'_>, String> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with(['#', ';']) {
+        return Ok(Line::Nothing);
+    }
+    if line.starts_with('!') {
+        let directive = line.split_whitespace().next().unwrap_or_default();
+        return Err(format!(
+            "{directive} is not supported; put the options here, or name the other file instead"
+        ));
+    }
+    if let Some(rest) = line.strip_prefix('[') {
+        let group = rest.split_once(']').ok_or("a group's name ends with ']'")?.0;
+        return Ok(Line::Group(group.trim()));
+    }
+    let line = without_comment(line);
+    let (name, value) = match line.split_once('=') {
+        Some((name, value)) => (name.trim(), Some(unquoted(value.trim()))),
+        None => (line.trim(), None),
+    };
+    // The servers' programs take both spellings.
+    Ok(Line::Option { name: name.replace('_', "-"), value })
+}
+
+/// Cuts a comment off: '#' outside of quotes, as the servers' programs have it.
+fn without_comment(line: &str) -> &str {
+    let (mut quote, mut escaped) = (None, false);
+    for (index, character) in line.char_indices() {
+        match (character, quote) {
+            _ if escaped => escaped = false,
+            ('\\', Some(_)) => escaped = true,
+            ('\'' | '"', None) => quote = Some(character),
+            (_, Some(open)) if character == open => quote = None,
+            ('#', None) => return &line[..index],
+            _ => {}
+        }
+    }
+    line
+}
+
+/// Takes quotes off and resolves the escapes `\b \t \n \r \s \\ \" \'`.
+fn unquoted(value: &str) -> String {
+    let quoted = |quote| value.len() >= 2 && value.starts_with(quote) && value.ends_with(quote);
+    let value = if quoted('"') || quoted('\'') { &value[1..value.len() - 1] } else { value };
+    let mut out = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        if character != '\\' {
+            out.push(character);
+            continue;
+        }
+        match characters.next() {
+            Some('b') => out.push('\u{8}'),
+            Some('t') => out.push('\t'),
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some('s') => out.push(' '),
+            Some(same @ ('\\' | '"' | '\'')) => out.push(same),
+            Some(other) => out.extend(['\\', other]),
+            None => out.push('\\'),
+        }
+    }
+    out
+}
+
+fn parse_port(value: &str) -> Result<u16, String> {
+    match value.parse() {
+        Ok(0) | Err(_) => Err(format!("{value:?} is no port")),
+        Ok(port) => Ok(port),
+    }
+}
+
+fn parse_switch(value: Option<&str>) -> Result<bool, String> {
+    match value.map(str::to_ascii_lowercase).as_deref() {
+        None | Some("1" | "on" | "true" | "yes") => Ok(true),
+        Some("0" | "off" | "false" | "no") => Ok(false),
+        Some(other) => Err(format!("{other:?} is neither on nor off")),
+    }
+}
+
+fn parse_tls_mode(value: &str) -> Result<TlsMode, String> {
+    Ok(match value.to_ascii_uppercase().replace('-', "_").as_str() {
+        "DISABLED" | "OFF" => TlsMode::Off,
+        "PREFERRED" => TlsMode::Preferred,
+        "REQUIRED" => TlsMode::Required,
+        "VERIFY_CA" => TlsMode::VerifyCa,
+        "VERIFY_IDENTITY" | "VERIFY_FULL" => TlsMode::VerifyFull,
+        _ => return Err(format!("{value:?} is no TLS mode")),
+    })
+}
+
+impl ClientOptions {
+    fn set(&mut self, name: &str, value: Option<String>, file: &Path) -> Result<(), String> {
+        let text = || value.clone().ok_or(format!("{name} needs a value"));
+        // A relative path is meant from the file that names it.
+        let path =
+            || text().map(|text| file.parent().map_or(PathBuf::from(&text), |folder| folder.join(&text)));
+        match name {
+            "host" => self.host = Some(text()?),
+            "port" => self.port = Some(parse_port(&text()?)?),
+            "socket" => self.socket = Some(path()?),
+            "user" => self.user = Some(text()?),
+            // A bare `password` asks on the terminal; here nobody answers.
+            "password" => self.password = Some(Secret::from(text()?)),
+            "database" => self.database = Some(text()?),
+            "ssl-mode" => self.tls_mode = Some(parse_tls_mode(&text()?)?),
+            "ssl" => {
+                self.tls_mode = Some(match parse_switch(value.as_deref())? {
+                    true => TlsMode::Required,
+                    false => TlsMode::Off,
+                });
+            }
+            "skip-ssl" | "disable-ssl" => self.tls_mode = Some(TlsMode::Off),
+            "ssl-verify-server-cert" if parse_switch(value.as_deref())? => {
+                self.tls_mode = Some(TlsMode::VerifyFull)
+            }
+            "ssl-ca" => self.tls_ca = Some(path()?),
+            "ssl-cert" => self.tls_certificate = Some(path()?),
+            "ssl-key" => self.tls_key = Some(path()?),
+            "server-public-key-path" => self.server_public_key = Some(path()?),
+            "enable-cleartext-plugin" => self.clear_password_allowed = Some(parse_switch(value.as_deref())?),
+            "connect-timeout" => {
+                let text = text()?;
+                let seconds = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+                self.connect_timeout = Some(Duration::from_secs(seconds));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes over what `over` has.
+    pub fn override_with(&mut self, over: Self) {
+        fn take<T>(option: &mut Option<T>, over: Option<T>) {
+            if over.is_some() {
+                *option = over;
+            }
+        }
+        // Whoever names a host does not mean the socket that a weaker source named, and the other way round.
+        if over.host.is_some() && over.socket.is_none() {
+            self.socket = None;
+        }
+        if over.socket.is_some() && over.host.is_none() {
+            self.host = None;
+        }
+        take(&mut self.host, over.host);
+        take(&mut self.port, over.port);
+        take(&mut self.socket, over.socket);
+        take(&mut self.user, over.user);
+        take(&mut self.password, over.password);
+        take(&mut self.database, over.database);
+        take(&mut self.tls_mode, over.tls_mode);
+        take(&mut self.tls_ca, over.tls_ca);
+        take(&mut self.tls_certificate, over.tls_certificate);
+        take(&mut self.tls_key, over.tls_key);
+        take(&mut self.server_public_key, over.server_public_key);
+        take(&mut self.clear_password_allowed, over.clear_password_allowed);
+        take(&mut self.connect_timeout, over.connect_timeout);
+    }
+
+    /// Where to connect: through the socket, if one is known and the host is none or `localhost`; else over TCP, to
+    /// 127.0.0.1 and port 3306 where nothing else was said.
+    pub fn endpoint(&self) -> Endpoint {
+        match (&self.socket, self.host.as_deref()) {
+            (Some(path), None | Some("localhost")) => Endpoint::unix(path),
+            (_, host) => Endpoint::tcp(host.unwrap_or("127.0.0.1"), self.port.unwrap_or(DEFAULT_PORT)),
+        }
+    }
+
+    /// All of it, over the defaults of [`ConnectOptions::new`].
+    pub fn connect_options(&self) -> ConnectOptions {
+        let mut options = ConnectOptions::new(self.endpoint(), self.user.clone().unwrap_or_default());
+        options.password = self.password.clone().unwrap_or_default();
+        options.database = self.database.clone();
+        options.tls = TlsOptions {
+            mode: self.tls_mode.unwrap_or_default(),
+            ca: self.tls_ca.clone(),
+            certificate: self.tls_certificate.clone(),
+            key: self.tls_key.clone(),
+        };
+        options.server_public_key = self.server_public_key.clone();
+        options.clear_password_allowed = self.clear_password_allowed.unwrap_or(false);
+        options.connect_timeout = self.connect_timeout.unwrap_or(options.connect_timeout);
+        options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn load(file: &str, variables: &[(&str, &str)]) -> Result<ClientOptions, SessionError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("my.cnf");
+        fs::write(&path, file).unwrap();
+        let sources = OptionSources { defaults_file: Some(path), groups: vec!["extra".to_owned()] };
+        sources.load_from(|name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn later_sources_beat_earlier_ones() {
+        let file = "[client]\nhost=file\nuser=u\n[mysqld]\nport=1\n[extra]\nuser = v\n[tailwater]\nport=3307";
+        let weak = [("MYSQL_HOST", "weak"), ("MYSQL_PWD", "pw"), ("MYSQL_TCP_PORT", "9"), ("USER", "me")];
+        let options = load(file, &weak).unwrap();
+        assert_eq!(options.host.as_deref(), Some("file"));
+        assert_eq!((options.user.as_deref(), options.port), (Some("v"), Some(3307)));
+        assert_eq!(options.password, Some(Secret::from("pw")));
+
+        let strong = [("TAILWATER_HOST", "strong"), ("TAILWATER_USER", "w"), ("TAILWATER_PORT", "5")];
+        let options = load(file, &strong).unwrap();
+        assert_eq!(options.endpoint(), Endpoint::tcp("strong", 5));
+        assert_eq!(options.user.as_deref(), Some("w"));
+    }
+
+    #[test]
+    fn values_as_the_servers_programs_read_them() {
+        for (line, expected) in [
+            ("password=plain", "plain"),
+            ("password = spaced ", "spaced"),
+            ("password=\"a # in quotes\"", "a # in quotes"),
+            ("password='single'", "single"),
+            ("password=cut#here", "cut"),
+            (r"password=tab\tspace\sback\\slash\q", "tab\tspace back\\slash\\q"),
+            (r#"password="a \" quote # and more" # comment"#, "a \" quote # and more"),
+            ("password=", ""),
+            ("password==", "="),
+            ("password=\"", "\""),
+        ] {
+            let options = load(&format!("[client]\n{line}\n"), &[]).unwrap();
+            assert_eq!(options.password.unwrap().expose(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn tls_options_of_both_flavours() {
+        for (lines, mode) in [
+            ("ssl-mode=VERIFY_IDENTITY", TlsMode::VerifyFull),
+            ("ssl_mode=verify_ca", TlsMode::VerifyCa),
+            ("ssl-mode=DISABLED", TlsMode::Off),
+            ("ssl", TlsMode::Required),
+            ("ssl=0", TlsMode::Off),
+            ("skip-ssl", TlsMode::Off),
+            ("ssl\nssl-verify-server-cert", TlsMode::VerifyFull),
+            ("ssl\nssl-verify-server-cert=off", TlsMode::Required),
+        ] {
+            assert_eq!(load(&format!("[client]\n{lines}"), &[]).unwrap().tls_mode, Some(mode), "{lines}");
+        }
+    }
+
+    #[test]
+    fn socket_and_host() {
+        let socket = Endpoint::unix("/run/s.sock");
+        for (lines, endpoint) in [
+            ("socket=/run/s.sock", socket.clone()),
+            ("socket=/run/s.sock\nhost=localhost", socket.clone()),
+            ("socket=/run/s.sock\nhost=db1", Endpoint::tcp("db1", 3306)),
+            ("port=3307", Endpoint::tcp("127.0.0.1", 3307)),
+            ("", Endpoint::tcp("127.0.0.1", 3306)),
+        ] {
+            assert_eq!(load(&format!("[client]\n{lines}"), &[]).unwrap().endpoint(), endpoint, "{lines}");
+        }
+        let over = load("[client]\nsocket=/run/s.sock", &[("TAILWATER_HOST", "localhost")]).unwrap();
+        assert_eq!(over.endpoint(), Endpoint::tcp("localhost", 3306));
+        let over = load("[client]\nhost=db1", &[("TAILWATER_SOCKET", "/run/s.sock")]).unwrap();
+        assert_eq!(over.endpoint(), socket);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (file, line, reason) in [
+            ("[client]\nport=x", 2, "no port"),
+            ("[client]\nport=0", 2, "no port"),
+            ("\n[client\nport=1", 2, "']'"),
+            ("[client]\n\n!includedir /etc/x", 3, "!includedir is not supported"),
+            ("[client]\nssl-mode=MAYBE", 2, "no TLS mode"),
+            ("[client]\nuser", 2, "needs a value"),
+        ] {
+            match load(file, &[]) {
+                Err(SessionError::OptionFile { line: found, reason: text, .. }) => {
+                    assert_eq!(found, line, "{file}");
+                    assert!(text.contains(reason), "{file}: {text}");
+                }
+                other => panic!("{file}: {other:?}"),
+            }
+        }
+        assert!(matches!(
+            load("", &[("MYSQL_TCP_PORT", "99999")]),
+            Err(SessionError::Environment { name: "MYSQL_TCP_PORT", .. })
+        ));
+    }
+
+    #[test]
+    fn files_that_cannot_be_trusted_or_found_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("my.cnf");
+        let sources = OptionSources { defaults_file: Some(path.clone()), groups: Vec::new() };
+        assert!(matches!(sources.load_from(|_| None), Err(SessionError::OptionFile { .. })));
+        fs::write(&path, "[client]\nuser=u").unwrap();
+        assert_eq!(sources.load_from(|_| None).unwrap().user.as_deref(), Some("u"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let error = sources.load_from(|_| None).unwrap_err();
+        assert!(error.to_string().contains("chmod"), "{error}");
+    }
+
+    #[test]
+    fn the_home_folders_file_is_read_if_there_is_one() {
+        let home = tempfile::tempdir().unwrap();
+        let variable = |name: &str| (name == "HOME").then(|| home.path().as_os_str().to_owned());
+        let sources = OptionSources::default();
+        assert_eq!(sources.load_from(variable).unwrap(), ClientOptions::default());
+        fs::write(home.path().join(".my.cnf"), "[client]\nuser=u\nssl-ca=ca.pem").unwrap();
+        let options = sources.load_from(variable).unwrap();
+        assert_eq!(options.user.as_deref(), Some("u"));
+        assert_eq!(options.tls_ca, Some(home.path().join("ca.pem")));
+    }
+
+    #[test]
+    fn passwords_do_not_print() {
+        let options = load("[client]\npassword=geheim", &[]).unwrap();
+        assert!(!format!("{options:?} {:?}", options.connect_options()).contains("geheim"));
+    }
+}
