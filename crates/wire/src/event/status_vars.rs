@@ -102,7 +102,7 @@ pub enum UpdatedDatabases<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GtidFlags {
     /// The `EXTRA_*` bits of [`super::MariadbGtidEvent`].
-    pub flags_extra: u16,
+    pub flags_extra: u8,
     /// The sequence number of the `START ALTER` that this commits or rolls back.
     pub start_alter_sequence: Option<u64>,
 }
@@ -120,7 +120,7 @@ impl<'a> StatusVars<'a> {
     /// More databases than this are not named.
     const UPDATED_DATABASES_MAX: u8 = 16;
     /// `EXTRA_COMMIT_ALTER | EXTRA_ROLLBACK_ALTER`.
-    const GTID_FLAGS_WITH_SEQUENCE: u16 = 0x04 | 0x08;
+    const GTID_FLAGS_WITH_SEQUENCE: u8 = 0x04 | 0x08;
 
     /// Parses them.
     ///
@@ -183,7 +183,7 @@ impl<'a> StatusVars<'a> {
             128 => self.hrnow = Some(cursor.u24()?),
             129 => self.xid = Some(cursor.u64()?),
             130 => {
-                let flags_extra = cursor.u16()?;
+                let flags_extra = cursor.u8()?;
                 let start_alter_sequence = match flags_extra & Self::GTID_FLAGS_WITH_SEQUENCE {
                     0 => None,
                     _ => Some(cursor.u64()?),
@@ -234,7 +234,7 @@ mod tests {
         bytes
             .extend_from_slice(b"\x0c\x02one\0two\0\x0d\x01\x02\x03\x10\x01\x11\x05\0\0\0\0\0\0\0\x12\xff\0");
         bytes.extend_from_slice(b"\x13\x01\x14\0\x80\x40\x42\x0f\x81\x07\0\0\0\0\0\0\0");
-        bytes.extend_from_slice(b"\x82\x04\0\x2a\0\0\0\0\0\0\0\x83\x01\x2d\0\xe0\0\xc8future");
+        bytes.extend_from_slice(b"\x82\x04\x2a\0\0\0\0\0\0\0\x83\x01\x2d\0\xe0\0\xc8future");
         let vars = StatusVars::parse(&bytes).unwrap();
         assert_eq!(
             vars.flags2,
