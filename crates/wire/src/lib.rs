@@ -15,8 +15,11 @@
 pub mod cursor;
 pub mod error;
 pub mod event;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gtid;
 pub mod ids;
+pub mod print;
 pub mod protocol;
 pub mod rows;
 pub mod transaction;

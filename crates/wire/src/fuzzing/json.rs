@@ -1,0 +1,74 @@
+//! MySQL's binary JSON, and the diffs of partial updates.
+
+use super::split_mode;
+use crate::rows::json::{JsonNode, JsonPath, JsonValue};
+use crate::rows::{JsonBinary, JsonDiffs};
+
+/// What a document may become by an edit.
+const DOCUMENT_BYTES_MAX: usize = 1 << 16;
+
+pub(super) fn check(data: &[u8]) {
+    match split_mode(data, 3) {
+        Some((0, bytes)) => {
+            if let Ok(document) = JsonBinary::parse(bytes) {
+                check_document(document);
+            }
+        }
+        Some((1, bytes)) => edit(bytes),
+        Some((_, text)) => drop(JsonPath::parse(text)),
+        None => {}
+    }
+}
+
+/// A document prints within bounds, and what it prints is JSON.
+pub(super) fn check_document(document: JsonBinary<'_>) {
+    let Ok(text) = document.to_text() else { return };
+    // The worst are control characters (six for one) and doubles (24 for 11).
+    let bytes = document.bytes().len();
+    assert!(text.len() <= 8 * bytes + 64, "{} bytes of text out of {bytes}", text.len());
+    let mut finite = true;
+    visit(document.root(), &mut finite);
+    if finite && let Ok(text) = std::str::from_utf8(&text) {
+        let parsed: Result<serde_json::Value, _> = serde_json::from_str(text);
+        assert!(parsed.is_ok(), "{parsed:?}: {text}");
+    }
+    let mut unquoted = Vec::new();
+    document.write_text(&mut unquoted, false).expect("it printed with quotes");
+    assert!(unquoted.len() <= text.len());
+}
+
+/// Walks a document that is known to print, and notes whether all its numbers are finite.
+fn visit(value: JsonValue<'_>, finite: &mut bool) {
+    match value.decode().expect("it printed") {
+        JsonNode::Double(double) => *finite &= double.is_finite(),
+        JsonNode::Array(array) => {
+            for index in 0..array.len() {
+                visit(array.get(index).expect("it printed"), finite);
+            }
+            assert!(array.get(array.len()).is_err());
+        }
+        JsonNode::Object(object) => {
+            for index in 0..object.len() {
+                let (key, member) = object.member(index).expect("it printed");
+                // Keys out of order may hide each other, but finding one must not fail.
+                let _ = object.get(key);
+                visit(member, finite);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The length of a document, the document, and diffs.
+fn edit(bytes: &[u8]) {
+    let Some((length, bytes)) = bytes.split_first_chunk() else { return };
+    let length = usize::from(u16::from_le_bytes(*length)).min(bytes.len());
+    let (document, diffs) = bytes.split_at(length);
+    let diffs = JsonDiffs::new(diffs);
+    assert!(diffs.iter().count() <= diffs.bytes().len());
+    let Ok(before) = JsonBinary::parse(document) else { return };
+    if let Ok(after) = diffs.apply(before, DOCUMENT_BYTES_MAX) {
+        assert!(after.len() <= DOCUMENT_BYTES_MAX);
+        check_document(JsonBinary::parse(&after).expect("a document made here"));
+    }
+}

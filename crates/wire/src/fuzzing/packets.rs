@@ -1,0 +1,192 @@
+//! The client/server protocol, as either side could lie to the other.
+
+use super::{split_at_nul, split_mode};
+use crate::protocol::auth::{self, AuthPlugin, AuthSwitchRequest};
+use crate::protocol::command::Command;
+use crate::protocol::handshake::{ClientAnswer, HandshakeResponse, HandshakeV10, parse_version};
+use crate::protocol::packet::{self, Frame, PACKET_HEADER_BYTES};
+use crate::protocol::response::{EofPacket, MESSAGE_BYTES_MAX};
+use crate::protocol::resultset::{encode_text_row, parse_column_count, parse_text_row};
+use crate::protocol::semi_sync::{Ack, SemiSyncHeader};
+use crate::protocol::{Capabilities, ColumnDefinition, ErrPacket, OkPacket};
+
+pub(super) fn check(data: &[u8]) {
+    match split_mode(data, 12) {
+        Some((0, bytes)) => framing(bytes),
+        Some((1, payload)) => greeting(payload),
+        Some((2, payload)) => client_answer(payload),
+        Some((3, payload)) => command(payload),
+        Some((4, payload)) => ok(payload),
+        Some((5, payload)) => err(payload),
+        Some((6, payload)) => eof(payload),
+        Some((7, payload)) => auth_switch(payload),
+        Some((8, payload)) => column_definition(payload),
+        Some((9, payload)) => rows(payload),
+        Some((10, payload)) => semi_sync(payload),
+        Some((_, bytes)) => proofs(bytes),
+        None => {}
+    }
+}
+
+/// What is framed is exactly what framing the payload gives.
+fn framing(bytes: &[u8]) {
+    let Some((&[sequence, limit_low, limit_high], bytes)) = bytes.split_first_chunk() else { return };
+    let payload_bytes_max = usize::from(u16::from_le_bytes([limit_low, limit_high])) << 4;
+    match packet::frame(bytes, sequence, payload_bytes_max) {
+        Ok(Frame::Complete { payload_bytes, frame_bytes, last_sequence }) => {
+            assert!(payload_bytes <= payload_bytes_max);
+            let frame = &bytes[..frame_bytes];
+            let payload = packet::join(frame).expect("a complete frame");
+            assert_eq!(payload.len(), payload_bytes);
+            let mut again = Vec::new();
+            let next = packet::put_packets(&mut again, sequence, &payload);
+            assert_eq!((again.as_slice(), next), (frame, last_sequence.wrapping_add(1)));
+        }
+        Ok(Frame::Incomplete { needed }) => {
+            assert!(
+                needed >= 1 && needed <= payload_bytes_max + PACKET_HEADER_BYTES,
+                "{needed} bytes needed"
+            );
+        }
+        Err(_) => {}
+    }
+    // A lie about lengths ends in an error, not in more bytes than there are.
+    if let Ok(payload) = packet::join(bytes) {
+        assert!(payload.len() <= bytes.len());
+    }
+}
+
+fn greeting(payload: &[u8]) {
+    parse_version(&String::from_utf8_lossy(payload));
+    let Ok(greeting) = HandshakeV10::parse(payload) else { return };
+    assert!(greeting.server_version.len() <= 3 * payload.len() && greeting.auth_data.len() <= payload.len());
+    let mut bytes = Vec::new();
+    // Only greetings with 20 random bytes can be written.
+    if greeting.encode(&mut bytes).is_ok() {
+        assert_eq!(HandshakeV10::parse(&bytes), Ok(greeting));
+    }
+}
+
+fn client_answer(payload: &[u8]) {
+    match ClientAnswer::parse(payload) {
+        Ok(ClientAnswer::SslRequest(request)) => {
+            let mut bytes = Vec::new();
+            request.encode(&mut bytes);
+            assert_eq!(ClientAnswer::parse(&bytes), Ok(ClientAnswer::SslRequest(request)));
+        }
+        Ok(ClientAnswer::Response(response)) => {
+            assert!(response.attributes.len() <= payload.len());
+            let mut bytes = Vec::new();
+            response.encode(&mut bytes).expect("an answer that was read can be written");
+            // A database that was announced but missing is written as an empty one.
+            let announced = response.capabilities.has(Capabilities::CONNECT_WITH_DB);
+            let database = response.database.clone().or_else(|| announced.then(String::new));
+            let expected = HandshakeResponse { database, ..response };
+            assert_eq!(ClientAnswer::parse(&bytes), Ok(ClientAnswer::Response(expected)));
+        }
+        Err(_) => {}
+    }
+}
+
+fn command(payload: &[u8]) {
+    let Ok(command) = Command::parse(payload) else { return };
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes).expect("a command that was read can be written");
+    assert_eq!(Command::parse(&bytes).as_ref(), Ok(&command));
+}
+
+fn ok(payload: &[u8]) {
+    let Ok(ok) = OkPacket::parse(payload) else { return };
+    let mut bytes = Vec::new();
+    ok.encode(payload[0], &mut bytes);
+    assert_eq!(OkPacket::parse(&bytes).as_ref(), Ok(&ok));
+}
+
+fn err(payload: &[u8]) {
+    let Ok(err) = ErrPacket::parse(payload) else { return };
+    assert!(err.message.len() <= 3 * MESSAGE_BYTES_MAX);
+    // Replacement characters make texts longer than their fields.
+    if err.message.len() <= MESSAGE_BYTES_MAX && err.sql_state.len() == 5 {
+        let mut bytes = Vec::new();
+        err.encode(&mut bytes);
+        assert_eq!(ErrPacket::parse(&bytes).as_ref(), Ok(&err));
+    }
+}
+
+fn eof(payload: &[u8]) {
+    for capabilities in [Capabilities::default(), Capabilities::DEPRECATE_EOF] {
+        if !EofPacket::ends(payload, capabilities) {
+            continue;
+        }
+        let Ok(eof) = EofPacket::parse(payload, capabilities) else { continue };
+        let mut bytes = Vec::new();
+        eof.encode(capabilities, &mut bytes);
+        assert!(EofPacket::ends(&bytes, capabilities));
+        assert_eq!(EofPacket::parse(&bytes, capabilities), Ok(eof));
+    }
+}
+
+fn auth_switch(payload: &[u8]) {
+    let Ok(request) = AuthSwitchRequest::parse(payload) else { return };
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes);
+    assert_eq!(AuthSwitchRequest::parse(&bytes).as_ref(), Ok(&request));
+    if let Some(plugin) = AuthPlugin::from_name(&request.plugin) {
+        assert_eq!(plugin.name(), request.plugin);
+        let answer = plugin.first_answer(b"secret", &request.auth_data);
+        assert!(answer.is_err() || answer.is_ok_and(|answer| answer.len() <= 64));
+    }
+}
+
+fn column_definition(payload: &[u8]) {
+    let Ok(column) = ColumnDefinition::parse(payload) else { return };
+    let mut bytes = Vec::new();
+    column.encode(&mut bytes);
+    assert_eq!(ColumnDefinition::parse(&bytes).as_ref(), Ok(&column));
+}
+
+fn rows(payload: &[u8]) {
+    let _ = parse_column_count(payload);
+    let Some((&columns, row)) = payload.split_first() else { return };
+    let Ok(values) = parse_text_row(row, usize::from(columns)) else { return };
+    assert_eq!(values.len(), usize::from(columns));
+    let values = values.into_iter().map(|range| range.map(|range| &row[range]));
+    let values: Vec<Option<&[u8]>> = values.collect();
+    let mut bytes = Vec::new();
+    encode_text_row(values.iter().copied(), &mut bytes);
+    let again = parse_text_row(&bytes, values.len()).expect("a row that was read can be written");
+    assert!(again.into_iter().map(|range| range.map(|range| &bytes[range])).eq(values));
+}
+
+fn semi_sync(payload: &[u8]) {
+    if let Ok(header) = SemiSyncHeader::parse(payload) {
+        assert_eq!(SemiSyncHeader::parse(&header.to_bytes()), Ok(header));
+    }
+    if let Ok(ack) = Ack::parse(payload) {
+        let mut bytes = Vec::new();
+        ack.encode(&mut bytes).expect("an acknowledgement that was read can be written");
+        // One zero byte behind the name is dropped; a name that ends in another one would lose that too.
+        if ack.file.last() != Some(&0) {
+            assert_eq!(Ack::parse(&bytes).as_ref(), Ok(&ack));
+        }
+    }
+}
+
+/// Foreign bytes are no proof of a password.
+fn proofs(bytes: &[u8]) {
+    let (answer, key) = split_at_nul(bytes);
+    assert!(!auth::native_password_verify(answer, &[7; 20], &auth::native_password_hash(b"secret")));
+    assert!(!auth::caching_sha2_password_verify(
+        answer,
+        &[7; 20],
+        &auth::caching_sha2_password_hash(b"secret")
+    ));
+    let mut public_key = auth::ed25519_public_key(b"secret");
+    assert!(!auth::ed25519_verify(answer, &[7; 32], &public_key));
+    // A public key that is no point of the curve, or a bad one, must not panic either.
+    for (to, from) in public_key.iter_mut().zip(key) {
+        *to = *from;
+    }
+    auth::ed25519_verify(answer, &[7; 32], &public_key);
+    let _ = auth::encrypt_password(b"secret", &[7; 20], key, &mut auth::OsRng);
+}

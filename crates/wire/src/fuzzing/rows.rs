@@ -1,0 +1,108 @@
+//! Table maps, and rows events that go with them.
+
+use super::{json, split_mode};
+use crate::event::{EventType, RowsEvent};
+use crate::rows::{Image, Rows, TableMap, Value};
+use crate::{Flavour, WireError};
+
+/// What may come out of compressed images and values.
+const INFLATED_BYTES_MAX: usize = 1 << 16;
+
+const ROWS_TYPES: [EventType; 8] = [
+    EventType::WRITE_ROWS_V2,
+    EventType::UPDATE_ROWS_V2,
+    EventType::DELETE_ROWS_V2,
+    EventType::PARTIAL_UPDATE_ROWS,
+    EventType::WRITE_ROWS_V1,
+    EventType::UPDATE_ROWS_V1,
+    EventType::MARIADB_WRITE_ROWS_COMPRESSED_V1,
+    EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1,
+];
+
+/// Which rows event, the length of the table map, the table map's body, the rows event's body.
+pub(super) fn check(data: &[u8]) {
+    let Some((mode, data)) = split_mode(data, 16) else { return };
+    let flavour = if mode < 8 { Flavour::MySql } else { Flavour::MariaDb };
+    let event_type = ROWS_TYPES[usize::from(mode % 8)];
+    let Some((length, data)) = data.split_first_chunk() else { return };
+    let length = usize::from(u16::from_le_bytes(*length)).min(data.len());
+    let (table_map, rows) = data.split_at(length);
+    let Ok(table) = TableMap::parse(table_map, flavour) else { return };
+    assert!(table.columns.len() <= table_map.len());
+    assert_eq!(TableMap::peek_table_id(table_map), Ok(table.table_id));
+    let format = super::events::format(mode >> 3);
+    let Ok(event) = RowsEvent::parse(event_type, rows, &format) else { return };
+    let Ok(images) = event.images(INFLATED_BYTES_MAX) else { return };
+    if let Ok(changes) = Rows::new(&table, &event, &images) {
+        check_changes(changes, &images);
+    }
+}
+
+/// The images lie one behind the other, and cover everything if all of them were read.
+fn check_changes(changes: Rows<'_>, images: &[u8]) {
+    let mut covered = 0;
+    for (index, change) in changes.enumerate() {
+        assert!(index <= images.len(), "more rows than bytes");
+        let Ok(change) = change else { return };
+        assert!(change.before.is_some() || change.after.is_some());
+        for image in [change.before, change.after].into_iter().flatten() {
+            covered += image.bytes().len();
+            check_image(&image, change.before.as_ref());
+        }
+    }
+    assert_eq!(covered, images.len());
+}
+
+fn check_image(image: &Image<'_>, before: Option<&Image<'_>>) {
+    let columns = &image.table().columns;
+    let mut held = 0;
+    for cell in image.cells() {
+        let cell = cell.expect("an image that was read is whole");
+        held += 1;
+        assert!(image.has(cell.index));
+        let Ok(value) = cell.value(columns) else { continue };
+        assert_eq!(value.is_null(), cell.raw.is_none());
+        if let Value::JsonDiff(diffs) = value {
+            let before = before.and_then(|before| before.cell(cell.index).ok().flatten());
+            match before.map(|before| before.value(columns)) {
+                Some(Ok(Value::Json(before))) => drop(diffs.apply(before, INFLATED_BYTES_MAX)),
+                _ => diffs.iter().for_each(drop),
+            }
+        }
+        check_value(&value);
+    }
+    assert_eq!(image.is_full(), held == columns.len());
+    assert_eq!(image.is_empty(), held == 0);
+}
+
+/// Everything that prints or unpacks a value does so within bounds.
+fn check_value(value: &Value<'_>) {
+    let mut text = String::new();
+    match value {
+        Value::Decimal(decimal) => {
+            let text = decimal.to_string();
+            let digits = text.bytes().filter(u8::is_ascii_digit).count();
+            assert!(digits <= usize::from(decimal.precision()) + 1, "{text}");
+            assert_eq!(text.starts_with('-'), decimal.is_negative(), "{text}");
+        }
+        Value::Time(time) => time.write(&mut text, 6).expect("a String takes all"),
+        Value::DateTime(datetime) => datetime.write(&mut text, 6).expect("a String takes all"),
+        Value::Timestamp(timestamp) => {
+            let _ = timestamp.is_zero();
+            timestamp.to_utc().write(&mut text, 6).expect("a String takes all");
+        }
+        Value::Date(date) => text = date.to_string(),
+        Value::Json(document) => json::check_document(*document),
+        Value::Compressed(bytes) => match bytes.decompress(INFLATED_BYTES_MAX) {
+            Ok(value) => assert!(value.len() <= INFLATED_BYTES_MAX.max(bytes.stored().len())),
+            Err(error) => assert!(!matches!(error, WireError::Checksum { .. })),
+        },
+        Value::FixedBytes { stored, length } => {
+            let padded = value.padded().expect("fixed bytes have a full length");
+            assert!(padded.len() == usize::from(*length) && padded.starts_with(stored));
+        }
+        Value::Bit { bits, value } => assert!(u32::from(*bits) >= u64::BITS - value.leading_zeros()),
+        _ => {}
+    }
+    assert!(text.len() <= 32, "{text}");
+}
