@@ -2,3 +2,4 @@
 
 mod binlog_files;
 mod corpus;
+mod error_codes;

@@ -1,0 +1,30 @@
+//! Holds the codes of errors to the page that explains them.
+
+use tailwater_wire::WireError;
+
+#[test]
+fn every_code_is_documented() {
+    let page = include_str!("../../../docs/reference/errors.md");
+    let what = "event";
+    let errors = [
+        WireError::Truncated { what, offset: 19, needed: 1 },
+        WireError::malformed(what, "a reason"),
+        WireError::unsupported(what, "a detail"),
+        WireError::Checksum { stored: 1, computed: 2 },
+        WireError::TooLarge { what, size: 2, size_max: 1 },
+    ];
+    for error in &errors {
+        // A variant that is added must be listed above, too.
+        match error {
+            WireError::Truncated { .. }
+            | WireError::Malformed { .. }
+            | WireError::Unsupported { .. }
+            | WireError::Checksum { .. }
+            | WireError::TooLarge { .. } => {}
+        }
+        let row = format!("| {} | ", error.code());
+        assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
+    }
+    let documented = page.matches("| TW-WIRE-").count();
+    assert_eq!(documented, errors.len(), "errors.md explains codes that no error has");
+}
