@@ -5,6 +5,7 @@
 //! - [`install`]: has them on this machine, without root and without touching the system.
 //! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
 //! - [`replication`]: accounts, semi-sync and native replicas.
+//! - [`workload`]: load on a server, by clients that keep a [`ledger`] of what the server told them.
 //! - [`mod@require`]: servers for tests.
 //! - [`cache`]: where all of this lies on disk.
 
@@ -13,17 +14,23 @@ pub mod error;
 pub mod install;
 mod instance;
 pub mod kind;
+pub mod ledger;
+pub mod owned;
 mod port;
 mod process;
 pub mod replication;
 pub mod require;
 pub mod server;
 mod template;
+pub mod workload;
 
 pub use cache::Cache;
 pub use error::SandboxError;
 pub use install::Install;
 pub use kind::ServerKind;
+pub use ledger::{BinlogCheck, Ledger, LedgerCheck, LedgerReport};
+pub use owned::OwnedProcess;
 pub use replication::SemiSyncStatus;
 pub use require::{require, shared};
 pub use server::{Server, ServerSpec};
+pub use workload::{Workload, WorkloadSpec};

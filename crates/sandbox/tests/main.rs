@@ -1,3 +1,4 @@
 //! The sandbox against real servers.
 
+mod load;
 mod servers;

@@ -1,0 +1,207 @@
+//! Reads binlog events, of a server's file or of a captured segment, and holds them against a ledger.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use tailwater_wire::event::{
+    BINLOG_MAGIC, ChecksumAlgorithm, EVENT_HEADER_BYTES, Event, EventBody, EventHeader, FormatDescription,
+    PayloadLimits,
+};
+use tailwater_wire::rows::{Rows, TableMap};
+use tailwater_wire::transaction::{Step, TransactionTracker};
+use tailwater_wire::{Flavour, WireError};
+
+use super::{Ledger, LedgerCheck, LedgerReport, LoggedTransaction};
+
+/// The workload writes no longer events; a longer one means damage.
+const EVENT_BYTES_MAX: u32 = 256 << 20;
+/// Table maps kept within one transaction; the workload has five tables.
+const TABLE_MAPS_MAX: usize = 10_000;
+
+/// Why a binlog could not be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum BinlogCheckError {
+    /// The file could not be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file is not a binlog, or is damaged.
+    #[error("{}, position {position}: {source}", path.display())]
+    Event {
+        /// The file.
+        path: PathBuf,
+        /// Where the event begins.
+        position: u64,
+        /// What is wrong with it.
+        source: WireError,
+    },
+}
+
+impl BinlogCheckError {
+    /// The stable code of this error, as documented in docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::File { .. } => "TW-SBX-0020",
+            Self::Event { .. } => "TW-SBX-0021",
+        }
+    }
+}
+
+/// A [`LedgerCheck`] that is fed with binlog events.
+#[derive(Debug)]
+pub struct BinlogCheck<'a> {
+    check: LedgerCheck<'a>,
+    reader: Reader,
+}
+
+#[derive(Debug)]
+struct Reader {
+    flavour: Flavour,
+    format: FormatDescription,
+    tracker: TransactionTracker,
+    tables: HashMap<u64, TableMap>,
+    current: LoggedTransaction,
+}
+
+impl<'a> BinlogCheck<'a> {
+    /// Begins a comparison with a log of servers of this flavour.
+    pub fn new(ledger: &'a Ledger, flavour: Flavour) -> Self {
+        let reader = Reader {
+            flavour,
+            format: FormatDescription::assumed(flavour, ChecksumAlgorithm::Crc32),
+            tracker: TransactionTracker::new(flavour),
+            tables: HashMap::new(),
+            current: LoggedTransaction::default(),
+        };
+        Self { check: LedgerCheck::new(ledger), reader }
+    }
+
+    /// Takes the next event, header and checksum included; the checksum is verified.
+    ///
+    /// # Errors
+    /// [`WireError`] if the event is damaged, or cannot stand here.
+    pub fn event(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        let event = Event::parse(bytes, &self.reader.format)?;
+        if let EventBody::FormatDescription(format) = &event.body {
+            self.reader.format = format.clone();
+        }
+        let behind_header = &bytes[EVENT_HEADER_BYTES..];
+        let step = self.reader.tracker.observe(&event.header, behind_header, &self.reader.format)?;
+        if matches!(step, Step::Begin(_) | Step::Abandoned) {
+            self.reader.current = LoggedTransaction::default();
+            self.reader.tables.clear();
+        }
+        match &event.body {
+            EventBody::TransactionPayload(payload) => {
+                let mut events = payload.events(PayloadLimits {
+                    event_bytes_max: u64::from(EVENT_BYTES_MAX),
+                    ..PayloadLimits::default()
+                })?;
+                // Events inside a payload carry no checksums of their own.
+                let format = FormatDescription {
+                    checksum: Some(ChecksumAlgorithm::Off),
+                    ..self.reader.format.clone()
+                };
+                while let Some(inner) = events.next_event()? {
+                    self.reader.rows(&Event::parse(inner, &format)?.body)?;
+                }
+            }
+            body => self.reader.rows(body)?,
+        }
+        if step == Step::End {
+            self.check.transaction(&self.reader.current);
+        }
+        Ok(())
+    }
+
+    /// Takes a whole binlog file. An unfinished event or transaction at its end, which a killed server leaves, is not
+    /// counted.
+    ///
+    /// # Errors
+    /// [`BinlogCheckError`] with the file and the position.
+    pub fn file(&mut self, path: &Path) -> Result<(), BinlogCheckError> {
+        let failed = |source| BinlogCheckError::File { path: path.to_owned(), source };
+        let mut input = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
+        let mut magic = [0; BINLOG_MAGIC.len()];
+        let mut position = magic.len() as u64;
+        let wrong = |position, source| BinlogCheckError::Event { path: path.to_owned(), position, source };
+        input.read_exact(&mut magic).map_err(failed)?;
+        if magic != BINLOG_MAGIC {
+            return Err(wrong(
+                0,
+                WireError::malformed("binlog", "the first bytes are not those of a binlog".to_owned()),
+            ));
+        }
+        self.reader.tracker.reset();
+        let mut bytes = Vec::new();
+        loop {
+            bytes.resize(EVENT_HEADER_BYTES, 0);
+            if !read_whole(&mut input, &mut bytes).map_err(failed)? {
+                break;
+            }
+            // A preallocated file goes on with zeros behind its last event.
+            if bytes.iter().all(|byte| *byte == 0) {
+                break;
+            }
+            let length = EventHeader::parse(&bytes).map_err(|source| wrong(position, source))?.event_length;
+            if length > EVENT_BYTES_MAX {
+                let limit = u64::from(EVENT_BYTES_MAX);
+                let source = WireError::TooLarge { what: "event", size: length.into(), size_max: limit };
+                return Err(wrong(position, source));
+            }
+            bytes.resize(length as usize, 0);
+            if !read_whole(&mut input, &mut bytes[EVENT_HEADER_BYTES..]).map_err(failed)? {
+                break;
+            }
+            self.event(&bytes).map_err(|source| wrong(position, source))?;
+            position += u64::from(length);
+        }
+        Ok(())
+    }
+
+    /// Ends the comparison.
+    pub fn finish(self) -> LedgerReport {
+        self.check.finish()
+    }
+}
+
+impl Reader {
+    fn rows(&mut self, body: &EventBody<'_>) -> Result<(), WireError> {
+        match body {
+            EventBody::TableMap(body) => {
+                if self.tables.len() >= TABLE_MAPS_MAX {
+                    self.tables.clear();
+                }
+                let map = TableMap::parse(body, self.flavour)?;
+                self.tables.insert(map.table_id, map);
+            }
+            EventBody::Rows(rows) => {
+                let Some(map) = self.tables.get(&rows.table_id) else {
+                    // The dummy id only ends a statement.
+                    return Ok(());
+                };
+                let images = rows.images(EVENT_BYTES_MAX as usize)?;
+                for change in Rows::new(map, rows, &images)? {
+                    self.current.row(&change?)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Fills `bytes`; false if the input ends before.
+fn read_whole(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
+    match input.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,333 @@
+//! Holds the transactions found in a log against the ledger.
+
+use std::collections::BTreeMap;
+
+use tailwater_wire::WireError;
+use tailwater_wire::rows::{Image, RowChange, TableMap, Value};
+
+use super::{Ledger, Offenders, Outcome, TransactionId};
+use crate::workload::schema::{
+    ChangeKind, DELETED, Field, LoadTable, SCHEMA, Stamp, change_digest, payload_digest,
+};
+
+/// One transaction as a log holds it: fill it with the transaction's row changes, then give it to
+/// [`LedgerCheck::transaction`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoggedTransaction {
+    /// From its ledger row.
+    id: Option<TransactionId>,
+    /// What its ledger row says it changed.
+    stated: Option<(i64, i64)>,
+    /// Ledger rows in it; more than one is wrong.
+    ledger_rows: u32,
+    changes: i64,
+    digest: i64,
+    /// Rows whose contents do not give their stamp.
+    altered: u32,
+}
+
+impl LoggedTransaction {
+    /// Takes a changed row of any table; those outside of the workload's schema are not looked at.
+    ///
+    /// # Errors
+    /// [`WireError`] if the row cannot be decoded, or is not shaped as the workload's table is.
+    pub fn row(&mut self, change: &RowChange<'_>) -> Result<(), WireError> {
+        let Some(image) = change.after.or(change.before) else { return Ok(()) };
+        let map = image.table();
+        if map.schema != SCHEMA {
+            return Ok(());
+        }
+        let Some(table) = LoadTable::from_name(&map.table) else { return Ok(()) };
+        let shape = table.shape();
+        if map.columns.len() != shape.columns {
+            let reason = format!("{} has {} columns", map.table, map.columns.len());
+            return Err(WireError::malformed("a row of the workload", reason));
+        }
+        let kind = match (&change.before, &change.after) {
+            (None, _) => ChangeKind::Insert,
+            (Some(_), Some(_)) => ChangeKind::Update,
+            (Some(_), None) => ChangeKind::Delete,
+        };
+        // The key is in the before image where there is one, even if only what changed was logged.
+        let keyed = change.before.unwrap_or(image);
+        let mut key = [0; 2];
+        for (index, part) in key.iter_mut().enumerate().take(shape.key_columns) {
+            *part = integer(&keyed, map, index)?;
+        }
+        let stamp = match kind {
+            ChangeKind::Delete => DELETED,
+            ChangeKind::Insert | ChangeKind::Update => integer(&image, map, shape.stamp)?,
+        };
+        if table == LoadTable::Ledger {
+            return self.ledger_row(&image, map, key, stamp);
+        }
+        if (table, kind) == (LoadTable::Accounts, ChangeKind::Insert) {
+            // Made before the workload begins; workers only update them.
+            return Ok(());
+        }
+        self.changes += 1;
+        self.digest = self.digest.wrapping_add(change_digest(table, kind, key, stamp));
+        for image in [change.before, change.after].into_iter().flatten() {
+            if table.stamp_covers_row()
+                && image.is_full()
+                && stamp_of(&image, map, shape.stamp)? != integer(&image, map, shape.stamp)?
+            {
+                self.altered += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn ledger_row(
+        &mut self,
+        image: &Image<'_>,
+        map: &TableMap,
+        key: [i64; 2],
+        digest: i64,
+    ) -> Result<(), WireError> {
+        const CHANGES: usize = 2;
+        const PAYLOAD: usize = 4;
+        self.ledger_rows += 1;
+        let outside = |_| WireError::malformed("a ledger row", "worker and sequence out of range");
+        let worker = u32::try_from(key[0]).map_err(outside)?;
+        let sequence = u64::try_from(key[1]).map_err(outside)?;
+        self.id = Some(TransactionId { worker, sequence });
+        self.stated = Some((integer(image, map, CHANGES)?, digest));
+        if let Some(cell) = image.cell(PAYLOAD)?
+            && let Value::Bytes(payload) = cell.value(&map.columns)?
+        {
+            self.digest = self.digest.wrapping_add(payload_digest(payload));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing of the workload is in it.
+    pub fn is_empty(&self) -> bool {
+        self.id.is_none() && self.changes == 0
+    }
+}
+
+fn integer(image: &Image<'_>, map: &TableMap, index: usize) -> Result<i64, WireError> {
+    let wrong = || WireError::malformed("a row of the workload", format!("no integer in column {index}"));
+    match image.cell(index)?.ok_or_else(wrong)?.value(&map.columns)? {
+        Value::Int(value) => Ok(value),
+        Value::UInt(value) => Ok(value as i64),
+        _ => Err(wrong()),
+    }
+}
+
+/// Computes a row's stamp from its other columns.
+fn stamp_of(image: &Image<'_>, map: &TableMap, stamp_index: usize) -> Result<i64, WireError> {
+    let mut stamp = Stamp::new();
+    for cell in image.cells() {
+        let cell = cell?;
+        if cell.index == stamp_index {
+            continue;
+        }
+        stamp = match cell.value(&map.columns)? {
+            Value::Null => stamp.field(Field::Null),
+            Value::Int(value) => stamp.field(Field::Integer(value)),
+            Value::UInt(value) => stamp.field(Field::Integer(value as i64)),
+            Value::Enum(member) => stamp.field(Field::Integer(i64::from(member))),
+            Value::Double(value) => stamp.field(Field::Double(value)),
+            Value::Bytes(bytes) => stamp.field(Field::Bytes(bytes)),
+            Value::Decimal(decimal) => stamp.field(Field::Bytes(decimal.to_string().as_bytes())),
+            Value::DateTime(time) => stamp.field(Field::Bytes(time.to_string().as_bytes())),
+            other => {
+                return Err(WireError::malformed(
+                    "a row of the workload",
+                    format!("column {} of {} holds {other:?}", cell.index, map.table),
+                ));
+            }
+        };
+    }
+    Ok(stamp.finish())
+}
+
+/// Compares a log, transaction by transaction, with the ledger.
+#[derive(Debug)]
+pub struct LedgerCheck<'a> {
+    ledger: &'a Ledger,
+    /// For each worker, how often each sequence was seen; saturates.
+    seen: BTreeMap<u32, Vec<u8>>,
+    /// For each worker, the sequence of its transaction that came last.
+    last: BTreeMap<u32, u64>,
+    report: LedgerReport,
+}
+
+/// What [`LedgerCheck`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LedgerReport {
+    /// Acknowledged transactions in the ledger.
+    pub acknowledged: u64,
+    /// Transactions of the workload in the log.
+    pub in_log: u64,
+    /// Acknowledged transactions that the log does not have: lost.
+    pub missing_in_log: Offenders,
+    /// Transactions that the log has more than once.
+    pub duplicated: Offenders,
+    /// Transactions whose row changes are not those that their ledger row states, or that the client made.
+    pub incomplete: Offenders,
+    /// Transactions with a row whose contents are not what the client wrote.
+    pub altered: Offenders,
+    /// Transactions that come before an earlier one of the same worker.
+    pub out_of_order: Offenders,
+    /// Transactions whose outcome nobody told the client: how many there are,
+    pub unknown: u64,
+    /// and how many of them the log has; any number is right.
+    pub unknown_but_present: u64,
+    /// Transactions that were certainly not committed, and yet are in the log.
+    pub failed_but_present: Offenders,
+    /// Transactions of which the ledger knows nothing.
+    pub unlisted: u64,
+    /// Transactions that change the workload's tables without a ledger row.
+    pub unidentified: u64,
+}
+
+impl LedgerReport {
+    /// Whether everything acknowledged is there, whole, once, in order, and nothing that was not committed.
+    pub fn is_ok(&self) -> bool {
+        self.missing_in_log.is_empty()
+            && self.duplicated.is_empty()
+            && self.incomplete.is_empty()
+            && self.altered.is_empty()
+            && self.out_of_order.is_empty()
+            && self.failed_but_present.is_empty()
+            && self.unidentified == 0
+    }
+}
+
+impl<'a> LedgerCheck<'a> {
+    /// Begins a comparison. The workload should be over: what it acknowledges later counts as missing.
+    pub fn new(ledger: &'a Ledger) -> Self {
+        Self { ledger, seen: BTreeMap::new(), last: BTreeMap::new(), report: LedgerReport::default() }
+    }
+
+    /// Takes the next transaction of the log.
+    pub fn transaction(&mut self, logged: &LoggedTransaction) {
+        let report = &mut self.report;
+        let Some(id) = logged.id else {
+            report.unidentified += u64::from(logged.changes > 0);
+            return;
+        };
+        report.in_log += 1;
+        if logged.ledger_rows != 1 || logged.stated != Some((logged.changes, logged.digest)) {
+            report.incomplete.add(id);
+        } else if logged.altered > 0 {
+            report.altered.add(id);
+        }
+        let Some(entry) = self.ledger.get(id) else {
+            report.unlisted += 1;
+            return;
+        };
+        match entry.outcome {
+            Outcome::Acknowledged => {}
+            Outcome::Unknown => report.unknown_but_present += 1,
+            Outcome::Failed => report.failed_but_present.add(id),
+        }
+        if logged.stated.is_some_and(|stated| stated != (i64::from(entry.changes), entry.digest)) {
+            report.incomplete.add(id);
+        }
+        // The ledger has this sequence, so the vector grows no longer than the ledger's.
+        let seen = self.seen.entry(id.worker).or_default();
+        let index = id.sequence as usize - 1;
+        if seen.len() <= index {
+            seen.resize(index + 1, 0);
+        }
+        if seen[index] > 0 {
+            report.duplicated.add(id);
+        }
+        seen[index] = seen[index].saturating_add(1);
+        let last = self.last.entry(id.worker).or_default();
+        if id.sequence < *last {
+            report.out_of_order.add(id);
+        }
+        *last = id.sequence.max(*last);
+    }
+
+    /// Ends the comparison: what the ledger has and the log did not show is missing.
+    pub fn finish(mut self) -> LedgerReport {
+        self.ledger.for_each(|id, entry| match entry.outcome {
+            Outcome::Acknowledged => {
+                self.report.acknowledged += 1;
+                let seen = self.seen.get(&id.worker).and_then(|seen| seen.get(id.sequence as usize - 1));
+                if seen.is_none_or(|count| *count == 0) {
+                    self.report.missing_in_log.add(id);
+                }
+            }
+            Outcome::Unknown => self.report.unknown += 1,
+            Outcome::Failed => {}
+        });
+        self.report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Entry;
+    use super::*;
+
+    const WORKER: u32 = 2;
+
+    fn id(sequence: u64) -> TransactionId {
+        TransactionId { worker: WORKER, sequence }
+    }
+
+    fn logged(sequence: u64, digest: i64) -> LoggedTransaction {
+        LoggedTransaction {
+            id: Some(id(sequence)),
+            stated: Some((1, digest)),
+            ledger_rows: 1,
+            changes: 1,
+            digest,
+            altered: 0,
+        }
+    }
+
+    fn ledger(outcomes: &[Outcome]) -> Ledger {
+        let ledger = Ledger::new();
+        for (sequence, &outcome) in (1..).zip(outcomes) {
+            ledger.record(id(sequence), Entry { outcome, changes: 1, digest: sequence as i64 });
+        }
+        ledger
+    }
+
+    fn check(outcomes: &[Outcome], log: &[LoggedTransaction]) -> LedgerReport {
+        let ledger = ledger(outcomes);
+        let mut check = LedgerCheck::new(&ledger);
+        for transaction in log {
+            check.transaction(transaction);
+        }
+        check.finish()
+    }
+
+    #[test]
+    fn a_log_with_everything_is_ok() {
+        use Outcome::{Acknowledged, Failed, Unknown};
+        let outcomes = [Acknowledged, Unknown, Failed, Acknowledged, Unknown];
+        let report = check(&outcomes, &[logged(1, 1), logged(2, 2), logged(4, 4)]);
+        assert!(report.is_ok(), "{report:?}");
+        assert_eq!((report.acknowledged, report.in_log), (2, 3));
+        assert_eq!((report.unknown, report.unknown_but_present), (2, 1));
+    }
+
+    #[test]
+    fn every_kind_of_loss_is_named() {
+        use Outcome::{Acknowledged, Failed};
+        let fine = [logged(1, 1), logged(2, 2)];
+        let report = |log: &[LoggedTransaction]| check(&[Acknowledged, Acknowledged], log);
+        assert!(report(&fine).is_ok());
+        assert_eq!(report(&fine[..1]).missing_in_log.first, [id(2)]);
+        assert_eq!(report(&[logged(1, 1), logged(1, 1), logged(2, 2)]).duplicated.first, [id(1)]);
+        assert_eq!(report(&[logged(2, 2), logged(1, 1)]).out_of_order.first, [id(1)]);
+        assert_eq!(report(&[logged(1, 5), logged(2, 2)]).incomplete.first, [id(1)]);
+        let half = LoggedTransaction { changes: 0, digest: 0, ..logged(1, 1) };
+        assert_eq!(report(&[half, logged(2, 2)]).incomplete.first, [id(1)]);
+        let altered = LoggedTransaction { altered: 1, ..logged(1, 1) };
+        assert_eq!(report(&[altered, logged(2, 2)]).altered.first, [id(1)]);
+        let nameless = LoggedTransaction { id: None, stated: None, ledger_rows: 0, ..logged(1, 1) };
+        assert_eq!(report(&[nameless]).unidentified, 1);
+        assert_eq!(report(&[logged(1, 1), logged(2, 2), logged(3, 3)]).unlisted, 1);
+        assert_eq!(check(&[Failed], &[logged(1, 1)]).failed_but_present.count, 1);
+    }
+}

@@ -1,0 +1,294 @@
+//! What clients know about their transactions: the truth that a log or a server is held against.
+
+mod binlog;
+mod check;
+mod file;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tailwater_session::{ConnectOptions, Connection, SessionError};
+
+pub use binlog::{BinlogCheck, BinlogCheckError};
+pub use check::{LedgerCheck, LedgerReport, LoggedTransaction};
+use file::LedgerFile;
+
+/// Which transaction: the worker that ran it, and that worker's own number for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TransactionId {
+    /// The worker (a connection of the workload).
+    pub worker: u32,
+    /// Counts from 1 for each worker; a failed attempt uses a number up.
+    pub sequence: u64,
+}
+
+impl std::fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.worker, self.sequence)
+    }
+}
+
+/// What the client knows about a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The server said OK to the commit.
+    Acknowledged,
+    /// The commit was sent and nobody told what became of it.
+    Unknown,
+    /// It was certainly not committed: it failed or was given up before the commit was sent.
+    Failed,
+}
+
+/// A transaction in the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// What the client knows.
+    pub outcome: Outcome,
+    /// Row changes, that of the ledger's own table left out.
+    pub changes: u32,
+    /// The sum of the digests of these changes, and of the ledger row's payload.
+    pub digest: i64,
+}
+
+/// The transactions of a workload with their outcomes. Shared between its workers; memory grows with the number of
+/// transactions, by 16 bytes each.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    // A worker's entry for sequence n stands at n - 1; `None` for a number that was never finished.
+    workers: Mutex<BTreeMap<u32, Vec<Option<Entry>>>>,
+    file: Option<Mutex<LedgerFile>>,
+}
+
+impl Ledger {
+    /// An empty ledger in memory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty ledger that is also written to a new file, for [`Ledger::read_file`]. Lines are buffered: the last of them
+    /// are missing when the process is killed, so such a file may know too little but never says too much.
+    ///
+    /// # Errors
+    /// If the file exists or cannot be made.
+    pub fn with_file(path: &Path) -> io::Result<Self> {
+        Ok(Self { workers: Mutex::default(), file: Some(Mutex::new(LedgerFile::create(path)?)) })
+    }
+
+    /// Reads a file written by [`Ledger::with_file`]; an unfinished last line is left out.
+    ///
+    /// # Errors
+    /// If the file cannot be read or holds something else; the message names the line.
+    pub fn read_file(path: &Path) -> io::Result<Self> {
+        let ledger = Self::new();
+        file::read(path, |id, entry| ledger.record(id, entry))?;
+        Ok(ledger)
+    }
+
+    /// Notes the outcome of a transaction.
+    pub fn record(&self, id: TransactionId, entry: Entry) {
+        if let Some(file) = &self.file {
+            file.lock().unwrap_or_else(PoisonError::into_inner).append(id, entry);
+        }
+        let mut workers = self.lock();
+        let entries = workers.entry(id.worker).or_default();
+        let index = id.sequence.saturating_sub(1) as usize;
+        if entries.len() <= index {
+            entries.resize(index + 1, None);
+        }
+        entries[index] = Some(entry);
+    }
+
+    /// Writes out what is buffered for the file, if there is one.
+    ///
+    /// # Errors
+    /// The first error of this or any earlier write.
+    pub fn flush(&self) -> io::Result<()> {
+        match &self.file {
+            Some(file) => file.lock().unwrap_or_else(PoisonError::into_inner).flush(),
+            None => Ok(()),
+        }
+    }
+
+    /// What is known about a transaction; `None` if it was never finished or never existed.
+    pub fn get(&self, id: TransactionId) -> Option<Entry> {
+        let index = usize::try_from(id.sequence.checked_sub(1)?).ok()?;
+        *self.lock().get(&id.worker)?.get(index)?
+    }
+
+    /// The last sequence number that a worker used; 0 for none.
+    pub fn last_sequence(&self, worker: u32) -> u64 {
+        self.lock().get(&worker).map_or(0, |entries| entries.len() as u64)
+    }
+
+    /// Calls `each` for every transaction, in order of worker and sequence.
+    pub fn for_each(&self, mut each: impl FnMut(TransactionId, Entry)) {
+        for (&worker, entries) in self.lock().iter() {
+            for (sequence, entry) in (1..).zip(entries) {
+                if let Some(entry) = entry {
+                    each(TransactionId { worker, sequence }, *entry);
+                }
+            }
+        }
+    }
+
+    /// How many transactions have each outcome.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.for_each(|_, entry| match entry.outcome {
+            Outcome::Acknowledged => totals.acknowledged += 1,
+            Outcome::Unknown => totals.unknown += 1,
+            Outcome::Failed => totals.failed += 1,
+        });
+        totals
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<Option<Entry>>>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compares the ledger with the rows of `tw_load.tw_ledger` on a server: what a restarted or promoted server has lost.
+    ///
+    /// # Errors
+    /// Anything that a connection reports.
+    pub async fn compare_with_server(&self, options: &ConnectOptions) -> Result<ServerReport, SessionError> {
+        let mut connection = Connection::connect(options).await?;
+        let mut present: BTreeMap<u32, Vec<bool>> = BTreeMap::new();
+        let mut report = ServerReport::default();
+        let mut rows =
+            connection.query_stream("SELECT worker, sequence, digest FROM tw_load.tw_ledger").await?;
+        while let Some(row) = rows.next().await? {
+            let (Some(worker), Some(sequence), Some(digest)) = (
+                row.get_u64(0).and_then(|worker| u32::try_from(worker).ok()),
+                row.get_u64(1),
+                row.get_i64(2),
+            ) else {
+                continue;
+            };
+            report.rows += 1;
+            let id = TransactionId { worker, sequence };
+            match self.get(id) {
+                None => report.unlisted += 1,
+                Some(entry) => {
+                    let seen = present.entry(worker).or_default();
+                    let index = sequence as usize - 1;
+                    if seen.len() <= index {
+                        seen.resize(index + 1, false);
+                    }
+                    seen[index] = true;
+                    if entry.digest != digest {
+                        report.altered.add(id);
+                    }
+                    match entry.outcome {
+                        Outcome::Acknowledged => {}
+                        Outcome::Unknown => report.unknown_but_present += 1,
+                        Outcome::Failed => report.failed_but_present.add(id),
+                    }
+                }
+            }
+        }
+        drop(rows);
+        connection.close().await;
+        self.for_each(|id, entry| {
+            if entry.outcome == Outcome::Acknowledged {
+                report.acknowledged += 1;
+                let index = id.sequence as usize - 1;
+                if !present.get(&id.worker).is_some_and(|seen| seen.get(index) == Some(&true)) {
+                    report.missing.add(id);
+                }
+            }
+        });
+        Ok(report)
+    }
+}
+
+/// Numbers of transactions by what the client knows about them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// See [`Outcome::Acknowledged`].
+    pub acknowledged: u64,
+    /// See [`Outcome::Unknown`].
+    pub unknown: u64,
+    /// See [`Outcome::Failed`].
+    pub failed: u64,
+}
+
+/// How a server's `tw_ledger` table compares with the ledger.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerReport {
+    /// Rows of the table.
+    pub rows: u64,
+    /// Acknowledged transactions in the ledger.
+    pub acknowledged: u64,
+    /// Acknowledged transactions without a row: lost.
+    pub missing: Offenders,
+    /// Rows whose digest is not the one in the ledger.
+    pub altered: Offenders,
+    /// Transactions whose outcome nobody told, and that were committed: rightly so.
+    pub unknown_but_present: u64,
+    /// Transactions that were certainly not committed, and yet are there.
+    pub failed_but_present: Offenders,
+    /// Rows of which the ledger knows nothing.
+    pub unlisted: u64,
+}
+
+/// Transactions with something wrong: how many, and which ones, as far as there is room.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Offenders {
+    /// How many.
+    pub count: u64,
+    /// The first of them.
+    pub first: Vec<TransactionId>,
+}
+
+impl Offenders {
+    const LISTED_MAX: usize = 20;
+
+    pub(crate) fn add(&mut self, id: TransactionId) {
+        self.count += 1;
+        if self.first.len() < Self::LISTED_MAX {
+            self.first.push(id);
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl std::fmt::Display for Offenders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.count.fmt(f)?;
+        if let Some((first, rest)) = self.first.split_first() {
+            write!(f, " ({first}")?;
+            for id in rest {
+                write!(f, ", {id}")?;
+            }
+            f.write_str(if self.first.len() as u64 == self.count { ")" } else { ", ...)" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_kept_by_worker_and_sequence() {
+        let ledger = Ledger::new();
+        let id = |worker, sequence| TransactionId { worker, sequence };
+        let entry = |outcome| Entry { outcome, changes: 1, digest: 2 };
+        ledger.record(id(4, 1), entry(Outcome::Acknowledged));
+        ledger.record(id(4, 3), entry(Outcome::Unknown));
+        ledger.record(id(9, 1), entry(Outcome::Failed));
+        assert_eq!(ledger.totals(), Totals { acknowledged: 1, unknown: 1, failed: 1 });
+        assert_eq!(ledger.get(id(4, 1)).map(|entry| entry.outcome), Some(Outcome::Acknowledged));
+        for missing in [id(4, 2), id(4, 0), id(4, 4), id(5, 1)] {
+            assert_eq!(ledger.get(missing), None);
+        }
+        assert_eq!((ledger.last_sequence(4), ledger.last_sequence(5)), (3, 0));
+    }
+}

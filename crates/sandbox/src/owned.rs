@@ -1,0 +1,128 @@
+//! Programs other than servers that must not outlive their owner: relays under test, peers' tools.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::error::SandboxError;
+use crate::process::{self, Lifetime, Limits, Program};
+
+/// A running program, killed by the kernel when this process ends, and by `Drop`.
+#[derive(Debug)]
+pub struct OwnedProcess {
+    name: String,
+    child: Child,
+}
+
+impl OwnedProcess {
+    /// Starts `path` with `arguments`; what it prints is appended to `output`.
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`].
+    pub fn start(
+        path: impl Into<OsString>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+        output: &Path,
+    ) -> Result<Self, SandboxError> {
+        let mut program = Program::new(path);
+        for argument in arguments {
+            program.arg(argument);
+        }
+        let name = program.path.to_string_lossy().into_owned();
+        let child = process::spawn(&program, output, Lifetime::WithOwner, Limits::default())?;
+        Ok(Self { name, child })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// SIGKILL, and waits for the end.
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`] if it cannot be signalled or waited for.
+    pub async fn kill(mut self) -> Result<ExitStatus, SandboxError> {
+        self.signal(Signal::KILL)?;
+        self.wait(Duration::from_secs(60)).await
+    }
+
+    /// SIGTERM, and waits for the end; SIGKILL and an error if it takes longer than `patience`.
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`] if it cannot be signalled, or does not end.
+    pub async fn terminate(mut self, patience: Duration) -> Result<ExitStatus, SandboxError> {
+        self.signal(Signal::TERM)?;
+        self.wait(patience).await
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`] if it does not come within `patience`.
+    pub async fn wait(&mut self, patience: Duration) -> Result<ExitStatus, SandboxError> {
+        let failed = |source| SandboxError::Spawn { program: self.name.clone(), source };
+        match process::wait_until(&mut self.child, Instant::now() + patience).await.map_err(failed)? {
+            Some(status) => Ok(status),
+            None => Err(failed(std::io::Error::other(format!("still runs after {} s", patience.as_secs())))),
+        }
+    }
+
+    /// Stops it with SIGSTOP, as a hung machine would.
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`] if it cannot be signalled.
+    pub fn pause(&mut self) -> Result<(), SandboxError> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on after [`OwnedProcess::pause`].
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`] if it cannot be signalled.
+    pub fn resume(&mut self) -> Result<(), SandboxError> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<(), SandboxError> {
+        // An unreaped child's pid is not reused.
+        process::signal(self.child.id(), signal)
+            .map_err(|source| SandboxError::Spawn { program: self.name.clone(), source })
+    }
+
+    /// The most memory it has held so far, in bytes; `None` once it has ended.
+    pub fn memory_bytes_max(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+        let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some(kib * 1024)
+    }
+
+    /// CPU time it has used so far, user and system together; `None` once it has ended.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let user: u64 = fields.nth(11)?.parse().ok()?;
+        let system: u64 = fields.next()?.parse().ok()?;
+        // Clock ticks are 10 ms on every Linux that Debian ships.
+        Some(Duration::from_millis((user + system) * 10))
+    }
+}
+
+impl Drop for OwnedProcess {
+    fn drop(&mut self) {
+        if self.is_running() {
+            // Nothing is left to tell of a failure; the kernel kills it with us at the latest.
+            let _ = self.signal(Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}

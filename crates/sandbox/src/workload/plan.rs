@@ -1,0 +1,366 @@
+//! What the next transaction of a worker does: its statements, and the row changes they must cause.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+
+use super::random::Random;
+use super::schema::{ACCOUNTS, ChangeKind, DELETED, Field, LoadTable, Stamp, change_digest, payload_digest};
+
+/// A worker keeps about this many orders and documents and deletes the oldest beyond: the tables stay small.
+const ROWS_KEPT: usize = 200;
+const ITEMS_MAX: u64 = 5;
+/// Ids of one worker; the worker's number stands above these bits.
+const ID_BITS: u32 = 40;
+
+/// A statement, and how many rows it must change if the rows are as the worker left them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Statement {
+    pub(crate) sql: String,
+    pub(crate) rows: u64,
+}
+
+/// A transaction to be run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) statements: Vec<Statement>,
+    /// Row changes, the ledger's row left out.
+    pub(crate) changes: u32,
+    /// See [`change_digest`].
+    pub(crate) digest: i64,
+    effect: Effect,
+}
+
+/// How the worker's own rows look after the commit.
+#[derive(Debug)]
+enum Effect {
+    None,
+    OrderAdded(Order),
+    OrderRemoved { index: usize },
+    DocumentAdded { id: i64 },
+    DocumentRemoved { index: usize },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    id: i64,
+    /// Its items, whose lines count from 1.
+    items: u64,
+}
+
+/// Plans one worker's transactions. No other worker touches its orders, items and documents, so it knows which there are.
+#[derive(Debug)]
+pub(crate) struct Planner {
+    worker: u32,
+    random: Random,
+    body_bytes_max: usize,
+    next_id: i64,
+    orders: VecDeque<Order>,
+    /// Their ids.
+    documents: VecDeque<i64>,
+}
+
+impl Planner {
+    pub(crate) fn new(seed: u64, worker: u32, body_bytes_max: usize) -> Self {
+        Self {
+            worker,
+            random: Random::new(seed, worker),
+            body_bytes_max,
+            next_id: i64::from(worker) << ID_BITS,
+            orders: VecDeque::new(),
+            documents: VecDeque::new(),
+        }
+    }
+
+    /// Forgets the worker's rows: after a lost connection nobody knows which there are. They stay in the tables.
+    pub(crate) fn forget(&mut self) {
+        self.orders.clear();
+        self.documents.clear();
+    }
+
+    /// A transaction over several tables.
+    pub(crate) fn mixed(&mut self, sequence: u64) -> Plan {
+        let choice = self.random.below(100);
+        let mut plan = match choice {
+            _ if self.orders.len() > ROWS_KEPT => self.remove_order(0),
+            _ if self.documents.len() > ROWS_KEPT => self.remove_document(0),
+            0..35 => self.add_order(),
+            35..55 if !self.orders.is_empty() => self.change_order(),
+            55..63 if !self.orders.is_empty() => {
+                let index = self.random.below(self.orders.len() as u64) as usize;
+                self.remove_order(index)
+            }
+            63..83 => self.transfer(),
+            83..90 if !self.documents.is_empty() => self.change_document(),
+            90..93 if !self.documents.is_empty() => {
+                let index = self.random.below(self.documents.len() as u64) as usize;
+                self.remove_document(index)
+            }
+            _ => self.add_document(),
+        };
+        let sql = self.ledger_row(sequence, plan.changes, plan.digest, "");
+        plan.statements.push(Statement { sql, rows: 1 });
+        plan
+    }
+
+    /// A transaction of nothing but its ledger row, with `payload_bytes` of text in it.
+    pub(crate) fn single(&mut self, sequence: u64, payload_bytes: usize) -> Plan {
+        let mut payload = String::with_capacity(payload_bytes);
+        self.random.ascii(&mut payload, payload_bytes);
+        let digest = payload_digest(payload.as_bytes());
+        let sql = self.ledger_row(sequence, 0, digest, &payload);
+        Plan { statements: vec![Statement { sql, rows: 1 }], changes: 0, digest, effect: Effect::None }
+    }
+
+    fn ledger_row(&self, sequence: u64, changes: u32, digest: i64, payload: &str) -> String {
+        let worker = self.worker;
+        format!("INSERT INTO tw_load.tw_ledger VALUES ({worker},{sequence},{changes},{digest},'{payload}')")
+    }
+
+    /// Notes that the transaction is committed.
+    pub(crate) fn committed(&mut self, plan: Plan) {
+        match plan.effect {
+            Effect::None => {}
+            Effect::OrderAdded(order) => self.orders.push_back(order),
+            Effect::OrderRemoved { index } => {
+                self.orders.remove(index);
+            }
+            Effect::DocumentAdded { id } => self.documents.push_back(id),
+            Effect::DocumentRemoved { index } => {
+                self.documents.remove(index);
+            }
+        }
+    }
+
+    fn new_id(&mut self) -> i64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn add_order(&mut self) -> Plan {
+        let id = self.new_id();
+        let (columns, stamp) = self.order_columns(id);
+        let mut changes = Changes::default();
+        changes.add(LoadTable::Orders, ChangeKind::Insert, [id, 0], stamp);
+        let head = format!("INSERT INTO tw_load.orders VALUES ({id},{},{stamp})", columns.join(","));
+
+        let count = 1 + self.random.below(ITEMS_MAX);
+        let mut sql = String::from("INSERT INTO tw_load.items VALUES ");
+        for line in 1..=count as i64 {
+            let stamp = self.item_row(&mut sql, id, line);
+            changes.add(LoadTable::Items, ChangeKind::Insert, [id, line], stamp);
+        }
+        let statements = vec![Statement { sql: head, rows: 1 }, Statement { sql, rows: count }];
+        changes.plan(statements, Effect::OrderAdded(Order { id, items: count }))
+    }
+
+    /// The columns between key and stamp as SQL, and the stamp over all but itself.
+    fn order_columns(&mut self, id: i64) -> ([String; 4], i64) {
+        let mut customer = String::new();
+        let length = 3 + self.random.below(30) as usize;
+        self.random.text(&mut customer, length);
+        let cents = self.random.below(2_000_000_000) as i64 - 1_000_000_000;
+        let amount =
+            format!("{}{}.{:02}", if cents < 0 { "-" } else { "" }, cents.abs() / 100, cents.abs() % 100);
+        let placed = format!(
+            "20{:02}-{:02}-{:02} {:02}:{:02}:{:02}.{:06}",
+            self.random.below(100),
+            1 + self.random.below(12),
+            1 + self.random.below(28),
+            self.random.below(24),
+            self.random.below(60),
+            self.random.below(60),
+            self.random.below(1_000_000)
+        );
+        let mut note = String::new();
+        let null = self.random.below(4) == 0;
+        if !null {
+            let length = self.random.below(120) as usize;
+            self.random.text(&mut note, length);
+        }
+        let note_field = if null { Field::Null } else { Field::Bytes(note.as_bytes()) };
+        let stamp = Stamp::new()
+            .field(Field::Integer(id))
+            .field(Field::Bytes(customer.as_bytes()))
+            .field(Field::Bytes(amount.as_bytes()))
+            .field(Field::Bytes(placed.as_bytes()))
+            .field(note_field)
+            .finish();
+        let note = if null { "NULL".to_owned() } else { format!("'{note}'") };
+        ([format!("'{customer}'"), amount, format!("'{placed}'"), note], stamp)
+    }
+
+    fn item_row(&mut self, sql: &mut String, order: i64, line: i64) -> i64 {
+        let mut sku = String::new();
+        self.random.ascii(&mut sku, 12);
+        let quantity = self.random.below(60_000) as i64 - 30_000;
+        // A binary fraction: every reader of its digits gets the same number.
+        let weight = self.random.below(1 << 30) as f64 / 1024.0;
+        let label = match self.random.below(3) {
+            0 => None,
+            _ => Some((0..self.random.below(40)).map(|_| self.random.next() as u8).collect::<Vec<u8>>()),
+        };
+        let stamp = Stamp::new()
+            .field(Field::Integer(order))
+            .field(Field::Integer(line))
+            .field(Field::Bytes(sku.as_bytes()))
+            .field(Field::Integer(quantity))
+            .field(Field::Double(weight))
+            .field(label.as_deref().map_or(Field::Null, Field::Bytes))
+            .finish();
+        let comma = if line > 1 { "," } else { "" };
+        // Writing to a string cannot fail.
+        let _ = write!(sql, "{comma}({order},{line},'{sku}',{quantity},{weight},");
+        match label {
+            None => sql.push_str("NULL"),
+            Some(bytes) => {
+                sql.push_str("x'");
+                for byte in bytes {
+                    let _ = write!(sql, "{byte:02x}");
+                }
+                sql.push('\'');
+            }
+        }
+        let _ = write!(sql, ",{stamp})");
+        stamp
+    }
+
+    fn change_order(&mut self) -> Plan {
+        let index = self.random.below(self.orders.len() as u64) as usize;
+        let id = self.orders[index].id;
+        let (columns, stamp) = self.order_columns(id);
+        let mut changes = Changes::default();
+        changes.add(LoadTable::Orders, ChangeKind::Update, [id, 0], stamp);
+        let [customer, amount, placed, note] = columns;
+        let sql = format!(
+            "UPDATE tw_load.orders SET customer={customer}, amount={amount}, placed={placed}, note={note}, \
+             stamp={stamp} WHERE id={id}"
+        );
+        changes.plan(vec![Statement { sql, rows: 1 }], Effect::None)
+    }
+
+    fn remove_order(&mut self, index: usize) -> Plan {
+        let Order { id, items } = self.orders[index];
+        let mut changes = Changes::default();
+        changes.add(LoadTable::Orders, ChangeKind::Delete, [id, 0], DELETED);
+        for line in 1..=items as i64 {
+            changes.add(LoadTable::Items, ChangeKind::Delete, [id, line], DELETED);
+        }
+        let statements = vec![
+            Statement { sql: format!("DELETE FROM tw_load.items WHERE order_id={id}"), rows: items },
+            Statement { sql: format!("DELETE FROM tw_load.orders WHERE id={id}"), rows: 1 },
+        ];
+        changes.plan(statements, Effect::OrderRemoved { index })
+    }
+
+    /// Moves money between two accounts that other workers use as well.
+    fn transfer(&mut self) -> Plan {
+        let from = self.random.below(ACCOUNTS as u64) as i64;
+        let to = (from + 1 + self.random.below(ACCOUNTS as u64 - 1) as i64) % ACCOUNTS;
+        let amount = 1 + self.random.below(1000) as i64;
+        // In order of their ids, so that two transfers wait for each other but never deadlock.
+        let mut moves = [(from, -amount), (to, amount)];
+        moves.sort_unstable();
+        let mut changes = Changes::default();
+        let statements = moves.map(|(id, amount)| {
+            let stamp = self.random.next() as i64;
+            changes.add(LoadTable::Accounts, ChangeKind::Update, [id, 0], stamp);
+            let sql = format!(
+                "UPDATE tw_load.accounts SET balance=balance+({amount}), stamp={stamp} WHERE id={id}"
+            );
+            Statement { sql, rows: 1 }
+        });
+        changes.plan(statements.into(), Effect::None)
+    }
+
+    fn add_document(&mut self) -> Plan {
+        let id = self.new_id();
+        let (columns, stamp) = self.document_columns(id);
+        let mut changes = Changes::default();
+        changes.add(LoadTable::Documents, ChangeKind::Insert, [id, 0], stamp);
+        let sql = format!("INSERT INTO tw_load.documents VALUES ({id},{},{stamp})", columns.join(","));
+        changes.plan(vec![Statement { sql, rows: 1 }], Effect::DocumentAdded { id })
+    }
+
+    fn document_columns(&mut self, id: i64) -> ([String; 2], i64) {
+        let mut body = String::new();
+        // Most are short: the length is random in its order of magnitude as well.
+        let limit = self.body_bytes_max >> self.random.below(8);
+        let length = self.random.below(limit as u64 + 1) as usize;
+        self.random.ascii(&mut body, length);
+        let state = 1 + self.random.below(3) as i64;
+        let stamp = Stamp::new()
+            .field(Field::Integer(id))
+            .field(Field::Bytes(body.as_bytes()))
+            .field(Field::Integer(state))
+            .finish();
+        // A number stands for the member of the ENUM.
+        ([format!("'{body}'"), state.to_string()], stamp)
+    }
+
+    fn change_document(&mut self) -> Plan {
+        let index = self.random.below(self.documents.len() as u64) as usize;
+        let id = self.documents[index];
+        let (columns, stamp) = self.document_columns(id);
+        let mut changes = Changes::default();
+        changes.add(LoadTable::Documents, ChangeKind::Update, [id, 0], stamp);
+        let [body, state] = columns;
+        let sql =
+            format!("UPDATE tw_load.documents SET body={body}, state={state}, stamp={stamp} WHERE id={id}");
+        changes.plan(vec![Statement { sql, rows: 1 }], Effect::None)
+    }
+
+    fn remove_document(&mut self, index: usize) -> Plan {
+        let id = self.documents[index];
+        let mut changes = Changes::default();
+        changes.add(LoadTable::Documents, ChangeKind::Delete, [id, 0], DELETED);
+        let sql = format!("DELETE FROM tw_load.documents WHERE id={id}");
+        changes.plan(vec![Statement { sql, rows: 1 }], Effect::DocumentRemoved { index })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    count: u32,
+    digest: i64,
+}
+
+impl Changes {
+    fn add(&mut self, table: LoadTable, kind: ChangeKind, key: [i64; 2], stamp: i64) {
+        self.count += 1;
+        self.digest = self.digest.wrapping_add(change_digest(table, kind, key, stamp));
+    }
+
+    fn plan(self, statements: Vec<Statement>, effect: Effect) -> Plan {
+        Plan { statements, changes: self.count, digest: self.digest, effect }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_replays_its_plans_and_tables_stay_small() {
+        let run = |seed| {
+            let mut planner = Planner::new(seed, 3, 1000);
+            let mut statements = Vec::new();
+            for sequence in 1..3000 {
+                let plan = planner.mixed(sequence);
+                assert!(plan.changes > 0 && plan.statements.len() >= 2);
+                let last = plan.statements.last().map(|statement| statement.sql.as_str()).unwrap_or_default();
+                assert!(last.starts_with("INSERT INTO tw_load.tw_ledger VALUES (3,"), "{last}");
+                statements.extend(plan.statements.iter().map(|statement| statement.sql.clone()));
+                planner.committed(plan);
+                assert!(planner.orders.len() <= ROWS_KEPT + 1 && planner.documents.len() <= ROWS_KEPT + 1);
+            }
+            statements
+        };
+        let first = run(11);
+        assert_eq!(first, run(11));
+        assert_ne!(first, run(12));
+        for table in LoadTable::ALL {
+            assert!(first.iter().any(|sql| sql.contains(table.name())), "{table:?} is never written to");
+        }
+        assert!(first.iter().any(|sql| sql.starts_with("DELETE")));
+    }
+}

@@ -1,0 +1,264 @@
+//! One connection of a workload.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tailwater_session::{Backoff, ConnectOptions, Connection, Retry, SessionError};
+use tokio::sync::watch;
+
+use super::counters::Counters;
+use super::plan::{Plan, Planner, Statement};
+use super::{Command, Mix, WorkloadSpec};
+use crate::ledger::{Entry, Ledger, Outcome, TransactionId};
+
+/// Failures in a row that are not the connection's fault before a worker gives up: the tables are not what it needs.
+const REFUSALS_MAX: u32 = 100;
+
+/// How a transaction ended.
+enum End {
+    Acknowledged,
+    /// Certainly not committed; the connection is as good as before.
+    Refused(SessionError),
+    /// Certainly not committed, and the connection is of no more use.
+    Broken,
+    /// Perhaps committed; the connection is of no more use.
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    number: u32,
+    mix: Mix,
+    deadline: Option<Instant>,
+    reconnect: Duration,
+    pause: Duration,
+    planner: Planner,
+    sequence: u64,
+    seed: u64,
+    counters: Arc<Counters>,
+    ledger: Arc<Ledger>,
+    commands: watch::Receiver<Command>,
+    targets: watch::Receiver<ConnectOptions>,
+    /// Transactions that all workers together may still begin.
+    left: Arc<AtomicU64>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        spec: &WorkloadSpec,
+        number: u32,
+        counters: Arc<Counters>,
+        ledger: Arc<Ledger>,
+        commands: watch::Receiver<Command>,
+        targets: watch::Receiver<ConnectOptions>,
+        left: Arc<AtomicU64>,
+    ) -> Self {
+        let body_bytes_max = match spec.mix {
+            Mix::Mixed { body_bytes_max } => body_bytes_max,
+            Mix::SingleInsert { .. } => 0,
+        };
+        Self {
+            number,
+            mix: spec.mix,
+            deadline: spec.duration.map(|duration| Instant::now() + duration),
+            reconnect: spec.reconnect,
+            pause: spec.pause,
+            planner: Planner::new(spec.seed, number, body_bytes_max),
+            sequence: ledger.last_sequence(number),
+            seed: spec.seed,
+            counters,
+            ledger,
+            commands,
+            targets,
+            left,
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Result<(), SessionError> {
+        let mut again = false;
+        while self.goes_on() {
+            let Some(mut connection) = self.connect().await? else { return Ok(()) };
+            self.counters.connected(again);
+            let result = self.use_connection(&mut connection).await;
+            self.counters.disconnected();
+            result?;
+            // What was under way may or may not be in the tables: begin with rows of its own again.
+            self.planner.forget();
+            again = true;
+        }
+        Ok(())
+    }
+
+    fn goes_on(&self) -> bool {
+        *self.commands.borrow() == Command::Run
+            && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+            && self.left.load(Relaxed) > 0
+    }
+
+    /// Takes one transaction from what is left for all workers.
+    fn take_one(&self) -> bool {
+        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Connects, trying again for as long as the spec allows; `None` if the workload is told to end meanwhile.
+    async fn connect(&mut self) -> Result<Option<Connection>, SessionError> {
+        let give_up = Instant::now() + self.reconnect;
+        let (first, longest) = (Duration::from_millis(20), Duration::from_secs(1));
+        let mut backoff = Backoff::new(first, longest, self.seed ^ u64::from(self.number));
+        loop {
+            let target = self.targets.borrow_and_update().clone();
+            let mut commands = self.commands.clone();
+            let result = tokio::select! {
+                biased;
+                _ = commands.wait_for(|command| *command != Command::Run) => return Ok(None),
+                result = self.log_in(&target) => result,
+            };
+            let error = match result {
+                Ok(connection) => return Ok(Some(connection)),
+                Err(error) => error,
+            };
+            if error.retry() != Retry::Later || Instant::now() >= give_up {
+                return Err(error);
+            }
+            tokio::select! {
+                _ = tokio::time::sleep(backoff.next_delay()) => {}
+                _ = commands.wait_for(|command| *command != Command::Run) => return Ok(None),
+            }
+        }
+    }
+
+    async fn log_in(&self, target: &ConnectOptions) -> Result<Connection, SessionError> {
+        let mut connection = Connection::connect(target).await?;
+        // Without BEGIN, a transaction saves a round trip.
+        let autocommit = u8::from(matches!(self.mix, Mix::SingleInsert { .. }));
+        connection.execute(&format!("SET SESSION autocommit={autocommit}")).await?;
+        connection.execute("SET NAMES utf8mb4").await?;
+        Ok(connection)
+    }
+
+    /// Runs transactions until the workload ends or the connection breaks.
+    async fn use_connection(&mut self, connection: &mut Connection) -> Result<(), SessionError> {
+        let mut refusals = 0;
+        while self.goes_on() && self.take_one() {
+            self.sequence += 1;
+            let plan = match self.mix {
+                Mix::Mixed { .. } => self.planner.mixed(self.sequence),
+                Mix::SingleInsert { payload_bytes } => self.planner.single(self.sequence, payload_bytes),
+            };
+            match self.transaction(connection, &plan).await {
+                End::Acknowledged => {
+                    self.enter(&plan, Outcome::Acknowledged);
+                    self.planner.committed(plan);
+                    refusals = 0;
+                }
+                End::Refused(error) => {
+                    self.enter(&plan, Outcome::Failed);
+                    self.counters.failed();
+                    // The worker's rows are not as it thinks: the server has lost some.
+                    self.planner.forget();
+                    refusals += 1;
+                    if refusals >= REFUSALS_MAX {
+                        return Err(error);
+                    }
+                }
+                End::Broken => {
+                    self.enter(&plan, Outcome::Failed);
+                    self.counters.failed();
+                    return Ok(());
+                }
+                End::Unknown => {
+                    self.enter(&plan, Outcome::Unknown);
+                    self.counters.unknown();
+                    return Ok(());
+                }
+            }
+            if !self.pause.is_zero() {
+                tokio::time::sleep(self.pause).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&self, plan: &Plan, outcome: Outcome) {
+        let id = TransactionId { worker: self.number, sequence: self.sequence };
+        self.ledger.record(id, Entry { outcome, changes: plan.changes, digest: plan.digest });
+    }
+
+    async fn transaction(&mut self, connection: &mut Connection, plan: &Plan) -> End {
+        let mut commands = self.commands.clone();
+        let autocommit = matches!(self.mix, Mix::SingleInsert { .. });
+        let mut committing = autocommit;
+        let work = async {
+            let mut began = Instant::now();
+            for statement in &plan.statements {
+                if let Err(end) = run(connection, statement, autocommit).await {
+                    return end;
+                }
+            }
+            if !autocommit {
+                committing = true;
+                began = Instant::now();
+                // Any error here leaves it open what became of the transaction.
+                if connection.execute("COMMIT").await.is_err() {
+                    return End::Unknown;
+                }
+            }
+            self.counters.acknowledged(began.elapsed());
+            End::Acknowledged
+        };
+        tokio::select! {
+            biased;
+            end = work => end,
+            // Cut off in the midst of an exchange, the connection is not used again.
+            _ = commands.wait_for(|command| *command == Command::Abort) => {
+                if committing { End::Unknown } else { End::Broken }
+            }
+        }
+    }
+}
+
+/// Runs one statement of a transaction that must change as many rows as planned.
+async fn run(connection: &mut Connection, statement: &Statement, autocommit: bool) -> Result<(), End> {
+    let error = match connection.execute(&statement.sql).await {
+        Ok(done) if done.affected_rows == statement.rows => return Ok(()),
+        Ok(done) => SessionError::UnexpectedResult {
+            doing: "running the workload",
+            reason: format!("{} rows changed by: {}", done.affected_rows, shortened(&statement.sql)),
+        },
+        Err(error) => error,
+    };
+    match &error {
+        // A statement that commits by itself may have done so before it failed, unless the server says why it did not.
+        SessionError::Server { error: server, .. } if autocommit && !refused_before_commit(server.number) => {
+            return Err(End::Unknown);
+        }
+        SessionError::Server { .. } | SessionError::UnexpectedResult { .. } => {}
+        _ if autocommit => return Err(End::Unknown),
+        _ => return Err(End::Broken),
+    }
+    // Not every error rolls the transaction back, so say it.
+    match connection.execute("ROLLBACK").await {
+        Ok(_) => Err(End::Refused(error)),
+        Err(_) => Err(End::Broken),
+    }
+}
+
+/// Errors of an INSERT that come before anything is written to the binlog.
+fn refused_before_commit(number: u16) -> bool {
+    const DUPLICATE_KEY: u16 = 1062;
+    const NO_SUCH_TABLE: u16 = 1146;
+    const UNKNOWN_DATABASE: u16 = 1049;
+    const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    const DEADLOCK: u16 = 1213;
+    const READ_ONLY: u16 = 1290;
+    matches!(
+        number,
+        DUPLICATE_KEY | NO_SUCH_TABLE | UNKNOWN_DATABASE | LOCK_WAIT_TIMEOUT | DEADLOCK | READ_ONLY
+    )
+}
+
+/// The beginning of a statement, for messages.
+fn shortened(sql: &str) -> String {
+    sql.chars().take(80).collect()
+}

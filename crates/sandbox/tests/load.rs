@@ -1,0 +1,182 @@
+//! The workload and its ledger against real servers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tailwater_sandbox::ledger::{Outcome, TransactionId};
+use tailwater_sandbox::workload::{Mix, prepare};
+use tailwater_sandbox::{
+    BinlogCheck, Ledger, LedgerReport, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
+};
+use tailwater_session::{Connection, Retry};
+
+/// The server's own binlog files, in order.
+async fn binlogs(server: &Server) -> Result<Vec<PathBuf>> {
+    let lines = server.sql("SHOW BINARY LOGS").await?;
+    Ok(lines.iter().filter_map(|line| Some(server.data().join(line.split('\t').next()?))).collect())
+}
+
+async fn check_binlogs(server: &Server, ledger: &Ledger) -> Result<LedgerReport> {
+    let mut check = BinlogCheck::new(ledger, server.kind().flavour());
+    for file in binlogs(server).await? {
+        check.file(&file)?;
+    }
+    Ok(check.finish())
+}
+
+async fn until_commits(load: &Workload, commits: u64) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while load.counters().snapshot().acknowledged < commits {
+        ensure!(Instant::now() < deadline, "{:?}", load.counters().snapshot());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// What the server acknowledged is in its tables and whole in its binlog, also after it was killed, and the ledger knows what
+/// it does not know.
+async fn survives_a_kill(kind: ServerKind, options: &[&str]) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut server = Server::start(ServerSpec::new(kind).options(options.iter().copied())).await?;
+    prepare(&server.connect_options()).await?;
+    let ledger = Arc::new(Ledger::new());
+    let spec = WorkloadSpec { seed: 42, ..WorkloadSpec::new(4) };
+    let load = Workload::start(server.connect_options(), &spec, Arc::clone(&ledger));
+    until_commits(&load, 300).await?;
+    server.kill().await?;
+    server.start_again().await?;
+    let before = load.counters().snapshot().acknowledged;
+    until_commits(&load, before + 200).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    let (snapshot, totals) = (report.snapshot, ledger.totals());
+    ensure!((1..=4).contains(&snapshot.reconnects) && snapshot.connected == 0, "{snapshot:?}");
+    ensure!(snapshot.latency_p50 > Duration::ZERO && snapshot.latency_p50 <= snapshot.latency_max);
+    ensure!(report.per_second.iter().map(|count| u64::from(*count)).sum::<u64>() == snapshot.acknowledged);
+    ensure!(
+        (totals.acknowledged, totals.unknown, totals.failed)
+            == (snapshot.acknowledged, snapshot.unknown, snapshot.failed)
+    );
+
+    let on_server = ledger.compare_with_server(&server.connect_options()).await?;
+    ensure!(on_server.missing.is_empty() && on_server.altered.is_empty(), "{on_server:?}");
+    ensure!(on_server.failed_but_present.is_empty() && on_server.unlisted == 0, "{on_server:?}");
+    ensure!(on_server.rows == totals.acknowledged + on_server.unknown_but_present, "{on_server:?}");
+    let sum = server.sql("SELECT SUM(balance) FROM tw_load.accounts").await?;
+    ensure!(sum == ["1000000000"], "transfers must keep the sum, and it is {sum:?}");
+
+    let in_log = check_binlogs(&server, &ledger).await?;
+    ensure!(in_log.is_ok() && in_log.unlisted == 0, "{in_log:?}");
+    ensure!(in_log.acknowledged == totals.acknowledged && in_log.in_log == on_server.rows, "{in_log:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_kill_loses_nothing_on_mysql_97() -> Result<()> {
+    let options = ["--binlog-transaction-compression=ON", "--binlog-row-image=MINIMAL"];
+    survives_a_kill(ServerKind::Mysql97, &options).await
+}
+
+#[tokio::test]
+async fn a_kill_loses_nothing_on_mariadb_1011() -> Result<()> {
+    survives_a_kill(ServerKind::Mariadb1011, &["--log-bin-compress=ON"]).await
+}
+
+#[tokio::test]
+async fn a_kill_loses_nothing_on_mariadb_118() -> Result<()> {
+    survives_a_kill(ServerKind::Mariadb118, &[]).await
+}
+
+/// The checks find what is wrong: a row taken off the table, a transaction that the ledger does not have.
+#[tokio::test]
+async fn a_loss_is_found() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = Server::start(ServerSpec::new(kind)).await?;
+    prepare(&server.connect_options()).await?;
+    let ledger = Arc::new(Ledger::new());
+    let mix = Mix::SingleInsert { payload_bytes: 100 };
+    let spec = WorkloadSpec { mix, transactions: Some(500), ..WorkloadSpec::new(3) };
+    let report = Workload::start(server.connect_options(), &spec, Arc::clone(&ledger)).wait().await;
+    ensure!(report.errors.is_empty() && report.snapshot.acknowledged == 500, "{report:?}");
+    ensure!(check_binlogs(&server, &ledger).await?.is_ok());
+
+    server.sql("SET sql_log_bin=0; DELETE FROM tw_load.tw_ledger WHERE worker=2 AND sequence=3").await?;
+    let on_server = ledger.compare_with_server(&server.connect_options()).await?;
+    ensure!(on_server.missing.first == [TransactionId { worker: 2, sequence: 3 }], "{on_server:?}");
+    server
+        .sql("SET sql_log_bin=0; UPDATE tw_load.tw_ledger SET digest=1 WHERE worker=1 AND sequence=1")
+        .await?;
+    let on_server = ledger.compare_with_server(&server.connect_options()).await?;
+    ensure!(on_server.altered.first == [TransactionId { worker: 1, sequence: 1 }], "{on_server:?}");
+
+    // In the log: a transaction again under another name, with a digest that does not fit, and one without a name.
+    server.sql("INSERT INTO tw_load.tw_ledger VALUES (9, 1, 0, 5, '')").await?;
+    server.sql("UPDATE tw_load.accounts SET balance=0 WHERE id=1").await?;
+    let in_log = check_binlogs(&server, &ledger).await?;
+    ensure!(in_log.missing_in_log.is_empty() && !in_log.is_ok(), "{in_log:?}");
+    ensure!((in_log.unlisted, in_log.incomplete.count, in_log.unidentified) == (1, 1, 1), "{in_log:?}");
+
+    let missing = Arc::new(Ledger::new());
+    ledger.for_each(|id, entry| missing.record(id, entry));
+    let lost = TransactionId { worker: 1, sequence: ledger.last_sequence(1) + 1 };
+    let entry = ledger.get(TransactionId { worker: 1, sequence: 1 });
+    missing.record(lost, entry.ok_or_else(|| anyhow::anyhow!("the first transaction is in the ledger"))?);
+    let in_log = check_binlogs(&server, &missing).await?;
+    ensure!(in_log.missing_in_log.first == [lost], "{in_log:?}");
+    Ok(())
+}
+
+/// A commit that waits for an acknowledgement which never comes is of unknown outcome when the workload is cut off.
+#[tokio::test]
+async fn a_commit_under_way_is_unknown() -> Result<()> {
+    let kind = ServerKind::Mariadb118;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut server = Server::start(ServerSpec::new(kind)).await?;
+    prepare(&server.connect_options()).await?;
+    server.enable_semi_sync_source().await?;
+    let ledger = Arc::new(Ledger::new());
+    let load = Workload::start(server.connect_options(), &WorkloadSpec::new(2), Arc::clone(&ledger));
+    let mut watcher = Connection::connect(&server.connect_options()).await?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE info='COMMIT'";
+    while watcher.query(waiting).await?.scalar() != Some("2") {
+        ensure!(Instant::now() < deadline, "commits do not wait");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let report = load.abort().await;
+    ensure!(report.errors.is_empty() && report.snapshot.acknowledged == 0, "{report:?}");
+    ensure!(ledger.totals().unknown == 2, "{:?}", ledger.totals());
+    let entry = ledger.get(TransactionId { worker: 1, sequence: 1 });
+    ensure!(entry.is_some_and(|entry| entry.outcome == Outcome::Unknown));
+    server.kill().await?;
+    Ok(())
+}
+
+/// Without a server in time, the workers end and say why.
+#[tokio::test]
+async fn a_workload_without_a_server_ends() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut server = Server::start(ServerSpec::new(kind)).await?;
+    prepare(&server.connect_options()).await?;
+    let ledger = Arc::new(Ledger::new());
+    let spec = WorkloadSpec { reconnect: Duration::ZERO, ..WorkloadSpec::new(2) };
+    let load = Workload::start(server.connect_options(), &spec, Arc::clone(&ledger));
+    until_commits(&load, 20).await?;
+    server.kill().await?;
+    let report = load.wait().await;
+    ensure!(report.errors.len() == 2, "{report:?}");
+    ensure!(report.errors.iter().all(|error| error.retry() == Retry::Later), "{report:?}");
+    Ok(())
+}
