@@ -1,5 +1,7 @@
 //! What a table map says about one column: its type with all parameters, and how many bytes a value of it takes.
 
+use std::fmt;
+
 use crate::WireError;
 use crate::cursor::Cursor;
 
@@ -404,6 +406,52 @@ impl ColumnType {
                 | Self::Decimal { .. }
                 | Self::Year
         )
+    }
+}
+
+impl fmt::Display for ColumnType {
+    /// As SQL names the type, as far as the log says: lengths of CHAR and VARCHAR are in bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let blob = |f: &mut fmt::Formatter<'_>, length_bytes: u8| {
+            f.write_str(match length_bytes {
+                1 => "tinyblob",
+                2 => "blob",
+                3 => "mediumblob",
+                _ => "longblob",
+            })
+        };
+        match *self {
+            Self::Tiny => f.write_str("tinyint"),
+            Self::Short => f.write_str("smallint"),
+            Self::Int24 => f.write_str("mediumint"),
+            Self::Long => f.write_str("int"),
+            Self::LongLong => f.write_str("bigint"),
+            Self::Float => f.write_str("float"),
+            Self::Double => f.write_str("double"),
+            Self::Decimal { precision, scale } => write!(f, "decimal({precision},{scale})"),
+            Self::Bit { bits } => write!(f, "bit({bits})"),
+            Self::Year => f.write_str("year"),
+            Self::Date => f.write_str("date"),
+            Self::Time { fraction } | Self::TimeOld { fraction } => write!(f, "time({fraction})"),
+            Self::DateTime { fraction } | Self::DateTimeOld { fraction } => write!(f, "datetime({fraction})"),
+            Self::Timestamp { fraction } | Self::TimestampOld { fraction } => {
+                write!(f, "timestamp({fraction})")
+            }
+            Self::Char { bytes_max } => write!(f, "char({bytes_max})"),
+            Self::VarChar { bytes_max } => write!(f, "varchar({bytes_max})"),
+            Self::VarCharCompressed { bytes_max } => write!(f, "varchar({bytes_max}) compressed"),
+            Self::Blob { length_bytes } => blob(f, length_bytes),
+            Self::BlobCompressed { length_bytes } => {
+                blob(f, length_bytes)?;
+                f.write_str(" compressed")
+            }
+            Self::Geometry { .. } => f.write_str("geometry"),
+            Self::Json { .. } => f.write_str("json"),
+            Self::Vector { .. } => f.write_str("vector"),
+            Self::TypedArray { .. } => f.write_str("array"),
+            Self::Enum { .. } => f.write_str("enum"),
+            Self::Set { .. } => f.write_str("set"),
+        }
     }
 }
 

@@ -192,8 +192,7 @@ mod tests {
     fn names_members_keys_visibility_and_vectors() {
         let optional = "04 06 0161 0162 0163  05 04 02 0178 00  06 05 02 0161 0162  \
                         09 04 020a 0000  0c 01 a0  0d 03 fc0008";
-        let body =
-            body(&[242, 254, 254], "04 f801 f701", "00", &optional.replace("04 02 0178 00", "04 02 0178 00"));
+        let body = body(&[242, 254, 254], "04 f801 f701", "00", optional);
         let map = TableMap::parse(&body, Flavour::MySql).unwrap();
         let names: Vec<_> = map.columns.iter().map(|column| column.name.as_deref().unwrap()).collect();
         assert_eq!(names, ["a", "b", "c"]);

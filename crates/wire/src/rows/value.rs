@@ -131,7 +131,7 @@ impl<'a> Value<'a> {
             ColumnType::Json { .. } | ColumnType::TypedArray { .. } => Self::Json(JsonBinary::parse(body)?),
             ColumnType::Geometry { .. } => Self::Geometry(body),
             ColumnType::Vector { .. } => {
-                if body.len() % 4 != 0 {
+                if !body.len().is_multiple_of(4) {
                     return Err(WireError::malformed(WHAT, format!("a VECTOR of {} bytes", body.len())));
                 }
                 Self::Vector(body)

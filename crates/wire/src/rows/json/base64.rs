@@ -5,24 +5,31 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// Characters between line ends.
 const LINE_CHARS: usize = 76;
 
+/// Appends `bytes` in base64, with padding, on one line.
+pub(crate) fn encode(bytes: &[u8], out: &mut String) {
+    bytes.chunks(3).for_each(|group| encode_group(group, out));
+}
+
 /// Appends `bytes` in base64, with padding, and a line end between every 76 characters.
 pub(super) fn encode_in_lines(bytes: &[u8], out: &mut String) {
-    let mut written = 0;
-    for group in bytes.chunks(3) {
-        if written == LINE_CHARS {
+    for (index, line) in bytes.chunks(LINE_CHARS / 4 * 3).enumerate() {
+        if index > 0 {
             out.push('\n');
-            written = 0;
         }
-        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for position in 0..4 {
-            if position <= group.len() {
-                out.push(char::from(ALPHABET[(bits >> (18 - 6 * position) & 63) as usize]));
-            } else {
-                out.push('=');
-            }
+        encode(line, out);
+    }
+}
+
+/// Appends up to three bytes as four characters.
+fn encode_group(group: &[u8], out: &mut String) {
+    let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
+    let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+    for position in 0..4 {
+        if position <= group.len() {
+            out.push(char::from(ALPHABET[(bits >> (18 - 6 * position) & 63) as usize]));
+        } else {
+            out.push('=');
         }
-        written += 4;
     }
 }
 

@@ -10,7 +10,7 @@
 //! it. Whatever visits a whole document therefore counts the bytes it has visited: an honest one never has more of
 //! them than its own length.
 
-mod base64;
+pub(crate) mod base64;
 mod diff;
 mod edit;
 mod path;

@@ -1,0 +1,84 @@
+//! JSON text piece by piece; serde's data model has no place for documents that are text already.
+
+use std::fmt::{Debug, Display};
+use std::io::Write as _;
+
+use crate::rows::json::base64;
+
+/// Appends JSON to a buffer, with commas where they belong.
+#[derive(Debug, Default)]
+pub(super) struct JsonWriter {
+    out: Vec<u8>,
+    /// Whether the innermost container has a member already.
+    has_members: bool,
+}
+
+impl JsonWriter {
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.out
+    }
+
+    /// Opens `{` or `[`.
+    pub(super) fn begin(&mut self, bracket: char) {
+        self.plain(bracket);
+        self.has_members = false;
+    }
+
+    /// Closes `}` or `]`.
+    pub(super) fn end(&mut self, bracket: char) {
+        self.plain(bracket);
+        self.has_members = true;
+    }
+
+    /// Begins a member of an array.
+    pub(super) fn item(&mut self) {
+        if self.has_members {
+            self.out.push(b',');
+        }
+        self.has_members = true;
+    }
+
+    /// Begins a member of an object.
+    pub(super) fn key(&mut self, key: &str) {
+        self.item();
+        self.string(key);
+        self.out.push(b':');
+    }
+
+    pub(super) fn string(&mut self, text: &str) {
+        // Writing a string to a Vec cannot fail.
+        let _ = serde_json::to_writer(&mut self.out, text);
+    }
+
+    /// Something whose text is JSON: a number, `true`, a document.
+    pub(super) fn plain(&mut self, text: impl Display) {
+        let _ = write!(self.out, "{text}");
+    }
+
+    /// The fewest digits that read back the same; `null` for what JSON cannot say.
+    pub(super) fn float(&mut self, number: impl Into<f64> + Debug + Copy) {
+        match number.into().is_finite() {
+            // The debug form takes to exponents where the plain one would run to hundreds of digits.
+            true => self.plain(format_args!("{number:?}")),
+            false => self.plain("null"),
+        }
+    }
+
+    /// `{"base64": "..."}`.
+    pub(super) fn base64(&mut self, bytes: &[u8]) {
+        self.begin('{');
+        self.key("base64");
+        let mut text = String::new();
+        base64::encode(bytes, &mut text);
+        self.string(&text);
+        self.end('}');
+    }
+
+    /// A string if the bytes are UTF-8.
+    pub(super) fn string_or_base64(&mut self, bytes: &[u8]) {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.string(text),
+            Err(_) => self.base64(bytes),
+        }
+    }
+}

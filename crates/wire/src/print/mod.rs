@@ -1,0 +1,83 @@
+//! Events for people and for programs: text in the manner of `mysqlbinlog -vv`, and JSON, one object per line.
+//!
+//! Both printers take whole events in the order of a file and keep what later ones need: the format description and
+//! the table maps of the statement. Compressed transactions and events are shown unpacked. Output is written row by
+//! row, so that memory is bounded by the largest event, whatever its text takes.
+
+mod charset;
+mod float;
+pub mod json;
+mod json_value;
+mod json_writer;
+mod row_text;
+mod stream;
+pub mod text;
+
+use std::io;
+
+use crate::WireError;
+
+/// Where an event stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventPlace<'a> {
+    /// The file's name, as it is to be shown.
+    pub file: &'a str,
+    /// Offset of the event's first byte in it.
+    pub offset: u64,
+}
+
+/// A printer of events.
+pub trait EventPrinter {
+    /// Prints one event: header, body, checksum and all.
+    ///
+    /// # Errors
+    /// [`PrintError::Event`] if the event cannot be understood; what was written of it then stands. The printer can
+    /// go on with the next event.
+    fn event(
+        &mut self,
+        place: EventPlace<'_>,
+        event: &[u8],
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError>;
+}
+
+/// Which tables' rows are printed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableFilter {
+    /// Schema and table; a table of `None` stands for all of the schema. Empty: every table.
+    pub tables: Vec<(String, Option<String>)>,
+}
+
+impl TableFilter {
+    /// Whether rows of the table are printed.
+    pub fn shows(&self, schema: &str, table: &str) -> bool {
+        self.tables.is_empty()
+            || self.tables.iter().any(|(in_schema, wanted)| {
+                in_schema == schema && wanted.as_deref().is_none_or(|wanted| wanted == table)
+            })
+    }
+}
+
+/// Why an event was not printed, or not wholly.
+#[derive(Debug, thiserror::Error)]
+pub enum PrintError {
+    /// The event cannot be understood.
+    #[error(transparent)]
+    Event(#[from] WireError),
+    /// The output cannot be written.
+    #[error("cannot write the printed events")]
+    Output(#[from] io::Error),
+}
+
+impl PrintError {
+    /// The stable code of this error, as documented in docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Event(error) => error.code(),
+            Self::Output(_) => "TW-WIRE-0006",
+        }
+    }
+}
+
+/// Bounds on what a printer unpacks.
+const UNPACKED_BYTES_MAX: usize = 1 << 30;
