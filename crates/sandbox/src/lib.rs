@@ -5,6 +5,7 @@
 //! - [`install`]: has them on this machine, without root and without touching the system.
 //! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
 //! - [`replication`]: accounts, semi-sync and native replicas.
+//! - [`link`]: a network between clients and servers that can be made slow or broken.
 //! - [`workload`]: load on a server, by clients that keep a [`ledger`] of what the server told them.
 //! - [`mod@require`]: servers for tests.
 //! - [`cache`]: where all of this lies on disk.
@@ -15,6 +16,7 @@ pub mod install;
 mod instance;
 pub mod kind;
 pub mod ledger;
+pub mod link;
 pub mod owned;
 mod port;
 mod process;
@@ -29,6 +31,7 @@ pub use error::SandboxError;
 pub use install::Install;
 pub use kind::ServerKind;
 pub use ledger::{BinlogCheck, Ledger, LedgerCheck, LedgerReport};
+pub use link::Link;
 pub use owned::OwnedProcess;
 pub use replication::SemiSyncStatus;
 pub use require::{require, shared};

@@ -1,0 +1,448 @@
+//! A network link with faults: a TCP relay between clients and one server, whose latency, bandwidth and breaks are set while
+//! it runs.
+//!
+//! Clients connect to the link's port instead of the server's. Bytes of each direction pass through a queue of bounded
+//! size in which they wait for their time; a cut direction swallows them, as a network that lost its route does: neither
+//! side is told, and its connections stay open until somebody's patience ends.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+/// Bytes that one direction of one connection may hold while they are on their way; more are not read from the sender,
+/// whose socket then fills up as it would before a slow network.
+const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
+const READ_BYTES: usize = 64 << 10;
+/// Without a limit on bandwidth, what is read at once is sent at once; with one, in parts that take about this long.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// How one direction of a link behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Quality {
+    /// How long bytes are on their way.
+    pub latency: Duration,
+    /// Bytes per second of each connection; `None` for no limit. At least 1.
+    pub bandwidth: Option<u64>,
+    /// Bytes vanish, and nobody is told.
+    pub cut: bool,
+}
+
+/// One way through a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    ToServer,
+    /// From the server to the client.
+    ToClient,
+}
+
+/// The state of a link; `generation` counts resets, and connections of an older one end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    to_server: Quality,
+    to_client: Quality,
+    refuse: bool,
+    generation: u64,
+}
+
+impl State {
+    fn quality(&self, direction: Direction) -> Quality {
+        match direction {
+            Direction::ToServer => self.to_server,
+            Direction::ToClient => self.to_client,
+        }
+    }
+}
+
+/// A running link. Dropping it closes its port and its connections.
+#[derive(Debug)]
+pub struct Link {
+    address: SocketAddr,
+    state: Arc<watch::Sender<State>>,
+    target: Arc<watch::Sender<SocketAddr>>,
+    acceptor: JoinHandle<()>,
+}
+
+impl Link {
+    /// Opens a link to a server on a free port of loopback, without faults.
+    ///
+    /// # Errors
+    /// If no port can be listened on.
+    pub async fn open(target: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let quality = Quality::default();
+        let state = State { to_server: quality, to_client: quality, refuse: false, generation: 0 };
+        let state = Arc::new(watch::Sender::new(state));
+        let target = Arc::new(watch::Sender::new(target));
+        let acceptor = tokio::spawn(accept(listener, Arc::clone(&state), Arc::clone(&target)));
+        Ok(Self { address, state, target, acceptor })
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The port on 127.0.0.1 where clients connect.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Leads connections made from now on to another server.
+    pub fn set_target(&self, target: SocketAddr) {
+        self.target.send_replace(target);
+    }
+
+    /// Sets how one direction behaves, for connections that are open as well.
+    pub fn set(&self, direction: Direction, quality: Quality) {
+        self.state.send_modify(|state| match direction {
+            Direction::ToServer => state.to_server = quality,
+            Direction::ToClient => state.to_client = quality,
+        });
+    }
+
+    /// How one direction behaves now.
+    pub fn quality(&self, direction: Direction) -> Quality {
+        self.state.borrow().quality(direction)
+    }
+
+    /// Sets the latency of both directions, each half of a round trip.
+    pub fn set_latency(&self, one_way: Duration) {
+        self.modify(|quality| quality.latency = one_way);
+    }
+
+    /// Sets the bandwidth of both directions in bytes per second of each connection; `None` for no limit.
+    pub fn set_bandwidth(&self, bytes_per_second: Option<u64>) {
+        self.modify(|quality| quality.bandwidth = bytes_per_second);
+    }
+
+    /// Lets the bytes of one direction vanish.
+    pub fn cut(&self, direction: Direction) {
+        self.set(direction, Quality { cut: true, ..self.quality(direction) });
+    }
+
+    /// Lets all bytes vanish. New connections are accepted, and hear nothing.
+    pub fn cut_both(&self) {
+        self.modify(|quality| quality.cut = true);
+    }
+
+    /// Ends all connections at once with a TCP reset to both sides; new ones are served.
+    pub fn reset(&self) {
+        self.state.send_modify(|state| state.generation += 1);
+    }
+
+    /// Resets all connections, and every new one as soon as it is made: a port where nobody listens.
+    pub fn refuse(&self) {
+        self.state.send_modify(|state| {
+            state.refuse = true;
+            state.generation += 1;
+        });
+    }
+
+    /// Takes all faults away. A connection that lost bytes meanwhile would go on with a gap, which no TCP connection ever
+    /// has: it is reset.
+    pub fn restore(&self) {
+        self.state.send_modify(|state| {
+            let was_cut = state.to_server.cut || state.to_client.cut;
+            state.generation += u64::from(was_cut);
+            (state.to_server, state.to_client) = (Quality::default(), Quality::default());
+            state.refuse = false;
+        });
+    }
+
+    fn modify(&self, change: impl Fn(&mut Quality)) {
+        self.state.send_modify(|state| {
+            change(&mut state.to_server);
+            change(&mut state.to_client);
+        });
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Its connections are tasks of a set that goes with it.
+        self.acceptor.abort();
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    state: Arc<watch::Sender<State>>,
+    target: Arc<watch::Sender<SocketAddr>>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((client, _)) => {
+                    let target = *target.borrow();
+                    connections.spawn(serve(client, target, state.subscribe()));
+                }
+                // Out of file descriptors, most likely: others must end first.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Serves one connection until a side ends it or the link does.
+async fn serve(client: TcpStream, target: SocketAddr, state: watch::Receiver<State>) {
+    let now = *state.borrow();
+    if now.refuse {
+        reset(&client);
+        return;
+    }
+    let mut ended = state.clone();
+    let over = ended.wait_for(|state| state.generation != now.generation);
+    tokio::pin!(over);
+    let connect = async {
+        let socket = TcpSocket::new_v4()?;
+        socket.connect(target).await
+    };
+    let server = tokio::select! {
+        server = connect => server,
+        _ = &mut over => Err(io::ErrorKind::ConnectionReset.into()),
+    };
+    let Ok(server) = server else {
+        reset(&client);
+        return;
+    };
+    let (mut client, mut server) = (client, server);
+    // Small packets must not wait for each other: the link has its own idea of delay.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let torn = {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let both = async {
+            tokio::join!(
+                pass(from_client, to_server, Direction::ToServer, &state),
+                pass(from_server, to_client, Direction::ToClient, &state),
+            )
+        };
+        tokio::select! {
+            _ = both => false,
+            _ = over => true,
+        }
+    };
+    if torn {
+        reset(&client);
+        reset(&server);
+    }
+}
+
+/// Makes closing the socket send a reset rather than an orderly end.
+fn reset(stream: &TcpStream) {
+    let _ = stream.set_zero_linger();
+}
+
+/// Bytes on their way.
+struct Parcel {
+    due: Instant,
+    bytes: Bytes,
+}
+
+/// Passes the bytes of one direction until the sender ends its side or an error breaks the connection.
+async fn pass(from: ReadHalf<'_>, to: WriteHalf<'_>, direction: Direction, state: &watch::Receiver<State>) {
+    // A parcel for each read; together with the size of a read it bounds what is in flight.
+    let (sender, receiver) = mpsc::channel(IN_FLIGHT_BYTES_MAX / READ_BYTES);
+    let reading = read(from, sender, direction, state);
+    let writing = write(to, receiver, direction, state);
+    tokio::join!(reading, writing);
+}
+
+async fn read(
+    mut from: ReadHalf<'_>,
+    sender: mpsc::Sender<Parcel>,
+    direction: Direction,
+    state: &watch::Receiver<State>,
+) {
+    let mut buffer = BytesMut::new();
+    loop {
+        buffer.reserve(READ_BYTES);
+        match from.read_buf(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let quality = state.borrow().quality(direction);
+        let bytes = buffer.split().freeze();
+        if quality.cut {
+            continue;
+        }
+        let due = Instant::now() + quality.latency;
+        if sender.send(Parcel { due, bytes }).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn write(
+    mut to: WriteHalf<'_>,
+    mut receiver: mpsc::Receiver<Parcel>,
+    direction: Direction,
+    state: &watch::Receiver<State>,
+) {
+    // When the last byte sent will have left a link of limited bandwidth.
+    let mut free = Instant::now();
+    let mut waiting = VecDeque::new();
+    loop {
+        let parcel = match waiting.pop_front() {
+            Some(parcel) => parcel,
+            None => match receiver.recv().await {
+                Some(parcel) => parcel,
+                None => break,
+            },
+        };
+        let Parcel { due, mut bytes } = parcel;
+        tokio::time::sleep_until(due).await;
+        let quality = state.borrow().quality(direction);
+        if quality.cut {
+            continue;
+        }
+        if let Some(bandwidth) = quality.bandwidth {
+            let bandwidth = bandwidth.max(1);
+            let slice = (u128::from(bandwidth) * SLICE.as_micros() / 1_000_000).max(1);
+            if let Ok(slice) = usize::try_from(slice)
+                && bytes.len() > slice
+            {
+                let rest = bytes.split_off(slice);
+                waiting.push_front(Parcel { due, bytes: rest });
+            }
+            tokio::time::sleep_until(free).await;
+            let takes = Duration::from_secs_f64(bytes.len() as f64 / bandwidth as f64);
+            free = free.max(Instant::now()) + takes;
+        }
+        if to.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    // The sender said that it is done: so say we.
+    let _ = to.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that sends back what it gets, and a link to it.
+    async fn echo() -> (Link, JoinHandle<()>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listen");
+        let address = listener.local_addr().expect("address");
+        let server = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                connections.spawn(async move {
+                    let (mut from, mut to) = stream.split();
+                    let _ = tokio::io::copy(&mut from, &mut to).await;
+                });
+            }
+        });
+        (Link::open(address).await.expect("link"), server)
+    }
+
+    async fn exchange(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+        stream.write_all(bytes).await?;
+        let mut back = vec![0; bytes.len()];
+        stream.read_exact(&mut back).await?;
+        assert_eq!(back, bytes);
+        Ok(())
+    }
+
+    async fn silent(stream: &mut TcpStream) -> bool {
+        let mut byte = [0];
+        tokio::time::timeout(Duration::from_millis(200), stream.read(&mut byte)).await.is_err()
+    }
+
+    #[tokio::test]
+    async fn bytes_pass_unchanged_and_an_end_is_passed_on() {
+        let (link, server) = echo().await;
+        let mut stream = TcpStream::connect(link.address()).await.expect("connect");
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+        let (mut from, mut to) = stream.split();
+        let mut back = Vec::new();
+        let sending = async {
+            to.write_all(&bytes).await?;
+            to.shutdown().await
+        };
+        let (sent, read) = tokio::join!(sending, from.read_to_end(&mut back));
+        assert!(sent.is_ok() && read.is_ok());
+        assert!(back == bytes, "{} bytes came back", back.len());
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn latency_is_added_to_each_way() {
+        let (link, server) = echo().await;
+        let mut stream = TcpStream::connect(link.address()).await.expect("connect");
+        link.set_latency(Duration::from_millis(60));
+        let began = Instant::now();
+        exchange(&mut stream, b"ping").await.expect("exchange");
+        assert!(began.elapsed() >= Duration::from_millis(120));
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn bandwidth_is_limited() {
+        let (link, server) = echo().await;
+        let mut stream = TcpStream::connect(link.address()).await.expect("connect");
+        link.set(Direction::ToServer, Quality { bandwidth: Some(1_000_000), ..Quality::default() });
+        let began = Instant::now();
+        exchange(&mut stream, &vec![7; 200_000]).await.expect("exchange");
+        // A first slice goes out at once, so a little less than 0.2 s.
+        assert!(began.elapsed() >= Duration::from_millis(180), "{:?}", began.elapsed());
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn a_cut_is_silent_and_a_restored_link_resets_what_lost_bytes() {
+        let (link, server) = echo().await;
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            let mut stream = TcpStream::connect(link.address()).await.expect("connect");
+            exchange(&mut stream, b"before").await.expect("exchange");
+            link.cut(direction);
+            stream.write_all(b"lost").await.expect("a cut is not noticed");
+            assert!(silent(&mut stream).await);
+            let mut late = TcpStream::connect(link.address()).await.expect("a cut link accepts");
+            late.write_all(b"lost").await.expect("and takes bytes");
+            assert!(silent(&mut late).await);
+            link.restore();
+            let error = exchange(&mut stream, b"after").await.err().map(|error| error.kind());
+            assert!(error.is_some(), "a connection that lost bytes went on");
+            let mut fresh = TcpStream::connect(link.address()).await.expect("connect again");
+            exchange(&mut fresh, b"again").await.expect("a restored link works");
+        }
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn a_reset_ends_connections_and_a_refusal_new_ones() {
+        let (link, server) = echo().await;
+        let mut stream = TcpStream::connect(link.address()).await.expect("connect");
+        exchange(&mut stream, b"before").await.expect("exchange");
+        link.reset();
+        let mut byte = [0];
+        let error = stream.read(&mut byte).await.err().map(|error| error.kind());
+        assert_eq!(error, Some(io::ErrorKind::ConnectionReset));
+        link.refuse();
+        let refused = async {
+            let mut stream = TcpStream::connect(link.address()).await?;
+            exchange(&mut stream, b"x").await
+        };
+        assert!(refused.await.is_err());
+        link.restore();
+        let mut stream = TcpStream::connect(link.address()).await.expect("connect");
+        exchange(&mut stream, b"after").await.expect("exchange");
+        server.abort();
+    }
+}
