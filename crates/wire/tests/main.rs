@@ -3,3 +3,4 @@
 mod binlog_files;
 mod corpus;
 mod error_codes;
+mod printed_rows;
