@@ -1,1 +1,52 @@
-//! (being written)
+//! The durable transaction log: one directory per source, byte-identical copies of the source's binlog files, an index
+//! beside each. Format: docs/reference/log-format.md.
+//!
+//! The map:
+//! - [`LogWriter`] (`writer`, with the newest segment's file in `active`): appends, one fdatasync per commit group,
+//!   publishes what is durable through `progress`; `flusher` is its helper thread for bulk and for `ack = received`.
+//! - [`LogHandle`] and [`LogDir`] (`handle`): the log for readers in the writer's process and beside it; [`LogReader`].
+//! - `recovery`, `tail_recovery`, `tear`: what opening does after a crash; what is a torn write and what is damage.
+//! - `segment`, `framing`, `index`, `index_file`, `control`: the files, and how events become entries.
+//! - `retention`: what may be purged.
+//! - `storage`: the seam to the disk, real or simulated.
+//!
+//! What always holds: nothing is published that is not durable; readers see whole transactions only; after a failed
+//! write or fdatasync nothing more is published by this process.
+
+mod active;
+mod control;
+mod error;
+mod flusher;
+mod framing;
+mod gtid_before;
+mod handle;
+mod index;
+mod index_file;
+mod options;
+mod position;
+mod progress;
+mod reader;
+mod recovery;
+mod retention;
+mod segment;
+mod storage;
+mod tail_recovery;
+mod tear;
+mod writer;
+
+#[cfg(test)]
+#[path = "../tests/support/events.rs"]
+#[allow(missing_docs)]
+mod events;
+#[cfg(test)]
+mod simulation;
+
+pub use error::LogError;
+pub use handle::{LogDir, LogHandle, SegmentSummary};
+pub use options::{AckMode, LogOptions, Retention};
+pub use position::{Entry, EntryFlags, EntryKind, LogPosition, SourceIdentity, SourceTail, TransactionSpan};
+pub use progress::{Durable, LogState};
+pub use reader::LogReader;
+pub use recovery::{Cut, Recovery};
+pub use retention::{Purge, Watermark};
+pub use writer::{Appended, LogWriter};

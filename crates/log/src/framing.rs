@@ -1,0 +1,178 @@
+//! Turns a sequence of events into index entries: one per transaction, one per event between transactions. The same
+//! for events that arrive and for events that recovery reads back, so that an index is the same either way.
+
+use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
+use tailwater_wire::transaction::{Step, TransactionTracker};
+use tailwater_wire::{Flavour, WireError};
+
+use crate::position::{Entry, EntryFlags, EntryKind, LogPosition};
+use crate::segment::FIRST_EVENT_OFFSET;
+
+/// Follows the events of one segment.
+#[derive(Debug)]
+pub(crate) struct Framing {
+    segment: u64,
+    /// Where the segment's first event stands in the source's file.
+    source_offset: u64,
+    tracker: TransactionTracker,
+    format: Option<FormatDescription>,
+    /// Offset in the source's file behind the last event.
+    source_position: u64,
+    /// The same, behind the last whole entry.
+    source_position_whole: u64,
+    open: Option<OpenEntry>,
+}
+
+#[derive(Debug)]
+struct OpenEntry {
+    entry: Entry,
+    whole: bool,
+}
+
+/// What an event means for the bytes before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// They stand.
+    Keep,
+    /// The transaction that was being read will never end: its bytes are to be cut, then the event to be observed
+    /// again.
+    CutTransaction,
+}
+
+impl Framing {
+    /// For a segment whose first event stands at `source_offset` of the source's file.
+    pub(crate) fn new(segment: u64, source_offset: u64, flavour: Flavour) -> Self {
+        Self {
+            segment,
+            source_offset,
+            tracker: TransactionTracker::new(flavour),
+            format: None,
+            source_position: source_offset,
+            source_position_whole: source_offset,
+            open: None,
+        }
+    }
+
+    /// Continues behind `source_position` of the source's file, under the segment's format description.
+    pub(crate) fn resume(&mut self, source_position: u64, format: Option<FormatDescription>) {
+        self.source_position = source_position;
+        self.source_position_whole = source_position;
+        self.format = format;
+    }
+
+    /// The format description in force.
+    pub(crate) fn format(&self) -> Option<&FormatDescription> {
+        self.format.as_ref()
+    }
+
+    /// Offset in the source's file behind the last event observed.
+    pub(crate) fn source_position(&self) -> u64 {
+        self.source_position
+    }
+
+    /// Offset in the source's file behind the last whole entry.
+    pub(crate) fn source_position_whole(&self) -> u64 {
+        self.source_position_whole
+    }
+
+    /// Whether a transaction was opened and has not ended.
+    pub(crate) fn in_transaction(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.entry.kind == EntryKind::Transaction)
+    }
+
+    /// Forgets the entry being read: its bytes were cut.
+    pub(crate) fn rollback(&mut self) {
+        self.open = None;
+        self.tracker.reset();
+        self.source_position = self.source_position_whole;
+    }
+
+    /// Takes an event that begins at `offset` of the segment; `first_chunk` is its bytes from the header on.
+    pub(crate) fn begin_event(
+        &mut self,
+        offset: u64,
+        header: &EventHeader,
+        first_chunk: &[u8],
+    ) -> Result<Before, WireError> {
+        let body = first_chunk.get(EVENT_HEADER_BYTES..).unwrap_or_default();
+        if header.event_type == EventType::FORMAT_DESCRIPTION {
+            self.format = Some(FormatDescription::parse(body)?);
+        }
+        let Some(format) = &self.format else {
+            let reason = format!("a {:?} event before the format description", header.event_type);
+            return Err(WireError::malformed("segment", reason));
+        };
+        let step = self.tracker.observe(header, body, format)?;
+        if step == Step::Abandoned {
+            return Ok(Before::CutTransaction);
+        }
+        self.advance_source(offset, header);
+        let position = LogPosition { segment: self.segment, offset };
+        let new_entry = |kind| Entry {
+            position,
+            length: 0,
+            kind,
+            gtid: None,
+            source_end: 0,
+            commit_time_us: 0,
+            flags: EntryFlags::default(),
+        };
+        let open = match step {
+            // An event that is of no transaction, but stands in the midst of one, passes with it.
+            Step::Outside | Step::Inside | Step::End if self.open.is_some() => {
+                let mut open = self
+                    .open
+                    .take()
+                    .unwrap_or_else(|| OpenEntry { entry: new_entry(EntryKind::Event), whole: true });
+                open.whole = step == Step::End;
+                open
+            }
+            Step::Begin(start) => {
+                let mut entry = new_entry(EntryKind::Transaction);
+                entry.gtid = start.gtid;
+                entry.commit_time_us = start.commit_time_us.unwrap_or(0);
+                if start.ddl {
+                    entry.flags.insert(EntryFlags::DDL);
+                }
+                OpenEntry { entry, whole: false }
+            }
+            _ => OpenEntry { entry: new_entry(EntryKind::Event), whole: true },
+        };
+        self.open = Some(open);
+        if let Some(open) = &mut self.open
+            && open.whole
+            && open.entry.commit_time_us == 0
+        {
+            open.entry.commit_time_us = u64::from(header.timestamp) * 1_000_000;
+        }
+        Ok(Before::Keep)
+    }
+
+    /// The event that began last is complete, and `end` is the offset behind it; gives the entry that it completes.
+    pub(crate) fn end_event(&mut self, end: u64) -> Option<Entry> {
+        let open = self.open.take_if(|open| open.whole)?;
+        let mut entry = open.entry;
+        entry.length = end - entry.position.offset;
+        entry.source_end = self.source_position;
+        Some(entry)
+    }
+
+    /// Everything observed so far is whole, and stays.
+    pub(crate) fn keep(&mut self) {
+        self.source_position_whole = self.source_position;
+    }
+
+    fn advance_source(&mut self, offset: u64, header: &EventHeader) {
+        // A segment that begins in mid-file has the format description all the same, though it stands elsewhere there.
+        if offset == FIRST_EVENT_OFFSET && self.source_offset > FIRST_EVENT_OFFSET {
+            return;
+        }
+        self.source_position += u64::from(header.event_length);
+        // Headers hold the low 32 bits, and none at all inside transactions from MariaDB 11.4 on; what a source leaves
+        // out of the stream shows as a step ahead.
+        let ahead = header.end_log_pos.wrapping_sub(self.source_position as u32);
+        if header.end_log_pos != 0 && ahead <= u32::MAX / 2 {
+            self.source_position += u64::from(ahead);
+        }
+    }
+}

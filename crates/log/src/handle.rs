@@ -1,0 +1,213 @@
+//! The log as seen by those who do not write to it, in the writer's process and beside it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tailwater_wire::gtid::GtidSet;
+use tokio::sync::watch;
+
+use crate::control::Control;
+use crate::error::LogError;
+use crate::index_file::{self, IndexReader};
+use crate::options::Retention;
+use crate::position::{Entry, LogPosition, SourceIdentity};
+use crate::progress::{Durable, SegmentState, Shared};
+use crate::reader::{Bound, LogReader};
+use crate::retention::{self, Purge, Watermark};
+use crate::segment::{FIRST_EVENT_OFFSET, parse_segment_name, segment_name};
+use crate::storage::{Directory, RealDirectory};
+
+/// A segment, as `tailwater log ls` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentSummary {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Its file.
+    pub path: PathBuf,
+    /// The source's binlog file that it mirrors.
+    pub source_file: String,
+    /// Offset in that file of its first event; at 4 the segment mirrors the file from its start, byte for byte.
+    pub source_offset: u64,
+    /// Which server that is.
+    pub source: SourceIdentity,
+    /// Durable bytes.
+    pub bytes: u64,
+    /// Nothing is added to it any more.
+    pub sealed: bool,
+    /// Every transaction of the log before it, in the flavour's notation.
+    pub gtids_before: String,
+}
+
+fn summary(directory: &dyn Directory, state: &SegmentState, end: u64) -> SegmentSummary {
+    let header = &state.header;
+    SegmentSummary {
+        number: header.segment,
+        path: directory.path_of(&segment_name(header.segment)),
+        source_file: header.source_file.clone(),
+        source_offset: header.source_offset,
+        source: header.source.clone(),
+        bytes: state.sealed.map_or(end, |(length, _)| length),
+        sealed: state.sealed.is_some(),
+        gtids_before: header.gtids_before.clone(),
+    }
+}
+
+/// The log for readers in the writer's process. Cheap to clone; outlives the writer.
+#[derive(Debug, Clone)]
+pub struct LogHandle {
+    shared: Arc<Shared>,
+    retention: Retention,
+}
+
+impl LogHandle {
+    pub(crate) fn new(shared: Arc<Shared>, retention: Retention) -> Self {
+        Self { shared, retention }
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> PathBuf {
+        self.shared.path()
+    }
+
+    /// How far the log is durable.
+    pub fn durable(&self) -> Durable {
+        self.shared.durable()
+    }
+
+    /// The same, to wait for changes of.
+    pub fn subscribe(&self) -> watch::Receiver<Durable> {
+        self.shared.subscribe()
+    }
+
+    /// Every durable transaction, and all before the log's beginning; `None` while the log is empty.
+    pub fn gtid_set(&self) -> Option<GtidSet> {
+        self.shared.gtids()
+    }
+
+    /// The newest durable transaction, if it lies in the newest segment.
+    pub fn last_transaction(&self) -> Option<Entry> {
+        self.shared.last_transaction()
+    }
+
+    /// The segments, oldest first.
+    pub fn segments(&self) -> Vec<SegmentSummary> {
+        let end = self.shared.durable().position.offset;
+        let segments = self.shared.segments();
+        segments.values().map(|state| summary(self.shared.directory.as_ref(), state, end)).collect()
+    }
+
+    /// A reader from `from` on, which must lie between two entries; [`LogPosition::ZERO`] is the log's oldest entry.
+    ///
+    /// # Errors
+    /// [`LogError::Purged`], [`LogError::NoSuchPosition`], [`LogError::Io`].
+    pub fn reader(&self, from: LogPosition) -> Result<LogReader, LogError> {
+        let bound = Bound::Live(Arc::clone(&self.shared), self.shared.subscribe());
+        LogReader::open(Arc::clone(&self.shared.directory), bound, from)
+    }
+
+    /// Keeps everything from `position` on from being purged for as long as the watermark lives. `name` is shown to the
+    /// operator when that holds a purge up.
+    pub fn register_reader(&self, name: &str, position: LogPosition) -> Watermark {
+        Watermark::register(Arc::clone(&self.shared), name, position)
+    }
+
+    /// Drops the oldest sealed segments that are past the limits of [`LogOptions::retention`], but none that a
+    /// registered reader needs, and never the newest.
+    ///
+    /// # Errors
+    /// [`LogError::Io`], [`LogError::Write`].
+    ///
+    /// [`LogOptions::retention`]: crate::LogOptions::retention
+    pub fn purge(&self, now: SystemTime) -> Result<Purge, LogError> {
+        retention::purge(&self.shared, self.retention, now)
+    }
+}
+
+/// A log opened for reading only, beside whoever writes to it. Sees what its index says is durable.
+#[derive(Debug, Clone)]
+pub struct LogDir {
+    directory: Arc<dyn Directory>,
+}
+
+impl LogDir {
+    /// Opens the log of one source. Nothing is locked or changed.
+    ///
+    /// # Errors
+    /// [`LogError::NoLog`] if the directory holds none; [`LogError::FormatVersion`]; [`LogError::Corrupt`];
+    /// [`LogError::Io`].
+    pub fn open_read_only(directory: &Path) -> Result<Self, LogError> {
+        Self::open_on(Arc::new(RealDirectory::new(directory)))
+    }
+
+    pub(crate) fn open_on(directory: Arc<dyn Directory>) -> Result<Self, LogError> {
+        let log = Self { directory };
+        let known = Control::read(log.directory.as_ref());
+        if !matches!(known, Ok(Some(_))) && log.numbers().unwrap_or_default().is_empty() {
+            known?;
+            return Err(LogError::NoLog { path: log.directory.path().to_owned() });
+        }
+        known?;
+        Ok(log)
+    }
+
+    /// Numbers of the segments there are, oldest first.
+    pub(crate) fn numbers(&self) -> Result<Vec<u64>, LogError> {
+        let names =
+            self.directory.list().map_err(|error| LogError::io("list", self.directory.path(), error))?;
+        let first = Control::read(self.directory.as_ref())?.map_or(1, |control| control.first_segment);
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
+        numbers.retain(|number| *number >= first);
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// The segments, oldest first.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`] if an index cannot be read, [`LogError::Io`].
+    pub fn segments(&self) -> Result<Vec<SegmentSummary>, LogError> {
+        let mut summaries = Vec::new();
+        for number in self.numbers()? {
+            let state = match index_file::read_sealed(self.directory.as_ref(), number)? {
+                Some(index) => SegmentState {
+                    header: Arc::new(index.header),
+                    sealed: Some((index.length, index.entries)),
+                },
+                None => SegmentState {
+                    header: Arc::new(index_file::read_or_derive_header(
+                        self.directory.as_ref(),
+                        number,
+                        Control::read(self.directory.as_ref())?.as_ref(),
+                        &BTreeMap::new(),
+                    )?),
+                    sealed: None,
+                },
+            };
+            let end = match state.sealed {
+                Some((length, _)) => length,
+                None => self.indexed_end(number)?,
+            };
+            summaries.push(summary(self.directory.as_ref(), &state, end));
+        }
+        Ok(summaries)
+    }
+
+    /// Where the index of a segment ends.
+    pub(crate) fn indexed_end(&self, number: u64) -> Result<u64, LogError> {
+        Ok(match IndexReader::open(self.directory.as_ref(), number)? {
+            Ok((_, mut reader)) => index_file::read_front(&mut reader, FIRST_EVENT_OFFSET, |_| Ok(()))?.end,
+            Err(_) => FIRST_EVENT_OFFSET,
+        })
+    }
+
+    /// A reader from `from` on, which must lie between two entries; [`LogPosition::ZERO`] is the log's oldest entry.
+    /// It does not wait for what is to come: [`LogReader::try_next`] gives `None` at the present end, and more later.
+    ///
+    /// # Errors
+    /// [`LogError::Purged`], [`LogError::NoSuchPosition`], [`LogError::Io`].
+    pub fn reader(&self, from: LogPosition) -> Result<LogReader, LogError> {
+        LogReader::open(Arc::clone(&self.directory), Bound::Indexed, from)
+    }
+}

@@ -1,0 +1,355 @@
+//! The index beside each segment: which transactions stand where. Format: docs/reference/log-format.md.
+//!
+//! An entry is written only after its bytes are durable, so whatever the index says was durable once. The entries are
+//! derived data, rebuilt from the segment when they are missing; the header is not, and is synced before the segment
+//! takes its first event.
+
+use serde::{Deserialize, Serialize};
+use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtid};
+
+use crate::position::{Entry, EntryFlags, EntryKind, LogPosition, SourceIdentity};
+
+const MAGIC: [u8; 8] = *b"TWINDEX\n";
+
+/// The newest format version, the one written.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// Magic, version, length of the document.
+pub(crate) const PREFIX_BYTES: usize = 16;
+
+/// A header claims at most this many bytes: a GTID set of a million intervals fits.
+const DOCUMENT_BYTES_MAX: u32 = 64 << 20;
+
+const CRC_BYTES: usize = 4;
+
+/// No record is longer: its length is one byte, behind the CRC.
+pub(crate) const RECORD_BYTES_MAX: usize = CRC_BYTES + 1 + u8::MAX as usize;
+
+/// Kind, flags, and four integers.
+const RECORD_FIXED_BYTES: usize = 1 + 2 + 4 * 8;
+
+const KIND_TRANSACTION: u8 = 1;
+const KIND_EVENT: u8 = 2;
+const KIND_SEAL: u8 = 3;
+
+const GTID_NONE: u8 = 0;
+const GTID_MYSQL: u8 = 1;
+const GTID_MARIADB: u8 = 2;
+
+/// What is known of a segment before its first event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SegmentHeader {
+    /// The segment's number.
+    pub segment: u64,
+    /// The source's binlog file that it mirrors.
+    pub source_file: String,
+    /// Offset in that file of the segment's first event; 4 if the segment mirrors the file from its start.
+    pub source_offset: u64,
+    /// Which server that is.
+    pub source: SourceIdentity,
+    /// Every transaction of the log before this segment, in the flavour's notation.
+    pub gtids_before: String,
+}
+
+/// Why an index, or a part of it, cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum IndexDamage {
+    /// It ends in the middle of something.
+    Truncated,
+    /// The bytes contradict the format or the checksum.
+    Malformed(String),
+    /// A newer program wrote it.
+    Version(u32),
+}
+
+impl SegmentHeader {
+    /// The bytes that an index file begins with.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // Strings and integers always serialize.
+        let document = serde_json::to_vec(self).unwrap_or_default();
+        let mut bytes = Vec::with_capacity(PREFIX_BYTES + document.len() + CRC_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&(document.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&document);
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// How many bytes the whole header has, from its first [`PREFIX_BYTES`].
+    pub(crate) fn encoded_bytes(prefix: &[u8]) -> Result<usize, IndexDamage> {
+        let (Some(magic), Some(version), Some(length)) =
+            (prefix.get(..8), u32_at(prefix, 8), u32_at(prefix, 12))
+        else {
+            return Err(IndexDamage::Truncated);
+        };
+        if magic != MAGIC {
+            return Err(IndexDamage::Malformed("it does not begin as an index does".into()));
+        }
+        if version > FORMAT_VERSION {
+            return Err(IndexDamage::Version(version));
+        }
+        if length > DOCUMENT_BYTES_MAX {
+            return Err(IndexDamage::Malformed(format!("a header of {length} bytes")));
+        }
+        Ok(PREFIX_BYTES + length as usize + CRC_BYTES)
+    }
+
+    /// Parses a header of [`Self::encoded_bytes`] bytes.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, IndexDamage> {
+        let length = Self::encoded_bytes(bytes)?;
+        let bytes = bytes.get(..length).ok_or(IndexDamage::Truncated)?;
+        let (checked, crc) = bytes.split_at(length - CRC_BYTES);
+        if u32_at(crc, 0) != Some(crc32fast::hash(checked)) {
+            return Err(IndexDamage::Malformed("the header's checksum does not match".into()));
+        }
+        serde_json::from_slice(&checked[PREFIX_BYTES..])
+            .map_err(|error| IndexDamage::Malformed(format!("the header cannot be read: {error}")))
+    }
+}
+
+/// One record of an index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// A transaction or an event.
+    Entry(Entry),
+    /// The last record: the segment is complete.
+    Seal {
+        /// Its length in bytes.
+        length: u64,
+        /// How many entries stand before this record.
+        entries: u64,
+    },
+}
+
+impl Record {
+    /// Appends the record's bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; CRC_BYTES + 1]);
+        match self {
+            Self::Entry(entry) => {
+                let kind = match entry.kind {
+                    EntryKind::Transaction => KIND_TRANSACTION,
+                    EntryKind::Event => KIND_EVENT,
+                };
+                put_fixed(
+                    out,
+                    kind,
+                    entry.flags.0,
+                    [entry.position.offset, entry.length, entry.source_end, entry.commit_time_us],
+                );
+                put_gtid(out, entry.gtid.as_ref());
+            }
+            Self::Seal { length, entries } => {
+                put_fixed(out, KIND_SEAL, 0, [*length, *entries, 0, 0]);
+                put_gtid(out, None);
+            }
+        }
+        let length = out.len() - start - CRC_BYTES - 1;
+        debug_assert!(length <= usize::from(u8::MAX));
+        out[start + CRC_BYTES] = length as u8;
+        let crc = crc32fast::hash(&out[start + CRC_BYTES..]);
+        out[start..start + CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Parses the record at the front of `bytes`; gives it with its length in bytes.
+    pub(crate) fn decode(bytes: &[u8], segment: u64) -> Result<(Self, usize), IndexDamage> {
+        let (Some(crc), Some(length)) = (u32_at(bytes, 0), bytes.get(CRC_BYTES)) else {
+            return Err(IndexDamage::Truncated);
+        };
+        let end = CRC_BYTES + 1 + usize::from(*length);
+        let checked = bytes.get(CRC_BYTES..end).ok_or(IndexDamage::Truncated)?;
+        // Zeros are what a crash leaves of a page that was never written, and their CRC is no match for zero.
+        if crc != crc32fast::hash(checked) {
+            return Err(IndexDamage::Malformed("a record's checksum does not match".into()));
+        }
+        let record = parse_body(&checked[1..], segment)
+            .ok_or_else(|| IndexDamage::Malformed("a record of an unknown layout".into()))?;
+        Ok((record, end))
+    }
+}
+
+fn put_fixed(out: &mut Vec<u8>, kind: u8, flags: u16, integers: [u64; 4]) {
+    out.push(kind);
+    out.extend_from_slice(&flags.to_le_bytes());
+    for integer in integers {
+        out.extend_from_slice(&integer.to_le_bytes());
+    }
+}
+
+fn put_gtid(out: &mut Vec<u8>, gtid: Option<&Gtid>) {
+    match gtid {
+        None => out.push(GTID_NONE),
+        Some(Gtid::MySql(gtid)) => {
+            out.push(GTID_MYSQL);
+            out.extend_from_slice(&gtid.uuid);
+            out.extend_from_slice(&gtid.number.to_le_bytes());
+            // At most 32 bytes, to the end of the record.
+            out.extend_from_slice(gtid.tag.as_bytes());
+        }
+        Some(Gtid::MariaDb(gtid)) => {
+            out.push(GTID_MARIADB);
+            out.extend_from_slice(&gtid.domain.to_le_bytes());
+            out.extend_from_slice(&gtid.server_id.to_le_bytes());
+            out.extend_from_slice(&gtid.sequence.to_le_bytes());
+        }
+    }
+}
+
+fn parse_body(body: &[u8], segment: u64) -> Option<Record> {
+    let flags = u16::from_le_bytes(body.get(1..3)?.try_into().ok()?);
+    let [first, second, source_end, commit_time_us] =
+        [u64_at(body, 3)?, u64_at(body, 11)?, u64_at(body, 19)?, u64_at(body, 27)?];
+    let kind = match body[0] {
+        KIND_SEAL => return Some(Record::Seal { length: first, entries: second }),
+        KIND_TRANSACTION => EntryKind::Transaction,
+        KIND_EVENT => EntryKind::Event,
+        _ => return None,
+    };
+    let gtid = parse_gtid(body.get(RECORD_FIXED_BYTES..)?)?;
+    let flags = EntryFlags(flags);
+    let position = LogPosition { segment, offset: first };
+    first.checked_add(second)?;
+    Some(Record::Entry(Entry { position, length: second, kind, gtid, source_end, commit_time_us, flags }))
+}
+
+fn parse_gtid(bytes: &[u8]) -> Option<Option<Gtid>> {
+    let (kind, bytes) = bytes.split_first()?;
+    Some(match *kind {
+        GTID_NONE => None,
+        GTID_MYSQL => Some(Gtid::MySql(MysqlGtid {
+            uuid: bytes.get(..16)?.try_into().ok()?,
+            number: u64_at(bytes, 16)?,
+            tag: std::str::from_utf8(bytes.get(24..)?).ok()?.to_owned(),
+        })),
+        GTID_MARIADB => Some(Gtid::MariaDb(MariadbGtid {
+            domain: u32_at(bytes, 0)?,
+            server_id: u32_at(bytes, 4)?,
+            sequence: u64_at(bytes, 8)?,
+        })),
+        _ => return None,
+    })
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tailwater_wire::Flavour;
+
+    fn gtid() -> impl Strategy<Value = Option<Gtid>> {
+        prop_oneof![
+            Just(None),
+            (any::<[u8; 16]>(), "([a-z_][a-z0-9_]{0,31})?", any::<u64>())
+                .prop_map(|(uuid, tag, number)| Some(Gtid::MySql(MysqlGtid { uuid, tag, number }))),
+            (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(|(domain, server_id, sequence)| Some(
+                Gtid::MariaDb(MariadbGtid { domain, server_id, sequence })
+            )),
+        ]
+    }
+
+    fn record() -> impl Strategy<Value = Record> {
+        let entry =
+            (any::<u32>(), any::<u32>(), any::<bool>(), gtid(), any::<u64>(), any::<u64>(), any::<u16>());
+        prop_oneof![
+            entry.prop_map(|(offset, length, transaction, gtid, source_end, commit_time_us, flags)| {
+                Record::Entry(Entry {
+                    position: LogPosition { segment: 7, offset: offset.into() },
+                    length: length.into(),
+                    kind: if transaction { EntryKind::Transaction } else { EntryKind::Event },
+                    gtid,
+                    source_end,
+                    commit_time_us,
+                    flags: EntryFlags(flags),
+                })
+            }),
+            (any::<u64>(), any::<u64>()).prop_map(|(length, entries)| Record::Seal { length, entries }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back_and_no_damage_goes_unseen(
+            records in proptest::collection::vec(record(), 1..5),
+            at in any::<proptest::sample::Index>(),
+            bit in 0u8..8,
+        ) {
+            let mut bytes = Vec::new();
+            for record in &records {
+                record.encode(&mut bytes);
+            }
+            let mut rest = bytes.as_slice();
+            for record in &records {
+                let (decoded, length) = Record::decode(rest, 7).unwrap();
+                prop_assert_eq!(&decoded, record);
+                prop_assert!(length <= RECORD_BYTES_MAX);
+                rest = &rest[length..];
+            }
+            prop_assert!(rest.is_empty());
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            let mut rest = bytes.as_slice();
+            let survived = records.iter().take_while(|record| match Record::decode(rest, 7) {
+                Ok((decoded, length)) => {
+                    rest = &rest[length..];
+                    decoded == **record
+                }
+                Err(_) => false,
+            });
+            prop_assert!(survived.count() < records.len());
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Record::decode(&bytes, 1);
+            let _ = SegmentHeader::decode(&bytes);
+            let mut framed = vec![0; 4];
+            framed.extend_from_slice(&bytes);
+            let crc = crc32fast::hash(&bytes);
+            framed[..4].copy_from_slice(&crc.to_le_bytes());
+            let _ = Record::decode(&framed, 1);
+        }
+    }
+
+    #[test]
+    fn a_page_of_zeros_is_no_record() {
+        assert!(matches!(Record::decode(&[0; 64], 1), Err(IndexDamage::Malformed(_))));
+    }
+
+    #[test]
+    fn the_header_comes_back_and_its_damage_is_seen() {
+        let header = SegmentHeader {
+            segment: 3,
+            source_file: "binlog.000017".into(),
+            source_offset: 4,
+            source: SourceIdentity {
+                flavour: Flavour::MySql,
+                server_uuid: Some("11111111-2222-3333-4444-555555555555".into()),
+                server_id: 1,
+                server_version: "9.7.0".into(),
+            },
+            gtids_before: "11111111-2222-3333-4444-555555555555:1-7".into(),
+        };
+        let bytes = header.encode();
+        assert_eq!(SegmentHeader::encoded_bytes(&bytes[..PREFIX_BYTES]), Ok(bytes.len()));
+        assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x40;
+            assert!(SegmentHeader::decode(&damaged).is_err(), "byte {at}");
+            assert!(SegmentHeader::decode(&bytes[..at]).is_err(), "length {at}");
+        }
+        let mut newer = bytes;
+        newer[8] = 2;
+        assert_eq!(SegmentHeader::decode(&newer), Err(IndexDamage::Version(2)));
+    }
+}

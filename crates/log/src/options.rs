@@ -1,0 +1,54 @@
+//! How a log is kept.
+
+use std::time::Duration;
+
+/// When a commit may be acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AckMode {
+    /// After fdatasync: a power cut loses nothing acknowledged.
+    #[default]
+    Durable,
+    /// After write(2): a crash of the process loses nothing acknowledged, a power cut may lose what came in the last
+    /// [`LogOptions::sync_interval`].
+    Received,
+}
+
+/// What is kept of old segments. With both limits unset, everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retention {
+    /// A sealed segment is dropped once it was sealed this long ago.
+    pub time_max: Option<Duration>,
+    /// The oldest sealed segments are dropped while all segments together are bigger than this.
+    pub bytes_max: Option<u64>,
+}
+
+/// How a log is kept.
+#[derive(Debug, Clone)]
+pub struct LogOptions {
+    /// When [`LogWriter::flush`](crate::LogWriter::flush) is enough for an ACK.
+    pub ack: AckMode,
+    /// Space is reserved in steps of this many bytes, so that a full disk shows before anything is acknowledged, and an
+    /// fdatasync moves no metadata.
+    pub preallocate_bytes: u64,
+    /// Bytes that are held in memory before they go to the file.
+    pub buffer_bytes_max: usize,
+    /// At most this many bytes of whole transactions wait for their fdatasync; beyond that, appending waits for it.
+    pub unsynced_bytes_max: u64,
+    /// [`AckMode::Received`]: the longest that written bytes wait for their fdatasync.
+    pub sync_interval: Duration,
+    /// What [`LogHandle::purge`](crate::LogHandle::purge) keeps.
+    pub retention: Retention,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            ack: AckMode::Durable,
+            preallocate_bytes: 16 << 20,
+            buffer_bytes_max: 1 << 20,
+            unsynced_bytes_max: 16 << 20,
+            sync_interval: Duration::from_millis(50),
+            retention: Retention::default(),
+        }
+    }
+}

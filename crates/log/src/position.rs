@@ -1,0 +1,144 @@
+//! Places in the log, and what stands there.
+
+use std::fmt;
+
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::Gtid;
+
+/// A place in the log: an offset in one of its segments. Ordered as the log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogPosition {
+    /// Number of the segment, from 1. 0 stands before everything: an empty log.
+    pub segment: u64,
+    /// Offset in the segment's file, in bytes.
+    pub offset: u64,
+}
+
+impl LogPosition {
+    /// Before everything.
+    pub const ZERO: Self = Self { segment: 0, offset: 0 };
+}
+
+impl fmt::Display for LogPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.segment, self.offset)
+    }
+}
+
+/// Which server a segment's events came from.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SourceIdentity {
+    /// Its family.
+    #[serde(with = "flavour_text")]
+    pub flavour: Flavour,
+    /// MySQL's `server_uuid`; MariaDB has none.
+    pub server_uuid: Option<String>,
+    /// Its `server_id`.
+    pub server_id: u32,
+    /// Its version, as `SELECT VERSION()` gives it.
+    pub server_version: String,
+}
+
+/// Where a log ends in its source's own binlog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceTail {
+    /// Name of the source's binlog file that the last segment mirrors.
+    pub file: String,
+    /// Offset in it behind the last whole transaction or event that the log has.
+    pub end: u64,
+    /// Which server that is.
+    pub source: SourceIdentity,
+    /// The log's last transaction, if it lies in that file.
+    pub last_transaction: Option<TransactionSpan>,
+}
+
+/// Where a transaction stands in the source's binlog file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransactionSpan {
+    /// Offset of its first byte.
+    pub source_start: u64,
+    /// Offset behind its last byte.
+    pub source_end: u64,
+}
+
+/// What an [`Entry`] covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A whole transaction, from the event that opens it to the one that ends it.
+    Transaction,
+    /// One event that stands between transactions (format description, previous GTIDs, rotate, ...).
+    Event,
+}
+
+/// What else the index says about an entry; a set of bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EntryFlags(pub u16);
+
+impl EntryFlags {
+    /// The transaction's opening event says that it is DDL (MariaDB; MySQL does not say so).
+    pub const DDL: Self = Self(0x0001);
+
+    /// Whether all bits of `other` are set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(crate) fn insert(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// One transaction, or one event that stands between transactions. Entries follow each other without gaps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it begins.
+    pub position: LogPosition,
+    /// Its length, in bytes.
+    pub length: u64,
+    /// What it is.
+    pub kind: EntryKind,
+    /// The transaction's GTID, if it has one.
+    pub gtid: Option<Gtid>,
+    /// Offset behind its last byte in the source's binlog file.
+    pub source_end: u64,
+    /// When the transaction committed on the server it comes from, in microseconds since 1970: exactly from MySQL 8 on,
+    /// else the time of its last event, in whole seconds. 0 if unknown.
+    pub commit_time_us: u64,
+    /// See [`EntryFlags`].
+    pub flags: EntryFlags,
+}
+
+impl Entry {
+    /// Where the next entry begins.
+    pub fn end(&self) -> LogPosition {
+        LogPosition { segment: self.position.segment, offset: self.position.offset + self.length }
+    }
+
+    /// Offset of its first byte in the source's binlog file.
+    pub fn source_start(&self) -> u64 {
+        self.source_end.saturating_sub(self.length)
+    }
+
+    /// Whether it is a transaction.
+    pub fn is_transaction(&self) -> bool {
+        self.kind == EntryKind::Transaction
+    }
+}
+
+/// [`Flavour`] as its name.
+pub(crate) mod flavour_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use tailwater_wire::Flavour;
+
+    pub(crate) fn serialize<S: Serializer>(flavour: &Flavour, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(flavour)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Flavour, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "mysql" => Ok(Flavour::MySql),
+            "mariadb" => Ok(Flavour::MariaDb),
+            other => Err(D::Error::custom(format!("unknown flavour {other:?}"))),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What is durable: the state that the writer, the flusher and the readers share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tailwater_wire::gtid::GtidSet;
+use tokio::sync::watch;
+
+use crate::control::Control;
+use crate::error::LogError;
+use crate::index::{Record, SegmentHeader};
+use crate::position::{Entry, LogPosition};
+use crate::retention::WatermarkState;
+use crate::segment::index_name;
+use crate::storage::{Directory, File};
+
+/// How far the log is durable, and whether it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Durable {
+    /// Every byte before it is on stable storage; readers go no further. Always between two entries.
+    pub position: LogPosition,
+    /// Whether it can still move.
+    pub state: LogState,
+}
+
+/// Whether a log goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogState {
+    /// A writer has it open.
+    Open,
+    /// The writer closed it.
+    Closed,
+    /// A write or an fdatasync failed: nothing more becomes durable.
+    Poisoned,
+}
+
+/// A segment as the log knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct SegmentState {
+    /// What the index begins with.
+    pub header: Arc<SegmentHeader>,
+    /// Its length and its number of entries, once it is sealed.
+    pub sealed: Option<(u64, u64)>,
+}
+
+/// The state that the writer, the flusher and the readers share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub directory: Arc<dyn Directory>,
+    durable: watch::Sender<Durable>,
+    tail: Mutex<Tail>,
+    segments: Mutex<BTreeMap<u64, SegmentState>>,
+    poison: OnceLock<String>,
+    control: Mutex<Control>,
+    watermarks: Mutex<BTreeMap<u64, WatermarkState>>,
+}
+
+/// The newest segment's index, and the entries that wait for their bytes to be durable.
+#[derive(Debug, Default)]
+struct Tail {
+    segment: u64,
+    index: Option<Arc<dyn File>>,
+    index_bytes: u64,
+    entries: u64,
+    pending: VecDeque<Entry>,
+    encoded: Vec<u8>,
+    gtids: Option<GtidSet>,
+    last_transaction: Option<Entry>,
+}
+
+/// Everything that opening found out about the newest segment.
+#[derive(Debug)]
+pub(crate) struct TailStart {
+    pub segment: u64,
+    pub index: Arc<dyn File>,
+    pub index_bytes: u64,
+    pub entries: u64,
+    pub end: u64,
+    pub gtids: GtidSet,
+    pub last_transaction: Option<Entry>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing below leaves its state half changed where it could panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(
+        directory: Arc<dyn Directory>,
+        control: Control,
+        segments: BTreeMap<u64, SegmentState>,
+    ) -> Self {
+        let durable = Durable { position: LogPosition::ZERO, state: LogState::Open };
+        Self {
+            directory,
+            durable: watch::Sender::new(durable),
+            tail: Mutex::default(),
+            segments: Mutex::new(segments),
+            poison: OnceLock::new(),
+            control: Mutex::new(control),
+            watermarks: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn durable(&self) -> Durable {
+        *self.durable.borrow()
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Durable> {
+        self.durable.subscribe()
+    }
+
+    /// The GTIDs of everything durable.
+    pub(crate) fn gtids(&self) -> Option<GtidSet> {
+        lock(&self.tail).gtids.clone()
+    }
+
+    /// The newest durable transaction of the newest segment.
+    pub(crate) fn last_transaction(&self) -> Option<Entry> {
+        lock(&self.tail).last_transaction.clone()
+    }
+
+    pub(crate) fn segments(&self) -> BTreeMap<u64, SegmentState> {
+        lock(&self.segments).clone()
+    }
+
+    pub(crate) fn watermarks(&self) -> MutexGuard<'_, BTreeMap<u64, WatermarkState>> {
+        lock(&self.watermarks)
+    }
+
+    /// The number of the oldest segment, or of the first to come.
+    pub(crate) fn first_segment_number(&self) -> u64 {
+        lock(&self.control).first_segment
+    }
+
+    /// Changes the control file, durably.
+    pub(crate) fn update_control(&self, change: impl FnOnce(&mut Control)) -> Result<(), LogError> {
+        let mut control = lock(&self.control);
+        change(&mut control);
+        control.write(self.directory.as_ref())
+    }
+
+    pub(crate) fn forget_segments_before(&self, first: u64) {
+        let mut segments = lock(&self.segments);
+        *segments = segments.split_off(&first);
+    }
+
+    /// Makes `start` the newest segment: all of it up to `start.end` is durable.
+    pub(crate) fn begin_segment(&self, header: Arc<SegmentHeader>, start: TailStart) {
+        lock(&self.segments).insert(start.segment, SegmentState { header, sealed: None });
+        let mut tail = lock(&self.tail);
+        tail.segment = start.segment;
+        tail.index = Some(start.index);
+        tail.index_bytes = start.index_bytes;
+        tail.entries = start.entries;
+        tail.pending.clear();
+        tail.gtids = Some(start.gtids);
+        tail.last_transaction = start.last_transaction;
+        let position = LogPosition { segment: start.segment, offset: start.end };
+        // Under the tail's lock, so that positions are published in their order.
+        self.durable.send_modify(|durable| durable.position = position);
+    }
+
+    /// Takes an entry whose bytes are not durable yet.
+    pub(crate) fn add_pending(&self, entry: Entry) {
+        lock(&self.tail).pending.push_back(entry);
+    }
+
+    /// Everything of `segment` up to `end` is on stable storage: indexes it and lets readers see it.
+    ///
+    /// The index comes first, so that a reader finds there whatever is durable.
+    pub(crate) fn complete(&self, segment: u64, end: u64) -> Result<(), LogError> {
+        self.check()?;
+        let mut tail = lock(&self.tail);
+        let tail = &mut *tail;
+        if tail.segment != segment {
+            return Ok(());
+        }
+        let Some(index) = &tail.index else {
+            return Ok(());
+        };
+        let count = tail.pending.iter().take_while(|entry| entry.end().offset <= end).count();
+        let Some(last) = count.checked_sub(1).and_then(|last| tail.pending.get(last)) else {
+            return Ok(());
+        };
+        let position = last.end();
+        tail.encoded.clear();
+        for entry in tail.pending.iter().take(count) {
+            Record::Entry(entry.clone()).encode(&mut tail.encoded);
+        }
+        index.write_at(&tail.encoded, tail.index_bytes).map_err(|error| {
+            LogError::write("append to", self.directory.path_of(&index_name(segment)), error)
+        })?;
+        tail.index_bytes += tail.encoded.len() as u64;
+        tail.entries += count as u64;
+        for entry in tail.pending.drain(..count) {
+            if let (Some(gtid), Some(gtids)) = (&entry.gtid, &mut tail.gtids) {
+                // The writer has inserted it into its own set before, so it fits.
+                let _ = gtids.insert(gtid);
+            }
+            if entry.is_transaction() {
+                tail.last_transaction = Some(entry);
+            }
+        }
+        self.durable.send_modify(|durable| durable.position = position);
+        Ok(())
+    }
+
+    /// Adds to the set what the log need not hold, because it was before the log's beginning.
+    pub(crate) fn set_gtids(&self, gtids: GtidSet) {
+        lock(&self.tail).gtids = Some(gtids);
+    }
+
+    /// Ends the newest segment's index with its seal, durably.
+    pub(crate) fn seal(&self, segment: u64, length: u64) -> Result<(), LogError> {
+        let mut tail = lock(&self.tail);
+        let path = || self.directory.path_of(&index_name(segment));
+        if let Some(index) = &tail.index {
+            let mut bytes = Vec::new();
+            Record::Seal { length, entries: tail.entries }.encode(&mut bytes);
+            index
+                .write_at(&bytes, tail.index_bytes)
+                .map_err(|error| LogError::write("append to", path(), error))?;
+            index.sync().map_err(|error| LogError::write("fdatasync", path(), error))?;
+            tail.index_bytes += bytes.len() as u64;
+        }
+        if let Some(state) = lock(&self.segments).get_mut(&segment) {
+            state.sealed = Some((length, tail.entries));
+        }
+        Ok(())
+    }
+
+    /// Makes the newest segment's index durable as far as it is written.
+    pub(crate) fn sync_index(&self) -> Result<(), LogError> {
+        let (index, segment) = {
+            let tail = lock(&self.tail);
+            (tail.index.clone(), tail.segment)
+        };
+        match index {
+            Some(index) => index.sync().map_err(|error| {
+                LogError::write("fdatasync", self.directory.path_of(&index_name(segment)), error)
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers the first failure; nothing is published after it.
+    pub(crate) fn poison(&self, error: &LogError) {
+        if self.poison.set(format!("{}: {error}", error.code())).is_ok() {
+            tracing::error!(code = error.code(), "the log stops: {error}");
+        }
+        self.durable.send_modify(|durable| durable.state = LogState::Poisoned);
+    }
+
+    /// The writer is gone in good order.
+    pub(crate) fn close(&self) {
+        self.durable.send_modify(|durable| {
+            if durable.state == LogState::Open {
+                durable.state = LogState::Closed;
+            }
+        });
+    }
+
+    /// [`LogError::Poisoned`] after any failure.
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        match self.poison.get() {
+            None => Ok(()),
+            Some(reason) => Err(LogError::Poisoned { path: self.path(), reason: reason.clone() }),
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().to_owned()
+    }
+}

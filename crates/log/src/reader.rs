@@ -1,0 +1,367 @@
+//! Reading the log: whole transactions, and never a byte that is not durable.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
+use tokio::sync::watch;
+
+use crate::control::Control;
+use crate::error::LogError;
+use crate::index::{IndexDamage, Record, SegmentHeader};
+use crate::index_file::{IndexReader, NextRecord};
+use crate::position::{Entry, LogPosition, SourceIdentity};
+use crate::progress::{Durable, LogState, Shared};
+use crate::segment::{FIRST_EVENT_OFFSET, index_name, parse_segment_name, segment_name};
+use crate::storage::{Directory, File, OpenMode};
+
+/// How much of a segment is read at once.
+const READ_BYTES: usize = 256 << 10;
+
+/// How far a reader may go.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    /// To what the writer in this process has published.
+    Live(Arc<Shared>, watch::Receiver<Durable>),
+    /// To what the index says.
+    Indexed,
+}
+
+/// Reads entries in their order: whole transactions, and the events between them.
+///
+/// After [`next`](Self::next) or [`try_next`](Self::try_next) gave an entry, [`next_event`](Self::next_event) and
+/// [`read_chunk`](Self::read_chunk) give its bytes, in bounded memory. Does file I/O in the calling thread.
+#[derive(Debug)]
+pub struct LogReader {
+    directory: Arc<dyn Directory>,
+    bound: Bound,
+    segment: Option<OpenSegment>,
+    /// Behind the last entry given.
+    position: LogPosition,
+    /// The bytes of the present entry that were not read yet.
+    entry: Span,
+    /// The bytes of the present event that were not read yet, within `entry`.
+    event: Span,
+}
+
+/// A range of a segment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Span {
+    start: u64,
+    end: u64,
+}
+
+#[derive(Debug)]
+struct OpenSegment {
+    header: SegmentHeader,
+    index: IndexReader,
+    file: Arc<dyn File>,
+    path: PathBuf,
+    window: Vec<u8>,
+    window_offset: u64,
+}
+
+impl LogReader {
+    pub(crate) fn open(
+        directory: Arc<dyn Directory>,
+        bound: Bound,
+        from: LogPosition,
+    ) -> Result<Self, LogError> {
+        let mut reader = Self {
+            directory,
+            bound,
+            segment: None,
+            position: from,
+            entry: Span::default(),
+            event: Span::default(),
+        };
+        reader.seek(from)?;
+        Ok(reader)
+    }
+
+    /// Behind the last entry given: where a reader that takes over has to begin.
+    pub fn position(&self) -> LogPosition {
+        self.position
+    }
+
+    /// Which server the present segment came from, and from which of its files; `None` before the first entry.
+    pub fn source(&self) -> Option<(&SourceIdentity, &str)> {
+        self.segment.as_ref().map(|segment| (&segment.header.source, segment.header.source_file.as_str()))
+    }
+
+    /// The next entry; `None` at the end of what is durable now.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Purged`], [`LogError::Io`].
+    pub fn try_next(&mut self) -> Result<Option<Entry>, LogError> {
+        loop {
+            let durable = self.durable_end();
+            if durable.is_some_and(|durable| self.position >= durable) {
+                return Ok(None);
+            }
+            if self.segment.is_none() && !self.open_next(self.position.segment)? {
+                return Ok(None);
+            }
+            let Some(segment) = &mut self.segment else { return Ok(None) };
+            let at = segment.index.offset();
+            let index_path = segment.index.path().clone();
+            match segment.index.peek()? {
+                NextRecord::Record(Record::Entry(entry), length) => {
+                    if entry.position != self.position || entry.length == 0 {
+                        let reason =
+                            format!("an entry for {} where {} was expected", entry.position, self.position);
+                        return Err(LogError::corrupt(index_path, at, reason));
+                    }
+                    if durable.is_some_and(|durable| entry.end() > durable) {
+                        let reason = format!("an entry up to {}, which is not durable yet", entry.end());
+                        return Err(LogError::corrupt(index_path, at, reason));
+                    }
+                    segment.index.advance(length);
+                    self.position = entry.end();
+                    self.entry = Span { start: entry.position.offset, end: entry.end().offset };
+                    self.event = Span { start: self.entry.start, end: self.entry.start };
+                    return Ok(Some(entry));
+                }
+                NextRecord::Record(Record::Seal { length, .. }, _) => {
+                    if length != self.position.offset {
+                        let reason = format!("a seal at {length} behind entries up to {}", self.position);
+                        return Err(LogError::corrupt(index_path, at, reason));
+                    }
+                    // The seal stays unread until there is a next segment: a writer that is restarted just here takes
+                    // it back and goes on in this one.
+                    if !self.open_next(self.position.segment + 1)? {
+                        return Ok(None);
+                    }
+                }
+                // Beside a writer, its index may be seen half written.
+                _ if self.is_last(durable)? => return Ok(None),
+                NextRecord::End => {
+                    return Err(LogError::corrupt(index_path, at, "it ends before its segment does"));
+                }
+                NextRecord::Damaged(reason) => return Err(LogError::corrupt(index_path, at, reason)),
+            }
+        }
+    }
+
+    /// The next entry, waiting for it if necessary; `None` when the writer has closed the log and everything was read.
+    ///
+    /// Beside a writer in another process there is nothing to wait on: then `None` means the present end.
+    ///
+    /// # Errors
+    /// As [`LogReader::try_next`]; [`LogError::Poisoned`] when the log failed and everything durable was read.
+    pub async fn next(&mut self) -> Result<Option<Entry>, LogError> {
+        loop {
+            // What is published while this looks is a change that the wait below sees.
+            let state = match &mut self.bound {
+                Bound::Live(_, durable) => Some(durable.borrow_and_update().state),
+                Bound::Indexed => None,
+            };
+            if let Some(entry) = self.try_next()? {
+                return Ok(Some(entry));
+            }
+            match (&mut self.bound, state) {
+                (Bound::Live(shared, _), Some(LogState::Poisoned)) => {
+                    shared.check()?;
+                    return Ok(None);
+                }
+                (Bound::Live(_, durable), Some(LogState::Open)) => {
+                    if durable.changed().await.is_err() {
+                        return Ok(None);
+                    }
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// Goes to the next event of the present entry and gives its header; `None` behind the last one.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn next_event(&mut self) -> Result<Option<EventHeader>, LogError> {
+        let start = self.event.end;
+        if start >= self.entry.end {
+            return Ok(None);
+        }
+        let entry_end = self.entry.end;
+        let Some(segment) = &mut self.segment else { return Ok(None) };
+        let bytes = segment.read(start, EVENT_HEADER_BYTES.min((entry_end - start) as usize))?;
+        let header = EventHeader::parse(bytes)
+            .map_err(|error| LogError::corrupt(&segment.path, start, error.to_string()))?;
+        let end = start + u64::from(header.event_length);
+        if end > entry_end {
+            let reason = format!("an event of {} bytes reaches beyond its transaction", header.event_length);
+            return Err(LogError::corrupt(&segment.path, start, reason));
+        }
+        self.event = Span { start, end };
+        Ok(Some(header))
+    }
+
+    /// The next bytes of the event that [`next_event`](Self::next_event) went to, header included; at most `bytes_max`
+    /// of them, and none at its end.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn read_event_chunk(&mut self, bytes_max: usize) -> Result<&[u8], LogError> {
+        let count = bytes_max.min((self.event.end - self.event.start) as usize).min(READ_BYTES);
+        let Some(segment) = self.segment.as_mut().filter(|_| count > 0) else { return Ok(&[]) };
+        let bytes = segment.read(self.event.start, count)?;
+        self.event.start += count as u64;
+        Ok(bytes)
+    }
+
+    /// The whole event that [`next_event`](Self::next_event) went to, into `buffer`.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn read_event(&mut self, buffer: &mut Vec<u8>) -> Result<(), LogError> {
+        buffer.clear();
+        loop {
+            let chunk = self.read_event_chunk(READ_BYTES)?;
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            buffer.extend_from_slice(chunk);
+        }
+    }
+
+    /// Where the present event begins.
+    pub fn event_position(&self) -> LogPosition {
+        LogPosition { segment: self.position.segment, offset: self.event.start }
+    }
+
+    /// The next bytes of the present entry, whatever events they are of; at most `bytes_max`, and none at its end.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn read_chunk(&mut self, bytes_max: usize) -> Result<&[u8], LogError> {
+        let count = bytes_max.min((self.entry.end - self.entry.start) as usize).min(READ_BYTES);
+        let Some(segment) = self.segment.as_mut().filter(|_| count > 0) else { return Ok(&[]) };
+        let bytes = segment.read(self.entry.start, count)?;
+        self.entry.start += count as u64;
+        Ok(bytes)
+    }
+
+    fn durable_end(&self) -> Option<LogPosition> {
+        match &self.bound {
+            Bound::Live(shared, _) => Some(shared.durable().position),
+            Bound::Indexed => None,
+        }
+    }
+
+    /// Whether the present segment is the newest, so that its index may go on.
+    fn is_last(&self, durable: Option<LogPosition>) -> Result<bool, LogError> {
+        match durable {
+            // There it says what is durable, and the reader is before that.
+            Some(_) => Ok(false),
+            None => Ok(!self.exists(self.position.segment + 1)?),
+        }
+    }
+
+    fn exists(&self, segment: u64) -> Result<bool, LogError> {
+        let name = index_name(segment);
+        match self.directory.open(&name, OpenMode::Read) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(LogError::io("open", self.directory.path_of(&name), error)),
+        }
+    }
+
+    fn seek(&mut self, from: LogPosition) -> Result<(), LogError> {
+        let first = self.first_segment()?;
+        if from == LogPosition::ZERO {
+            self.position = LogPosition { segment: first.unwrap_or(1), offset: FIRST_EVENT_OFFSET };
+            return Ok(());
+        }
+        if first.is_some_and(|first| from.segment < first) {
+            return Err(self.purged(from.segment, first.unwrap_or(0)));
+        }
+        let no_such = |reader: &Self, reason: &str| LogError::NoSuchPosition {
+            path: reader.directory.path().to_owned(),
+            segment: from.segment,
+            offset: from.offset,
+            reason: reason.to_owned(),
+        };
+        if self.durable_end().is_some_and(|durable| from > durable) {
+            return Err(no_such(self, "it is behind what is durable"));
+        }
+        self.position = LogPosition { segment: from.segment, offset: FIRST_EVENT_OFFSET };
+        if !self.open_next(from.segment)? {
+            return Err(no_such(self, "there is no such segment"));
+        }
+        while self.position < from {
+            if self.try_next()?.is_none() {
+                return Err(no_such(self, "it is behind the end"));
+            }
+        }
+        if self.position != from {
+            return Err(no_such(self, "it is within a transaction, or behind the end of its segment"));
+        }
+        // Nothing was handed out yet.
+        self.entry = Span::default();
+        self.event = Span::default();
+        Ok(())
+    }
+
+    fn first_segment(&self) -> Result<Option<u64>, LogError> {
+        let first = Control::read(self.directory.as_ref())?.map_or(1, |control| control.first_segment);
+        let names =
+            self.directory.list().map_err(|error| LogError::io("list", self.directory.path(), error))?;
+        Ok(names.iter().filter_map(|name| parse_segment_name(name)).filter(|number| *number >= first).min())
+    }
+
+    fn purged(&self, segment: u64, first: u64) -> LogError {
+        LogError::Purged { path: self.directory.path().to_owned(), segment, first }
+    }
+
+    /// Opens a segment and stands at its beginning; false if it is not there yet.
+    fn open_next(&mut self, number: u64) -> Result<bool, LogError> {
+        let name = segment_name(number);
+        let path = self.directory.path_of(&name);
+        let file = match self.directory.open(&name, OpenMode::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return match self.first_segment()? {
+                    Some(first) if first > number => Err(self.purged(number, first)),
+                    _ => Ok(false),
+                };
+            }
+            Err(error) => return Err(LogError::io("open", path, error)),
+        };
+        match IndexReader::open(self.directory.as_ref(), number)? {
+            Ok((header, index)) => {
+                let window = Vec::new();
+                self.segment = Some(OpenSegment { header, index, file, path, window, window_offset: 0 });
+                self.position = LogPosition { segment: number, offset: FIRST_EVENT_OFFSET };
+                Ok(true)
+            }
+            Err(damage) => {
+                let reason = match damage {
+                    IndexDamage::Malformed(reason) => reason,
+                    _ => "it is missing or too short".to_owned(),
+                };
+                Err(LogError::corrupt(self.directory.path_of(&index_name(number)), 0, reason))
+            }
+        }
+    }
+}
+
+impl OpenSegment {
+    /// `count` bytes at `offset`, at most [`READ_BYTES`], through a window that is read in big pieces.
+    fn read(&mut self, offset: u64, count: usize) -> Result<&[u8], LogError> {
+        let window_end = self.window_offset + self.window.len() as u64;
+        if offset < self.window_offset || offset + count as u64 > window_end {
+            self.window.resize(READ_BYTES, 0);
+            let filled = self.file.read_full_at(&mut self.window, offset);
+            self.window.truncate(*filled.as_ref().unwrap_or(&0));
+            self.window_offset = offset;
+            filled.map_err(|error| LogError::io("read", &self.path, error))?;
+        }
+        let start = (offset - self.window_offset) as usize;
+        match self.window.get(start..start + count) {
+            Some(bytes) => Ok(bytes),
+            None => Err(LogError::corrupt(&self.path, offset, "the file ends before its index does")),
+        }
+    }
+}

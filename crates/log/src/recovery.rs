@@ -1,0 +1,227 @@
+//! What happens to a log when it is opened: the tail that a crash tore is cut, what is durable is left alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tailwater_wire::event::header::BINLOG_MAGIC;
+
+use crate::control::{self, Control};
+use crate::error::LogError;
+use crate::framing::Framing;
+use crate::index::SegmentHeader;
+use crate::index_file;
+use crate::position::LogPosition;
+use crate::progress::{SegmentState, TailStart};
+use crate::segment::{FIRST_EVENT_OFFSET, index_name, parse_index_name, parse_segment_name, segment_name};
+use crate::storage::{Directory, File, OpenMode};
+use crate::tail_recovery;
+
+/// What opening a log found and repaired.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// How many segments there are.
+    pub segments: u64,
+    /// Behind the last whole transaction: where the log goes on.
+    pub end: Option<LogPosition>,
+    /// What was cut off the newest segment.
+    pub cut: Option<Cut>,
+    /// How many transactions and events were found whole behind the end of the index, and kept.
+    pub entries_recovered: u64,
+    /// Segments whose index was missing or damaged, and was rebuilt.
+    pub indexes_rebuilt: Vec<u64>,
+    /// Files removed that an interrupted purge or start of a segment had left.
+    pub leftovers_removed: Vec<String>,
+}
+
+/// A torn tail that was cut off: it was never acknowledged as durable, and will be asked for again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// Where the log now ends.
+    pub position: LogPosition,
+    /// How many bytes that were not zero stood behind it.
+    pub bytes: u64,
+    /// What was wrong with them.
+    pub reason: String,
+}
+
+/// An opened log.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub control: Control,
+    pub segments: BTreeMap<u64, SegmentState>,
+    pub tail: Option<RecoveredTail>,
+    pub recovery: Recovery,
+}
+
+/// The newest segment, ready to be continued.
+#[derive(Debug)]
+pub(crate) struct RecoveredTail {
+    pub header: Arc<SegmentHeader>,
+    pub file: Arc<dyn File>,
+    pub framing: Framing,
+    pub start: TailStart,
+}
+
+/// Reads the log in `directory` and makes it whole.
+///
+/// Nothing is written before it is certain that there is no corruption in what has to be read.
+pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<Recovered, LogError> {
+    let names = directory.list().map_err(|error| LogError::io("list", directory.path(), error))?;
+    let mut recovery = Recovery::default();
+    let mut control = match Control::read(directory.as_ref())? {
+        Some(control) => control,
+        None => {
+            let mut control = Control::new();
+            // Without its control file a log is taken for what its segments say.
+            control.first_segment =
+                names.iter().filter_map(|name| parse_segment_name(name)).min().unwrap_or(1);
+            control.write(directory.as_ref())?;
+            control
+        }
+    };
+    let mut numbers: BTreeSet<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
+    numbers = numbers.split_off(&control.first_segment);
+    if let Some(newest) = numbers.last().copied()
+        && was_never_begun(directory.as_ref(), newest)?
+    {
+        numbers.remove(&newest);
+    }
+    check_continuity(directory.as_ref(), &control, &numbers)?;
+
+    let mut segments = BTreeMap::new();
+    let mut tail = None;
+    let newest = numbers.last().copied();
+    for number in &numbers {
+        if Some(*number) == newest {
+            let recovered = tail_recovery::recover(directory, *number, &control, &segments, &mut recovery)?;
+            tail = Some(recovered);
+        } else {
+            let state = sealed_segment(directory, *number, &segments, &mut recovery)?;
+            segments.insert(*number, state);
+        }
+    }
+    remove_leftovers(directory.as_ref(), &names, &numbers, &mut recovery)?;
+    if let Some(tail) = &tail
+        && control.active.as_ref() != Some(&*tail.header)
+    {
+        control.active = Some((*tail.header).clone());
+        control.write(directory.as_ref())?;
+    }
+    recovery.segments = numbers.len() as u64;
+    recovery.end =
+        tail.as_ref().map(|tail| LogPosition { segment: tail.start.segment, offset: tail.start.end });
+    Ok(Recovered { control, segments, tail, recovery })
+}
+
+/// Whether a crash interrupted the creation of a segment before it could take anything.
+fn was_never_begun(directory: &dyn Directory, number: u64) -> Result<bool, LogError> {
+    let name = segment_name(number);
+    let path = directory.path_of(&name);
+    let file = directory.open(&name, OpenMode::Read).map_err(|error| LogError::io("open", &path, error))?;
+    let mut magic = [0; BINLOG_MAGIC.len()];
+    let filled = file.read_full_at(&mut magic, 0).map_err(|error| LogError::io("read", &path, error))?;
+    // A write that failed may have left the first of them.
+    let written = magic.iter().zip(&BINLOG_MAGIC).take_while(|(found, expected)| found == expected).count();
+    let begun =
+        filled == magic.len() && (written == magic.len() || magic[written..].iter().any(|byte| *byte != 0));
+    // The magic bytes are durable before the first entry is, so with entries this would be damage.
+    Ok(!begun && !index_file::has_entries(directory, number)?)
+}
+
+fn check_continuity(
+    directory: &dyn Directory,
+    control: &Control,
+    numbers: &BTreeSet<u64>,
+) -> Result<(), LogError> {
+    let newest_known = control.active.as_ref().map(|header| header.segment);
+    let last = numbers.last().copied().max(newest_known);
+    let Some(last) = last else { return Ok(()) };
+    match (control.first_segment..=last).find(|number| !numbers.contains(number)) {
+        Some(missing) => Err(LogError::corrupt(
+            directory.path_of(&segment_name(missing)),
+            0,
+            format!("the segment is missing, though the log holds {} to {last}", control.first_segment),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Looks at a segment that is complete: its length and its index must agree.
+fn sealed_segment(
+    directory: &Arc<dyn Directory>,
+    number: u64,
+    segments: &BTreeMap<u64, SegmentState>,
+    recovery: &mut Recovery,
+) -> Result<SegmentState, LogError> {
+    let name = segment_name(number);
+    let path = directory.path_of(&name);
+    let file = directory.open(&name, OpenMode::Read).map_err(|error| LogError::io("open", &path, error))?;
+    let length = file.length().map_err(|error| LogError::io("read", &path, error))?;
+    if let Some(index) = index_file::read_sealed(directory.as_ref(), number)? {
+        if index.length != length {
+            let reason = format!("the file has {length} bytes, its index says {}", index.length);
+            return Err(LogError::corrupt(path, length.min(index.length), reason));
+        }
+        return Ok(SegmentState { header: Arc::new(index.header), sealed: Some((length, index.entries)) });
+    }
+    let header = index_file::read_or_derive_header(directory.as_ref(), number, None, segments)?;
+    let entries = tail_recovery::rebuild_sealed_index(directory, number, &header, length)?;
+    recovery.indexes_rebuilt.push(number);
+    Ok(SegmentState { header: Arc::new(header), sealed: Some((length, entries)) })
+}
+
+fn remove_leftovers(
+    directory: &dyn Directory,
+    names: &[String],
+    numbers: &BTreeSet<u64>,
+    recovery: &mut Recovery,
+) -> Result<(), LogError> {
+    for name in names {
+        let number = parse_segment_name(name).or_else(|| parse_index_name(name));
+        let stale = match number {
+            Some(number) => !numbers.contains(&number),
+            None => control::is_replacement_name(name),
+        };
+        if !stale {
+            continue;
+        }
+        match directory.remove(name) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(LogError::io("remove", directory.path_of(name), error));
+            }
+            _ => recovery.leftovers_removed.push(name.clone()),
+        }
+    }
+    if !recovery.leftovers_removed.is_empty() {
+        directory.sync().map_err(|error| LogError::io("sync", directory.path(), error))?;
+    }
+    Ok(())
+}
+
+/// What the magic bytes of a segment must be.
+pub(crate) fn check_magic(directory: &dyn Directory, number: u64, file: &dyn File) -> Result<(), LogError> {
+    let path = directory.path_of(&segment_name(number));
+    let mut magic = [0; FIRST_EVENT_OFFSET as usize];
+    file.read_full_at(&mut magic, 0).map_err(|error| LogError::io("read", &path, error))?;
+    match magic == BINLOG_MAGIC {
+        true => Ok(()),
+        false => Err(LogError::corrupt(path, 0, "it does not begin with the magic bytes of a binlog")),
+    }
+}
+
+/// Opens the index of a segment for writing, creating it if there is none.
+pub(crate) fn open_index(directory: &dyn Directory, number: u64) -> Result<Arc<dyn File>, LogError> {
+    let name = index_name(number);
+    let path = directory.path_of(&name);
+    match directory.open(&name, OpenMode::ReadWrite) {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let file = directory
+                .open(&name, OpenMode::CreateNew)
+                .map_err(|error| LogError::write("create", &path, error))?;
+            directory.sync().map_err(|error| LogError::write("sync the directory of", &path, error))?;
+            Ok(file)
+        }
+        Err(error) => Err(LogError::io("open", path, error)),
+    }
+}

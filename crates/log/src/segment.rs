@@ -1,0 +1,252 @@
+//! Names of the files of a log, and the walk through a segment's events.
+
+use std::sync::Arc;
+
+use tailwater_wire::event::header::BINLOG_MAGIC;
+use tailwater_wire::event::{
+    CHECKSUM_BYTES, ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType,
+    FormatDescription, verify_checksum,
+};
+
+use crate::error::LogError;
+use crate::storage::File;
+
+/// Where the first event of a segment stands, behind the magic bytes.
+pub(crate) const FIRST_EVENT_OFFSET: u64 = BINLOG_MAGIC.len() as u64;
+
+/// The name of a segment's file.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:010}.binlog")
+}
+
+/// The name of the index beside it.
+pub(crate) fn index_name(number: u64) -> String {
+    format!("{number:010}.index")
+}
+
+/// The number in a segment's file name.
+pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
+    parse_name(name, ".binlog")
+}
+
+/// The number in an index's file name.
+pub(crate) fn parse_index_name(name: &str) -> Option<u64> {
+    parse_name(name, ".index")
+}
+
+fn parse_name(name: &str, suffix: &str) -> Option<u64> {
+    let digits = name.strip_suffix(suffix)?;
+    let well_formed = digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.parse().ok().filter(|number| *number > 0)?;
+    (well_formed && format!("{number:010}") == digits).then_some(number)
+}
+
+/// An event that is whole and whose checksum holds.
+#[derive(Debug)]
+pub(crate) struct ScannedEvent<'a> {
+    /// Where it begins.
+    pub offset: u64,
+    /// Its header.
+    pub header: EventHeader,
+    /// Its bytes from the header on, up to [`SCAN_WINDOW_BYTES`] of them.
+    pub first_chunk: &'a [u8],
+}
+
+/// An event that is not.
+#[derive(Debug)]
+pub(crate) struct BadEvent {
+    /// Where it would begin.
+    pub offset: u64,
+    /// The header, if those bytes can be one.
+    pub header: Option<EventHeader>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// What the walk found next.
+#[derive(Debug)]
+pub(crate) enum Scanned<'a> {
+    /// A good event.
+    Event(ScannedEvent<'a>),
+    /// The walk came to its end between two events.
+    End,
+    /// A bad event; the walk cannot go on.
+    Bad(BadEvent),
+}
+
+/// How much of an event is held at most.
+pub(crate) const SCAN_WINDOW_BYTES: usize = 1 << 20;
+
+/// Walks the events of a segment front to back, checking lengths and checksums, in bounded memory.
+#[derive(Debug)]
+pub(crate) struct EventScan {
+    file: Arc<dyn File>,
+    path: std::path::PathBuf,
+    offset: u64,
+    end: u64,
+    window: Vec<u8>,
+    window_offset: u64,
+    format: Option<FormatDescription>,
+}
+
+impl EventScan {
+    /// A walk over `offset..end`. `format` is the segment's format description if the walk begins behind it.
+    pub(crate) fn new(
+        file: Arc<dyn File>,
+        path: std::path::PathBuf,
+        offset: u64,
+        end: u64,
+        format: Option<FormatDescription>,
+    ) -> Self {
+        Self { file, path, offset, end, window: Vec::new(), window_offset: offset, format }
+    }
+
+    /// The format description met last, or given.
+    pub(crate) fn format(&self) -> Option<&FormatDescription> {
+        self.format.as_ref()
+    }
+
+    /// The next event.
+    pub(crate) fn next(&mut self) -> Result<Scanned<'_>, LogError> {
+        let offset = self.offset;
+        if offset >= self.end {
+            return Ok(Scanned::End);
+        }
+        let bad = |header, reason: String| Ok(Scanned::Bad(BadEvent { offset, header, reason }));
+        let remaining = self.end - offset;
+        self.fill(EVENT_HEADER_BYTES as u64)?;
+        let header = match EventHeader::parse(self.held(EVENT_HEADER_BYTES as u64)) {
+            Ok(header) => header,
+            Err(error) => return bad(None, error.to_string()),
+        };
+        let length = u64::from(header.event_length);
+        if length > remaining {
+            return bad(
+                Some(header),
+                format!("a {} event of {length} bytes, {remaining} are left", header.event_type),
+            );
+        }
+        self.fill(length)?;
+        if header.event_type == EventType::FORMAT_DESCRIPTION {
+            if length > SCAN_WINDOW_BYTES as u64 {
+                return bad(Some(header), format!("a format description of {length} bytes"));
+            }
+            match parse_format_description(self.held(length)) {
+                Ok(format) => self.format = Some(format),
+                Err(reason) => return bad(Some(header), reason),
+            }
+        }
+        let Some(format) = &self.format else {
+            return bad(Some(header), format!("a {} event before the format description", header.event_type));
+        };
+        if format.has_checksums()
+            && let Some(reason) = self.checksum_fault(length)?
+        {
+            return bad(Some(header), reason);
+        }
+        self.offset += length;
+        let start = (offset - self.window_offset) as usize;
+        let end = self.window.len().min(start + length as usize);
+        Ok(Scanned::Event(ScannedEvent { offset, header, first_chunk: &self.window[start..end] }))
+    }
+
+    /// Why the checksum of the event at hand, whose front is in the window, does not hold.
+    fn checksum_fault(&self, length: u64) -> Result<Option<String>, LogError> {
+        let mut checker = match ChecksumChecker::new(length) {
+            Ok(checker) => checker,
+            Err(error) => return Ok(Some(error.to_string())),
+        };
+        let front = self.held(length);
+        checker.update(front);
+        let mut at = self.offset + front.len() as u64;
+        let end = self.offset + length;
+        let mut piece = Vec::new();
+        while at < end {
+            piece.resize(SCAN_WINDOW_BYTES.min((end - at) as usize), 0);
+            let filled = self.read(&mut piece, at)?;
+            if filled == 0 {
+                break;
+            }
+            checker.update(&piece[..filled]);
+            at += filled as u64;
+        }
+        Ok(checker.finish().err().map(|error| error.to_string()))
+    }
+
+    /// The window's bytes from the present offset on, at most `length`.
+    fn held(&self, length: u64) -> &[u8] {
+        let held = &self.window[(self.offset - self.window_offset) as usize..];
+        &held[..held.len().min(usize::try_from(length).unwrap_or(usize::MAX))]
+    }
+
+    /// Sees to it that the window holds `length` bytes from the present offset on, as far as it and the file reach.
+    fn fill(&mut self, length: u64) -> Result<(), LogError> {
+        let held = (self.window_offset + self.window.len() as u64).saturating_sub(self.offset);
+        let wanted = length.min(SCAN_WINDOW_BYTES as u64).min(self.end - self.offset);
+        if held >= wanted {
+            return Ok(());
+        }
+        self.window_offset = self.offset;
+        let mut window = std::mem::take(&mut self.window);
+        window.resize(SCAN_WINDOW_BYTES.min((self.end - self.offset) as usize), 0);
+        let filled = self.read(&mut window, self.offset)?;
+        window.truncate(filled);
+        self.window = window;
+        Ok(())
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, LogError> {
+        self.file.read_full_at(buffer, offset).map_err(|error| LogError::io("read", &self.path, error))
+    }
+}
+
+/// Parses a format description event that may have rotted: it says itself whether it has a checksum.
+fn parse_format_description(event: &[u8]) -> Result<FormatDescription, String> {
+    let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
+    let format = FormatDescription::parse(body).map_err(|error| error.to_string())?;
+    match format.checksum {
+        // The scan checks it as it checks any event.
+        Some(ChecksumAlgorithm::Crc32) => Ok(format),
+        // Where checksums are off, some servers leave this one as it was before they changed the event for the stream.
+        // But if it holds for an event that says they are on, then that is what was written, and if there is none at
+        // all, the event's end was not written.
+        Some(ChecksumAlgorithm::Off) => {
+            if event.ends_with(&[0; CHECKSUM_BYTES]) {
+                return Err("its end is missing".into());
+            }
+            let mut switched_on = event.to_vec();
+            if let Some(algorithm) = event.len().checked_sub(1 + CHECKSUM_BYTES) {
+                switched_on[algorithm] = ChecksumAlgorithm::Crc32.to_byte();
+            }
+            match verify_checksum(&switched_on) {
+                Ok(()) => Err("its checksum says that checksums are on, the event that they are off".into()),
+                Err(_) => Ok(format),
+            }
+        }
+        None => {
+            Err(format!("server version {:?} is from before there were checksums", format.server_version))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_numbers_of_ten_digits() {
+        assert_eq!(segment_name(42), "0000000042.binlog");
+        assert_eq!(parse_segment_name("0000000042.binlog"), Some(42));
+        assert_eq!(parse_index_name(&index_name(u64::MAX)), Some(u64::MAX));
+        for name in [
+            "0000000000.binlog",
+            "42.binlog",
+            "00000000042.binlog",
+            "0000000042.index",
+            "x",
+            "000000004x.binlog",
+        ] {
+            assert_eq!(parse_segment_name(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The seam between the log and a disk: everything that the log does to files goes through these two traits, so that
+//! recovery can be tested against a simulated disk that loses, tears and reorders what was not synced.
+
+mod real;
+#[cfg(test)]
+pub(crate) mod simulated;
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub(crate) use real::RealDirectory;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenMode {
+    /// It must exist; only read.
+    Read,
+    /// It must exist; read and written.
+    ReadWrite,
+    /// It must not exist; read and written.
+    CreateNew,
+}
+
+/// A directory with files, no directories below it.
+pub(crate) trait Directory: Debug + Send + Sync {
+    /// Where it is, for messages.
+    fn path(&self) -> &Path;
+    /// The names of its files, in no order.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Opens or creates a file.
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn File>>;
+    /// When the file was last written.
+    fn modified(&self, name: &str) -> io::Result<SystemTime>;
+    /// Renames a file within the directory, replacing what is there.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes creations, renames and removals durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Takes the exclusive lock, held until the guard is dropped; `None` if somebody else has it.
+    fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
+
+    /// The full path of a file, for messages.
+    fn path_of(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+}
+
+/// An open file.
+pub(crate) trait File: Debug + Send + Sync {
+    /// Reads up to `buffer.len()` bytes; 0 only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `bytes`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Reserves space that reads as zeros and makes the file at least `offset + length` bytes long. `Unsupported` if the
+    /// file system cannot.
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Sets the length: gives back space behind it.
+    fn truncate(&self, length: u64) -> io::Result<()>;
+    /// fdatasync: contents and length are on stable storage when this returns.
+    fn sync(&self) -> io::Result<()>;
+    /// Asks for `offset..offset + length` to be written to the disk soon, without waiting.
+    fn start_writeback(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// The length in bytes.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Fills `buffer`, or gives back how many bytes there were up to the end of the file.
+    fn read_full_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+}

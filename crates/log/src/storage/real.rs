@@ -1,0 +1,133 @@
+//! The file system.
+
+use std::any::Any;
+use std::fs;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
+
+use super::{Directory, File, OpenMode};
+
+/// A directory of the file system.
+#[derive(Debug)]
+pub(crate) struct RealDirectory {
+    path: PathBuf,
+}
+
+impl RealDirectory {
+    /// A directory that exists.
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Creates the directory and those above it where they are missing, durably.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let missing: Vec<&Path> =
+            path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
+        fs::create_dir_all(path)?;
+        for created in missing {
+            let parent =
+                created.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            fs::File::open(parent)?.sync_all()?;
+        }
+        Ok(Self::new(path))
+    }
+}
+
+impl Directory for RealDirectory {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            // A name that is not UTF-8 is none of ours.
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(mode != OpenMode::Read)
+            .create_new(mode == OpenMode::CreateNew)
+            .open(self.path.join(name))?;
+        Ok(Arc::new(RealFile { file }))
+    }
+
+    fn modified(&self, name: &str) -> io::Result<SystemTime> {
+        fs::metadata(self.path.join(name))?.modified()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        fs::File::open(&self.path)?.sync_all()
+    }
+
+    fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        let path = self.path.join(name);
+        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct RealFile {
+    file: fs::File,
+}
+
+impl File for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        fallocate(&self.file, FallocateFlags::empty(), offset, length).map_err(io::Error::from)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn start_writeback(&self, offset: u64, length: u64) -> io::Result<()> {
+        // Linux answers this advice by starting writeback of the range's dirty pages without waiting, exactly as
+        // sync_file_range(SYNC_FILE_RANGE_WRITE) does, which has no safe wrapper. It also drops the pages that are
+        // clean already; those under writeback stay in the cache for the readers that tail the log.
+        match NonZeroU64::new(length) {
+            Some(length) => {
+                fadvise(&self.file, offset, Some(length), Advice::DontNeed).map_err(io::Error::from)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+}

@@ -1,0 +1,347 @@
+//! A disk in memory that does to unsynced writes what disks do: keeps some sectors and loses others, in no order.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::{Directory, File, OpenMode};
+
+/// The unit that a disk writes whole or not at all, in bytes.
+pub(crate) const SECTOR_BYTES: usize = 512;
+
+/// A small deterministic generator (SplitMix64): one seed replays a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    /// 0..`bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// What the disk does wrong, and when.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Faults {
+    /// Fail the operation (write, allocate, truncate, sync) that comes after this many.
+    pub fail_after: Option<u64>,
+    /// How it fails.
+    pub failure: Failure,
+    /// The sum of all file lengths cannot exceed this.
+    pub capacity_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// EIO.
+    #[default]
+    Io,
+    /// ENOSPC.
+    Full,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    names: BTreeMap<String, usize>,
+    /// The name table after each change since the last sync of the directory; the first is the durable one.
+    name_versions: Vec<BTreeMap<String, usize>>,
+    files: Vec<Contents>,
+    faults: Faults,
+    operations: u64,
+    locked: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Contents {
+    bytes: Vec<u8>,
+    /// The contents after each change since the last sync; the first is what is durable.
+    versions: Vec<Vec<u8>>,
+}
+
+/// A directory on the simulated disk.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SimulatedDirectory {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct SimulatedFile {
+    state: Arc<Mutex<State>>,
+    file: usize,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SimulatedDirectory {
+    pub(crate) fn set_faults(&self, faults: Faults) {
+        let mut state = lock(&self.state);
+        state.faults = faults;
+        state.operations = 0;
+    }
+
+    /// The disk as the next process finds it after this one was killed: nothing is lost.
+    pub(crate) fn after_kill(&self) -> Self {
+        let state = lock(&self.state);
+        let files = state.files.clone();
+        let names = state.names.clone();
+        let name_versions = state.name_versions.clone();
+        Self { state: Arc::new(Mutex::new(State { names, name_versions, files, ..State::default() })) }
+    }
+
+    /// The disk after a power cut: of what was not synced, each sector is as it was at some moment since the last sync.
+    pub(crate) fn after_power_cut(&self, random: &mut Random) -> Self {
+        let state = lock(&self.state);
+        let names = match state.name_versions.len() as u64 {
+            0 => state.names.clone(),
+            // Directory changes go through a journal, so they survive in order.
+            count => match random.below(count + 1) {
+                last if last == count => state.names.clone(),
+                earlier => state.name_versions[earlier as usize].clone(),
+            },
+        };
+        let files = state.files.iter().map(|file| file.after_power_cut(random)).collect();
+        Self { state: Arc::new(Mutex::new(State { names, files, ..State::default() })) }
+    }
+
+    /// The contents of a file.
+    pub(crate) fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = lock(&self.state);
+        state.names.get(name).map(|file| state.files[*file].bytes.clone())
+    }
+
+    /// Replaces the contents of a file, durably: what bit rot and operators do.
+    pub(crate) fn replace(&self, name: &str, bytes: Vec<u8>) {
+        let mut state = lock(&self.state);
+        let file = match state.names.get(name) {
+            Some(file) => *file,
+            None => {
+                state.files.push(Contents::default());
+                let file = state.files.len() - 1;
+                state.names.insert(name.to_owned(), file);
+                file
+            }
+        };
+        state.files[file] = Contents { bytes, versions: Vec::new() };
+    }
+}
+
+impl Contents {
+    fn change(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        self.versions.push(self.bytes.clone());
+        change(&mut self.bytes);
+    }
+
+    fn after_power_cut(&self, random: &mut Random) -> Self {
+        let mut versions: Vec<&[u8]> = self.versions.iter().map(Vec::as_slice).collect();
+        versions.push(&self.bytes);
+        let count = versions.len() as u64;
+        // Some cuts lose all, some nothing, most a part.
+        let style = random.below(8);
+        let pick = |random: &mut Random| match style {
+            0 => versions[0],
+            1 => versions[versions.len() - 1],
+            _ => versions[random.below(count) as usize],
+        };
+        let length = pick(random).len();
+        let mut bytes = vec![0; length];
+        for (index, sector) in bytes.chunks_mut(SECTOR_BYTES).enumerate() {
+            let from = pick(random).get(index * SECTOR_BYTES..).unwrap_or_default();
+            let count = from.len().min(sector.len());
+            sector[..count].copy_from_slice(&from[..count]);
+        }
+        Self { bytes, versions: Vec::new() }
+    }
+}
+
+impl State {
+    /// Counts an operation that may fail, and fails it if its time has come.
+    fn operation(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        match self.faults.fail_after {
+            Some(count) if self.operations > count => Err(match self.faults.failure {
+                Failure::Io => io::Error::from_raw_os_error(5),
+                Failure::Full => io::ErrorKind::StorageFull.into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_capacity(&self, file: usize, length: usize) -> io::Result<()> {
+        let Some(capacity) = self.faults.capacity_bytes else {
+            return Ok(());
+        };
+        let others: usize = self
+            .names
+            .values()
+            .filter(|other| **other != file)
+            .map(|other| self.files[*other].bytes.len())
+            .sum();
+        if (others + length) as u64 > capacity { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn change_names(&mut self, change: impl FnOnce(&mut BTreeMap<String, usize>)) {
+        self.name_versions.push(self.names.clone());
+        change(&mut self.names);
+    }
+}
+
+impl Directory for SimulatedDirectory {
+    fn path(&self) -> &Path {
+        Path::new("/simulated")
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(lock(&self.state).names.keys().cloned().collect())
+    }
+
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let mut state = lock(&self.state);
+        let file = match (state.names.get(name).copied(), mode) {
+            (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (Some(file), _) => file,
+            (None, OpenMode::CreateNew) => {
+                state.operation()?;
+                state.files.push(Contents::default());
+                let file = state.files.len() - 1;
+                state.change_names(|names| {
+                    names.insert(name.to_owned(), file);
+                });
+                file
+            }
+            (None, _) => return Err(io::ErrorKind::NotFound.into()),
+        };
+        Ok(Arc::new(SimulatedFile { state: Arc::clone(&self.state), file }))
+    }
+
+    fn modified(&self, name: &str) -> io::Result<SystemTime> {
+        match lock(&self.state).names.contains_key(name) {
+            true => Ok(SystemTime::UNIX_EPOCH),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.operation()?;
+        let file = state.names.get(from).copied().ok_or(io::ErrorKind::NotFound)?;
+        state.change_names(|names| {
+            names.remove(from);
+            names.insert(to.to_owned(), file);
+        });
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        if !state.names.contains_key(name) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.operation()?;
+        state.change_names(|names| {
+            names.remove(name);
+        });
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.operation()?;
+        state.name_versions.clear();
+        Ok(())
+    }
+
+    fn lock(&self, _name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.locked, true) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(Unlock(Arc::clone(&self.state)))))
+    }
+}
+
+#[derive(Debug)]
+struct Unlock(Arc<Mutex<State>>);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        lock(&self.0).locked = false;
+    }
+}
+
+impl File for SimulatedFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let state = lock(&self.state);
+        let rest = state.files[self.file].bytes.get(offset as usize..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        let offset = offset as usize;
+        let put = |file: &mut Contents, count: usize| {
+            file.change(|contents| {
+                contents.resize(contents.len().max(offset + count), 0);
+                contents[offset..offset + count].copy_from_slice(&bytes[..count]);
+            });
+        };
+        if let Err(error) = state.operation() {
+            // A failing write may have written a part.
+            put(&mut state.files[self.file], bytes.len() / 2);
+            return Err(error);
+        }
+        state.check_capacity(self.file, state.files[self.file].bytes.len().max(offset + bytes.len()))?;
+        put(&mut state.files[self.file], bytes.len());
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.operation()?;
+        let end = (offset + length) as usize;
+        let now = state.files[self.file].bytes.len();
+        state.check_capacity(self.file, now.max(end))?;
+        state.files[self.file].change(|contents| contents.resize(now.max(end), 0));
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.operation()?;
+        state.files[self.file].change(|contents| contents.resize(length as usize, 0));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.operation()?;
+        state.files[self.file].versions.clear();
+        Ok(())
+    }
+
+    fn start_writeback(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(lock(&self.state).files[self.file].bytes.len() as u64)
+    }
+}

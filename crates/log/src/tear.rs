@@ -1,0 +1,159 @@
+//! Is a bad event at the end of a log a torn write, or is it damage?
+//!
+//! A write that a power cut tore leaves whole sectors as they were before it, and behind the end of a log the file reads
+//! as zeros. Since the writer ends its writes between transactions or at page boundaries, a torn event has a sector
+//! that is zero from the event's start, or the sector's, to the sector's end. A write that failed, or whose process was
+//! killed, may end anywhere, but nothing follows it. Bit rot leaves neither.
+
+use std::path::Path;
+
+use tailwater_wire::event::checksum::compute_checksum;
+use tailwater_wire::event::{CHECKSUM_BYTES, EVENT_HEADER_BYTES, EventHeader, verify_checksum};
+
+use crate::error::LogError;
+use crate::segment::BadEvent;
+use crate::storage::File;
+
+/// The smallest unit that a disk writes whole or not at all, in bytes.
+const SECTOR_BYTES: u64 = 512;
+
+const BLOCK_BYTES: u64 = 64 << 10;
+
+/// How much of a torn event is searched for events inside.
+const SEARCH_BYTES_MAX: u64 = 4 << 20;
+
+/// What stands at the end of a log behind the last good event.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// Only zeros.
+    Unwritten,
+    /// What a power cut left of writes that were not synced.
+    Torn {
+        /// Bytes up to the last that is not zero.
+        bytes: u64,
+    },
+    /// Something else.
+    Damaged,
+}
+
+/// Judges the bytes from a bad event on. `shift` is how much further the same event stands in the source's file.
+pub(crate) fn judge(
+    file: &dyn File,
+    path: &Path,
+    bad: &BadEvent,
+    file_end: u64,
+    shift: u64,
+    checksums: bool,
+) -> Result<Tail, LogError> {
+    let Some(data_end) = data_end(file, path, bad.offset, file_end)? else {
+        return Ok(Tail::Unwritten);
+    };
+    let torn = Tail::Torn { bytes: data_end - bad.offset };
+    let header_end = bad.offset + EVENT_HEADER_BYTES as u64;
+    if data_end <= header_end || has_lost_sector(file, path, bad.offset, header_end, file_end)? {
+        return Ok(torn);
+    }
+    // From here on the header is as it was written, if nothing has rotted.
+    let Some(header) = &bad.header else { return Ok(Tail::Damaged) };
+    let event_end = bad.offset + u64::from(header.event_length);
+    if header.end_log_pos != 0 && header.end_log_pos != event_end.wrapping_add(shift) as u32 {
+        return Ok(Tail::Damaged);
+    }
+    let incomplete = event_end > file_end
+        || has_lost_sector(file, path, bad.offset, event_end, file_end)?
+        || was_cut_short(file, path, bad.offset, event_end, data_end)?;
+    if !incomplete {
+        return Ok(Tail::Damaged);
+    }
+    // A length that rotted upwards reaches over the events behind it.
+    match checksums && holds_an_event(file, path, bad.offset, event_end.min(data_end), shift)? {
+        true => Ok(Tail::Damaged),
+        false => Ok(torn),
+    }
+}
+
+/// Offset behind the last byte of `start..end` that is not zero.
+fn data_end(file: &dyn File, path: &Path, start: u64, end: u64) -> Result<Option<u64>, LogError> {
+    let mut block_end = end;
+    while block_end > start {
+        let block_start = block_end.saturating_sub(BLOCK_BYTES).max(start);
+        let bytes = read(file, path, block_start, block_end)?;
+        if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+            return Ok(Some(block_start + last as u64 + 1));
+        }
+        block_end = block_start;
+    }
+    Ok(None)
+}
+
+/// Whether a sector that `start..end` reaches into is zero from there to the sector's end.
+fn has_lost_sector(
+    file: &dyn File,
+    path: &Path,
+    start: u64,
+    end: u64,
+    file_end: u64,
+) -> Result<bool, LogError> {
+    let end = end.min(file_end);
+    let mut at = start;
+    while at < end {
+        let block_end =
+            ((at / BLOCK_BYTES + 1) * BLOCK_BYTES).min(end.next_multiple_of(SECTOR_BYTES)).min(file_end);
+        let bytes = read(file, path, at, block_end)?;
+        let first = (SECTOR_BYTES - at % SECTOR_BYTES).min(bytes.len() as u64) as usize;
+        let (first, rest) = bytes.split_at(first);
+        let mut sectors = std::iter::once(first).chain(rest.chunks(SECTOR_BYTES as usize));
+        if sectors.any(|sector| !sector.is_empty() && sector.iter().all(|byte| *byte == 0)) {
+            return Ok(true);
+        }
+        at = block_end;
+    }
+    Ok(false)
+}
+
+/// Whether the event's last bytes are missing and nothing stands behind: a write that failed or was interrupted may end
+/// anywhere.
+fn was_cut_short(
+    file: &dyn File,
+    path: &Path,
+    start: u64,
+    end: u64,
+    data_end: u64,
+) -> Result<bool, LogError> {
+    match end.checked_sub(data_end) {
+        None | Some(0) => Ok(false),
+        // The zeros reach into the checksum: it is cut short if the rest of it is right. A checksum that ends in zeros
+        // by chance is so everywhere else too.
+        Some(missing) if missing < CHECKSUM_BYTES as u64 && end - start <= SEARCH_BYTES_MAX => {
+            let event = read(file, path, start, end)?;
+            let Some(checked) = event.len().checked_sub(CHECKSUM_BYTES) else { return Ok(false) };
+            let (checked, stored) = event.split_at(checked);
+            let present = CHECKSUM_BYTES - missing as usize;
+            Ok(compute_checksum(checked).to_le_bytes()[..present] == stored[..present])
+        }
+        Some(_) => Ok(true),
+    }
+}
+
+/// Whether a whole event with a good checksum begins within `start..end`, behind `start`.
+fn holds_an_event(file: &dyn File, path: &Path, start: u64, end: u64, shift: u64) -> Result<bool, LogError> {
+    let end = end.min(start + SEARCH_BYTES_MAX);
+    let bytes = read(file, path, start, end)?;
+    for at in 1..bytes.len().saturating_sub(EVENT_HEADER_BYTES) {
+        let Ok(header) = EventHeader::parse(&bytes[at..]) else { continue };
+        let Some(event) = bytes.get(at..at + header.event_length as usize) else { continue };
+        let source_end = (start + (at + event.len()) as u64).wrapping_add(shift) as u32;
+        let in_place = header.end_log_pos == 0 || header.end_log_pos == source_end;
+        if header.event_type.name().is_some() && in_place && verify_checksum(event).is_ok() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn read(file: &dyn File, path: &Path, start: u64, end: u64) -> Result<Vec<u8>, LogError> {
+    let mut bytes = vec![0; end.saturating_sub(start) as usize];
+    let filled = file.read_full_at(&mut bytes, start).map_err(|error| LogError::io("read", path, error))?;
+    bytes.truncate(filled);
+    Ok(bytes)
+}

@@ -1,0 +1,494 @@
+//! The one that appends.
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+
+use tailwater_wire::event::header::BINLOG_MAGIC;
+use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
+use tailwater_wire::gtid::GtidSet;
+
+use crate::active::ActiveSegment;
+use crate::error::LogError;
+use crate::flusher::Flusher;
+use crate::framing::Before;
+use crate::index::SegmentHeader;
+use crate::options::{AckMode, LogOptions};
+use crate::position::{Entry, LogPosition, SourceIdentity, SourceTail, TransactionSpan};
+use crate::progress::{LogState, Shared, TailStart};
+use crate::recovery::{self, Recovered, Recovery};
+use crate::segment::{FIRST_EVENT_OFFSET, index_name, segment_name};
+use crate::storage::{Directory, OpenMode, RealDirectory};
+use crate::{LogHandle, gtid_before};
+
+/// What an appended chunk completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Behind the chunk. Not durable, and not visible before its transaction is whole.
+    pub position: LogPosition,
+    /// The chunk was the last of a transaction.
+    pub ends_transaction: bool,
+}
+
+/// The only writer of a log. All methods are called from one thread and do file I/O there.
+///
+/// A commit group is: [`append`](Self::append) for every chunk at hand, one [`sync`](Self::sync) (or
+/// [`flush`](Self::flush), in [`AckMode::Received`]), and then the ACKs.
+#[derive(Debug)]
+pub struct LogWriter {
+    shared: Arc<Shared>,
+    options: LogOptions,
+    recovery: Recovery,
+    active: Option<ActiveSegment>,
+    /// Every whole transaction appended, durable or not, and all before it.
+    gtids: Option<GtidSet>,
+    last_transaction: Option<Entry>,
+    // Fields are dropped in this order: the thread ends before the lock is given up.
+    flusher: Flusher,
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl LogWriter {
+    /// Opens the log in `directory`, creating the directory if there is none, and repairs what a crash left.
+    ///
+    /// # Errors
+    /// [`LogError::Locked`] if somebody else writes to it; [`LogError::Corrupt`] if bytes that were durable are not what
+    /// they were (nothing is changed then); [`LogError::FormatVersion`]; [`LogError::Io`].
+    pub fn open(directory: &Path, options: LogOptions) -> Result<Self, LogError> {
+        let directory =
+            RealDirectory::create(directory).map_err(|error| LogError::io("create", directory, error))?;
+        Self::open_on(Arc::new(directory), options)
+    }
+
+    pub(crate) fn open_on(directory: Arc<dyn Directory>, options: LogOptions) -> Result<Self, LogError> {
+        const LOCK_NAME: &str = "lock";
+        let path = directory.path_of(LOCK_NAME);
+        let lock = match directory.lock(LOCK_NAME) {
+            Ok(Some(lock)) => lock,
+            Ok(None) => return Err(LogError::Locked { path }),
+            Err(error) => return Err(LogError::io("lock", path, error)),
+        };
+        let Recovered { control, segments, tail, recovery } = recovery::recover(&directory)?;
+        let shared = Arc::new(Shared::new(directory, control, segments));
+        let mut writer = Self {
+            flusher: Flusher::new(Arc::clone(&shared), options.sync_interval),
+            shared,
+            options,
+            recovery,
+            active: None,
+            gtids: None,
+            last_transaction: None,
+            _lock: lock,
+        };
+        if let Some(tail) = tail {
+            writer.gtids = Some(tail.start.gtids.clone());
+            writer.last_transaction = tail.start.last_transaction.clone();
+            writer.active = Some(ActiveSegment::resume(
+                Arc::clone(&tail.header),
+                tail.file,
+                tail.framing,
+                tail.start.end,
+            ));
+            writer.shared.begin_segment(tail.header, tail.start);
+        }
+        Ok(writer)
+    }
+
+    /// What opening the log found and repaired.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// For readers, and for whoever wants to know what is durable.
+    pub fn handle(&self) -> LogHandle {
+        LogHandle::new(Arc::clone(&self.shared), self.options.retention)
+    }
+
+    /// Where the log ends in the source's binlog, whole transactions only; `None` while it has no segment.
+    pub fn source_tail(&self) -> Option<SourceTail> {
+        let active = self.active.as_ref()?;
+        let header = active.header();
+        let in_segment = |entry: &&Entry| entry.position.segment == header.segment;
+        let last_transaction = self.last_transaction.as_ref().filter(in_segment).map(|entry| {
+            TransactionSpan { source_start: entry.source_start(), source_end: entry.source_end }
+        });
+        Some(SourceTail {
+            file: header.source_file.clone(),
+            end: active.framing().source_position_whole(),
+            source: header.source.clone(),
+            last_transaction,
+        })
+    }
+
+    /// Every whole transaction in the log, purged ones included; `None` while it has no segment.
+    pub fn gtid_set(&self) -> Option<&GtidSet> {
+        self.gtids.as_ref()
+    }
+
+    /// The newest whole transaction, if it lies in the newest segment.
+    pub fn last_transaction(&self) -> Option<&Entry> {
+        self.last_transaction.as_ref()
+    }
+
+    /// Whether a transaction was opened and has not ended.
+    pub fn in_transaction(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.framing().in_transaction())
+    }
+
+    /// Bytes of whole transactions and events that were appended and are not durable yet.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.active
+            .as_ref()
+            .map_or(0, |active| active.whole_end().saturating_sub(self.durable_offset(active)))
+    }
+
+    fn durable_offset(&self, active: &ActiveSegment) -> u64 {
+        let durable = self.shared.durable().position;
+        if durable.segment == active.header().segment { durable.offset } else { 0 }
+    }
+
+    /// Reads bytes of the newest transaction, from `offset` behind its start, to compare them with what a source sends
+    /// again.
+    ///
+    /// # Errors
+    /// [`LogError::Sequence`] if there is none in the newest segment, or it is shorter; [`LogError::Io`].
+    pub fn read_last_transaction(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), LogError> {
+        let path = self.shared.path();
+        let (Some(active), Some(entry)) = (&self.active, &self.last_transaction) else {
+            return Err(LogError::sequence(&path, "there is no last transaction to compare with"));
+        };
+        if entry.position.segment != active.header().segment || offset + buffer.len() as u64 > entry.length {
+            return Err(LogError::sequence(&path, "bytes beyond the last transaction were to be compared"));
+        }
+        active.read(&self.shared, entry.position.offset + offset, buffer)
+    }
+
+    /// Begins a new segment that mirrors `source_file`, whose first event stands at `source_offset` there (4 is the
+    /// file's first). Seals the present segment, cutting a transaction that was not completed: a source that crashed
+    /// leaves the like at the end of its file.
+    ///
+    /// # Errors
+    /// [`LogError::FlavourMismatch`]; [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
+    pub fn start_segment(
+        &mut self,
+        source_file: &str,
+        source_offset: u64,
+        source: &SourceIdentity,
+    ) -> Result<(), LogError> {
+        self.shared.check()?;
+        let gtids = self.gtids.clone().unwrap_or_else(|| GtidSet::empty(source.flavour));
+        if gtids.flavour() != source.flavour {
+            return Err(LogError::FlavourMismatch {
+                path: self.shared.path(),
+                found: gtids.flavour(),
+                expected: source.flavour,
+            });
+        }
+        self.rollback_partial()?;
+        let result = self.roll_over(source_file, source_offset, source, gtids);
+        self.guard(result)
+    }
+
+    fn roll_over(
+        &mut self,
+        source_file: &str,
+        source_offset: u64,
+        source: &SourceIdentity,
+        gtids: GtidSet,
+    ) -> Result<(), LogError> {
+        let mut segment = self.shared.first_segment_number();
+        if let Some(active) = &mut self.active {
+            active.seal(&self.shared, &self.options)?;
+            segment = active.header().segment + 1;
+        }
+        let header = Arc::new(SegmentHeader {
+            segment,
+            source_file: source_file.to_owned(),
+            source_offset,
+            source: source.clone(),
+            gtids_before: gtids.to_string(),
+        });
+        let directory = &self.shared.directory;
+        let (segment_name, index_name) = (segment_name(segment), index_name(segment));
+        let fail = |action, name: &str| {
+            let path = directory.path_of(name);
+            move |error| LogError::write(action, path, error)
+        };
+        // The index first: a segment is never without its header.
+        let index = directory.open(&index_name, OpenMode::CreateNew).map_err(fail("create", &index_name))?;
+        let encoded = header.encode();
+        index.write_at(&encoded, 0).map_err(fail("write", &index_name))?;
+        index.sync().map_err(fail("fdatasync", &index_name))?;
+        let file =
+            directory.open(&segment_name, OpenMode::CreateNew).map_err(fail("create", &segment_name))?;
+        let mut active = ActiveSegment::create(Arc::clone(&header), file);
+        active.write_magic(&self.shared, &self.options, &BINLOG_MAGIC)?;
+        directory.sync().map_err(fail("sync the directory of", &segment_name))?;
+        self.shared.update_control(|control| control.active = Some((*header).clone()))?;
+        self.gtids = Some(gtids.clone());
+        self.last_transaction = None;
+        self.active = Some(active);
+        let start = TailStart {
+            segment,
+            index,
+            index_bytes: encoded.len() as u64,
+            entries: 0,
+            end: FIRST_EVENT_OFFSET,
+            gtids,
+            last_transaction: None,
+        };
+        self.shared.begin_segment(header, start);
+        Ok(())
+    }
+
+    /// Appends a chunk of an event, verbatim. `first` and `last` say whether it is the event's first and last; the first
+    /// one begins with the header's bytes and holds at least
+    /// [`PREFIX_BYTES`](tailwater_wire::transaction::TransactionTracker::PREFIX_BYTES) of the body, or all of it.
+    /// Checksums are the caller's to verify.
+    ///
+    /// The bytes are neither visible nor durable yet; at most [`LogOptions::buffer_bytes_max`] of them, and this chunk,
+    /// stay in memory.
+    ///
+    /// # Errors
+    /// [`LogError::Event`] if the event cannot stand here: the transaction it belongs to is rolled back.
+    /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log. [`LogError::Sequence`] for a caller's defect.
+    pub fn append(
+        &mut self,
+        header: &EventHeader,
+        chunk: &[u8],
+        first: bool,
+        last: bool,
+    ) -> Result<Appended, LogError> {
+        self.shared.check()?;
+        if first {
+            self.begin_event(header, chunk)?;
+        }
+        let path = self.shared.path();
+        let Some(active) = &mut self.active else {
+            return Err(LogError::sequence(&path, "no segment was begun"));
+        };
+        active.count_chunk(chunk.len(), last).map_err(|reason| LogError::sequence(&path, reason))?;
+        let written = active.take(&self.shared, &self.options, &mut self.flusher, chunk);
+        let entry = if last { active.end_event() } else { None };
+        let position = active.position();
+        self.guard(written)?;
+        let ends_transaction = entry.as_ref().is_some_and(Entry::is_transaction);
+        if let Some(entry) = entry {
+            self.end_entry(entry)?;
+        }
+        Ok(Appended { position, ends_transaction })
+    }
+
+    fn begin_event(&mut self, header: &EventHeader, chunk: &[u8]) -> Result<(), LogError> {
+        let path = self.shared.path();
+        let Some(active) = &mut self.active else {
+            return Err(LogError::sequence(&path, "no segment was begun"));
+        };
+        if chunk.get(..EVENT_HEADER_BYTES) != Some(&header.to_bytes()) {
+            return Err(LogError::sequence(&path, "a first chunk does not begin with the event's header"));
+        }
+        let source_position = active.framing().source_position();
+        let result = match active.begin_event(header, chunk) {
+            Ok(Before::CutTransaction) => {
+                tracing::warn!(
+                    source_file = active.header().source_file,
+                    source_position,
+                    "the source restarted in the midst of a transaction, which is cut"
+                );
+                self.rollback_partial()?;
+                match &mut self.active {
+                    Some(active) => active.begin_event(header, chunk),
+                    None => return Err(LogError::sequence(&path, "no segment was begun")),
+                }
+            }
+            other => other,
+        };
+        let checked = match result {
+            Ok(_) => self.check_event(header, chunk),
+            Err(source) => {
+                let source_file =
+                    self.active.as_ref().map_or("", |active| &active.header().source_file).to_owned();
+                Err(LogError::Event { source_file, source_position, source })
+            }
+        };
+        if checked.is_err() {
+            self.rollback_partial()?;
+        }
+        checked
+    }
+
+    /// What the log itself learns from events that say something of the whole log.
+    fn check_event(&mut self, header: &EventHeader, chunk: &[u8]) -> Result<(), LogError> {
+        let Some(active) = &self.active else { return Ok(()) };
+        let Some(format) = active.framing().format() else { return Ok(()) };
+        let flavour = active.header().source.flavour;
+        if header.event_type == EventType::FORMAT_DESCRIPTION && format.flavour() != flavour {
+            return Err(LogError::FlavourMismatch {
+                path: self.shared.path(),
+                found: flavour,
+                expected: format.flavour(),
+            });
+        }
+        self.learn_gtids_before(header, chunk, &format.clone())
+    }
+
+    /// At the very beginning of a log, the source's own statement of what its file was preceded by.
+    fn learn_gtids_before(
+        &mut self,
+        header: &EventHeader,
+        chunk: &[u8],
+        format: &FormatDescription,
+    ) -> Result<(), LogError> {
+        let Some(active) = &self.active else { return Ok(()) };
+        let segment = active.header();
+        let first = segment.segment == self.shared.first_segment_number() && segment.gtids_before.is_empty();
+        if !first || self.gtids.as_ref().is_some_and(|gtids| !gtids.is_empty()) {
+            return Ok(());
+        }
+        match gtid_before::parse(header, chunk, format) {
+            Ok(Some(gtids)) => {
+                self.shared.set_gtids(gtids.clone());
+                self.gtids = Some(gtids);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(source) => Err(LogError::Event {
+                source_file: segment.source_file.clone(),
+                source_position: segment.source_offset,
+                source,
+            }),
+        }
+    }
+
+    fn end_entry(&mut self, entry: Entry) -> Result<(), LogError> {
+        if let (Some(gtid), Some(gtids)) = (&entry.gtid, &mut self.gtids)
+            && let Err(source) = gtids.insert(gtid)
+        {
+            let source_file =
+                self.active.as_ref().map_or("", |active| &active.header().source_file).to_owned();
+            let source_position = entry.source_start();
+            self.rollback_partial()?;
+            return Err(LogError::Event { source_file, source_position, source });
+        }
+        if let Some(active) = &mut self.active {
+            active.keep(entry.end().offset);
+        }
+        self.shared.add_pending(entry.clone());
+        if entry.is_transaction() {
+            self.last_transaction = Some(entry);
+        }
+        if self.unsynced_bytes() > self.options.unsynced_bytes_max {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is buffered of whole transactions to the file, in one write, and gives the end of it: a crash of this
+    /// process does not lose it. In [`AckMode::Received`] that is what an ACK needs, and an fdatasync follows within
+    /// [`LogOptions::sync_interval`] from another thread.
+    ///
+    /// # Errors
+    /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
+    pub fn flush(&mut self) -> Result<LogPosition, LogError> {
+        let position = self.write_whole()?;
+        if self.options.ack == AckMode::Received && self.unsynced_bytes() > 0 {
+            self.request_sync(false)?;
+        }
+        Ok(position)
+    }
+
+    fn write_whole(&mut self) -> Result<LogPosition, LogError> {
+        self.shared.check()?;
+        let Some(active) = &mut self.active else {
+            return Ok(LogPosition::ZERO);
+        };
+        let written = active.write_whole(&self.shared, &self.options);
+        let position = LogPosition { segment: active.header().segment, offset: active.whole_end() };
+        self.guard(written)?;
+        Ok(position)
+    }
+
+    fn request_sync(&mut self, urgent: bool) -> Result<(), LogError> {
+        match &self.active {
+            Some(active) => self.flusher.sync(active.sync_target(), urgent),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes every whole transaction durable: writes what is buffered, does one fdatasync in this thread, and lets
+    /// readers see it. When it returns, those transactions may be acknowledged.
+    ///
+    /// # Errors
+    /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
+    pub fn sync(&mut self) -> Result<LogPosition, LogError> {
+        let position = self.write_whole()?;
+        if self.unsynced_bytes() == 0 {
+            return Ok(position);
+        }
+        let result = match &self.active {
+            Some(active) => active.sync(&self.shared),
+            None => Ok(()),
+        };
+        self.guard(result)?;
+        Ok(position)
+    }
+
+    /// Does the same without waiting, in another thread: watch [`LogHandle::subscribe`].
+    ///
+    /// # Errors
+    /// As [`LogWriter::sync`]; a failure in the other thread shows at the next call.
+    pub fn sync_in_background(&mut self) -> Result<LogPosition, LogError> {
+        let position = self.write_whole()?;
+        if self.unsynced_bytes() > 0 {
+            self.request_sync(true)?;
+        }
+        Ok(position)
+    }
+
+    /// Cuts what was appended behind the last whole transaction: the link broke in the midst of one, which will come
+    /// again from its beginning.
+    ///
+    /// # Errors
+    /// [`LogError::Write`], which poisons the log.
+    pub fn rollback_partial(&mut self) -> Result<(), LogError> {
+        self.shared.check()?;
+        let result = match &mut self.active {
+            Some(active) => active.rollback(&self.shared),
+            None => Ok(()),
+        };
+        self.guard(result)
+    }
+
+    /// Makes everything durable and ends in good order: the newest segment gets its exact length.
+    ///
+    /// # Errors
+    /// As [`LogWriter::sync`].
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.rollback_partial()?;
+        let result = match &mut self.active {
+            Some(active) => active.close(&self.shared, &self.options),
+            None => Ok(()),
+        };
+        self.guard(result)?;
+        self.shared.close();
+        Ok(())
+    }
+
+    /// Lets a failure that makes the disk's state unknown poison the log.
+    fn guard<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
+        if let Err(error) = &result
+            && error.poisons()
+        {
+            self.shared.poison(error);
+        }
+        result
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        if self.shared.durable().state == LogState::Open {
+            self.shared.close();
+        }
+    }
+}
