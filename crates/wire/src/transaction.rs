@@ -100,6 +100,8 @@ enum Meaning {
     CloseBlock,
     /// Ends a block, and is the whole of a transaction without one: `XA ROLLBACK`, an incident.
     Close,
+    /// The whole of a transaction, which has no block: a compressed one.
+    Whole,
     /// A statement: the whole of a transaction without a block.
     Statement,
     /// Part of a statement that is not its end.
@@ -118,8 +120,8 @@ enum Meaning {
 
 impl TransactionTracker {
     /// How much of an event's body [`TransactionTracker::observe`] needs to see at least, unless the body is shorter.
-    /// The statement of a query event begins within these: its variables have at most 64 KiB.
-    pub const PREFIX_BYTES: usize = 66 * 1024;
+    /// The statement of a query event begins well within these: servers write a few KiB of variables before it.
+    pub const PREFIX_BYTES: usize = 64 * 1024;
 
     /// Starts between transactions.
     pub fn new(flavour: Flavour) -> Self {
@@ -187,8 +189,15 @@ impl TransactionTracker {
                     open.phase = Phase::Block;
                     false
                 }
-                Phase::Standalone => true,
-                Phase::Block => return Err(misplaced(header, "inside a transaction that has begun")),
+                Phase::Block | Phase::Standalone => {
+                    return Err(misplaced(header, "inside a transaction that has begun"));
+                }
+            },
+            Meaning::Whole => match open.phase {
+                Phase::Opened => true,
+                Phase::Block | Phase::Standalone => {
+                    return Err(misplaced(header, "inside a transaction that has begun"));
+                }
             },
             Meaning::Close => true,
             Meaning::CloseBlock => match open.phase {

@@ -296,6 +296,30 @@ fn statements_get_the_values_they_were_given() {
     }
 }
 
+/// MariaDB 11.8 writes the connection into the GTID event, where it must be that of the statement behind it.
+#[test]
+fn mariadb_says_which_connection_it_was() {
+    for (name, writes_it) in [("mariadb-10.11", false), ("mariadb-11.8", true)] {
+        let file = File::read(name);
+        let (mut thread_id, mut compared) = (None, 0);
+        for (position, _, bytes) in file.raw_events() {
+            match file.parse(position, bytes).body {
+                EventBody::MariadbGtid(gtid) => {
+                    assert_eq!(gtid.thread_id.is_some(), writes_it, "{name}: gtid at {position}");
+                    thread_id = gtid.thread_id;
+                }
+                // Servers end a transaction of tables without transactions in nobody's name.
+                EventBody::Query(query) if writes_it && query.query != b"COMMIT" => {
+                    assert_eq!(Some(query.thread_id), thread_id, "{name}: query at {position}");
+                    compared += 1;
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(compared > 20, writes_it, "{name}: {compared}");
+    }
+}
+
 #[test]
 fn no_damage_passes_the_checksum() {
     for name in FILES {

@@ -92,3 +92,39 @@ impl<'a> ExecuteLoadQuery<'a> {
         Ok(Self { query, file_id, file_name_start, file_name_end, duplicates })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Flavour;
+    use crate::event::ChecksumAlgorithm;
+
+    #[test]
+    fn blocks_and_the_statement_that_loads_them() {
+        let block = LoadBlock::parse(b"\x07\0\0\0a\tb\n").unwrap();
+        assert_eq!(block, LoadBlock { file_id: 7, data: b"a\tb\n" });
+        assert_eq!(parse_delete_file(b"\x07\0\0\0"), Ok(7));
+
+        let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
+        let statement = b"LOAD DATA INFILE 'f' INTO TABLE t";
+        let body = |start: u32, end: u32, duplicates: u8| {
+            let mut body = b"\x01\0\0\0\x02\0\0\0\x01\0\0\0\0\x07\0\0\0".to_vec();
+            body.extend_from_slice(&start.to_le_bytes());
+            body.extend_from_slice(&end.to_le_bytes());
+            body.push(duplicates);
+            body.extend_from_slice(b"d\0");
+            body.extend_from_slice(statement);
+            body
+        };
+        let bytes = body(10, 20, 2);
+        let load = ExecuteLoadQuery::parse(&bytes, &format).unwrap();
+        assert_eq!((load.query.query, load.query.database), (&statement[..], &b"d"[..]));
+        assert_eq!((load.file_id, load.duplicates), (7, LoadDuplicates::Replace));
+        assert_eq!(&load.query.query[10..20], b"INFILE 'f'");
+        for (start, end, duplicates) in [(20, 10, 0), (10, 34, 0), (u32::MAX, u32::MAX, 0), (10, 20, 3)] {
+            let bytes = body(start, end, duplicates);
+            let result = ExecuteLoadQuery::parse(&bytes, &format);
+            assert!(matches!(result, Err(WireError::Malformed { .. })), "{start}..{end}: {result:?}");
+        }
+    }
+}

@@ -17,7 +17,7 @@ pub(super) fn meaning(event: &Prefix<'_>) -> Result<Meaning, WireError> {
             let query = QueryEvent::parse(EventType::QUERY, event.body, event.format)?;
             query_meaning(query.query)
         }
-        EventType::TRANSACTION_PAYLOAD => Meaning::Close,
+        EventType::TRANSACTION_PAYLOAD => Meaning::Whole,
         // Statements of a row log, shown before its table maps.
         EventType::ROWS_QUERY => Meaning::StatementPart,
         EventType::TABLE_MAP | EventType::VIEW_CHANGE => Meaning::InBlock,

@@ -116,6 +116,8 @@ fn what_mysql_cannot_have_sent() {
     let check = |events: Vec<Made>, expected: &str| assert_eq!(steps(Flavour::MySql, events), expected);
     check(vec![gtid(None), gtid(None)], "b!");
     check(vec![gtid(None), query("BEGIN"), query("BEGIN")], "bi!");
+    check(vec![gtid(None), query("BEGIN"), plain(EventType::TRANSACTION_PAYLOAD)], "bi!");
+    check(vec![plain(EventType::TRANSACTION_PAYLOAD)], "!");
     check(vec![rows(true)], "!");
     check(vec![query("insert into t values (1)")], "!");
     check(vec![plain(EventType::XID)], "!");
