@@ -5,6 +5,7 @@
 //! row, so that memory is bounded by the largest event, whatever its text takes.
 
 mod charset;
+mod event_text;
 mod float;
 pub mod json;
 mod json_value;

@@ -6,23 +6,20 @@
 
 use std::io;
 
+use super::event_text::{self, put_time};
 use super::row_text::{put, put_identifier, write_image};
 use super::stream::Stream;
 use super::{EventPlace, EventPrinter, PrintError, TableFilter, UNPACKED_BYTES_MAX};
-use crate::event::{
-    CHECKSUM_BYTES, Event, EventBody, EventHeader, EventType, FormatDescription, GtidEvent, IntVar,
-    MariadbGtidEvent, PayloadCompression, PayloadLimits, QueryEvent, RowsEvent, RowsKind, TransactionPayload,
-    UserVarValue,
-};
-use crate::rows::temporal::Timestamp;
-use crate::rows::{Rows, TableMap};
-use crate::{Flavour, WireError};
+use crate::event::{CHECKSUM_BYTES, EventBody, EventHeader, PayloadLimits, RowsEvent, RowsKind};
+use crate::rows::Rows;
 
 /// Prints events as text.
 #[derive(Debug, Default)]
 pub struct Printer {
     stream: Stream,
     filter: TableFilter,
+    /// The database that the last statement ran in.
+    database: Vec<u8>,
 }
 
 impl Printer {
@@ -33,7 +30,7 @@ impl Printer {
 
     /// A printer of some tables' rows; all other events are printed.
     pub fn with_filter(filter: TableFilter) -> Self {
-        Self { stream: Stream::default(), filter }
+        Self { filter, ..Self::default() }
     }
 
     fn print(
@@ -50,11 +47,11 @@ impl Printer {
         match &event.body {
             EventBody::TableMap(body) => {
                 let table = self.stream.map_table(body)?;
-                put_table_map(&mut head, table);
+                event_text::put_table_map(&mut head, table);
                 out.write_all(&head)?;
             }
             EventBody::Rows(rows) => {
-                put_rows_head(&mut head, &event.header, rows);
+                event_text::put_rows_head(&mut head, rows, self.stream.flavour());
                 out.write_all(&head)?;
                 self.print_rows(rows, out)?;
                 if rows.ends_statement() {
@@ -62,19 +59,27 @@ impl Printer {
                 }
             }
             EventBody::TransactionPayload(payload) if !inside => {
-                put_payload_head(&mut head, payload);
+                event_text::put_payload_head(&mut head, payload);
                 out.write_all(&head)?;
-                out.write_all(b"# Start of compressed events!\n")?;
+                out.write_all(b"# Start of compressed events.\n")?;
                 let limits =
                     PayloadLimits { event_bytes_max: UNPACKED_BYTES_MAX as u64, ..PayloadLimits::default() };
                 let mut events = payload.events(limits)?;
                 while let Some(event) = events.next_event()? {
                     self.print(place, event, true, out)?;
                 }
-                out.write_all(b"# End of compressed events!\n")?;
+                out.write_all(b"# End of compressed events.\n")?;
             }
             _ => {
-                put_body(&mut head, &event, self.stream.flavour())?;
+                let mut use_line = Vec::new();
+                if let EventBody::Query(query) = &event.body
+                    && event_text::changes_database(&event.header, query)
+                    && query.database != self.database
+                {
+                    self.database = query.database.to_vec();
+                    event_text::put_use(&mut use_line, query.database);
+                }
+                event_text::put_body(&mut head, &event, &use_line, self.stream.flavour())?;
                 out.write_all(&head)?;
             }
         }
@@ -102,7 +107,7 @@ impl Printer {
         }
         let images = event.images(UNPACKED_BYTES_MAX)?;
         let mut text = Vec::new();
-        put_partition(&mut text, event);
+        event_text::put_partition(&mut text, event);
         let (command, first, second) = match event.kind {
             RowsKind::Write => ("INSERT INTO", "SET", ""),
             RowsKind::Delete => ("DELETE FROM", "WHERE", ""),
@@ -148,369 +153,107 @@ impl EventPrinter for Printer {
     }
 }
 
-/// `261121 19:43:05` in UTC; the hour without a leading zero, as the tools have it.
-fn put_time(out: &mut Vec<u8>, seconds: u32) {
-    // 0 is the zero TIMESTAMP of columns, but the beginning of 1970 here.
-    let utc = match seconds {
-        0 => Timestamp { seconds: 86_400, micros: 0 }.to_utc(),
-        seconds => Timestamp { seconds, micros: 0 }.to_utc(),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{
+        ChecksumAlgorithm, EventBuilder, EventType, FormatDescription, GtidEvent, QueryEvent,
     };
-    let day = if seconds == 0 { 1 } else { utc.date.day };
-    put(
-        out,
-        format_args!(
-            "{:02}{:02}{day:02} {:2}:{:02}:{:02}",
-            utc.date.year % 100,
-            utc.date.month,
-            utc.hour,
-            utc.minute,
-            utc.second
-        ),
-    );
-}
+    use crate::gtid::MysqlGtid;
+    use crate::{Flavour, ServerId};
 
-fn put_table_map(out: &mut Vec<u8>, table: &TableMap) {
-    out.extend_from_slice(b"\tTable_map: ");
-    put_identifier(out, &table.schema);
-    out.push(b'.');
-    put_identifier(out, &table.table);
-    put(out, format_args!(" mapped to number {}\n", table.table_id));
-    if table.flavour == Flavour::MySql {
-        let invisible = u8::from(table.has_generated_invisible_primary_key());
-        put(out, format_args!("# has_generated_invisible_primary_key={invisible}\n"));
+    /// What is printed of events made one after the other behind a format description.
+    fn print(flavour: Flavour, make: impl Fn(&mut EventBuilder) -> Vec<Vec<u8>>) -> String {
+        let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
+        let format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);
+        let head = builder.format_description(&format, 0).unwrap();
+        let (mut printer, mut out) = (Printer::new(), Vec::new());
+        printer.event(EventPlace { file: "f", offset: 4 }, &head, &mut out).unwrap();
+        out.clear();
+        for event in make(&mut builder) {
+            printer.event(EventPlace { file: "f", offset: 100 }, &event, &mut out).unwrap();
+        }
+        String::from_utf8(out).unwrap()
     }
-}
 
-fn put_rows_head(out: &mut Vec<u8>, header: &EventHeader, event: &RowsEvent<'_>) {
-    let name = header.event_type.name().unwrap_or("Rows");
-    put(out, format_args!("\t{name}: table id {}", event.table_id));
-    let flags = [
-        (RowsEvent::FLAG_STATEMENT_END, "STMT_END_F"),
-        (RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS, "NO_FOREIGN_KEY_CHECKS_F"),
-        (RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS, "RELAXED_UNIQUE_CHECKS_F"),
-        (RowsEvent::FLAG_COMPLETE_ROWS, "COMPLETE_ROWS_F"),
-        (RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS, "NO_CHECK_CONSTRAINT_CHECKS_F"),
-    ];
-    let set: Vec<&str> =
-        flags.iter().filter(|(flag, _)| event.flags & flag != 0).map(|(_, name)| *name).collect();
-    if !set.is_empty() {
-        put(out, format_args!(" flags: {}", set.join(" ")));
+    fn query<'a>(database: &'a [u8], query: &'a [u8]) -> QueryEvent<'a> {
+        QueryEvent {
+            thread_id: 5,
+            execution_seconds: 0,
+            error_code: 0,
+            status_vars_bytes: &[],
+            database,
+            query,
+            compressed: false,
+        }
     }
-    out.push(b'\n');
-}
 
-/// The partitions of a row event of MySQL 8, from its extra data.
-fn put_partition(out: &mut Vec<u8>, event: &RowsEvent<'_>) {
-    const PARTITION: u8 = 1;
-    match (event.extra_data, event.kind) {
-        ([PARTITION, a, b, c, d], RowsKind::Update | RowsKind::PartialUpdate) => {
-            let (target, source) = (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]));
-            put(
-                out,
-                format_args!(
-                    "### Extra row info for partitioning: source_partition: {source} target_partition: {target}\n"
-                ),
-            );
-        }
-        ([PARTITION, a, b], _) => {
-            let partition = u16::from_le_bytes([*a, *b]);
-            put(out, format_args!("### Extra row info for partitioning: partition: {partition}\n"));
-        }
-        _ => {}
-    }
-}
-
-fn put_payload_head(out: &mut Vec<u8>, payload: &TransactionPayload<'_>) {
-    let compression = match payload.compression {
-        PayloadCompression::Zstd => "ZSTD",
-        PayloadCompression::None => "NONE",
-    };
-    put(
-        out,
-        format_args!(
-            "\tTransaction_payload\t\tpayload_size={}\tcompression_type={compression}\tuncompressed_size={}\n",
-            payload.payload_bytes,
-            payload.uncompressed_bytes.unwrap_or(0)
-        ),
-    );
-}
-
-/// All bodies that need nothing but themselves.
-fn put_body(out: &mut Vec<u8>, event: &Event<'_>, flavour: Flavour) -> Result<(), WireError> {
-    let line = |out: &mut Vec<u8>, text: std::fmt::Arguments<'_>| {
-        out.push(b'\t');
-        put(out, text);
-        out.push(b'\n');
-    };
-    match &event.body {
-        EventBody::FormatDescription(format) => put_format(out, format, &event.header),
-        EventBody::Rotate(rotate) => {
-            let file = String::from_utf8_lossy(rotate.file_name);
-            line(out, format_args!("Rotate to {file}  pos: {}", rotate.position));
-        }
-        EventBody::Stop => line(out, format_args!("Stop")),
-        EventBody::Query(query) => put_query(out, &event.header, query)?,
-        EventBody::Xid(xid) => line(out, format_args!("Xid = {xid}\nCOMMIT/*!*/;")),
-        EventBody::IntVar(IntVar::InsertId(value)) => {
-            line(out, format_args!("Intvar\nSET INSERT_ID={value}/*!*/;"))
-        }
-        EventBody::IntVar(IntVar::LastInsertId(value)) => {
-            line(out, format_args!("Intvar\nSET LAST_INSERT_ID={value}/*!*/;"));
-        }
-        EventBody::Rand(seeds) => {
-            line(out, format_args!("Rand\nSET @@RAND_SEED1={}, @@RAND_SEED2={}/*!*/;", seeds.0, seeds.1))
-        }
-        EventBody::UserVar(variable) => {
-            out.extend_from_slice(b"\tUser_var\nSET @");
-            put_identifier(out, &String::from_utf8_lossy(variable.name));
-            out.extend_from_slice(b":=");
-            put_user_value(out, &variable.value);
-            out.extend_from_slice(b"/*!*/;\n");
-        }
-        EventBody::BeginLoadQuery(block) => {
-            line(
-                out,
-                format_args!("Begin_load_query: file_id: {}  block_len: {}", block.file_id, block.data.len()),
-            );
-        }
-        EventBody::AppendBlock(block) => {
-            line(
-                out,
-                format_args!("Append_block: file_id: {}  block_len: {}", block.file_id, block.data.len()),
-            );
-        }
-        EventBody::DeleteFile(file_id) => line(out, format_args!("Delete_file: file_id={file_id}")),
-        EventBody::ExecuteLoadQuery(load) => {
-            put_query(out, &event.header, &load.query)?;
-            put(out, format_args!("# file_id: {}\n", load.file_id));
-        }
-        EventBody::Incident(incident) => {
-            let message = String::from_utf8_lossy(incident.message);
-            line(out, format_args!("Incident: #{} {message}", incident.kind));
-        }
-        EventBody::Heartbeat(heartbeat) => {
-            let file = String::from_utf8_lossy(heartbeat.file_name);
-            line(out, format_args!("Heartbeat {file} pos: {}", heartbeat.position));
-        }
-        EventBody::RowsQuery(statement) => {
-            out.extend_from_slice(b"\tRows_query\n");
-            put_commented(out, "# ", statement);
-        }
-        EventBody::AnnotateRows(statement) => {
-            out.extend_from_slice(b"\tAnnotate_rows:\n");
-            put_commented(out, "#Q> ", statement);
-        }
-        EventBody::Gtid(gtid) => put_mysql_gtid(out, gtid),
-        EventBody::PreviousGtids(set) => line(
-            out,
-            format_args!(
-                "Previous-GTIDs\n# {}",
-                if set.is_empty() { "[empty]".to_owned() } else { set.to_string() }
-            ),
-        ),
-        EventBody::XaPrepare(prepare) => {
-            out.extend_from_slice(b"\tXA PREPARE ");
-            put_xid(out, prepare.xid.gtrid, prepare.xid.bqual, prepare.xid.format_id);
-            put(out, format_args!("{}/*!*/;\n", if prepare.one_phase { " ONE PHASE" } else { "" }));
-        }
-        EventBody::TransactionContext(body) => {
-            line(out, format_args!("Transaction_context ({} bytes)", body.len()))
-        }
-        EventBody::ViewChange(body) => line(out, format_args!("View_change ({} bytes)", body.len())),
-        EventBody::PartialRowData(part) => line(
-            out,
-            format_args!(
-                "Partial_row_data: fragment {} of {} ({} bytes)",
-                part.fragment,
-                part.fragments,
-                part.data.len()
-            ),
-        ),
-        EventBody::MariadbGtid(gtid) => put_mariadb_gtid(out, gtid),
-        EventBody::MariadbGtidList(list) => line(out, format_args!("Gtid list [{list}]")),
-        EventBody::BinlogCheckpoint(file) => {
-            line(out, format_args!("Binlog checkpoint {}", String::from_utf8_lossy(file)));
-        }
-        EventBody::StartEncryption(encryption) => {
-            line(
-                out,
-                format_args!(
-                    "Encryption scheme: {}, key_version: {}",
-                    encryption.scheme, encryption.key_version
-                ),
-            );
-        }
-        EventBody::Ignorable(body) => {
-            line(
-                out,
-                format_args!(
-                    "Ignorable event type {} ({flavour}, {} bytes)",
-                    event.header.event_type.0,
-                    body.len()
-                ),
-            );
-        }
-        _ => line(out, format_args!("{}", event.header.event_type)),
-    }
-    Ok(())
-}
-
-fn put_format(out: &mut Vec<u8>, format: &FormatDescription, header: &EventHeader) {
-    put(
-        out,
-        format_args!(
-            "\tStart: binlog v {}, server v {} created ",
-            format.binlog_version, format.server_version
-        ),
-    );
-    put_time(out, header.timestamp);
-    if format.created != 0 {
-        out.extend_from_slice(b" at startup");
-    }
-    out.push(b'\n');
-    if header.has(EventHeader::FLAG_BINLOG_IN_USE) {
-        out.extend_from_slice(b"# Warning: this binlog is either in use or was not closed properly.\n");
-    }
-}
-
-fn put_query(out: &mut Vec<u8>, header: &EventHeader, query: &QueryEvent<'_>) -> Result<(), WireError> {
-    let status = query.status_vars()?;
-    let name =
-        if header.event_type == EventType::EXECUTE_LOAD_QUERY { "Execute_load_query" } else { "Query" };
-    put(
-        out,
-        format_args!(
-            "\t{name}\tthread_id={}\texec_time={}\terror_code={}",
-            query.thread_id, query.execution_seconds, query.error_code
-        ),
-    );
-    if let Some(xid) = status.ddl_xid {
-        put(out, format_args!("\tXid = {xid}"));
-    }
-    if let Some(xid) = status.xid {
-        put(out, format_args!("\txid={xid}"));
-    }
-    out.push(b'\n');
-    if !query.database.is_empty() {
-        out.extend_from_slice(b"use ");
-        put_identifier(out, &String::from_utf8_lossy(query.database));
-        out.extend_from_slice(b"/*!*/;\n");
-    }
-    put(out, format_args!("SET TIMESTAMP={}", header.timestamp));
-    if let Some(micros) = status.microseconds.or(status.hrnow).filter(|micros| *micros != 0) {
-        put(out, format_args!(".{micros:06}"));
-    }
-    out.extend_from_slice(b"/*!*/;\n");
-    out.extend_from_slice(&query.statement(UNPACKED_BYTES_MAX)?);
-    out.extend_from_slice(b"\n/*!*/;\n");
-    Ok(())
-}
-
-fn put_user_value(out: &mut Vec<u8>, value: &UserVarValue<'_>) {
-    match value {
-        UserVarValue::Null => out.extend_from_slice(b"NULL"),
-        UserVarValue::Real(real) => put(out, format_args!("{real:e}")),
-        UserVarValue::Int(int) => put(out, format_args!("{int}")),
-        UserVarValue::Uint(int) => put(out, format_args!("{int}")),
-        UserVarValue::Decimal { precision, scale, bytes } => {
-            match crate::rows::decimal::Decimal::parse(bytes, *precision, *scale) {
-                Ok(decimal) => put(out, format_args!("{decimal}")),
-                Err(error) => put(out, format_args!("NULL /* {error} */")),
-            }
-        }
-        UserVarValue::String { bytes, collation } => {
-            out.extend_from_slice(b"X'");
-            bytes.iter().for_each(|byte| put(out, format_args!("{byte:02X}")));
-            put(out, format_args!("' /* collation {collation} */"));
-        }
-    }
-}
-
-/// The lines of a statement, each behind `prefix`.
-fn put_commented(out: &mut Vec<u8>, prefix: &str, statement: &[u8]) {
-    for line in statement.split(|byte| *byte == b'\n') {
-        out.extend_from_slice(prefix.as_bytes());
-        out.extend_from_slice(line);
-        out.push(b'\n');
-    }
-}
-
-fn put_mysql_gtid(out: &mut Vec<u8>, event: &GtidEvent) {
-    out.extend_from_slice(if event.gtid.is_some() { b"\tGTID" } else { b"\tAnonymous_GTID" });
-    if let Some(clock) = event.logical_clock {
-        put(
-            out,
-            format_args!(
-                "\tlast_committed={}\tsequence_number={}",
-                clock.last_committed, clock.sequence_number
-            ),
+    #[test]
+    fn a_transaction_reads_as_in_mysqlbinlog() {
+        let text = print(Flavour::MySql, |builder| {
+            let gtid = MysqlGtid { uuid: [0x11; 16], tag: String::new(), number: 3 };
+            let mut event = GtidEvent::parse(&[0; 25], true).unwrap();
+            event.gtid = Some(gtid);
+            event.logical_clock = Some(crate::event::LogicalClock { last_committed: 1, sequence_number: 2 });
+            event.immediate_commit_time_us = Some(1_700_000_000_123_456);
+            event.original_commit_time_us = event.immediate_commit_time_us;
+            vec![
+                builder.gtid(&event).unwrap(),
+                builder.query(&query(b"a`b", b"INSERT INTO t\nVALUES (1)")).unwrap(),
+                builder.query(&query(b"a`b", b"DELETE FROM t")).unwrap(),
+                builder.xid(9).unwrap(),
+            ]
+        });
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("# at")).collect();
+        let start = "#700101  0:00:00 server id 7  end_log_pos ";
+        assert!(lines.iter().filter(|line| line.starts_with(start)).count() == 4, "{text}");
+        let rest: Vec<_> =
+            lines.iter().map(|line| line.split_once(" \t").map_or(*line, |(_, rest)| rest)).collect();
+        assert_eq!(
+            rest,
+            [
+                "GTID\tlast_committed=1\tsequence_number=2\trbr_only=yes\toriginal_committed_timestamp=1700000000123456\t\
+                 immediate_commit_timestamp=1700000000123456",
+                "# original_commit_timestamp=1700000000123456 (2023-11-14 22:13:20.123456 UTC)",
+                "# immediate_commit_timestamp=1700000000123456 (2023-11-14 22:13:20.123456 UTC)",
+                "SET @@SESSION.GTID_NEXT= '11111111-1111-1111-1111-111111111111:3'/*!*/;",
+                "Query\tthread_id=5\texec_time=0\terror_code=0",
+                "use `a``b`/*!*/;",
+                "SET TIMESTAMP=0/*!*/;",
+                "INSERT INTO t",
+                "VALUES (1)",
+                "/*!*/;",
+                "Query\tthread_id=5\texec_time=0\terror_code=0",
+                "SET TIMESTAMP=0/*!*/;",
+                "DELETE FROM t",
+                "/*!*/;",
+                "Xid = 9",
+                "COMMIT/*!*/;",
+            ]
         );
     }
-    let rows_only = event.flags & GtidEvent::FLAG_MAY_HAVE_STATEMENTS == 0;
-    put(out, format_args!("\trbr_only={}", if rows_only { "yes" } else { "no" }));
-    if let Some(time) = event.original_commit_time_us {
-        put(out, format_args!("\toriginal_committed_timestamp={time}"));
-    }
-    if let Some(time) = event.immediate_commit_time_us {
-        put(out, format_args!("\timmediate_commit_timestamp={time}"));
-    }
-    if let Some(bytes) = event.transaction_bytes {
-        put(out, format_args!("\ttransaction_length={bytes}"));
-    }
-    out.push(b'\n');
-    match &event.gtid {
-        Some(gtid) => put(out, format_args!("SET @@SESSION.GTID_NEXT= '{gtid}'/*!*/;\n")),
-        None => out.extend_from_slice(b"SET @@SESSION.GTID_NEXT= 'ANONYMOUS'/*!*/;\n"),
-    }
-}
 
-fn put_mariadb_gtid(out: &mut Vec<u8>, event: &MariadbGtidEvent<'_>) {
-    put(out, format_args!("\tGTID {}", event.gtid));
-    if let Some(commit_id) = event.commit_id {
-        put(out, format_args!(" cid={commit_id}"));
+    #[test]
+    fn annotated_statements_are_comments_line_by_line() {
+        let text = print(Flavour::MariaDb, |builder| {
+            vec![builder.event(EventType::MARIADB_ANNOTATE_ROWS, 0, b"INSERT\nINTO t").unwrap()]
+        });
+        assert!(text.ends_with("\tAnnotate_rows:\n#Q> INSERT\n#Q> INTO t\n"), "{text}");
     }
-    for (flag, name) in [
-        (MariadbGtidEvent::FLAG_DDL, " ddl"),
-        (MariadbGtidEvent::FLAG_TRANSACTIONAL, " trans"),
-        (MariadbGtidEvent::FLAG_WAITED, " waited"),
-    ] {
-        if event.has(flag) {
-            out.extend_from_slice(name.as_bytes());
-        }
-    }
-    if let Some(thread_id) = event.thread_id {
-        put(out, format_args!(" thread_id={thread_id}"));
-    }
-    if event.flags_extra & MariadbGtidEvent::EXTRA_START_ALTER != 0 {
-        out.extend_from_slice(b" START ALTER");
-    }
-    if let Some(sequence) = event.start_alter_sequence {
-        let outcome = match event.flags_extra & MariadbGtidEvent::EXTRA_COMMIT_ALTER {
-            0 => "ROLLBACK",
-            _ => "COMMIT",
-        };
-        put(out, format_args!(" {outcome} ALTER id={sequence}"));
-    }
-    out.push(b'\n');
-    match &event.xid {
-        Some(xid) if event.has(MariadbGtidEvent::FLAG_PREPARED_XA) => {
-            out.extend_from_slice(b"XA START ");
-            put_xid(out, xid.gtrid, xid.bqual, xid.format_id);
-            out.extend_from_slice(b"/*!*/;\n");
-        }
-        _ if !event.has(MariadbGtidEvent::FLAG_STANDALONE) => {
-            out.extend_from_slice(b"START TRANSACTION\n/*!*/;\n")
-        }
-        _ => {}
-    }
-}
 
-/// An XA identifier as `XA` statements take it.
-fn put_xid(out: &mut Vec<u8>, gtrid: &[u8], bqual: &[u8], format_id: u32) {
-    for part in [gtrid, bqual] {
-        out.extend_from_slice(b"X'");
-        part.iter().for_each(|byte| put(out, format_args!("{byte:02x}")));
-        out.extend_from_slice(b"',");
+    #[test]
+    fn rows_of_a_table_that_was_not_mapped_are_an_error() {
+        let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
+        let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
+        let head = builder.format_description(&format, 0).unwrap();
+        let body = [9, 0, 0, 0, 0, 0, 1, 0, 2, 0, 1, 1, 0, 1];
+        let rows = builder.event(EventType::WRITE_ROWS_V2, 0, &body).unwrap();
+        let dummy = [0xff, 0xff, 0xff, 0, 0, 0, 1, 0, 2, 0, 0];
+        let dummy = builder.event(EventType::WRITE_ROWS_V2, 0, &dummy).unwrap();
+        let (mut printer, mut out) = (Printer::new(), Vec::new());
+        let place = EventPlace { file: "f", offset: 4 };
+        printer.event(place, &head, &mut out).unwrap();
+        assert!(matches!(printer.event(place, &rows, &mut out), Err(PrintError::Event(_))));
+        printer.event(place, &dummy, &mut out).unwrap();
     }
-    put(out, format_args!("{}", format_id.cast_signed()));
 }
