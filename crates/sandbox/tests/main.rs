@@ -1,4 +1,5 @@
 //! The sandbox against real servers.
 
+mod install;
 mod load;
 mod servers;

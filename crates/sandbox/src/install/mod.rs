@@ -1,5 +1,7 @@
 //! Servers installed in user space: found in the cache folder or on the system, or fetched without touching the system.
 
+mod fetch;
+mod sources;
 mod tree;
 
 use std::ffi::{OsStr, OsString};
@@ -14,6 +16,7 @@ use crate::cache::Cache;
 use crate::error::SandboxError;
 use crate::kind::ServerKind;
 use crate::process::{self, Program};
+pub use fetch::Progress;
 pub use tree::{Marker, PackageVersion};
 
 /// An installed server: its program files and how to run them.

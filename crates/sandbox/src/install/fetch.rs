@@ -1,0 +1,531 @@
+//! Fetches servers as Debian packages and unpacks them into the cache: no root, and no change to the system.
+//!
+//! apt resolves and downloads with a state of its own (package lists, cache, an empty list of installed packages), so that it
+//! brings everything down to the C library; `dpkg-deb` unpacks; nothing is installed, no script of a package runs.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::tree::{Marker, PackageVersion};
+use super::{Install, remove_tree, sources};
+use crate::cache::{Cache, FileLock};
+use crate::error::{FileContext, SandboxError};
+use crate::kind::ServerKind;
+
+/// Overrides the mirror of this machine's apt sources, for machines that are not Debian.
+const MIRROR_VARIABLE: &str = "TAILWATER_DEBIAN_MIRROR";
+const KEYRINGS: [&str; 2] =
+    ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
+/// Folders of a package that no server needs to run.
+const LEFT_OUT: [&str; 4] = ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"];
+
+/// Which packages make a server.
+struct Recipe {
+    suite: &'static str,
+    /// Whose version is the server's.
+    server: &'static str,
+    /// Fetched with everything they depend on.
+    packages: &'static [&'static str],
+    /// Fetched for single files (plug-ins, client programs) without the scripts and tools they depend on.
+    alone: &'static [&'static str],
+}
+
+fn recipe(kind: ServerKind) -> Recipe {
+    // libc6 is named outright: its loader runs everything else.
+    match kind {
+        ServerKind::Mysql97 => Recipe {
+            suite: "sid",
+            server: "mysql-server-core",
+            packages: &["mysql-server-core", "mysql-client-core", "libc6"],
+            alone: &[],
+        },
+        ServerKind::Mariadb1011 => Recipe {
+            suite: "bookworm",
+            server: "mariadb-server-core",
+            packages: MARIADB,
+            alone: &["mariadb-server", "mariadb-client"],
+        },
+        ServerKind::Mariadb118 => Recipe {
+            suite: "sid",
+            server: "mariadb-server-core",
+            packages: MARIADB,
+            alone: &["mariadb-server", "mariadb-client"],
+        },
+    }
+}
+
+const MARIADB: &[&str] =
+    &["mariadb-server-core", "mariadb-client-core", "mariadb-backup", "mariadb-plugin-rocksdb", "libc6"];
+
+/// What fetching is at; [`std::fmt::Display`] gives a line for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// Another process fetches the same server; its work will do.
+    Waiting {
+        /// The server.
+        kind: ServerKind,
+    },
+    /// The list of packages is being fetched.
+    Listing {
+        /// The server.
+        kind: ServerKind,
+        /// The release of Debian.
+        suite: &'static str,
+        /// Where from.
+        mirror: String,
+    },
+    /// The packages are known and are about to be fetched.
+    Fetching {
+        /// The server.
+        kind: ServerKind,
+        /// How many.
+        packages: usize,
+        /// Bytes to download.
+        bytes: u64,
+        /// Where from.
+        mirror: String,
+        /// Where to.
+        into: PathBuf,
+    },
+    /// Comes again and again while packages are downloaded.
+    Downloaded {
+        /// Bytes so far.
+        bytes: u64,
+        /// Bytes in all.
+        total: u64,
+    },
+    /// The packages are being unpacked.
+    Unpacking {
+        /// The server.
+        kind: ServerKind,
+        /// How many packages are done.
+        done: usize,
+        /// How many there are.
+        total: usize,
+    },
+    /// The server can be used.
+    Done {
+        /// The server.
+        kind: ServerKind,
+        /// The version of its package.
+        version: String,
+        /// Where it is.
+        root: PathBuf,
+    },
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mb = |bytes: u64| bytes.div_ceil(1_000_000);
+        match self {
+            Self::Waiting { kind } => write!(f, "another process is installing {kind}; waiting for it"),
+            Self::Listing { kind, suite, mirror } => {
+                write!(f, "{kind}: reading the package list of Debian {suite} from {mirror}")
+            }
+            Self::Fetching { kind, packages, bytes, mirror, into } => write!(
+                f,
+                "{kind}: fetching {packages} packages, {} MB, from {mirror} into {} (the system is not changed)",
+                mb(*bytes),
+                into.display()
+            ),
+            Self::Downloaded { bytes, total } => write!(f, "{} of {} MB", mb(*bytes), mb(*total)),
+            Self::Unpacking { kind, done, total } => write!(f, "{kind}: unpacked {done} of {total} packages"),
+            Self::Done { kind, version, root } => {
+                write!(f, "{kind}: version {version} is ready in {}", root.display())
+            }
+        }
+    }
+}
+
+impl Install {
+    /// As [`Install::find`], and fetches the server if it is not there. Blocks for the time of a download of some 60 MB.
+    ///
+    /// # Errors
+    /// [`SandboxError::Install`] with what apt said. An attempt that was interrupted leaves nothing that counts as
+    /// installed, and the next one begins with the packages that were fetched already.
+    pub fn ensure(
+        kind: ServerKind,
+        cache: &Cache,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, SandboxError> {
+        match Self::find(kind, cache) {
+            Err(SandboxError::NotInstalled { .. }) => {}
+            found => return found,
+        }
+        let servers = cache.servers();
+        let lock = servers.join(format!(".lock-{}", kind.name()));
+        let _lock = FileLock::acquire(&lock, || progress(Progress::Waiting { kind }))?;
+        // Whoever held the lock may have done the work.
+        match Self::find(kind, cache) {
+            Err(SandboxError::NotInstalled { .. }) => {}
+            found => return found,
+        }
+        Fetch::prepare(kind, cache)?.run(progress)?;
+        Self::find(kind, cache)
+    }
+}
+
+/// One attempt to fetch a server.
+struct Fetch {
+    kind: ServerKind,
+    recipe: Recipe,
+    mirror: String,
+    /// apt's own state: lists, cache, sources.
+    state: PathBuf,
+    /// Downloaded packages; kept from an interrupted attempt.
+    packages: PathBuf,
+    /// Where packages are unpacked before the tree is complete.
+    work: PathBuf,
+    root: PathBuf,
+}
+
+impl Fetch {
+    fn prepare(kind: ServerKind, cache: &Cache) -> Result<Self, SandboxError> {
+        let failed = |reason: String| SandboxError::Install { kind, reason };
+        let recipe = recipe(kind);
+        let mirror = match std::env::var(MIRROR_VARIABLE) {
+            Ok(mirror) if !mirror.is_empty() => mirror,
+            _ => sources::debian_mirror(Path::new("/etc/apt")).ok_or_else(|| {
+                failed(format!(
+                    "no Debian mirror in /etc/apt/sources.list or /etc/apt/sources.list.d; set {MIRROR_VARIABLE} to \
+                     the URI of one"
+                ))
+            })?,
+        };
+        let keyring = KEYRINGS.into_iter().find(|path| Path::new(path).is_file()).ok_or_else(|| {
+            failed(format!("{} is missing; install the package debian-archive-keyring", KEYRINGS[0]))
+        })?;
+        let servers = cache.servers();
+        // One state for each server: two of them may be fetched at the same time.
+        let state = servers.join(format!(".apt-state-{}", kind.name()));
+        let packages = state.join("packages");
+        for folder in [state.join("lists/partial"), state.join("cache"), packages.join("partial")] {
+            fs::create_dir_all(&folder).on_path("create", &folder)?;
+        }
+        let status = state.join("status");
+        fs::write(&status, "").on_path("write", &status)?;
+        let list = state.join("sources.list");
+        let line = format!("deb [signed-by={keyring}] {mirror} {} main\n", recipe.suite);
+        fs::write(&list, line).on_path("write", &list)?;
+        let work = servers.join(format!(".new-{}", kind.name()));
+        Ok(Self { kind, recipe, mirror, state, packages, work, root: servers.join(kind.name()) })
+    }
+
+    fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<(), SandboxError> {
+        let kind = self.kind;
+        progress(Progress::Listing { kind, suite: self.recipe.suite, mirror: self.mirror.clone() });
+        self.apt(&["update"], "reading the package list")?;
+
+        let install: Vec<&str> = ["install", "--yes", "--no-install-recommends"]
+            .iter()
+            .chain(self.recipe.packages)
+            .copied()
+            .collect();
+        let alone: Vec<&str> = ["download"].iter().chain(self.recipe.alone).copied().collect();
+        let mut wanted = self.wanted(&install)?;
+        if !self.recipe.alone.is_empty() {
+            wanted.extend(self.wanted(&alone)?);
+        }
+        self.drop_other_packages(&wanted)?;
+        let total = wanted.iter().map(|package| package.bytes).sum();
+        let there = folder_bytes(&self.packages).min(total);
+        progress(Progress::Fetching {
+            kind,
+            packages: wanted.len(),
+            bytes: total - there,
+            mirror: self.mirror.clone(),
+            into: self.root.clone(),
+        });
+        let mut watch = || progress(Progress::Downloaded { bytes: folder_bytes(&self.packages), total });
+        self.apt_watched(&[&["--download-only"], &install[..]].concat(), "downloading packages", &mut watch)?;
+        if !self.recipe.alone.is_empty() {
+            self.apt_watched(&alone, "downloading packages", &mut watch)?;
+        }
+        self.unpack(progress)?;
+        // Room is dearer than a second download.
+        remove_tree(&self.state).on_path("remove", &self.state)
+    }
+
+    /// All packages that this command needs, downloaded already or not.
+    fn wanted(&self, command: &[&str]) -> Result<Vec<WantedPackage>, SandboxError> {
+        // apt leaves out what it finds, so it is shown a folder where there is nothing.
+        let nothing = self.state.join("nothing");
+        let partial = nothing.join("partial");
+        fs::create_dir_all(&partial).on_path("create", &partial)?;
+        let option = format!("Dir::Cache::Archives={}", nothing.display());
+        let mut apt = self.apt_command(&[&["--print-uris", "-o", &option], command].concat());
+        apt.current_dir(&nothing);
+        let text = self.finish(apt, "resolving packages")?;
+        // Only lines with a quoted address are packages.
+        Ok(text.lines().filter_map(WantedPackage::parse).collect())
+    }
+
+    /// Packages of an earlier attempt that are not wanted any more (the mirror has newer ones) must not be unpacked.
+    fn drop_other_packages(&self, wanted: &[WantedPackage]) -> Result<(), SandboxError> {
+        for path in self.downloaded()? {
+            let name = path.file_name().unwrap_or_default();
+            if !wanted.iter().any(|package| name == package.file.as_str()) {
+                fs::remove_file(&path).on_path("remove", &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn downloaded(&self) -> Result<Vec<PathBuf>, SandboxError> {
+        let entries = fs::read_dir(&self.packages).on_path("list", &self.packages)?;
+        let mut paths: Vec<PathBuf> = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .collect();
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn unpack(&self, progress: &mut dyn FnMut(Progress)) -> Result<(), SandboxError> {
+        let kind = self.kind;
+        remove_tree(&self.work).on_path("remove", &self.work)?;
+        fs::create_dir_all(&self.work).on_path("create", &self.work)?;
+        let paths = self.downloaded()?;
+        let mut packages = Vec::with_capacity(paths.len());
+        for (path, done) in paths.iter().zip(1..) {
+            packages.push(self.describe(path)?);
+            let mut command = Command::new("dpkg-deb");
+            command.arg("--extract").arg(path).arg(&self.work);
+            self.finish(command, "unpacking packages")?;
+            progress(Progress::Unpacking { kind, done, total: paths.len() });
+        }
+        for folder in LEFT_OUT {
+            let folder = self.work.join(folder);
+            remove_tree(&folder).on_path("remove", &folder)?;
+        }
+        let server = packages.iter().find(|package| package.name == self.recipe.server).cloned();
+        let server = server
+            .ok_or_else(|| self.failed(format!("{} was not among the packages", self.recipe.server)))?;
+        let version = server.version.clone();
+        Marker::new(server, packages).write(&self.work).on_path("mark as complete", &self.work)?;
+        self.put_in_place()?;
+        progress(Progress::Done { kind, version, root: self.root.clone() });
+        Ok(())
+    }
+
+    /// Puts the complete tree where an incomplete or outdated one may lie. Servers that run from the old one keep their open
+    /// files.
+    fn put_in_place(&self) -> Result<(), SandboxError> {
+        let old = self.work.with_file_name(format!(".old-{}", self.kind.name()));
+        remove_tree(&old).on_path("remove", &old)?;
+        match fs::rename(&self.root, &old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).on_path("rename", &self.root);
+            }
+            _ => {}
+        }
+        fs::rename(&self.work, &self.root).on_path("rename", &self.work)?;
+        remove_tree(&old).on_path("remove", &old)
+    }
+
+    fn describe(&self, path: &Path) -> Result<PackageVersion, SandboxError> {
+        let mut command = Command::new("dpkg-deb");
+        command.args(["--show", "--showformat=${Package} ${Version}"]).arg(path);
+        let text = self.finish(command, "reading a package")?;
+        match text.trim().split_once(' ') {
+            Some((name, version)) => {
+                Ok(PackageVersion { name: name.to_owned(), version: version.to_owned() })
+            }
+            None => Err(self.failed(format!("{} tells no name and version", path.display()))),
+        }
+    }
+
+    /// `apt-get` with nothing of the system's state.
+    fn apt_command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("apt-get");
+        let state = self.state.display();
+        let options = [
+            format!("Dir::Etc::SourceList={state}/sources.list"),
+            "Dir::Etc::SourceParts=/dev/null".to_owned(),
+            "Dir::Etc::Preferences=/dev/null".to_owned(),
+            "Dir::Etc::PreferencesParts=/dev/null".to_owned(),
+            format!("Dir::State={state}"),
+            format!("Dir::State::Lists={state}/lists"),
+            format!("Dir::State::Status={state}/status"),
+            format!("Dir::Cache={state}/cache"),
+            format!("Dir::Cache::Archives={}", self.packages.display()),
+            // The lock of a folder of our own, which is locked by us, would need root in some releases.
+            "Debug::NoLocking=1".to_owned(),
+            // As root, apt would fetch as a user that may not write here.
+            "APT::Sandbox::User=root".to_owned(),
+            format!("APT::Default-Release={}", self.recipe.suite),
+            "Acquire::Languages=none".to_owned(),
+            "Acquire::Retries=3".to_owned(),
+        ];
+        command.arg("--quiet=2");
+        for option in &options {
+            command.arg("-o").arg(option);
+        }
+        // `download` puts its packages into the working directory.
+        command.args(arguments).current_dir(&self.packages).env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    fn apt(&self, arguments: &[&str], doing: &str) -> Result<String, SandboxError> {
+        self.finish(self.apt_command(arguments), doing)
+    }
+
+    /// Runs apt and calls `watch` now and then.
+    fn apt_watched(
+        &self,
+        arguments: &[&str],
+        doing: &str,
+        watch: &mut dyn FnMut(),
+    ) -> Result<(), SandboxError> {
+        let mut command = self.apt_command(arguments);
+        let log = self.state.join("apt.log");
+        let errors = fs::File::create(&log).on_path("create", &log)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        let spawn = |source| SandboxError::Spawn { program: "apt-get".to_owned(), source };
+        let mut child = command.spawn().map_err(spawn)?;
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(spawn)? {
+                break status;
+            }
+            watch();
+            std::thread::sleep(Duration::from_millis(200));
+        };
+        if status.success() {
+            return Ok(());
+        }
+        let mut text = String::new();
+        let _ = fs::File::open(&log).and_then(|mut file| file.read_to_string(&mut text));
+        Err(self.failed(format!("{doing} failed ({status}): {}", text.trim())))
+    }
+
+    fn finish(&self, mut command: Command, doing: &str) -> Result<String, SandboxError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let output = command.stdin(Stdio::null()).output().map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => self
+                .failed(format!("{program} is not on this machine; servers are fetched as Debian packages")),
+            _ => SandboxError::Spawn { program, source },
+        })?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            return Err(self.failed(format!("{doing} failed ({}): {}", output.status, text.trim())));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn failed(&self, reason: String) -> SandboxError {
+        SandboxError::Install { kind: self.kind, reason }
+    }
+}
+
+/// A package that apt would download.
+#[derive(Debug, PartialEq, Eq)]
+struct WantedPackage {
+    file: String,
+    bytes: u64,
+}
+
+impl WantedPackage {
+    /// `'URI' FILE BYTES HASH`, as `--print-uris` says it.
+    fn parse(line: &str) -> Option<Self> {
+        let (_, rest) = line.strip_prefix('\'')?.split_once("' ")?;
+        let mut words = rest.split(' ');
+        let (file, bytes) = (words.next()?, words.next()?);
+        Some(Self { file: file.to_owned(), bytes: bytes.parse().ok()? })
+    }
+}
+
+/// Bytes of the packages in a folder, those that are not whole yet included.
+fn folder_bytes(folder: &Path) -> u64 {
+    [folder.to_owned(), folder.join("partial")]
+        .iter()
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flat_map(|entries| entries.flatten())
+        .filter_map(|entry| entry.metadata().ok())
+        .filter(|metadata| metadata.is_file())
+        .map(|metadata| metadata.len())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_packages_is_read() {
+        let line =
+            "'http://m.example/debian/pool/main/m/x_1%3a1.2_amd64.deb' x_1%3a1.2_amd64.deb 4711 SHA256:00ff";
+        let want = WantedPackage { file: "x_1%3a1.2_amd64.deb".to_owned(), bytes: 4711 };
+        assert_eq!(WantedPackage::parse(line), Some(want));
+        assert_eq!(WantedPackage::parse("Reading package lists..."), None);
+        assert_eq!(WantedPackage::parse("'unfinished"), None);
+    }
+
+    /// Builds a package with one file in it.
+    fn build(packages: &Path, name: &str, version: &str, file: &str) {
+        let source = packages.join(format!("{name}.source"));
+        fs::create_dir_all(source.join("DEBIAN")).expect("folder");
+        let control = format!(
+            "Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: nobody <n@example.org>\nDescription: x\n"
+        );
+        fs::write(source.join("DEBIAN/control"), control).expect("control");
+        let path = source.join(file);
+        fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        fs::write(&path, b"\x7fELF").expect("file");
+        let package = packages.join(format!("{name}_{version}_all.deb"));
+        let mut command = Command::new("dpkg-deb");
+        command.args(["--root-owner-group", "--build"]).arg(&source).arg(package);
+        assert!(command.output().expect("dpkg-deb").status.success());
+        fs::remove_dir_all(&source).expect("remove the source");
+    }
+
+    /// Whatever an interrupted attempt left behind, it does not count as installed, and the next attempt succeeds.
+    #[test]
+    fn an_interrupted_unpacking_is_redone() {
+        if crate::process::on_path(std::ffi::OsStr::new("dpkg-deb")).is_none() {
+            eprintln!("SKIPPED: no dpkg-deb");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let cache = Cache::at(folder.path());
+        let kind = ServerKind::Mysql97;
+        let servers = cache.servers();
+        let state = servers.join("state");
+        let fetch = Fetch {
+            kind,
+            recipe: recipe(kind),
+            mirror: String::new(),
+            packages: state.join("packages"),
+            state,
+            work: servers.join(".new-mysql-9.7"),
+            root: servers.join("mysql-9.7"),
+        };
+        fs::create_dir_all(&fetch.packages).expect("folder");
+        build(&fetch.packages, "mysql-server-core", "9.7.1-1", "usr/sbin/mysqld");
+        let loader = format!("usr/lib/{}-linux-gnu/ld-linux.so.2", std::env::consts::ARCH);
+        build(&fetch.packages, "libc6", "2.40-1", &loader);
+        // Of the first attempt: half a tree under the final name, as no attempt of ours leaves it, and half a work folder.
+        for half in [&fetch.root, &fetch.work] {
+            fs::create_dir_all(half.join("usr/sbin")).expect("folder");
+            fs::write(half.join("usr/sbin/mysqld"), b"\x7fEL").expect("half a file");
+            fs::write(half.join("stray"), b"").expect("stray file");
+        }
+        let missing = Install::find(kind, &cache).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(missing.contains("is not complete"), "{missing}");
+        let mut lines = Vec::new();
+        fetch.unpack(&mut |progress| lines.push(progress.to_string())).expect("unpack");
+        let install = Install::find(kind, &cache).expect("installed");
+        assert_eq!((install.root(), install.build()), (fetch.root.as_path(), "9.7.1-1"));
+        assert!(!fetch.root.join("stray").exists() && !fetch.work.exists());
+        assert!(lines.last().is_some_and(|line| line.contains("9.7.1-1 is ready in")), "{lines:?}");
+
+        // Without the server's own package there is nothing to mark, and what was there stays.
+        fs::remove_file(fetch.packages.join("mysql-server-core_9.7.1-1_all.deb")).expect("remove");
+        assert!(fetch.unpack(&mut |_| {}).is_err());
+        assert!(Install::find(kind, &cache).is_ok());
+    }
+}

@@ -1,0 +1,75 @@
+//! Fetching servers from the mirror, for real.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::{Cache, Install, Server, ServerKind, ServerSpec};
+
+/// Runs one ignored test of this program in a process of its own, which can be killed.
+pub fn helper(name: &str) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]);
+    command.env("TAILWATER_TEST_HELPER", name).stdin(Stdio::null()).stdout(Stdio::piped());
+    Ok(command)
+}
+
+/// Whether this process was started by [`helper`], and not by somebody who runs all ignored tests.
+pub fn is_helper(name: &str) -> bool {
+    std::env::var_os("TAILWATER_TEST_HELPER").is_some_and(|value| value == name)
+}
+
+#[test]
+#[ignore = "the process that another test kills while it installs"]
+fn helper_installs() -> Result<()> {
+    if is_helper("install::helper_installs") {
+        Install::ensure(ServerKind::Mariadb118, &Cache::locate()?, &mut |progress| println!("{progress}"))?;
+    }
+    Ok(())
+}
+
+/// Each server is fetched into an empty cache and starts, also when the first attempt was killed half-way.
+#[tokio::test]
+#[ignore = "downloads some 150 MB from the Debian mirror of this machine"]
+async fn servers_are_fetched_and_start() -> Result<()> {
+    if is_helper("install::helper_installs") {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let cache = Cache::at(folder.path());
+    let mut child = helper("install::helper_installs")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
+    let state = cache.servers().join(".apt-state-mariadb-11.8/packages");
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let fetched = || std::fs::read_dir(&state).map_or(0, |entries| entries.count());
+    while fetched() < 10 {
+        ensure!(Instant::now() < deadline && child.try_wait()?.is_none(), "{} packages", fetched());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    child.kill()?;
+    child.wait()?;
+    ensure!(Install::find(ServerKind::Mariadb118, &cache).is_err(), "an interrupted installation was used");
+
+    for kind in ServerKind::ALL {
+        let began = Instant::now();
+        let mut last = String::new();
+        let install = Install::ensure(kind, &cache, &mut |progress| {
+            let line = progress.to_string();
+            if line.split(' ').next() != last.split(' ').next() || line.contains("fetching") {
+                println!("{line}");
+            }
+            last = line;
+        })?;
+        println!("{kind}: {:?}", began.elapsed());
+        // A server of the system would prove nothing.
+        ensure!(install.root().starts_with(folder.path()), "{}", install.root().display());
+        let server = Server::start_in(&cache, ServerSpec::new(kind)).await?;
+        println!("{kind}: {}", server.version());
+        let tool = match kind {
+            ServerKind::Mysql97 => "mysqlbinlog",
+            ServerKind::Mariadb1011 | ServerKind::Mariadb118 => "mariadb-binlog",
+        };
+        let output = server.tool(tool)?.args(["--no-defaults", "--version"]).output().context(tool)?;
+        ensure!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
