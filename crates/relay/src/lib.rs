@@ -1,1 +1,25 @@
-//! (being written)
+//! Captures what a source commits into the log, and acknowledges it only when it is there to stay.
+//!
+//! The way of an event: [`tailwater_session::DumpStream`] hands over its bytes, [`track::StreamTrack`] decides where
+//! in the source's binlog they stand and whether the log has them already, [`tailwater_log::LogWriter`] appends them,
+//! and only after its fdatasync the source gets the semi-sync ACK that lets its client go on.
+//!
+//! The map:
+//! - [`capture`]: the driver: one OS thread per source with everything on it, reconnecting until told to stop.
+//! - [`track`]: pure: what to do with each event of the stream (append, compare, drop, begin a segment).
+//! - [`resume`]: pure: from where to go on after a restart of either side, or why not to.
+//! - [`watch`]: pure: does the source still wait for us before it acknowledges commits?
+//! - [`source`]: what is asked of a source over an ordinary connection to feed the three above.
+//! - [`status`]: what the outside may know about a running capture.
+
+pub mod capture;
+mod error;
+pub mod resume;
+pub mod source;
+pub mod status;
+pub mod track;
+pub mod watch;
+
+pub use capture::{Capture, CaptureOptions};
+pub use error::{RelayError, Retry};
+pub use status::{CaptureState, CaptureStatus};

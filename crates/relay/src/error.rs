@@ -1,0 +1,190 @@
+//! Why a capture stops, and whether trying again can help.
+
+use tailwater_log::LogError;
+use tailwater_session::{ServerError, SessionError};
+use tailwater_wire::{Flavour, WireError};
+
+/// Why a capture could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The connection failed or broke.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The log cannot take more. Nothing that it did not make durable has been acknowledged.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// An event's bytes cannot be understood or fail their checksum.
+    #[error("event at {file}:{position} of the source: {error}")]
+    Event {
+        /// The source's binlog file.
+        file: String,
+        /// Offset of the event in it.
+        position: u64,
+        /// What is wrong with it.
+        error: WireError,
+    },
+    /// The stream contradicts itself.
+    #[error("the replication stream contradicts itself: {detail}")]
+    Stream {
+        /// How.
+        detail: String,
+    },
+    /// Bytes of the source's binlog are missing from the stream.
+    #[error(
+        "the replication stream jumps from {file}:{expected} to {found}: nothing was taken from behind the gap"
+    )]
+    Gap {
+        /// The source's binlog file.
+        file: String,
+        /// Where the next event should have been.
+        expected: u64,
+        /// Where it was.
+        found: u64,
+    },
+    /// The source has other bytes than the log at the same place.
+    #[error(
+        "the source's history differs from the log's at {file}:{position}: {detail}; it was rebuilt or rewound and \
+         written to since; the log keeps what it has, and this source must be healed (rejoin) or given a new log"
+    )]
+    Diverged {
+        /// The source's binlog file.
+        file: String,
+        /// Offset in it.
+        position: u64,
+        /// What differs.
+        detail: String,
+    },
+    /// The source has lost transactions that the log has.
+    #[error(
+        "the source is behind the log: {detail} (missing there: {missing}); it lost them in a crash or was restored \
+         from older data; the log keeps them, and this source must be healed (rejoin) before it is written to"
+    )]
+    Rewound {
+        /// What the source lacks.
+        missing: String,
+        /// How it shows.
+        detail: String,
+    },
+    /// The source no longer has what comes next.
+    #[error(
+        "the source cannot give what comes next in the log, {needed}: {detail}; start a new log for this source"
+    )]
+    Purged {
+        /// What is needed.
+        needed: String,
+        /// Why it is not there.
+        detail: String,
+    },
+    /// The configured address now belongs to a server of the other family.
+    #[error("the log holds a {log} source, but the server there is {source_flavour}; check the address")]
+    WrongFlavour {
+        /// What the log holds.
+        log: Flavour,
+        /// What the server is.
+        source_flavour: Flavour,
+    },
+    /// The source answered a question of ours with something that we do not understand.
+    #[error("the source's answer about {what} cannot be understood: {detail}")]
+    Answer {
+        /// What was asked.
+        what: &'static str,
+        /// What is wrong with the answer.
+        detail: String,
+    },
+    /// The operating system refuses a thread, or the capture's own thread failed.
+    #[error("the capture thread failed: {detail}")]
+    Runtime {
+        /// What happened.
+        detail: String,
+    },
+    /// The source writes no binlog.
+    #[error("the source writes no binlog; set log_bin and restart it")]
+    NoBinlog,
+    /// Semi-sync was asked for, but the source does not offer it.
+    #[error(
+        "semi-synchronous replication is not enabled on the source, so commits would not wait for the log; enable it, \
+         or set semi_sync = false to capture without that promise"
+    )]
+    SemiSyncOff,
+}
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Connect again after a pause; the fault may pass.
+    Reconnect,
+    /// This source stops until a person has acted; others go on.
+    Refuse,
+    /// The process must end: the log's promise can no longer be kept.
+    Fatal,
+}
+
+impl RelayError {
+    pub(crate) fn runtime(error: std::io::Error) -> Self {
+        Self::Runtime { detail: error.to_string() }
+    }
+
+    pub(crate) fn gtids(error: WireError) -> Self {
+        Self::Answer { what: "a GTID set", detail: error.to_string() }
+    }
+
+    pub(crate) fn stream(detail: impl Into<String>) -> Self {
+        Self::Stream { detail: detail.into() }
+    }
+
+    /// The stable code of this error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Session(error) => error.code(),
+            Self::Log(error) => error.code(),
+            Self::Event { error, .. } => error.code(),
+            Self::Stream { .. } => "TW-RELAY-0001",
+            Self::Gap { .. } => "TW-RELAY-0002",
+            Self::Diverged { .. } => "TW-RELAY-0003",
+            Self::Rewound { .. } => "TW-RELAY-0004",
+            Self::Purged { .. } => "TW-RELAY-0005",
+            Self::WrongFlavour { .. } => "TW-RELAY-0006",
+            Self::NoBinlog => "TW-RELAY-0007",
+            Self::SemiSyncOff => "TW-RELAY-0008",
+            Self::Answer { .. } => "TW-RELAY-0009",
+            Self::Runtime { .. } => "TW-RELAY-0010",
+        }
+    }
+
+    /// Whether trying again can help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            // Damage on the way passes with a new connection; damage at the source comes again, at growing intervals,
+            // and is told each time.
+            Self::Event { error: WireError::Unsupported { .. }, .. } => Retry::Refuse,
+            Self::Event { .. } | Self::Stream { .. } | Self::Gap { .. } => Retry::Reconnect,
+            Self::Diverged { .. }
+            | Self::Rewound { .. }
+            | Self::Purged { .. }
+            | Self::WrongFlavour { .. } => Retry::Refuse,
+            // A person may be about to enable these, or the source is still starting.
+            Self::NoBinlog | Self::SemiSyncOff | Self::Answer { .. } => Retry::Reconnect,
+            // An event that cannot stand where it came: as damage on the way.
+            Self::Log(LogError::Event { .. }) => Retry::Reconnect,
+            Self::Log(LogError::FlavourMismatch { .. }) => Retry::Refuse,
+            Self::Log(_) | Self::Runtime { .. } => Retry::Fatal,
+            Self::Session(error) => retry_session(error),
+        }
+    }
+}
+
+fn retry_session(error: &SessionError) -> Retry {
+    match error.server_error() {
+        // The source cannot give what was asked for: it is not there, or no longer. Only when another replica with our
+        // server_id pushed us aside is the next try as good as the first.
+        Some(server)
+            if server.number == ServerError::SOURCE_FATAL_ERROR_READING_BINLOG
+                && !server.message.contains("same server") =>
+        {
+            Retry::Refuse
+        }
+        // A wrong password or a missing grant does not mend itself, but a person who mends it should not have to
+        // restart the daemon too.
+        _ => Retry::Reconnect,
+    }
+}

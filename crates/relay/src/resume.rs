@@ -1,0 +1,266 @@
+//! From where a capture goes on after a restart of either side, or why it must not. Pure.
+//!
+//! The rule: nothing may be missing between what the log has and what comes next, and the source's history must contain
+//! the log's. Where both are the same server the stream begins with the log's last transaction again, so that its bytes
+//! can be compared; to another server only GTIDs lead.
+//!
+//! The source is asked as little as possible beforehand. While commits wait for an ACK the server may hold the lock on its
+//! binlog (MariaDB's group commit does, MySQL's rotation does), and whoever asks for its list of binlog files would wait
+//! for commits that wait for us. So the stream is simply asked for, and the list only if that was refused.
+
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use crate::RelayError;
+use crate::track::LogTail;
+
+/// What the log holds.
+#[derive(Debug, Clone)]
+pub struct LogState {
+    /// Where it ends in the source's files, and which server that was; `None` while it is empty.
+    pub tail: Option<(LogTail, ServerIdentity)>,
+    /// Every transaction in it, purged segments included.
+    pub gtids: GtidSet,
+}
+
+/// Which server it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// Its family.
+    pub flavour: Flavour,
+    /// MySQL's `server_uuid`.
+    pub server_uuid: Option<String>,
+    /// Its `server_id`.
+    pub server_id: u32,
+}
+
+impl ServerIdentity {
+    /// Whether both are the same server, as far as it can be told: MariaDB has no more than its `server_id`.
+    pub fn same_server(&self, other: &Self) -> bool {
+        self.flavour == other.flavour
+            && match (&self.server_uuid, &other.server_uuid) {
+                (Some(ours), Some(theirs)) => ours.eq_ignore_ascii_case(theirs),
+                _ => self.server_id == other.server_id,
+            }
+    }
+}
+
+/// What the source says of itself before the stream begins.
+#[derive(Debug, Clone)]
+pub struct SourceState {
+    /// Which server it is.
+    pub identity: ServerIdentity,
+    /// Its binlog files with their sizes in bytes, oldest first; `None` while there was no reason to ask.
+    pub binlogs: Option<Vec<(String, u64)>>,
+    /// The binlog file that it writes now; `None` while there was no reason to ask.
+    pub current_binlog: Option<String>,
+    /// Every transaction it has written or seen (`gtid_executed`, `gtid_binlog_state`); `None` where GTIDs are off.
+    pub gtids: Option<GtidSet>,
+    /// What its binlog files no longer hold (`gtid_purged`); `None` where it does not say.
+    pub gtids_purged: Option<GtidSet>,
+}
+
+/// From where an empty log begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartPolicy {
+    /// The start of the binlog file that the source writes now.
+    Current,
+    /// The start of the oldest binlog file that the source has.
+    Oldest,
+    /// An offset in a file.
+    Position {
+        /// Name of a binlog file of the source.
+        file: String,
+        /// Offset of an event in it; 4 is the first.
+        position: u64,
+    },
+}
+
+/// How to ask for the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resume {
+    /// By file and offset.
+    FilePosition {
+        /// The source's file; empty for its oldest.
+        file: String,
+        /// Offset in it of the first event wanted.
+        position: u64,
+    },
+    /// By GTIDs: everything that is not in the log's set.
+    Gtid,
+}
+
+/// Decides how to go on.
+///
+/// # Errors
+/// [`RelayError::WrongFlavour`], [`RelayError::Rewound`], [`RelayError::Purged`]: each says what is the matter; none
+/// goes away by trying again.
+pub fn decide(log: &LogState, source: &SourceState, start: &StartPolicy) -> Result<Resume, RelayError> {
+    let Some((tail, identity)) = &log.tail else {
+        return begin(source, start);
+    };
+    if identity.flavour != source.identity.flavour {
+        return Err(RelayError::WrongFlavour {
+            log: identity.flavour,
+            source_flavour: source.identity.flavour,
+        });
+    }
+    if let Some(gtids) = &source.gtids {
+        let missing = log.gtids.subtract(gtids).map_err(RelayError::gtids)?;
+        if !missing.is_empty() {
+            return Err(RelayError::Rewound {
+                missing: missing.to_string(),
+                detail: "its GTID set lacks transactions that the log has".into(),
+            });
+        }
+    }
+    if identity.same_server(&source.identity) {
+        let there = match &source.binlogs {
+            None => true,
+            Some(binlogs) => match binlogs.iter().find(|(file, _)| *file == tail.file) {
+                Some((file, size)) if *size < tail.end => {
+                    return Err(RelayError::Rewound {
+                        missing: format!("{file}:{size} to {}", tail.end),
+                        detail: "its binlog file is shorter than what the log has of it".into(),
+                    });
+                }
+                found => found.is_some(),
+            },
+        };
+        let position = tail.last_transaction.map_or(tail.end, |last| last.start);
+        // The protocol's positions end at 4 GiB; only one huge transaction takes a file there.
+        if there && u32::try_from(position).is_ok() {
+            return Ok(Resume::FilePosition { file: tail.file.clone(), position });
+        }
+    }
+    if source.gtids.is_none() {
+        return Err(RelayError::Purged {
+            needed: format!("{}:{}", tail.file, tail.end),
+            detail: "the source does not have that file, or it lies beyond 4 GiB, and without GTIDs no other way leads on".into(),
+        });
+    }
+    if let Some(purged) = &source.gtids_purged {
+        let lost = purged.subtract(&log.gtids).map_err(RelayError::gtids)?;
+        if !lost.is_empty() {
+            return Err(RelayError::Purged {
+                needed: lost.to_string(),
+                detail: "the source has purged these transactions, and the log does not have them".into(),
+            });
+        }
+    }
+    Ok(Resume::Gtid)
+}
+
+fn begin(source: &SourceState, start: &StartPolicy) -> Result<Resume, RelayError> {
+    let (file, position) = match start {
+        StartPolicy::Position { file, position } => (file.clone(), *position),
+        StartPolicy::Current => (source.current_binlog.clone().ok_or(RelayError::NoBinlog)?, 4),
+        // A server takes no name for its oldest file.
+        StartPolicy::Oldest => (String::new(), 4),
+    };
+    Ok(Resume::FilePosition { file, position })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::track::TailTransaction;
+
+    const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+
+    fn gtids(text: &str) -> GtidSet {
+        GtidSet::parse(Flavour::MySql, text).unwrap()
+    }
+
+    fn identity(uuid: &str) -> ServerIdentity {
+        ServerIdentity { flavour: Flavour::MySql, server_uuid: Some(uuid.into()), server_id: 1 }
+    }
+
+    fn log(set: &str) -> LogState {
+        let last_transaction = Some(TailTransaction { start: 600, end: 900 });
+        let tail = LogTail { file: "b.2".into(), end: 900, last_transaction };
+        LogState { tail: Some((tail, identity(UUID))), gtids: gtids(set) }
+    }
+
+    fn source(set: &str) -> SourceState {
+        SourceState {
+            identity: identity(UUID),
+            binlogs: Some(vec![("b.1".into(), 500), ("b.2".into(), 2000), ("b.3".into(), 200)]),
+            current_binlog: Some("b.3".into()),
+            gtids: Some(gtids(set)),
+            gtids_purged: Some(gtids("")),
+        }
+    }
+
+    fn at(file: &str, position: u64) -> Resume {
+        Resume::FilePosition { file: file.into(), position }
+    }
+
+    #[test]
+    fn an_empty_log_begins_where_it_is_told() {
+        let empty = LogState { tail: None, gtids: gtids("") };
+        let check = |start, expected| assert_eq!(decide(&empty, &source(""), &start).unwrap(), expected);
+        check(StartPolicy::Current, at("b.3", 4));
+        check(StartPolicy::Oldest, at("", 4));
+        check(StartPolicy::Position { file: "b.2".into(), position: 700 }, at("b.2", 700));
+        let mut unlogged = source("");
+        unlogged.current_binlog = None;
+        assert!(matches!(decide(&empty, &unlogged, &StartPolicy::Current), Err(RelayError::NoBinlog)));
+    }
+
+    #[test]
+    fn the_same_server_goes_on_by_position_with_the_last_transaction_repeated() {
+        let log = log(&format!("{UUID}:1-9"));
+        let mut source = source(&format!("{UUID}:1-20"));
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), at("b.2", 600));
+        source.binlogs = None;
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), at("b.2", 600));
+    }
+
+    #[test]
+    fn a_source_that_lacks_transactions_of_the_log_is_refused_by_name() {
+        let log = log(&format!("{UUID}:1-9"));
+        match decide(&log, &source(&format!("{UUID}:1-7")), &StartPolicy::Current) {
+            Err(RelayError::Rewound { missing, .. }) => assert_eq!(missing, format!("{UUID}:8-9")),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_shorter_than_the_log_is_a_rewound_source_even_without_gtids() {
+        let mut source = source("");
+        source.gtids = None;
+        source.binlogs = Some(vec![("b.2".into(), 899)]);
+        let result = decide(&log(""), &source, &StartPolicy::Current);
+        assert!(matches!(result, Err(RelayError::Rewound { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn a_purged_file_leads_on_by_gtid_only_if_nothing_is_lost() {
+        let log = log(&format!("{UUID}:1-9"));
+        let mut source = source(&format!("{UUID}:1-20"));
+        source.binlogs = Some(vec![("b.3".into(), 200)]);
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), Resume::Gtid);
+        source.gtids_purged = Some(gtids(&format!("{UUID}:1-9")));
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), Resume::Gtid);
+        source.gtids_purged = Some(gtids(&format!("{UUID}:1-10")));
+        match decide(&log, &source, &StartPolicy::Current) {
+            Err(RelayError::Purged { needed, .. }) => assert_eq!(needed, format!("{UUID}:10")),
+            other => panic!("{other:?}"),
+        }
+        source.gtids = None;
+        let result = decide(&log, &source, &StartPolicy::Current);
+        assert!(matches!(result, Err(RelayError::Purged { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn another_server_is_followed_by_gtid() {
+        let log = log(&format!("{UUID}:1-9"));
+        let mut source = source(&format!("{UUID}:1-20"));
+        source.identity = identity("00000000-0000-0000-0000-000000000001");
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), Resume::Gtid);
+        source.identity.flavour = Flavour::MariaDb;
+        let result = decide(&log, &source, &StartPolicy::Current);
+        assert!(matches!(result, Err(RelayError::WrongFlavour { .. })), "{result:?}");
+    }
+}

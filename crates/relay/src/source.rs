@@ -1,0 +1,164 @@
+//! What is asked of a source over an ordinary connection: who it is, what it has, whether it waits for us.
+
+use std::time::Duration;
+
+use tailwater_session::{Connection, QueryResult, Row};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use crate::RelayError;
+use crate::resume::{ServerIdentity, SourceState};
+use crate::watch::SemiSyncSample;
+
+/// Asks the source who it is and what it has.
+///
+/// # Errors
+/// [`RelayError::Session`] if it cannot be asked, [`RelayError::Answer`] if the answer makes no sense,
+/// [`RelayError::NoBinlog`] if it writes none.
+pub async fn ask_state(connection: &mut Connection) -> Result<SourceState, RelayError> {
+    let flavour = connection.server().flavour;
+    let identity_sql = match flavour {
+        Flavour::MySql => "SELECT @@server_id, @@log_bin, @@server_uuid, @@global.gtid_mode",
+        Flavour::MariaDb => "SELECT @@server_id, @@log_bin",
+    };
+    let answer = connection.query(identity_sql).await?;
+    let server_id = text(&answer, 0, "server_id")?
+        .parse()
+        .map_err(|_| RelayError::Answer { what: "server_id", detail: "it is no number".into() })?;
+    if text(&answer, 1, "log_bin")? != "1" {
+        return Err(RelayError::NoBinlog);
+    }
+    let (server_uuid, gtids_on) = match flavour {
+        Flavour::MySql => {
+            (Some(text(&answer, 2, "server_uuid")?), text(&answer, 3, "gtid_mode")?.starts_with("ON"))
+        }
+        Flavour::MariaDb => (None, true),
+    };
+    let identity = ServerIdentity { flavour, server_uuid, server_id };
+
+    let parse = |text: String| GtidSet::parse(flavour, &text).map_err(RelayError::gtids);
+    let (gtids, gtids_purged) = match (flavour, gtids_on) {
+        (_, false) => (None, None),
+        (Flavour::MySql, true) => {
+            // What waits for our ACK is in the binlog, and in our log, but not executed yet: it is owned by the waiting
+            // client's thread. Owned first, for what moves from one to the other between the two.
+            let sql = "SELECT @@global.gtid_owned, @@global.gtid_executed, @@global.gtid_purged";
+            let answer = connection.query(sql).await?;
+            let owned = parse(without_thread_ids(&text(&answer, 0, "gtid_owned")?))?;
+            let executed = parse(text(&answer, 1, "gtid_executed")?)?;
+            let all = executed.union(&owned).map_err(RelayError::gtids)?;
+            (Some(all), Some(parse(text(&answer, 2, "gtid_purged")?)?))
+        }
+        // MariaDB names no purged set; asked for a GTID that is gone, it answers with an error of its own.
+        (Flavour::MariaDb, true) => {
+            let answer = connection.query("SELECT @@global.gtid_binlog_state").await?;
+            (Some(parse(text(&answer, 0, "gtid_binlog_state")?)?), None)
+        }
+    };
+    Ok(SourceState { identity, binlogs: None, current_binlog: None, gtids, gtids_purged })
+}
+
+/// How long a source may take to list its binlog files. It waits for a lock that commits may hold which wait for us.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks the source for its binlog files and their sizes in bytes, oldest first.
+///
+/// # Errors
+/// As [`ask_state`]; [`RelayError::Answer`] if it does not answer, see [`crate::resume`].
+pub async fn ask_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64)>, RelayError> {
+    let wrong = |detail: &str| RelayError::Answer { what: "its binary logs", detail: detail.into() };
+    let answer = tokio::time::timeout(LIST_PATIENCE, connection.query("SHOW BINARY LOGS"))
+        .await
+        .map_err(|_| wrong("it keeps them locked while commits wait"))??;
+    let row = |row: &Row| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
+    let binlogs: Option<Vec<_>> = answer.rows.iter().map(row).collect();
+    binlogs.ok_or_else(|| wrong("a row lacks name or size"))
+}
+
+/// Asks the source for the binlog file that it writes now.
+///
+/// # Errors
+/// As [`ask_binlogs`].
+pub async fn ask_current_binlog(connection: &mut Connection) -> Result<Option<String>, RelayError> {
+    match connection.server().flavour {
+        Flavour::MySql => Ok(ask_binlogs(connection).await?.pop().map(|(file, _)| file)),
+        // The one place that names it without taking the lock on the binlog.
+        Flavour::MariaDb => {
+            let answer = connection.query("SHOW GLOBAL STATUS LIKE 'binlog_snapshot_file'").await?;
+            let file = answer.rows.first().and_then(|row| row.get_str(1)).filter(|file| !file.is_empty());
+            Ok(file.map(str::to_owned))
+        }
+    }
+}
+
+/// Takes one look at the source's semi-sync settings and counters.
+///
+/// # Errors
+/// [`RelayError::Session`] if it cannot be asked, [`RelayError::Answer`] if the answer makes no sense.
+pub async fn ask_semi_sync(connection: &mut Connection) -> Result<SemiSyncSample, RelayError> {
+    let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
+    let status = connection
+        .query("SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'")
+        .await?;
+    // MySQL's plugin is called source, before 8.0.26 master, and MariaDB's is built in as master.
+    let find = |answer: &QueryResult, name: &str| {
+        ["source", "master"].into_iter().find_map(|role| {
+            let wanted = format!("rpl_semi_sync_{role}_{name}");
+            answer.rows.iter().find_map(|row| {
+                let matches = row.get_str(0).is_some_and(|found| found.eq_ignore_ascii_case(&wanted));
+                if matches { row.get_str(1).map(str::to_owned) } else { None }
+            })
+        })
+    };
+    let number =
+        |answer: &QueryResult, name: &str| find(answer, name).and_then(|value| value.parse::<u64>().ok());
+    let uptime_seconds = status
+        .rows
+        .iter()
+        .find(|row| row.get_str(0).is_some_and(|name| name.eq_ignore_ascii_case("uptime")))
+        .and_then(|row| row.get_u64(1))
+        .ok_or_else(|| RelayError::Answer { what: "its uptime", detail: "there is none".into() })?;
+    let on =
+        |value: Option<String>| value.is_some_and(|value| value.eq_ignore_ascii_case("on") || value == "1");
+    Ok(SemiSyncSample {
+        enabled: on(find(&variables, "enabled")),
+        active: on(find(&status, "status")),
+        waits_after_sync: find(&variables, "wait_point")
+            .is_some_and(|value| value.eq_ignore_ascii_case("after_sync")),
+        timeout: Duration::from_millis(number(&variables, "timeout").unwrap_or(0)),
+        unacknowledged_commits: number(&status, "no_tx").unwrap_or(0),
+        uptime_seconds,
+    })
+}
+
+fn text(answer: &QueryResult, column: usize, what: &'static str) -> Result<String, RelayError> {
+    let value = answer.rows.first().and_then(|row| row.get_str(column));
+    value.map(str::to_owned).ok_or_else(|| RelayError::Answer { what, detail: "there is none".into() })
+}
+
+/// `gtid_owned` names the owning thread behind each GTID, as in `uuid:7#31:8#32`; this leaves the GTIDs.
+fn without_thread_ids(owned: &str) -> String {
+    let mut gtids = String::with_capacity(owned.len());
+    let mut in_thread_id = false;
+    for character in owned.chars() {
+        in_thread_id = character == '#' || (in_thread_id && character.is_ascii_digit());
+        if !in_thread_id {
+            gtids.push(character);
+        }
+    }
+    gtids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_thread_ids;
+
+    #[test]
+    fn owned_gtids_lose_their_threads() {
+        let owned =
+            "3e11fa47-71ca-11e1-9e33-c80aa9429562:23#10:24#11,\n4e11fa47-71ca-11e1-9e33-c80aa9429562:1#7";
+        let gtids = "3e11fa47-71ca-11e1-9e33-c80aa9429562:23:24,\n4e11fa47-71ca-11e1-9e33-c80aa9429562:1";
+        assert_eq!(without_thread_ids(owned), gtids);
+        assert_eq!(without_thread_ids(""), "");
+    }
+}

@@ -1,0 +1,103 @@
+//! What the outside may know about a running capture.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::watch::SemiSyncAlarm;
+
+/// What a capture is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CaptureState {
+    /// Connecting, or asking the source where to go on.
+    Connecting,
+    /// Reading the stream.
+    Streaming,
+    /// Waiting before the next try; the text is why the last one ended.
+    Waiting(String),
+    /// Stopped for good; the text says why and what to do.
+    Refused(String),
+    /// Stopped because it was told to.
+    Stopped,
+}
+
+/// Counters and state of one capture, shared between its thread and whoever looks.
+#[derive(Debug, Default)]
+pub struct CaptureStatus {
+    transactions: AtomicU64,
+    event_bytes: AtomicU64,
+    acks: AtomicU64,
+    syncs: AtomicU64,
+    connections: AtomicU64,
+    detail: Mutex<Detail>,
+}
+
+#[derive(Debug, Default)]
+struct Detail {
+    state: Option<CaptureState>,
+    alarms: Vec<SemiSyncAlarm>,
+}
+
+/// One look at a [`CaptureStatus`].
+#[derive(Debug, Clone)]
+pub struct StatusSnapshot {
+    /// What it is doing.
+    pub state: CaptureState,
+    /// Transactions appended to the log since the capture started.
+    pub transactions: u64,
+    /// Event bytes appended since the capture started.
+    pub event_bytes: u64,
+    /// Semi-sync ACKs sent since the capture started.
+    pub acks: u64,
+    /// Times the log was made durable before an ACK since the capture started; transactions per sync is the group size.
+    pub syncs: u64,
+    /// Streams opened since the capture started.
+    pub connections: u64,
+    /// What the semi-sync watch last found wrong.
+    pub alarms: Vec<SemiSyncAlarm>,
+}
+
+impl CaptureStatus {
+    /// One consistent-enough look: counters are read one after the other.
+    pub fn snapshot(&self) -> StatusSnapshot {
+        let detail = self.detail();
+        StatusSnapshot {
+            state: detail.state.clone().unwrap_or(CaptureState::Connecting),
+            transactions: self.transactions.load(Ordering::Relaxed),
+            event_bytes: self.event_bytes.load(Ordering::Relaxed),
+            acks: self.acks.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            connections: self.connections.load(Ordering::Relaxed),
+            alarms: detail.alarms.clone(),
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: CaptureState) {
+        self.detail().state = Some(state);
+    }
+
+    pub(crate) fn set_alarms(&self, alarms: Vec<SemiSyncAlarm>) {
+        self.detail().alarms = alarms;
+    }
+
+    pub(crate) fn count_connection(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_appended(&self, bytes: u64, transactions: u64) {
+        self.event_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.transactions.fetch_add(transactions, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_ack(&self) {
+        self.acks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    // Nothing panics while the lock is held, so a poisoned one still guards sound data.
+    fn detail(&self) -> std::sync::MutexGuard<'_, Detail> {
+        self.detail.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,380 @@
+//! Where each event of a dump stream stands in the source's binlog, and what that means for the log. Pure.
+//!
+//! A stream is not simply the bytes of the source's files: the server makes up events (a rotate at the start of each
+//! file, heartbeats, a format description when it starts in mid-file), leaves out what a GTID set says we have, and
+//! after a reconnect repeats what we asked to see again. The log wants exactly the bytes of the file, once, each at its
+//! own offset.
+
+use bytes::Bytes;
+use tailwater_wire::event::{EventHeader, EventType};
+
+use crate::RelayError;
+
+/// The part of the log that a stream may overlap with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogTail {
+    /// The source's binlog file that the log's last segment mirrors.
+    pub file: String,
+    /// The offset in that file behind the last byte that the log has.
+    pub end: u64,
+    /// The last whole transaction of the log, if it lies in that file: what the overlap is compared with.
+    pub last_transaction: Option<TailTransaction>,
+}
+
+/// Where the last transaction of the log stands in the source's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TailTransaction {
+    /// The offset of its first byte in the source's file.
+    pub start: u64,
+    /// The offset behind its last byte.
+    pub end: u64,
+}
+
+/// How the stream was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamKind {
+    /// From a file and an offset: every byte behind it must arrive.
+    FilePosition,
+    /// By GTIDs: the server leaves out what we said we have, so there may be gaps between transactions until the first
+    /// transaction that is new to us.
+    Gtid,
+}
+
+/// What to do with an event, and with all its chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// It stands in no file, or the log has it.
+    Drop,
+    /// The log has these bytes at `offset` behind the start of its last transaction; they must be the same.
+    Compare {
+        /// Bytes behind the start of the log's last transaction.
+        offset: u64,
+    },
+    /// It follows the last byte of the log.
+    Append,
+    /// It opens a new segment.
+    StartSegment {
+        /// The source's file that the segment mirrors.
+        file: String,
+        /// Offset in the source's file of the first event of the segment that stands in the file.
+        position: u64,
+        /// Whole events to append before this one: the format description, and what was held back with it.
+        preamble: Vec<Bytes>,
+    },
+}
+
+/// Follows one dump stream from its first event on.
+#[derive(Debug)]
+pub struct StreamTrack {
+    kind: StreamKind,
+    tail: Option<LogTail>,
+    /// File that the stream is in, from the last made-up rotate.
+    file: Option<String>,
+    /// Offset in it behind the last event seen. Counted, because headers hold 32 bits, and none at all within a
+    /// transaction from MariaDB 11.4 on.
+    position: u64,
+    /// By GTIDs only: events at the head of the file that cannot be placed before it is known whether the first new
+    /// transaction follows them directly.
+    held: Option<Held>,
+    /// The format description as last sent, for a segment that begins in mid-file.
+    format_description: Option<Bytes>,
+}
+
+#[derive(Debug)]
+struct Held {
+    events: Vec<Bytes>,
+    /// Offset behind the last of them.
+    end: u64,
+}
+
+/// More events than this at the head of a file cannot be an honest server's.
+const HELD_EVENTS_MAX: usize = 64;
+
+impl StreamTrack {
+    /// A track for a stream that was asked for as `kind`, with what the log has.
+    pub fn new(kind: StreamKind, tail: Option<LogTail>) -> Self {
+        Self { kind, tail, file: None, position: 0, held: None, format_description: None }
+    }
+
+    /// The source's file and the offset behind the last event; what an ACK of that event names.
+    pub fn position(&self) -> Option<(&str, u64)> {
+        self.file.as_deref().map(|file| (file, self.position))
+    }
+
+    /// The server says that the stream is in `file` now, at `position`: a made-up rotate event.
+    pub fn rotated(&mut self, file: String, position: u64) {
+        if self.file.as_deref() != Some(file.as_str()) {
+            self.held = None;
+        }
+        self.file = Some(file);
+        self.position = position;
+    }
+
+    /// Places an event, given its header, the bytes of the event's first chunk, and whether it is part of a
+    /// transaction that is open already.
+    ///
+    /// # Errors
+    /// [`RelayError::Gap`] if bytes of the source's file are missing before it, [`RelayError::Diverged`] if it
+    /// straddles the end of the log, [`RelayError::Stream`] if the stream contradicts itself.
+    pub fn event(
+        &mut self,
+        header: &EventHeader,
+        first_chunk: &Bytes,
+        in_transaction: bool,
+    ) -> Result<Action, RelayError> {
+        let format_description = header.event_type == EventType::FORMAT_DESCRIPTION;
+        if format_description {
+            self.format_description = Some(first_chunk.clone());
+        }
+        let made_up = header.is_artificial()
+            || matches!(header.event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2)
+            || (format_description && header.end_log_pos == 0);
+        if made_up {
+            return Ok(Action::Drop);
+        }
+        let Some(file) = self.file.clone() else {
+            return Err(RelayError::stream("an event came before the name of its file"));
+        };
+        let length = u64::from(header.event_length);
+        let start = self.start_of(header);
+        if start < self.position {
+            return Err(RelayError::stream(format!(
+                "{} event at {file}:{start} lies before {}, where the stream already was",
+                header.event_type, self.position
+            )));
+        }
+        if start > self.position && (self.kind == StreamKind::FilePosition || in_transaction) {
+            return Err(RelayError::Gap { file, expected: self.position, found: start });
+        }
+        self.position = start + length;
+
+        match &mut self.tail {
+            Some(tail) if tail.file == file => {
+                if start == tail.end {
+                    tail.end += length;
+                    return Ok(Action::Append);
+                }
+                if start + length <= tail.end {
+                    return Ok(match tail.last_transaction {
+                        Some(last) if start >= last.start && start + length <= last.end => {
+                            Action::Compare { offset: start - last.start }
+                        }
+                        _ => Action::Drop,
+                    });
+                }
+                if start < tail.end {
+                    return Err(RelayError::Diverged {
+                        file,
+                        position: start,
+                        detail: format!(
+                            "an event of {length} bytes straddles the end of the log at {}",
+                            tail.end
+                        ),
+                    });
+                }
+                if self.kind == StreamKind::FilePosition {
+                    return Err(RelayError::Gap { file, expected: tail.end, found: start });
+                }
+            }
+            // With a log to continue by GTIDs, the first file may be one whose head we have, or had and purged: whether
+            // its head belongs into a segment shows when the first transaction comes.
+            Some(_)
+                if self.kind == StreamKind::Gtid
+                    && !opens_transaction(header.event_type)
+                    && !in_transaction =>
+            {
+                let contiguous = match &self.held {
+                    Some(held) => held.end == start,
+                    None => start == 4,
+                };
+                if contiguous {
+                    let held = self.held.get_or_insert_with(|| Held { events: Vec::new(), end: 4 });
+                    if held.events.len() >= HELD_EVENTS_MAX {
+                        return Err(RelayError::stream(format!(
+                            "no transaction within {HELD_EVENTS_MAX} events"
+                        )));
+                    }
+                    held.events.push(first_chunk.clone());
+                    held.end = start + length;
+                }
+                return Ok(Action::Drop);
+            }
+            _ => {}
+        }
+        self.start_segment(file, start, length, format_description)
+    }
+
+    fn start_segment(
+        &mut self,
+        file: String,
+        start: u64,
+        length: u64,
+        format_description: bool,
+    ) -> Result<Action, RelayError> {
+        // Once a new segment has begun, the rest of the stream is contiguous whichever way it was asked for: what the
+        // server leaves out by GTIDs lies before the first transaction that is new to us.
+        self.kind = StreamKind::FilePosition;
+        let (preamble, position) = match self.held.take() {
+            Some(held) if held.end == start => (held.events, 4),
+            _ if format_description => (Vec::new(), start),
+            _ => match &self.format_description {
+                Some(event) => (vec![event.clone()], start),
+                None => return Err(RelayError::stream("no format description came before the first event")),
+            },
+        };
+        self.tail = Some(LogTail { file: file.clone(), end: start + length, last_transaction: None });
+        Ok(Action::StartSegment { file, position, preamble })
+    }
+
+    fn start_of(&self, header: &EventHeader) -> u64 {
+        if header.end_log_pos == 0 {
+            return self.position;
+        }
+        // The header's offset is the low 32 bits of the real one; the real one is the nearest at or above what was
+        // counted.
+        let length = u64::from(header.event_length);
+        let counted_end = self.position + length;
+        let behind = header.end_log_pos.wrapping_sub(counted_end as u32);
+        // A small step back is the stream repeating itself, not a jump of almost 4 GiB ahead.
+        if behind > u32::MAX / 2 {
+            counted_end.saturating_sub(u64::from(behind.wrapping_neg())).saturating_sub(length)
+        } else {
+            counted_end + u64::from(behind) - length
+        }
+    }
+}
+
+fn opens_transaction(event_type: EventType) -> bool {
+    matches!(
+        event_type,
+        EventType::GTID | EventType::ANONYMOUS_GTID | EventType::GTID_TAGGED | EventType::MARIADB_GTID
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailwater_wire::ServerId;
+
+    fn header(event_type: EventType, end_log_pos: u64, event_length: u32) -> EventHeader {
+        EventHeader {
+            timestamp: 1,
+            event_type,
+            server_id: ServerId(1),
+            event_length,
+            end_log_pos: end_log_pos as u32,
+            flags: 0,
+        }
+    }
+
+    /// Events are given as (type, end_log_pos, length, in_transaction); the data is the end offset in decimal.
+    fn feed(track: &mut StreamTrack, event: (EventType, u64, u32, bool)) -> Result<Action, RelayError> {
+        let (event_type, end, length, in_transaction) = event;
+        track.event(&header(event_type, end, length), &Bytes::from(format!("{end}")), in_transaction)
+    }
+
+    fn tail(file: &str, end: u64, last: Option<(u64, u64)>) -> Option<LogTail> {
+        let last_transaction = last.map(|(start, end)| TailTransaction { start, end });
+        Some(LogTail { file: file.into(), end, last_transaction })
+    }
+
+    #[test]
+    fn a_fresh_log_takes_the_file_from_its_start() {
+        let mut track = StreamTrack::new(StreamKind::FilePosition, None);
+        track.rotated("b.1".into(), 4);
+        let start = feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
+        assert_eq!(start, Action::StartSegment { file: "b.1".into(), position: 4, preamble: vec![] });
+        assert_eq!(feed(&mut track, (EventType::PREVIOUS_GTIDS, 157, 31, false)).unwrap(), Action::Append);
+        assert_eq!(feed(&mut track, (EventType::HEARTBEAT, 157, 40, false)).unwrap(), Action::Drop);
+        assert_eq!(feed(&mut track, (EventType::GTID, 236, 79, false)).unwrap(), Action::Append);
+        assert_eq!(track.position(), Some(("b.1", 236)));
+        // MariaDB 11.4: no offsets inside.
+        assert_eq!(feed(&mut track, (EventType::QUERY, 0, 100, true)).unwrap(), Action::Append);
+        assert_eq!(feed(&mut track, (EventType::XID, 367, 31, true)).unwrap(), Action::Append);
+        track.rotated("b.2".into(), 4);
+        let next = feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
+        assert_eq!(next, Action::StartSegment { file: "b.2".into(), position: 4, preamble: vec![] });
+    }
+
+    #[test]
+    fn a_start_in_mid_file_brings_the_format_description_along() {
+        let mut track = StreamTrack::new(StreamKind::FilePosition, None);
+        track.rotated("b.1".into(), 500);
+        assert_eq!(feed(&mut track, (EventType::FORMAT_DESCRIPTION, 0, 122, false)).unwrap(), Action::Drop);
+        let start = feed(&mut track, (EventType::GTID, 579, 79, false)).unwrap();
+        let preamble = vec![Bytes::from("0")];
+        assert_eq!(start, Action::StartSegment { file: "b.1".into(), position: 500, preamble });
+        assert_eq!(feed(&mut track, (EventType::QUERY, 679, 100, true)).unwrap(), Action::Append);
+    }
+
+    #[test]
+    fn an_overlap_is_compared_and_then_continued() {
+        let mut track = StreamTrack::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
+        track.rotated("b.1".into(), 500);
+        assert_eq!(feed(&mut track, (EventType::FORMAT_DESCRIPTION, 0, 122, false)).unwrap(), Action::Drop);
+        let compare = feed(&mut track, (EventType::GTID, 580, 80, false)).unwrap();
+        assert_eq!(compare, Action::Compare { offset: 0 });
+        let compare = feed(&mut track, (EventType::XID, 700, 120, true)).unwrap();
+        assert_eq!(compare, Action::Compare { offset: 80 });
+        assert_eq!(feed(&mut track, (EventType::GTID, 780, 80, false)).unwrap(), Action::Append);
+    }
+
+    #[test]
+    fn what_straddles_the_end_of_the_log_is_another_history() {
+        let mut track = StreamTrack::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
+        track.rotated("b.1".into(), 500);
+        let result = feed(&mut track, (EventType::GTID, 800, 300, false));
+        assert!(matches!(result, Err(RelayError::Diverged { position: 500, .. })), "{result:?}");
+    }
+
+    #[test]
+    fn a_gap_is_an_error_by_position() {
+        let mut track = StreamTrack::new(StreamKind::FilePosition, tail("b.1", 700, None));
+        track.rotated("b.1".into(), 700);
+        let result = feed(&mut track, (EventType::GTID, 900, 80, false));
+        assert!(matches!(result, Err(RelayError::Gap { expected: 700, found: 820, .. })), "{result:?}");
+    }
+
+    #[test]
+    fn by_gtid_a_later_file_is_taken_whole_if_its_first_transaction_is_new() {
+        let mut track = StreamTrack::new(StreamKind::Gtid, tail("b.1", 700, None));
+        track.rotated("b.2".into(), 4);
+        assert_eq!(feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap(), Action::Drop);
+        assert_eq!(feed(&mut track, (EventType::PREVIOUS_GTIDS, 157, 31, false)).unwrap(), Action::Drop);
+        let start = feed(&mut track, (EventType::GTID, 236, 79, false)).unwrap();
+        let preamble = vec![Bytes::from("126"), Bytes::from("157")];
+        assert_eq!(start, Action::StartSegment { file: "b.2".into(), position: 4, preamble });
+        assert_eq!(feed(&mut track, (EventType::XID, 267, 31, true)).unwrap(), Action::Append);
+        let result = feed(&mut track, (EventType::GTID, 900, 80, false));
+        assert!(matches!(result, Err(RelayError::Gap { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn by_gtid_what_the_server_leaves_out_makes_a_segment_that_begins_in_mid_file() {
+        let mut track = StreamTrack::new(StreamKind::Gtid, tail("a.9", 700, None));
+        track.rotated("b.2".into(), 4);
+        assert_eq!(feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap(), Action::Drop);
+        let start = feed(&mut track, (EventType::GTID, 1000, 79, false)).unwrap();
+        let preamble = vec![Bytes::from("126")];
+        assert_eq!(start, Action::StartSegment { file: "b.2".into(), position: 921, preamble });
+    }
+
+    #[test]
+    fn offsets_go_on_beyond_four_gibibytes() {
+        let end = (1u64 << 32) - 10;
+        let mut track = StreamTrack::new(StreamKind::FilePosition, tail("b.1", end, None));
+        track.rotated("b.1".into(), end);
+        assert_eq!(feed(&mut track, (EventType::GTID, end + 80, 80, false)).unwrap(), Action::Append);
+        assert_eq!(track.position(), Some(("b.1", end + 80)));
+        assert_eq!(feed(&mut track, (EventType::XID, end + 111, 31, true)).unwrap(), Action::Append);
+    }
+
+    #[test]
+    fn a_stream_that_steps_back_is_refused() {
+        let mut track = StreamTrack::new(StreamKind::FilePosition, None);
+        track.rotated("b.1".into(), 4);
+        feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
+        let result = feed(&mut track, (EventType::GTID, 126, 79, false));
+        assert!(matches!(result, Err(RelayError::Stream { .. })), "{result:?}");
+    }
+}

@@ -1,0 +1,23 @@
+//! `tailwater bench`: the measurements behind every claim, ours and the peers' on the same machine in the same run.
+
+mod capture;
+mod report;
+mod sampling;
+
+use crate::cli::{BenchCommand, Output};
+use crate::exit::Exit;
+
+/// Runs `tailwater bench ...`.
+///
+/// # Errors
+/// If a server, a peer or the relay cannot be started, or a measurement cannot be taken.
+pub async fn bench(command: &BenchCommand, output: Output) -> anyhow::Result<Exit> {
+    let report = match command {
+        BenchCommand::Capture { server, quick } => capture::capture(*server, *quick).await?,
+    };
+    match output {
+        Output::Text => print!("{}", report.to_text()),
+        Output::Json => println!("{}", serde_json::to_string(&report)?),
+    }
+    Ok(Exit::Done)
+}

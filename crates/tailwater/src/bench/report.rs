@@ -1,0 +1,198 @@
+//! What a benchmark prints.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+/// A benchmark's result, as `--output json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The benchmark's name.
+    pub name: &'static str,
+    /// Unit of `ours` and of the peers' `value`.
+    pub unit: &'static str,
+    /// Our headline figure.
+    pub ours: f64,
+    /// The peers' figures in the same measurement.
+    pub peers: Vec<Peer>,
+    /// Ours against the best peer; above 1 is better than it.
+    pub ratio: f64,
+    /// Every measurement.
+    pub rows: Vec<Row>,
+    /// What it ran on.
+    pub machine: Machine,
+    /// What the figures mean, and what falls short.
+    pub notes: Vec<String>,
+}
+
+/// A peer's figure in the headline measurement.
+#[derive(Debug, Serialize)]
+pub struct Peer {
+    /// What it is.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its figure.
+    pub value: f64,
+}
+
+/// One cell of the measurements: a variant under a setting, over all repeats.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Which of the benchmark's measurements.
+    pub measurement: &'static str,
+    /// The setting: server, durability, clients...
+    pub setting: BTreeMap<&'static str, String>,
+    /// Who was measured.
+    pub variant: String,
+    /// Unit of the values.
+    pub unit: &'static str,
+    /// The median of the repeats.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// Each repeat.
+    pub values: Vec<f64>,
+    /// More figures of the same runs, such as peak memory.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub also: BTreeMap<&'static str, f64>,
+}
+
+/// What a benchmark ran on.
+#[derive(Debug, Serialize)]
+pub struct Machine {
+    /// CPU model.
+    pub cpu: String,
+    /// Number of CPUs.
+    pub cpus: usize,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// fdatasync of 4 KiB overwritten in place, in microseconds (median).
+    pub fdatasync_us: f64,
+}
+
+impl Machine {
+    /// Looks at this machine. The fdatasync is measured in `folder`.
+    ///
+    /// # Errors
+    /// If `folder` cannot be written to.
+    pub fn look(folder: &std::path::Path) -> anyhow::Result<Self> {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+        Ok(Self {
+            cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".into()),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: memory.trim_end_matches(" kB").parse::<u64>().unwrap_or(0) / 1024,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            fdatasync_us: fdatasync_us(folder)?,
+        })
+    }
+}
+
+fn fdatasync_us(folder: &std::path::Path) -> anyhow::Result<f64> {
+    use std::os::unix::fs::FileExt;
+    let path = folder.join("fdatasync.probe");
+    let file = std::fs::File::create(&path)?;
+    let block = [7u8; 4096];
+    file.write_all_at(&block, 0)?;
+    file.sync_all()?;
+    let mut times = Vec::new();
+    for _ in 0..500 {
+        let begin = std::time::Instant::now();
+        file.write_all_at(&block, 0)?;
+        file.sync_data()?;
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+    std::fs::remove_file(&path)?;
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
+
+impl Row {
+    /// A row of a variant's repeats.
+    pub fn new(
+        measurement: &'static str,
+        setting: BTreeMap<&'static str, String>,
+        variant: impl Into<String>,
+        unit: &'static str,
+        values: Vec<f64>,
+    ) -> Self {
+        let mut sorted = values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+        Self {
+            measurement,
+            setting,
+            variant: variant.into(),
+            unit,
+            median: at(sorted.len() / 2),
+            min: at(0),
+            max: at(sorted.len().saturating_sub(1)),
+            values,
+            also: BTreeMap::new(),
+        }
+    }
+}
+
+impl Report {
+    /// The report for people: a table per measurement, then the notes.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        let machine = &self.machine;
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{}: {:.0} {}, ratio {:.2} to the best peer\n{} x {}, {} MiB, kernel {}, fdatasync {:.0} µs",
+            self.name,
+            self.ours,
+            self.unit,
+            self.ratio,
+            machine.cpus,
+            machine.cpu,
+            machine.memory_mib,
+            machine.kernel,
+            machine.fdatasync_us
+        );
+        let mut measurement = "";
+        let mut setting = None;
+        for row in &self.rows {
+            if row.measurement != measurement {
+                measurement = row.measurement;
+                setting = None;
+                let _ = writeln!(text, "\n{measurement} ({})", row.unit);
+            }
+            if setting != Some(&row.setting) {
+                setting = Some(&row.setting);
+                let words: Vec<_> = row.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+                let _ = writeln!(text, "  {}", words.join(", "));
+            }
+            let also: Vec<_> = row.also.iter().map(|(key, value)| format!("{key} {value:.1}")).collect();
+            let spread = format!("{:.0} .. {:.0}", row.min, row.max);
+            let _ = writeln!(text, "    {:<34} {:>10.0}   {spread:<20} {}", row.variant, row.median, also.join(", "));
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "\n- {note}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_summarises_its_repeats() {
+        let row = Row::new("m", BTreeMap::new(), "v", "tps", vec![3.0, 1.0, 2.0]);
+        assert_eq!((row.median, row.min, row.max), (2.0, 1.0, 3.0));
+    }
+}

@@ -1,0 +1,164 @@
+//! The command line: noun, then verb. Defined once here; help texts are the reference.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 found what it looked for (a failed verification), \
+                        4 refused because it would be unsafe.")]
+pub struct Cli {
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs: one JSON object, or one per line where there are many.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The main job end to end on real servers started locally.
+    Demo(DemoArgs),
+    /// Real MariaDB and MySQL servers on this machine, for trying things out.
+    #[command(subcommand)]
+    Sandbox(SandboxCommand),
+    /// The daemon: captures every source of the configuration into the log until it is told to stop.
+    Run(ConfigFile),
+    /// The configuration file.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// The durable transaction log.
+    #[command(subcommand)]
+    Log(LogCommand),
+    /// The measurements behind every claim, against real peers, in one run.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+/// Which family of servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ServerFamily {
+    /// MariaDB.
+    Mariadb,
+    /// MySQL.
+    Mysql,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// The family of the primary.
+    #[arg(long, value_enum, default_value_t = ServerFamily::Mariadb)]
+    pub server: ServerFamily,
+    /// The server's series, for instance 11.8; the family's default if absent.
+    #[arg(long = "version", value_name = "SERIES")]
+    pub series: Option<String>,
+    /// A shorter load.
+    #[arg(long)]
+    pub short: bool,
+    /// Connections of the workload.
+    #[arg(long, default_value_t = 8)]
+    pub clients: u32,
+    /// Keep the servers' and the log's files in this folder instead of a temporary one.
+    #[arg(long)]
+    pub keep: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ConfigFile {
+    /// Configuration file (TOML).
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Reads a configuration file and says what is wrong with it, if anything.
+    Check(ConfigFile),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SandboxCommand {
+    /// Fetches the servers that are missing into the cache folder, without root and without touching the system.
+    Install {
+        /// Only this family.
+        #[arg(long, value_enum)]
+        server: Option<ServerFamily>,
+    },
+    /// Starts servers that run until `down`.
+    Up {
+        /// The family.
+        #[arg(long, value_enum)]
+        server: ServerFamily,
+        /// The series, for instance 11.8; the family's default if absent.
+        #[arg(long = "version", value_name = "SERIES")]
+        series: Option<String>,
+        /// How many.
+        #[arg(long, default_value_t = 1)]
+        count: u32,
+        /// Enable lossless semi-synchronous replication on them.
+        #[arg(long)]
+        semi_sync: bool,
+    },
+    /// Shows the servers started by `up`.
+    List,
+    /// Stops the servers started by `up` and removes their data.
+    Down,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LogCommand {
+    /// Lists segments: source file, size, transactions, GTIDs, time.
+    Ls(LogSource),
+    /// Prints events with decoded rows, as mysqlbinlog -vv does, or as JSON lines with --output json.
+    Cat(CatArgs),
+    /// Checks every checksum, the continuity of GTIDs, and the index; exit code 3 if anything is wrong.
+    Verify(LogSource),
+}
+
+#[derive(Debug, Args)]
+pub struct LogSource {
+    /// A source's log folder, a folder of several, or (cat, verify) a binlog file.
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct CatArgs {
+    #[command(flatten)]
+    pub source: LogSource,
+    /// Only this transaction.
+    #[arg(long)]
+    pub gtid: Option<String>,
+    /// Only row events of this table.
+    #[arg(long, value_name = "SCHEMA.TABLE")]
+    pub table: Option<String>,
+    /// Print the verbatim bytes instead: a binlog file that the servers' own tools read.
+    #[arg(long, conflicts_with_all = ["gtid", "table"])]
+    pub raw: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Commits per second on the primary without semi-sync, with a native semi-sync replica, and with Tailwater; raw
+    /// capture rate; memory with a huge transaction.
+    Capture {
+        /// The family of the primary; both if absent.
+        #[arg(long, value_enum)]
+        server: Option<ServerFamily>,
+        /// Fewer and shorter measurements.
+        #[arg(long)]
+        quick: bool,
+    },
+}

@@ -1,0 +1,315 @@
+//! `tailwater log`
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use tailwater_log::{EntryKind, LogDir, LogError, LogPosition, LogReader, SegmentSummary};
+use tailwater_wire::Flavour;
+use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader, EventType};
+use tailwater_wire::gtid::Gtid;
+use tailwater_wire::print::{EventPlace, EventPrinter, TableFilter, json, text};
+
+use crate::cli::{CatArgs, LogCommand, Output};
+use crate::exit::Exit;
+
+/// The biggest event that is decoded, in bytes: the servers' own limit of `max_allowed_packet`.
+const EVENT_BYTES_MAX: u64 = 1 << 30;
+
+/// Runs `tailwater log ...`.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
+    let result = match command {
+        LogCommand::Ls(source) => ls(&source.path, output),
+        LogCommand::Cat(arguments) => cat(arguments, output),
+        LogCommand::Verify(source) => verify(&source.path, output),
+    };
+    match result {
+        // Whoever reads our output has seen enough: `| head`.
+        Err(error) if is_broken_pipe(&error) => Ok(Exit::Done),
+        result => result,
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The logs that a path names: itself, or, of a folder that holds several, each.
+fn logs_in(path: &Path) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
+    match LogDir::open_read_only(path) {
+        Ok(log) => return Ok(vec![(path.to_owned(), log)]),
+        Err(LogError::NoLog { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(path)
+        .with_context(|| format!("read {}", path.display()))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.is_dir())
+        .collect();
+    folders.sort();
+    let mut logs = Vec::new();
+    for folder in folders {
+        match LogDir::open_read_only(&folder) {
+            Ok(log) => logs.push((folder, log)),
+            Err(LogError::NoLog { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if logs.is_empty() {
+        return Err(LogError::NoLog { path: path.to_owned() }.into());
+    }
+    Ok(logs)
+}
+
+/// What `ls` says of a segment beyond its summary.
+#[derive(Default)]
+struct Content {
+    transactions: u64,
+    first: Option<Gtid>,
+    last: Option<Gtid>,
+    last_commit_us: u64,
+}
+
+fn content(log: &LogDir, segment: &SegmentSummary) -> anyhow::Result<Content> {
+    let mut content = Content::default();
+    let mut reader = log.reader(LogPosition { segment: segment.number, offset: BINLOG_MAGIC.len() as u64 })?;
+    while let Some(entry) = reader.try_next()? {
+        if entry.position.segment != segment.number {
+            break;
+        }
+        if entry.kind == EntryKind::Transaction {
+            content.transactions += 1;
+            content.last_commit_us = entry.commit_time_us;
+            if content.first.is_none() {
+                content.first = entry.gtid.clone();
+            }
+            content.last = entry.gtid;
+        }
+    }
+    Ok(content)
+}
+
+fn ls(path: &Path, output: Output) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    for (folder, log) in logs_in(path)? {
+        if output == Output::Text {
+            writeln!(out, "{}", folder.display())?;
+            writeln!(
+                out,
+                "{:>10}  {:<24} {:>14} {:>12}  {:<20}  LAST GTID",
+                "SEGMENT", "SOURCE FILE", "BYTES", "TRANSACTIONS", "LAST COMMIT (UTC)"
+            )?;
+        }
+        for segment in log.segments()? {
+            let content = content(&log, &segment)?;
+            let gtid = |gtid: &Option<Gtid>| gtid.as_ref().map(Gtid::to_string);
+            match output {
+                Output::Text => {
+                    let open = if segment.sealed { "" } else { "  (open)" };
+                    writeln!(
+                        out,
+                        "{:>10}  {:<24} {:>14} {:>12}  {:<20}  {}{open}",
+                        segment.number,
+                        segment.source_file,
+                        segment.bytes,
+                        content.transactions,
+                        utc(content.last_commit_us),
+                        gtid(&content.last).unwrap_or_else(|| "-".into()),
+                    )?;
+                }
+                Output::Json => {
+                    let line = serde_json::json!({
+                        "log": folder,
+                        "segment": segment.number,
+                        "path": segment.path,
+                        "source_file": segment.source_file,
+                        "source_offset": segment.source_offset,
+                        "server_id": segment.source.server_id,
+                        "server_uuid": segment.source.server_uuid,
+                        "server_version": segment.source.server_version,
+                        "bytes": segment.bytes,
+                        "sealed": segment.sealed,
+                        "gtids_before": segment.gtids_before,
+                        "transactions": content.transactions,
+                        "first_gtid": gtid(&content.first),
+                        "last_gtid": gtid(&content.last),
+                        "last_commit_us": content.last_commit_us,
+                    });
+                    writeln!(out, "{line}")?;
+                }
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// `YYYY-MM-DD hh:mm:ss`, or `-` for 0.
+fn utc(microseconds: u64) -> String {
+    if microseconds == 0 {
+        return "-".into();
+    }
+    let seconds = microseconds / 1_000_000;
+    let (days, time) = (seconds / 86_400, seconds % 86_400);
+    // Days to date by Howard Hinnant's algorithm, for days since 1970 that are never negative here.
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let day_of_era = z % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60)
+}
+
+fn cat(arguments: &CatArgs, output: Output) -> anyhow::Result<Exit> {
+    let path = &arguments.source.path;
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut filter = TableFilter::default();
+    if let Some(table) = &arguments.table {
+        let (schema, table) = table.split_once('.').context("--table takes SCHEMA.TABLE")?;
+        filter.tables.push((schema.to_owned(), Some(table.to_owned())));
+    }
+    let mut printer: Box<dyn EventPrinter> = match output {
+        Output::Text => Box::new(text::Printer::with_filter(filter)),
+        Output::Json => Box::new(json::Printer::with_filter(filter)),
+    };
+    if path.is_file() {
+        if arguments.gtid.is_some() {
+            bail!("--gtid needs a log folder: a file has no index of its transactions");
+        }
+        cat_file(path, arguments.raw, printer.as_mut(), &mut out)?;
+    } else {
+        for (_, log) in logs_in(path)? {
+            cat_log(&log, arguments, printer.as_mut(), &mut out)?;
+        }
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+fn cat_log(
+    log: &LogDir,
+    arguments: &CatArgs,
+    printer: &mut dyn EventPrinter,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let wanted = match (&arguments.gtid, log.segments()?.first()) {
+        (Some(text), Some(segment)) => Some(parse_gtid(segment.source.flavour, text)?),
+        _ => None,
+    };
+    let mut found = wanted.is_none();
+    let mut segment = None;
+    let mut event = Vec::new();
+    let mut reader = log.reader(LogPosition::ZERO)?;
+    while let Some(entry) = reader.try_next()? {
+        if segment != Some(entry.position.segment) {
+            segment = Some(entry.position.segment);
+            if arguments.raw {
+                out.write_all(&BINLOG_MAGIC)?;
+            }
+        }
+        let chosen = wanted.is_none() || entry.gtid == wanted;
+        found |= entry.gtid.is_some() && chosen;
+        let name = source_file(&reader);
+        while let Some(header) = reader.next_event()? {
+            let offset = reader.event_position().offset;
+            // Every printer needs the format description, whatever was asked for.
+            let wanted_event = chosen || header.event_type == EventType::FORMAT_DESCRIPTION;
+            if arguments.raw || !wanted_event {
+                copy_event(&mut reader, arguments.raw, out)?;
+                continue;
+            }
+            reader.read_event(&mut event)?;
+            printer
+                .event(EventPlace { file: &name, offset }, &event, out)
+                .with_context(|| format!("event at {name}:{offset}"))?;
+        }
+    }
+    if !found {
+        bail!("the log has no transaction {}", arguments.gtid.as_deref().unwrap_or_default());
+    }
+    Ok(())
+}
+
+fn source_file(reader: &LogReader) -> String {
+    reader.source().map(|(_, file)| file.to_owned()).unwrap_or_default()
+}
+
+fn copy_event(reader: &mut LogReader, keep: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    loop {
+        let chunk = reader.read_event_chunk(1 << 20)?;
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        if keep {
+            out.write_all(chunk)?;
+        }
+    }
+}
+
+fn parse_gtid(flavour: Flavour, text: &str) -> anyhow::Result<Gtid> {
+    Gtid::parse(flavour, text).with_context(|| format!("--gtid {text}"))
+}
+
+/// Prints a binlog file that is no part of a log: of a server, or a segment by its own name.
+fn cat_file(path: &Path, raw: bool, printer: &mut dyn EventPrinter, out: &mut dyn Write) -> anyhow::Result<()> {
+    let name = path.display().to_string();
+    let mut file = io::BufReader::with_capacity(1 << 18, std::fs::File::open(path).with_context(|| format!("open {name}"))?);
+    let mut magic = [0; 4];
+    file.read_exact(&mut magic).with_context(|| format!("read {name}"))?;
+    if magic != BINLOG_MAGIC {
+        bail!("{name} is no binlog file: it does not begin with fe 62 69 6e");
+    }
+    if raw {
+        out.write_all(&magic)?;
+        io::copy(&mut file, out)?;
+        return Ok(());
+    }
+    let short = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut offset = magic.len() as u64;
+    let mut event = Vec::new();
+    loop {
+        event.clear();
+        let read = io::Read::by_ref(&mut file).take(EVENT_HEADER_BYTES as u64).read_to_end(&mut event)?;
+        // The reserved space of a segment that is being written, or was when its process died.
+        let end = read == 0 || (read == EVENT_HEADER_BYTES && event.iter().all(|byte| *byte == 0));
+        if end {
+            return Ok(());
+        }
+        let header = EventHeader::parse(&event).with_context(|| format!("event at {name}:{offset}"))?;
+        let length = u64::from(header.event_length);
+        if length > EVENT_BYTES_MAX {
+            bail!("event at {name}:{offset} claims {length} bytes");
+        }
+        let body = length - EVENT_HEADER_BYTES as u64;
+        let read = io::Read::by_ref(&mut file).take(body).read_to_end(&mut event)? as u64;
+        if read < body {
+            bail!("event at {name}:{offset} is cut short: {read} of {body} bytes");
+        }
+        printer
+            .event(EventPlace { file: &short, offset }, &event, out)
+            .with_context(|| format!("event at {name}:{offset}"))?;
+        offset += length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn times_are_calendar_dates() {
+        assert_eq!(utc(0), "-");
+        assert_eq!(utc(1_000_000), "1970-01-01 00:00:01");
+        assert_eq!(utc(951_782_400_000_000), "2000-02-29 00:00:00");
+        assert_eq!(utc(1_795_305_599_000_000), "2026-11-21 23:59:59");
+    }
+}

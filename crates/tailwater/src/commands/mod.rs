@@ -1,0 +1,67 @@
+//! One module per noun of the command line.
+
+pub mod config;
+pub mod log;
+pub mod run;
+pub mod sandbox;
+
+use std::io::IsTerminal;
+
+use tailwater_log::LogError;
+use tailwater_relay::RelayError;
+use tailwater_sandbox::SandboxError;
+use tailwater_session::SessionError;
+use tailwater_wire::WireError;
+
+use crate::cli::{Cli, Command};
+use crate::config::ConfigError;
+use crate::exit::Exit;
+use crate::{bench, demo};
+
+/// Runs the command that was given.
+///
+/// # Errors
+/// Whatever ended it; [`render_error`] makes it a line for people.
+pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
+    match cli.command {
+        Command::Run(arguments) => run::run(&arguments.config, cli.output),
+        Command::Config(command) => config::config(&command, cli.output),
+        Command::Log(command) => log::log(&command, cli.output),
+        Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
+        Command::Demo(arguments) => on_runtime(demo::demo(&arguments, cli.output)),
+        Command::Bench(command) => on_runtime(bench::bench(&command, cli.output)),
+    }
+}
+
+fn on_runtime<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(future)
+}
+
+/// An error as one line: the stable code of the innermost error of ours, then everything that was being done.
+pub fn render_error(error: &anyhow::Error) -> String {
+    match error.chain().find_map(code_of) {
+        Some(code) => format!("{code}: {error:#}"),
+        None => format!("{error:#}"),
+    }
+}
+
+fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    None.or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))
+        .or_else(|| error.downcast_ref::<LogError>().map(LogError::code))
+        .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))
+        .or_else(|| error.downcast_ref::<SandboxError>().map(SandboxError::code))
+        .or_else(|| error.downcast_ref::<ConfigError>().map(ConfigError::code))
+        .or_else(|| error.downcast_ref::<WireError>().map(WireError::code))
+}
+
+/// Messages of long-running commands go to standard error: plain lines on a terminal, JSON lines otherwise.
+pub fn init_messages() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TAILWATER_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    if std::io::stderr().is_terminal() {
+        builder.init();
+    } else {
+        builder.json().flatten_event(true).init();
+    }
+}

@@ -1,0 +1,92 @@
+//! `tailwater run`: the daemon.
+
+use std::path::Path;
+
+use anyhow::Context;
+use tailwater_relay::Capture;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::cli::Output;
+use crate::commands::init_messages;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::wiring;
+
+/// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
+///
+/// A source that is refused (its history is behind the log's, say) stops alone. A log that cannot take more ends the
+/// process: going on would be a promise that cannot be kept.
+///
+/// # Errors
+/// A configuration or a log that cannot be opened, or the first error that ended a capture.
+pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
+    let config = Config::load(path)?;
+    init_messages();
+    let mut captures = Vec::new();
+    for options in wiring::captures(&config)? {
+        let name = options.name.clone();
+        let ended = CancellationToken::new();
+        let capture = Capture::start(options, ended.clone()).with_context(|| format!("source {name}"))?;
+        captures.push((name, capture, ended));
+    }
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(supervise(captures))
+}
+
+async fn supervise(captures: Vec<(String, Capture, CancellationToken)>) -> anyhow::Result<Exit> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = CancellationToken::new();
+    let watchers = captures.into_iter().map(|(name, capture, ended)| {
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = ended.cancelled() => {}
+                () = stop.cancelled() => capture.stop(),
+            }
+            let result = tokio::task::spawn_blocking(move || capture.join()).await;
+            (name, result)
+        })
+    });
+    let mut running: Vec<_> = watchers.collect();
+    let mut first_error = None;
+    while !running.is_empty() {
+        let finished = tokio::select! {
+            _ = terminate.recv() => { info!("told to stop"); stop.cancel(); continue }
+            _ = interrupt.recv() => { info!("told to stop"); stop.cancel(); continue }
+            finished = any_finished(&mut running) => finished,
+        };
+        let (name, result) = finished.context("waiting for a capture")?;
+        match result.context("waiting for a capture's thread")? {
+            Ok(()) => info!(source = name, "capture ended"),
+            Err(error) => {
+                if error.retry() == tailwater_relay::Retry::Fatal {
+                    error!(source = name, code = error.code(), "ending: the log cannot be kept: {error}");
+                    stop.cancel();
+                } else if !running.is_empty() {
+                    warn!(source = name, code = error.code(), "this source is no longer captured; others go on");
+                }
+                let error = anyhow::Error::new(error).context(format!("source {name}"));
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    match first_error {
+        Some(error) => Err(error),
+        None => Ok(Exit::Done),
+    }
+}
+
+async fn any_finished<T>(running: &mut Vec<tokio::task::JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {
+    std::future::poll_fn(|context| {
+        for index in 0..running.len() {
+            if let std::task::Poll::Ready(result) = std::pin::Pin::new(&mut running[index]).poll(context) {
+                drop(running.swap_remove(index));
+                return std::task::Poll::Ready(result);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}

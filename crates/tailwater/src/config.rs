@@ -1,0 +1,302 @@
+//! The configuration file of `tailwater run`: TOML, every key documented in docs/reference/config.md, unknown keys
+//! refused.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// A whole configuration file, checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where and how the log is kept.
+    pub log: LogConfig,
+    /// The servers whose commits are captured.
+    #[serde(default, rename = "source")]
+    pub sources: Vec<SourceConfig>,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogConfig {
+    /// Holds one folder per source; relative to the configuration file.
+    pub directory: PathBuf,
+    /// When a commit is acknowledged.
+    #[serde(default)]
+    pub ack: AckConfig,
+    /// Sealed segments older than this are removed; unlimited if absent.
+    pub retention_hours_max: Option<u64>,
+    /// The oldest sealed segments are removed while a source's log is larger than this; unlimited if absent.
+    pub retention_bytes_max: Option<u64>,
+    /// Disk space is reserved in steps of this many bytes.
+    #[serde(default = "default_preallocate_bytes")]
+    pub preallocate_bytes: u64,
+}
+
+/// `log.ack`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AckConfig {
+    /// After fdatasync.
+    #[default]
+    Durable,
+    /// After write(2): survives a crash of Tailwater, not of its machine.
+    Received,
+}
+
+/// `[[source]]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceConfig {
+    /// Names the source's folder in the log, and the source in messages.
+    pub name: String,
+    /// Host name or address; with `port`. Excludes `socket`.
+    pub host: Option<String>,
+    /// TCP port.
+    pub port: Option<u16>,
+    /// Unix socket. Excludes `host` and `port`.
+    pub socket: Option<PathBuf>,
+    /// User to log in as; the option file's if absent.
+    pub user: Option<String>,
+    /// Option file with a `[client]` group for user and password; relative to the configuration file.
+    pub defaults_file: Option<PathBuf>,
+    /// How the connection is encrypted; the option file's word, or else `preferred`, if absent.
+    pub tls: Option<TlsConfig>,
+    /// PEM file of the authorities that may have signed the server's certificate.
+    pub tls_ca: Option<PathBuf>,
+    /// The `server_id` under which Tailwater registers as a replica; unique among all replicas of the source.
+    pub server_id: u32,
+    /// Ask for semi-sync, and refuse a source that does not offer it.
+    #[serde(default = "default_true")]
+    pub semi_sync: bool,
+    /// From where an empty log begins: `current`, `oldest`, or `FILE:POSITION`.
+    #[serde(default)]
+    pub start: StartConfig,
+    /// The source says that it is alive at least this often; three missed are a broken link.
+    #[serde(default = "default_heartbeat_ms")]
+    pub heartbeat_ms: u64,
+    /// How often the semi-sync settings of the source are looked at.
+    #[serde(default = "default_watch_ms")]
+    pub watch_ms: u64,
+}
+
+/// `source.tls`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsConfig {
+    /// Never.
+    Off,
+    /// If the server offers it, without looking at its certificate.
+    Preferred,
+    /// Always, without looking at the certificate.
+    Required,
+    /// Always; the certificate must be signed by `tls_ca`.
+    VerifyCa,
+    /// Always; the certificate must be signed by `tls_ca` and name the host.
+    VerifyFull,
+}
+
+/// `source.start`
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum StartConfig {
+    /// The start of the binlog file that the source writes now.
+    #[default]
+    Current,
+    /// The start of the oldest binlog file of the source.
+    Oldest,
+    /// An offset in a binlog file of the source.
+    Position {
+        /// The file's name.
+        file: String,
+        /// Offset of an event in it.
+        position: u64,
+    },
+}
+
+impl<'de> Deserialize<'de> for StartConfig {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = || serde::de::Error::custom(format!("start = {text:?}: `current`, `oldest` or `FILE:POSITION`"));
+        match text.as_str() {
+            "current" => Ok(Self::Current),
+            "oldest" => Ok(Self::Oldest),
+            _ => {
+                let (file, position) = text.rsplit_once(':').ok_or_else(wrong)?;
+                let position = position.parse().ok().filter(|position| *position >= 4).ok_or_else(wrong)?;
+                if file.is_empty() {
+                    return Err(wrong());
+                }
+                Ok(Self::Position { file: file.into(), position })
+            }
+        }
+    }
+}
+
+fn default_true() -> bool {
+    true
+}
+
+fn default_preallocate_bytes() -> u64 {
+    16 << 20
+}
+
+fn default_heartbeat_ms() -> u64 {
+    1_000
+}
+
+fn default_watch_ms() -> u64 {
+    1_000
+}
+
+/// What is wrong with a configuration file.
+#[derive(Debug)]
+pub struct ConfigError {
+    code: &'static str,
+    path: PathBuf,
+    message: String,
+}
+
+impl ConfigError {
+    /// The stable code: `TW-CFG-0001` cannot be read, `TW-CFG-0002` is not valid (syntax, unknown key, wrong type),
+    /// `TW-CFG-0003` contradicts itself.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads and checks the file at `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the line, column and key at fault where there is one.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let error = |code, message: String| ConfigError { code, path: path.into(), message };
+        let text = std::fs::read_to_string(path).map_err(|e| error("TW-CFG-0001", e.to_string()))?;
+        let mut config: Self =
+            toml::from_str(&text).map_err(|e| error("TW-CFG-0002", e.to_string().trim_end().into()))?;
+        config.check().map_err(|message| error("TW-CFG-0003", message))?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        config.log.directory = base.join(&config.log.directory);
+        for source in &mut config.sources {
+            for file in [&mut source.defaults_file, &mut source.tls_ca].into_iter().flatten() {
+                *file = base.join(&*file);
+            }
+        }
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.sources.is_empty() {
+            return Err("no [[source]]: there is nothing to capture".into());
+        }
+        let mut names = HashSet::new();
+        for source in &self.sources {
+            let name = &source.name;
+            let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+            if name.is_empty() || name.len() > 64 || !name.chars().all(legal) || name.starts_with('.') {
+                return Err(format!("source.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"));
+            }
+            if !names.insert(name) {
+                return Err(format!("source.name = {name:?} is given twice"));
+            }
+            if source.server_id == 0 {
+                return Err(format!("source {name:?}: server_id must not be 0"));
+            }
+            if source.socket.is_some() && (source.host.is_some() || source.port.is_some()) {
+                return Err(format!("source {name:?}: give either socket, or host and port"));
+            }
+            let verifies = matches!(source.tls, Some(TlsConfig::VerifyCa | TlsConfig::VerifyFull));
+            if verifies && source.tls_ca.is_none() {
+                return Err(format!("source {name:?}: tls = verify-ca and verify-full need tls_ca"));
+            }
+            if source.heartbeat_ms < 100 || source.watch_ms < 100 {
+                return Err(format!("source {name:?}: heartbeat_ms and watch_ms are at least 100"));
+            }
+        }
+        if self.log.preallocate_bytes < 64 << 10 {
+            return Err("log.preallocate_bytes is at least 65536".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        [log]
+        directory = "log"
+
+        [[source]]
+        name = "orders"
+        host = "db1"
+        server_id = 4201
+    "#;
+
+    fn load(text: &str) -> Result<Config, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tailwater.toml");
+        std::fs::write(&path, text).unwrap();
+        Config::load(&path)
+    }
+
+    fn complaint(text: &str) -> (String, &'static str) {
+        let error = load(text).expect_err(text);
+        (error.to_string(), error.code())
+    }
+
+    #[test]
+    fn the_least_that_is_needed_has_safe_defaults() {
+        let config = load(GOOD).unwrap();
+        assert_eq!(config.log.ack, AckConfig::Durable);
+        assert!(config.log.directory.is_absolute());
+        assert!(config.sources[0].semi_sync);
+        assert_eq!(config.sources[0].start, StartConfig::Current);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line() {
+        let (message, code) = complaint(&GOOD.replace("host =", "hots ="));
+        assert_eq!(code, "TW-CFG-0002");
+        assert!(message.contains("line 7") && message.contains("hots"), "{message}");
+        let (message, _) = complaint(&GOOD.replace("directory", "directroy"));
+        assert!(message.contains("line 3") && message.contains("directroy"), "{message}");
+    }
+
+    #[test]
+    fn contradictions_are_told() {
+        let check = |change: &str, expected: &str| {
+            let (message, code) = complaint(&format!("{GOOD}{change}"));
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(code, "TW-CFG-0003");
+        };
+        check("socket = '/run/mysqld.sock'", "either socket, or host");
+        check("tls = 'verify-full'", "tls_ca");
+        check("[[source]]\nname = 'orders'\nserver_id = 7", "twice");
+        check("[[source]]\nname = '../x'\nserver_id = 7", "source.name");
+        check("[[source]]\nname = 'x'\nserver_id = 0", "server_id");
+    }
+
+    #[test]
+    fn a_start_is_a_word_or_a_position() {
+        let start = |value: &str| load(&format!("{GOOD}start = {value:?}")).map(|c| c.sources[0].start.clone());
+        assert_eq!(start("oldest").unwrap(), StartConfig::Oldest);
+        let position = StartConfig::Position { file: "binlog.000007".into(), position: 4 };
+        assert_eq!(start("binlog.000007:4").unwrap(), position);
+        for wrong in ["newest", "binlog.000007:3", ":4", "b:x"] {
+            assert!(start(wrong).is_err(), "{wrong}");
+        }
+    }
+}

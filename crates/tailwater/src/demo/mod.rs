@@ -1,0 +1,152 @@
+//! `tailwater demo`: the main job end to end, on real servers that it starts itself.
+//!
+//! A primary with *reduced* durability commits only what the log has acknowledged. The relay is killed and comes back; then
+//! the primary is killed. What the clients were told is in the log, whole; what the primary's own disk lost is shown.
+
+mod report;
+mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tailwater_log::AckMode;
+use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
+use tailwater_wire::Flavour;
+
+use crate::cli::{DemoArgs, Output, ServerFamily};
+use crate::exit::Exit;
+use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, provide, prove};
+use report::Report;
+use view::View;
+
+/// How long each act lasts.
+struct Pace {
+    before_fault: Duration,
+    relay_away: Duration,
+    after_fault: Duration,
+}
+
+const LONG: Pace = Pace {
+    before_fault: Duration::from_secs(6),
+    relay_away: Duration::from_secs(2),
+    after_fault: Duration::from_secs(6),
+};
+const SHORT: Pace = Pace {
+    before_fault: Duration::from_secs(2),
+    relay_away: Duration::from_millis(700),
+    after_fault: Duration::from_secs(2),
+};
+
+/// The server that a family and a release series name.
+///
+/// # Errors
+/// If there is no such server here.
+pub fn choose_server(family: ServerFamily, series: Option<&str>) -> anyhow::Result<ServerKind> {
+    let flavour = match family {
+        ServerFamily::Mariadb => Flavour::MariaDb,
+        ServerFamily::Mysql => Flavour::MySql,
+    };
+    ServerKind::choose(flavour, series).with_context(|| {
+        let known: Vec<_> = ServerKind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("no {flavour} {}: there are {}", series.unwrap_or_default(), known.join(", "))
+    })
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// If a server or the relay fails in a way that is not part of the play. A lost transaction is no error but a report
+/// with `ok: false`, and exit code 3.
+pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> {
+    let kind = choose_server(arguments.server, arguments.series.as_deref())?;
+    provide(kind)?;
+    let pace = if arguments.short { SHORT } else { LONG };
+    let folder = TrialFolder::new(arguments.keep.as_deref())?;
+    let view = View::new(output == Output::Text);
+
+    let spec = TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: std::env::current_exe()?,
+        folder: folder.path().to_owned(),
+    };
+    let mut trial = Trial::start(spec).await?;
+    view.say(&format!("primary: {kind} {} on {}", trial.primary.version(), trial.primary.address()));
+    view.say("its own disk promises little: sync_binlog=0, innodb_flush_log_at_trx_commit=0");
+    view.say("semi-sync AFTER_SYNC without fallback: no commit is told to a client before the log has it");
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    view.say("tailwater captures it into a log outside the server, fdatasync before each ACK");
+
+    prepare(&trial.primary.connect_options()).await?;
+    let ledger = Arc::new(Ledger::new());
+    let load = WorkloadSpec { seed: rand::random(), ..WorkloadSpec::new(arguments.clients) };
+    view.say(&format!("{} clients write; each keeps a ledger of what the server told it", load.connections));
+    let workload = Workload::start(trial.primary.connect_options(), &load, Arc::clone(&ledger));
+    view.watch(workload.counters(), pace.before_fault).await;
+    let undisturbed = workload.counters().snapshot();
+    ensure!(undisturbed.acknowledged > 0, "no transaction was committed: {}", trial.relay_words());
+
+    trial.kill_relay().await?;
+    view.say("SIGKILL to tailwater: from here on nobody is told \"committed\"");
+    // What was acknowledged just before the kill is still on its way to the clients.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = workload.counters().snapshot();
+    view.watch(workload.counters(), pace.relay_away).await;
+    let while_away = workload.counters().snapshot().acknowledged - before.acknowledged;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    view.say("tailwater is back: it asked the primary to go on behind the last whole transaction");
+    view.watch(workload.counters(), pace.after_fault).await;
+    let relay_memory_bytes_max = trial.relay().and_then(|relay| relay.memory_bytes_max()).unwrap_or(0);
+
+    trial.primary.kill().await?;
+    view.say("SIGKILL to the primary, in mid-load");
+    let load_report = workload.abort().await;
+    // What the primary had sent before it died may still be in the relay's socket buffer.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    trial.stop_relay().await?;
+
+    view.say("reading the whole log against the ledger, and against the dead primary's own binlog, byte by byte");
+    let proof = prove(&trial.log_directory(), &ledger, kind.flavour(), trial.primary.data())?;
+    trial.restart_primary_alone().await?;
+    let on_primary = ledger.compare_with_server(&trial.primary.connect_options()).await?;
+    view.say("the primary has been started again, to see what its own disk kept");
+
+    let report = Report {
+        server: kind.flavour().to_string(),
+        server_version: trial.primary.version().to_owned(),
+        clients: load.connections,
+        acknowledged: proof.ledger.acknowledged,
+        in_log: proof.ledger.in_log,
+        missing_in_log: proof.ledger.missing_in_log.count,
+        not_whole_in_log: proof.ledger.incomplete.count + proof.ledger.altered.count,
+        twice_in_log: proof.ledger.duplicated.count,
+        unacknowledged_in_log: proof.ledger.unknown_but_present,
+        acknowledged_while_relay_was_away: while_away,
+        lost_by_primary: on_primary.missing.count,
+        segments: proof.segments,
+        segments_identical: proof.segments_identical,
+        log_bytes: proof.log_bytes,
+        commits_per_second: undisturbed.rate(),
+        commit_p50_ms: undisturbed.latency_p50.as_secs_f64() * 1e3,
+        commit_p99_ms: undisturbed.latency_p99.as_secs_f64() * 1e3,
+        longest_stall_ms: load_report.snapshot.longest_gap.as_secs_f64() * 1e3,
+        relay_restarts: 1,
+        relay_memory_bytes_max,
+        ok: proof.is_ok() && while_away == 0,
+    };
+    trial.primary.stop().await?;
+    match output {
+        Output::Text => print!("{}", report.to_text()),
+        Output::Json => println!("{}", serde_json::to_string(&report)?),
+    }
+    if !report.ok {
+        eprintln!("what the log lacks or has wrong: {:?}", proof.ledger);
+    }
+    Ok(if report.ok { Exit::Done } else { Exit::Found })
+}

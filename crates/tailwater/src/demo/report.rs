@@ -1,0 +1,83 @@
+//! What the demo found, as a table that explains itself and as JSON.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+/// The demo's result.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    pub server: String,
+    pub server_version: String,
+    pub clients: u32,
+    /// Transactions for which a client got the server's OK.
+    pub acknowledged: u64,
+    /// Of these, how many are in the log.
+    pub in_log: u64,
+    pub missing_in_log: u64,
+    /// In the log, but with fewer, more or other row changes than the client made.
+    pub not_whole_in_log: u64,
+    pub twice_in_log: u64,
+    /// In the log though the client was killed off before it heard: rightly so.
+    pub unacknowledged_in_log: u64,
+    pub acknowledged_while_relay_was_away: u64,
+    /// Acknowledged, and gone from the primary's tables after its restart.
+    pub lost_by_primary: u64,
+    pub segments: u64,
+    /// Segments that are the primary's own binlog file, byte for byte.
+    pub segments_identical: u64,
+    pub log_bytes: u64,
+    /// Before the faults.
+    pub commits_per_second: f64,
+    /// Before the faults.
+    pub commit_p50_ms: f64,
+    /// Before the faults.
+    pub commit_p99_ms: f64,
+    /// The longest time without any commit: the relay's absence.
+    pub longest_stall_ms: f64,
+    pub relay_restarts: u32,
+    pub relay_memory_bytes_max: u64,
+    pub ok: bool,
+}
+
+impl Report {
+    /// The table.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        let rule = "-".repeat(96);
+        let mut line = |what: &str, figure: String, meaning: &str| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "  {what:<44} {figure:>12}   {meaning}");
+        };
+        line("", "transactions".into(), "");
+        line("acknowledged to clients", self.acknowledged.to_string(), "");
+        line("  of these in tailwater's log", self.in_log.to_string(), "whole, with the rows that the clients wrote");
+        line("  of these missing in the log", self.missing_in_log.to_string(), must_be_zero(self.missing_in_log));
+        line("  in the log, but not whole or altered", self.not_whole_in_log.to_string(), must_be_zero(self.not_whole_in_log));
+        line("  twice in the log", self.twice_in_log.to_string(), must_be_zero(self.twice_in_log));
+        line(
+            "acknowledged while tailwater was away",
+            self.acknowledged_while_relay_was_away.to_string(),
+            must_be_zero(self.acknowledged_while_relay_was_away),
+        );
+        let lost = if self.lost_by_primary > 0 { "the log has every one of them" } else { "its disk was lucky this time" };
+        line("lost by the primary's own disk", self.lost_by_primary.to_string(), lost);
+        line("in flight at the kill, kept by the log", self.unacknowledged_in_log.to_string(), "nobody was told; none is lost");
+        let identical = format!("{} of {}", self.segments_identical, self.segments);
+        let mib = format!("{:.1} MiB, byte for byte the primary's binlog", self.log_bytes as f64 / (1 << 20) as f64);
+        line("log segments identical to its binlog files", identical, &mib);
+        let latency = format!("commit p50 {:.2} ms, p99 {:.2} ms", self.commit_p50_ms, self.commit_p99_ms);
+        line("commits per second before the faults", format!("{:.0}", self.commits_per_second), &latency);
+        line("longest stall of all clients (ms)", format!("{:.0}", self.longest_stall_ms), "tailwater killed, away, and back");
+        line("tailwater's peak memory (MiB)", format!("{:.1}", self.relay_memory_bytes_max as f64 / (1 << 20) as f64), "");
+        let verdict = match self.ok {
+            true => "nothing that was acknowledged is missing",
+            false => "FAILED: see the lines that must be 0",
+        };
+        format!("\n{} {}\n{rule}\n{text}{rule}\n  {verdict}\n", self.server, self.server_version)
+    }
+}
+
+fn must_be_zero(count: u64) -> &'static str {
+    if count == 0 { "" } else { "<-- must be 0" }
+}

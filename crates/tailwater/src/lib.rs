@@ -1,0 +1,19 @@
+//! The binary's own parts: command line, configuration, wiring of the rooms, demo and benchmarks. A library only so that
+//! the tests can drive the same parts; nothing else uses it.
+//!
+//! The map:
+//! - [`cli`]: every command and flag. [`commands`]: one module per noun.
+//! - [`config`]: the configuration file of `tailwater run`.
+//! - `wiring`: turns the configuration into what the rooms take.
+//! - [`trial`]: a primary, a relay process and a ledgered workload, and the proof that nothing was lost; shared by the demo
+//!   and the fault tests.
+//! - [`demo`], [`bench`]: what they are called.
+
+pub mod bench;
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod demo;
+pub mod exit;
+pub mod trial;
+mod wiring;

@@ -1,0 +1,253 @@
+//! A trial of the main job: a real primary, a relay process that captures it, a workload whose clients keep a ledger, and
+//! faults. The demo, the benchmarks and the fault tests are all made of this.
+
+mod proof;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use tailwater_log::AckMode;
+use tailwater_sandbox::{Cache, Install, OwnedProcess, Server, ServerKind, ServerSpec};
+use tailwater_wire::Flavour;
+
+pub use proof::{Proof, compare_with_source, prove};
+
+/// Name of the one source in a trial's configuration, and of its folder in the log.
+pub const SOURCE_NAME: &str = "primary";
+
+/// What a primary promises of its own disk at a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// `sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`.
+    Full,
+    /// `sync_binlog=0`, `innodb_flush_log_at_trx_commit=0`: up to a second of commits is lost even when only the process
+    /// dies, and more when the machine does.
+    Reduced,
+}
+
+impl Durability {
+    fn options(self) -> [String; 2] {
+        let value = match self {
+            Self::Full => 1,
+            Self::Reduced => 0,
+        };
+        [format!("--sync-binlog={value}"), format!("--innodb-flush-log-at-trx-commit={value}")]
+    }
+}
+
+/// What to try.
+#[derive(Debug, Clone)]
+pub struct TrialSpec {
+    /// The primary.
+    pub kind: ServerKind,
+    /// What it promises of its own disk.
+    pub durability: Durability,
+    /// More options for it.
+    pub options: Vec<String>,
+    /// When the relay acknowledges.
+    pub ack: AckMode,
+    /// The `tailwater` program.
+    pub program: PathBuf,
+    /// An existing folder for the relay's files.
+    pub folder: PathBuf,
+}
+
+/// A primary and its relay.
+#[derive(Debug)]
+pub struct Trial {
+    /// The primary.
+    pub primary: Server,
+    spec: TrialSpec,
+    config: PathBuf,
+    relay: Option<OwnedProcess>,
+}
+
+/// The options of a primary that writes row events with GTIDs and everything a table map can tell.
+pub fn primary_options(kind: ServerKind) -> Vec<String> {
+    let mut options = vec!["--log-bin=binlog".to_owned(), "--server-id=1".into(), "--binlog-format=ROW".into()];
+    if kind.flavour() == Flavour::MySql {
+        options.extend(["--gtid-mode=ON".into(), "--enforce-gtid-consistency=ON".into()]);
+    }
+    options
+}
+
+impl Trial {
+    /// Starts the primary with lossless semi-sync and writes the relay's configuration. No commit gets through before
+    /// [`Trial::start_relay`].
+    ///
+    /// # Errors
+    /// If the server cannot be started or prepared.
+    pub async fn start(spec: TrialSpec) -> anyhow::Result<Self> {
+        let server = ServerSpec::new(spec.kind)
+            .name("primary")
+            .options(primary_options(spec.kind))
+            .options(spec.durability.options())
+            .options(spec.options.clone())
+            .semi_sync_source();
+        let primary = Server::start(server).await?;
+        primary.create_replication_user().await?;
+        let config = spec.folder.join("tailwater.toml");
+        let trial = Self { primary, spec, config, relay: None };
+        trial.write_config(&trial.primary.address().ip().to_string(), trial.primary.port())?;
+        Ok(trial)
+    }
+
+    /// Points the relay at another address, such as a faulty link in front of the primary. Counts from its next start.
+    ///
+    /// # Errors
+    /// If its configuration cannot be written.
+    pub fn write_config(&self, host: &str, port: u16) -> anyhow::Result<()> {
+        let account = self.primary.replication_options();
+        let credentials = self.spec.folder.join("client.cnf");
+        std::fs::write(
+            &credentials,
+            format!("[client]\nuser={}\npassword={}\n", account.user, account.password.expose()),
+        )?;
+        let ack = match self.spec.ack {
+            AckMode::Durable => "durable",
+            AckMode::Received => "received",
+        };
+        let mut text = format!("[log]\ndirectory = \"log\"\nack = \"{ack}\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\n");
+        let _ = writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
+        let _ = writeln!(text, "server_id = 4201\nheartbeat_ms = 500\nwatch_ms = 500");
+        std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
+    }
+
+    /// The log folder of the primary.
+    pub fn log_directory(&self) -> PathBuf {
+        self.spec.folder.join("log").join(SOURCE_NAME)
+    }
+
+    /// What the relay printed.
+    pub fn relay_output(&self) -> PathBuf {
+        self.spec.folder.join("relay.log")
+    }
+
+    /// The relay, while it runs.
+    pub fn relay(&mut self) -> Option<&mut OwnedProcess> {
+        self.relay.as_mut()
+    }
+
+    /// Starts the relay process; see [`Trial::wait_captured`].
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_relay(&mut self) -> anyhow::Result<()> {
+        let arguments = ["run".as_ref(), "-c".as_ref(), self.config.as_os_str()];
+        self.relay = Some(OwnedProcess::start(&self.spec.program, arguments, &self.relay_output())?);
+        Ok(())
+    }
+
+    /// SIGKILLs the relay.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub async fn kill_relay(&mut self) -> anyhow::Result<()> {
+        self.relay.take().context("the relay does not run")?.kill().await?;
+        Ok(())
+    }
+
+    /// Stops the relay in good order.
+    ///
+    /// # Errors
+    /// If it does not run, or ends with an error; its last words are in the message.
+    pub async fn stop_relay(&mut self) -> anyhow::Result<()> {
+        let relay = self.relay.take().context("the relay does not run")?;
+        let status = relay.terminate(Duration::from_secs(30)).await?;
+        if !status.success() {
+            bail!("the relay ended with {status}: {}", self.relay_words());
+        }
+        Ok(())
+    }
+
+    /// The last lines that the relay printed.
+    pub fn relay_words(&self) -> String {
+        let text = std::fs::read_to_string(self.relay_output()).unwrap_or_default();
+        let lines: Vec<_> = text.lines().rev().take(5).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Waits until the primary's commits wait for the relay, and gives how long that took.
+    ///
+    /// # Errors
+    /// If the relay ends, or does not get there within a minute.
+    pub async fn wait_captured(&mut self) -> anyhow::Result<Duration> {
+        let begin = Instant::now();
+        loop {
+            let status = self.primary.semi_sync_status().await?;
+            if status.on && status.replicas > 0 {
+                return Ok(begin.elapsed());
+            }
+            if !self.relay.as_mut().is_some_and(OwnedProcess::is_running) {
+                bail!("the relay ended: {}", self.relay_words());
+            }
+            if begin.elapsed() > Duration::from_secs(60) {
+                bail!("the relay does not get hold of the primary: {}", self.relay_words());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Starts the killed primary again, without semi-sync, to look at what its own disk kept.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub async fn restart_primary_alone(&mut self) -> anyhow::Result<()> {
+        let mut options = primary_options(self.spec.kind);
+        options.extend(self.spec.durability.options());
+        options.extend(self.spec.options.clone());
+        self.primary.restart(Some(options)).await?;
+        Ok(())
+    }
+}
+
+/// The installed server of a kind, fetched if it is missing; what happens is told on standard error.
+///
+/// # Errors
+/// If it cannot be had.
+pub fn provide(kind: ServerKind) -> anyhow::Result<Install> {
+    let cache = Cache::locate()?;
+    Ok(Install::find(kind, &cache)?)
+}
+
+/// A folder for a trial's files: the given one, made if need be, or a temporary one that goes away with the value.
+#[derive(Debug)]
+pub struct TrialFolder {
+    path: PathBuf,
+    temporary: bool,
+}
+
+impl TrialFolder {
+    /// `keep`, or a fresh temporary folder.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new(keep: Option<&Path>) -> anyhow::Result<Self> {
+        let (path, temporary) = match keep {
+            Some(path) => (path.to_owned(), false),
+            None => {
+                let run = Cache::locate()?.run();
+                let name = format!("trial-{}-{:08x}", std::process::id(), rand::random::<u32>());
+                (run.join(name), true)
+            }
+        };
+        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(Self { path: path.canonicalize()?, temporary })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for TrialFolder {
+    fn drop(&mut self) {
+        if self.temporary {
+            // What cannot be removed is a leftover in the cache folder, not a failure of the trial.
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}

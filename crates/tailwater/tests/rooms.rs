@@ -1,0 +1,65 @@
+//! Holds the direction of dependencies between the rooms: `wire <- session, log <- engines <- tailwater`.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// Each room and what it may touch, as ARCHITECTURE.md says. A room that is not here does not exist yet.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("tailwater-wire", &[]),
+    ("tailwater-session", &["tailwater-wire"]),
+    ("tailwater-log", &["tailwater-wire"]),
+    ("tailwater-relay", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
+    ("tailwater-sandbox", &["tailwater-wire", "tailwater-session"]),
+    (
+        "tailwater",
+        &["tailwater-wire", "tailwater-session", "tailwater-log", "tailwater-relay", "tailwater-sandbox"],
+    ),
+];
+
+/// What a room must never depend on directly, whatever it may need for tests.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("tailwater-wire", &["tokio", "rustls", "rustix"]),
+    ("tailwater-log", &["tokio-rustls", "rustls"]),
+];
+
+#[test]
+fn dependencies_follow_the_architecture() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo metadata runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+
+    let mut found = BTreeMap::new();
+    for package in metadata["packages"].as_array().expect("packages") {
+        let name = package["name"].as_str().expect("name").to_owned();
+        let dependencies: Vec<String> = package["dependencies"]
+            .as_array()
+            .expect("dependencies")
+            .iter()
+            // Tests may start servers and look from outside; only what ships counts.
+            .filter(|dependency| dependency["kind"].is_null())
+            .map(|dependency| dependency["name"].as_str().expect("name").to_owned())
+            .collect();
+        found.insert(name, dependencies);
+    }
+
+    let known: Vec<_> = ROOMS.iter().map(|(name, _)| *name).collect();
+    for (name, dependencies) in &found {
+        let (_, may_touch) = ROOMS
+            .iter()
+            .find(|(room, _)| room == name)
+            .unwrap_or_else(|| panic!("{name} is not a room of ARCHITECTURE.md; rooms are {known:?}"));
+        for dependency in dependencies.iter().filter(|dependency| dependency.starts_with("tailwater")) {
+            assert!(may_touch.contains(&dependency.as_str()), "{name} must not depend on {dependency}");
+        }
+        for (_, forbidden) in FORBIDDEN.iter().filter(|(room, _)| room == name) {
+            for dependency in dependencies {
+                assert!(!forbidden.contains(&dependency.as_str()), "{name} must not depend on {dependency}");
+            }
+        }
+    }
+    assert_eq!(found.len(), ROOMS.len(), "a room of ARCHITECTURE.md is missing: {:?}", found.keys());
+}
