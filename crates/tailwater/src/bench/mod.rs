@@ -1,8 +1,12 @@
 //! `tailwater bench`: the measurements behind every claim, ours and the peers' on the same machine in the same run.
+//!
+//! The map: [`capture`] is the benchmark, [`stage`] what it plays on (a primary that can be captured by us, by a native
+//! replica, or by nobody), [`bulk`] the raw rate and memory, [`report`] what is printed.
 
+mod bulk;
 mod capture;
 mod report;
-mod sampling;
+mod stage;
 
 use crate::cli::{BenchCommand, Output};
 use crate::exit::Exit;

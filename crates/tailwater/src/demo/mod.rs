@@ -75,7 +75,7 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         folder: folder.path().to_owned(),
     };
     let mut trial = Trial::start(spec).await?;
-    view.say(&format!("primary: {kind} {} on {}", trial.primary.version(), trial.primary.address()));
+    view.say(&format!("primary: {} {} on {}", kind.flavour(), trial.primary.version(), trial.primary.address()));
     view.say("its own disk promises little: sync_binlog=0, innodb_flush_log_at_trx_commit=0");
     view.say("semi-sync AFTER_SYNC without fallback: no commit is told to a client before the log has it");
     trial.start_relay()?;
@@ -122,7 +122,7 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         server_version: trial.primary.version().to_owned(),
         clients: load.connections,
         acknowledged: proof.ledger.acknowledged,
-        in_log: proof.ledger.in_log,
+        in_log: proof.ledger.acknowledged - proof.ledger.missing_in_log.count,
         missing_in_log: proof.ledger.missing_in_log.count,
         not_whole_in_log: proof.ledger.incomplete.count + proof.ledger.altered.count,
         twice_in_log: proof.ledger.duplicated.count,

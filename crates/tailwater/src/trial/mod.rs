@@ -115,6 +115,15 @@ impl Trial {
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
     }
 
+    /// Changes when the relay acknowledges. Counts from its next start.
+    ///
+    /// # Errors
+    /// If its configuration cannot be written.
+    pub fn set_ack(&mut self, ack: AckMode) -> anyhow::Result<()> {
+        self.spec.ack = ack;
+        self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
+    }
+
     /// The log folder of the primary.
     pub fn log_directory(&self) -> PathBuf {
         self.spec.folder.join("log").join(SOURCE_NAME)

@@ -1,0 +1,196 @@
+//! Raw capture rate from an existing binlog, and memory while a huge transaction passes.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use tailwater_log::LogDir;
+use tailwater_sandbox::{OwnedProcess, Server, ServerKind};
+use tailwater_session::Connection;
+
+use super::stage::{Stage, Variant, plain_primary};
+use crate::trial::{Durability, SOURCE_NAME, TrialFolder};
+
+/// A primary whose binlog holds at least a given number of bytes.
+#[derive(Debug)]
+pub struct Archive {
+    server: Server,
+    files: Vec<(String, u64)>,
+    folder: TrialFolder,
+    runs: u32,
+}
+
+/// One transaction's worth of the bulk load: 1,000 rows of 1 KiB.
+const ROWS_PER_STATEMENT: u32 = 1_000;
+const BULK_ROW_BYTES: u64 = 1_024;
+
+async fn bulk_insert(connection: &mut Connection) -> anyhow::Result<()> {
+    let sql = format!(
+        "INSERT INTO tw_bulk.rows_of_bytes (body) SELECT REPEAT(MD5(RAND()), {}) FROM tw_bulk.numbers",
+        BULK_ROW_BYTES / 32
+    );
+    connection.execute(&sql).await?;
+    Ok(())
+}
+
+async fn prepare_bulk(connection: &mut Connection) -> anyhow::Result<()> {
+    connection.execute("CREATE DATABASE tw_bulk").await?;
+    connection.execute("CREATE TABLE tw_bulk.numbers (n INT PRIMARY KEY)").await?;
+    connection
+        .execute("CREATE TABLE tw_bulk.rows_of_bytes (id BIGINT AUTO_INCREMENT PRIMARY KEY, body VARBINARY(1024))")
+        .await?;
+    let mut values = String::from("INSERT INTO tw_bulk.numbers VALUES (0)");
+    for number in 1..ROWS_PER_STATEMENT {
+        // Writing to a String cannot fail.
+        let _ = write!(values, ",({number})");
+    }
+    connection.execute(&values).await?;
+    Ok(())
+}
+
+impl Archive {
+    /// Starts a primary and writes `bytes` of row events, in transactions of 1 MiB.
+    ///
+    /// # Errors
+    /// If the server fails.
+    pub async fn make(kind: ServerKind, bytes: u64) -> anyhow::Result<Self> {
+        let server = plain_primary(kind).await?;
+        let mut connection = Connection::connect(&server.connect_options()).await?;
+        prepare_bulk(&mut connection).await?;
+        for _ in 0..bytes / (u64::from(ROWS_PER_STATEMENT) * BULK_ROW_BYTES) {
+            bulk_insert(&mut connection).await?;
+        }
+        let logs = connection.query("SHOW BINARY LOGS").await?;
+        let file = |row: &tailwater_session::Row| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
+        let files: Option<Vec<_>> = logs.rows.iter().map(file).collect();
+        connection.close().await;
+        let files = files.context("the primary lists no binlog files")?;
+        Ok(Self { server, files, folder: TrialFolder::new(None)?, runs: 0 })
+    }
+
+    /// Bytes of all its binlog files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, size)| size).sum()
+    }
+
+    fn fresh_folder(&mut self) -> anyhow::Result<PathBuf> {
+        self.runs += 1;
+        let folder = self.folder.path().join(format!("run-{}", self.runs));
+        std::fs::create_dir(&folder)?;
+        Ok(folder)
+    }
+
+    /// Captures all of it with Tailwater, every byte fdatasynced; MB/s, and the relay's peak memory in MiB.
+    ///
+    /// # Errors
+    /// If the relay fails.
+    pub async fn by_tailwater(&mut self) -> anyhow::Result<(f64, f64)> {
+        let folder = self.fresh_folder()?;
+        let account = self.server.replication_options();
+        std::fs::write(
+            folder.join("client.cnf"),
+            format!("[client]\nuser={}\npassword={}\n", account.user, account.password.expose()),
+        )?;
+        let config = format!(
+            "[log]\ndirectory = \"log\"\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
+             defaults_file = \"client.cnf\"\ntls = \"off\"\nserver_id = 4202\nsemi_sync = false\nstart = \"oldest\"\n",
+            self.server.port()
+        );
+        let path = folder.join("tailwater.toml");
+        std::fs::write(&path, config)?;
+        let log = folder.join("log").join(SOURCE_NAME);
+
+        let begin = Instant::now();
+        let arguments = ["run".as_ref(), "-c".as_ref(), path.as_os_str()];
+        let mut relay = OwnedProcess::start(std::env::current_exe()?, arguments, &folder.join("relay.log"))?;
+        // The durable end is read from the index, which never claims more than is durable.
+        while durable_bytes(&log) < self.bytes() {
+            ensure!(relay.is_running(), "the relay ended; see {}", folder.join("relay.log").display());
+            if begin.elapsed() > Duration::from_secs(300) {
+                bail!("the relay does not reach the end of the binlog");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let rate = self.bytes() as f64 / 1e6 / begin.elapsed().as_secs_f64();
+        let memory_mib = relay.memory_bytes_max().unwrap_or(0) as f64 / f64::from(1 << 20);
+        relay.terminate(Duration::from_secs(30)).await?;
+        std::fs::remove_dir_all(&folder)?;
+        Ok((rate, memory_mib))
+    }
+
+    /// Copies all of it with the server's own tool, which does not fsync; MB/s.
+    ///
+    /// # Errors
+    /// If the tool fails.
+    pub async fn by_native_tool(&mut self) -> anyhow::Result<f64> {
+        let folder = self.fresh_folder()?;
+        let mut command = tokio::process::Command::from(self.server.tool(native_tool(self.server.kind()))?);
+        let first = self.files.first().map(|(file, _)| file.clone()).unwrap_or_default();
+        let account = self.server.replication_options();
+        let mut target = folder.clone().into_os_string();
+        target.push("/");
+        command
+            .args(["--no-defaults", "--raw", "--read-from-remote-server", "--to-last-log", "--host=127.0.0.1"])
+            .arg(format!("--port={}", self.server.port()))
+            .arg(format!("--user={}", account.user))
+            .env("MYSQL_PWD", account.password.expose())
+            .arg("--result-file")
+            .arg(&target)
+            .arg(first);
+        let begin = Instant::now();
+        let output = command.output().await?;
+        let seconds = begin.elapsed().as_secs_f64();
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let copied: u64 = std::fs::read_dir(&folder)?.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum();
+        ensure!(copied >= self.bytes(), "the native tool copied {copied} of {} bytes", self.bytes());
+        std::fs::remove_dir_all(&folder)?;
+        Ok(self.bytes() as f64 / 1e6 / seconds)
+    }
+
+    /// Stops the primary.
+    ///
+    /// # Errors
+    /// If it does not stop.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.server.stop().await?;
+        Ok(())
+    }
+}
+
+/// The server's own tool for reading binlogs.
+pub fn native_tool(kind: ServerKind) -> &'static str {
+    match kind.flavour() {
+        tailwater_wire::Flavour::MySql => "mysqlbinlog",
+        tailwater_wire::Flavour::MariaDb => "mariadb-binlog",
+    }
+}
+
+fn durable_bytes(log: &Path) -> u64 {
+    // Before the relay has made its log there is nothing to read, which is no error.
+    let segments = LogDir::open_read_only(log).and_then(|log| log.segments());
+    segments.map_or(0, |segments| segments.iter().map(|segment| segment.bytes).sum())
+}
+
+/// Commits one transaction of `bytes` on a primary captured by Tailwater; the relay's peak memory in MiB.
+///
+/// # Errors
+/// If a server or the relay fails.
+pub async fn memory_with_huge_transaction(kind: ServerKind, bytes: u64) -> anyhow::Result<f64> {
+    let mut stage = Stage::start(kind, Durability::Reduced).await?;
+    stage.attach(Variant::Durable).await?;
+    let mut options = stage.trial.primary.connect_options();
+    options.read_timeout = Some(Duration::from_secs(900));
+    let mut connection = Connection::connect(&options).await?;
+    prepare_bulk(&mut connection).await?;
+    connection.execute("BEGIN").await?;
+    for _ in 0..bytes / (u64::from(ROWS_PER_STATEMENT) * BULK_ROW_BYTES) {
+        bulk_insert(&mut connection).await?;
+    }
+    connection.execute("COMMIT").await?;
+    connection.close().await;
+    let relay = stage.trial.relay().context("the relay does not run")?;
+    let memory = relay.memory_bytes_max().context("the relay ended")?;
+    stage.stop().await?;
+    Ok(memory as f64 / f64::from(1 << 20))
+}
