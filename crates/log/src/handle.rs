@@ -152,6 +152,10 @@ impl LogDir {
         Ok(log)
     }
 
+    pub(crate) fn directory(&self) -> &dyn Directory {
+        self.directory.as_ref()
+    }
+
     /// Numbers of the segments there are, oldest first.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, LogError> {
         let names =

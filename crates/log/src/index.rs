@@ -49,6 +49,9 @@ pub(crate) struct SegmentHeader {
     pub source: SourceIdentity,
     /// Every transaction of the log before this segment, in the flavour's notation.
     pub gtids_before: String,
+    /// Whether those are all there were in the source. If not (the log begins here, or began in mid-file), what the
+    /// first events of a file state of the transactions before it completes them.
+    pub gtids_known: bool,
 }
 
 /// Why an index, or a part of it, cannot be used.
@@ -338,6 +341,7 @@ mod tests {
                 server_version: "9.7.0".into(),
             },
             gtids_before: "11111111-2222-3333-4444-555555555555:1-7".into(),
+            gtids_known: true,
         };
         let bytes = header.encode();
         assert_eq!(SegmentHeader::encoded_bytes(&bytes[..PREFIX_BYTES]), Ok(bytes.len()));

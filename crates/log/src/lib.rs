@@ -7,7 +7,7 @@
 //! - [`LogHandle`] and [`LogDir`] (`handle`): the log for readers in the writer's process and beside it; [`LogReader`].
 //! - `recovery`, `tail_recovery`, `tear`: what opening does after a crash; what is a torn write and what is damage.
 //! - `segment`, `framing`, `index`, `index_file`, `control`: the files, and how events become entries.
-//! - `retention`: what may be purged.
+//! - `retention`: what may be purged. `verify`: reads everything back.
 //! - `storage`: the seam to the disk, real or simulated.
 //!
 //! What always holds: nothing is published that is not durable; readers see whole transactions only; after a failed
@@ -32,6 +32,7 @@ mod segment;
 mod storage;
 mod tail_recovery;
 mod tear;
+mod verify;
 mod writer;
 
 #[cfg(test)]
@@ -49,4 +50,5 @@ pub use progress::{Durable, LogState};
 pub use reader::LogReader;
 pub use recovery::{Cut, Recovery};
 pub use retention::{Purge, Watermark};
+pub use verify::{Problem, Verification, VerifyProgress};
 pub use writer::{Appended, LogWriter};

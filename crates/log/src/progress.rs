@@ -78,6 +78,7 @@ pub(crate) struct TailStart {
     pub entries: u64,
     pub end: u64,
     pub gtids: GtidSet,
+    pub gtids_known: bool,
     pub last_transaction: Option<Entry>,
 }
 
@@ -209,8 +210,12 @@ impl Shared {
     }
 
     /// Adds to the set what the log need not hold, because it was before the log's beginning.
-    pub(crate) fn set_gtids(&self, gtids: GtidSet) {
-        lock(&self.tail).gtids = Some(gtids);
+    pub(crate) fn add_gtids(&self, before: &GtidSet) {
+        let mut tail = lock(&self.tail);
+        // Of one flavour, as the writer has found out.
+        if let Some(Ok(gtids)) = tail.gtids.as_ref().map(|gtids| gtids.union(before)) {
+            tail.gtids = Some(gtids);
+        }
     }
 
     /// Ends the newest segment's index with its seal, durably.

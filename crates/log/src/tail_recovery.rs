@@ -75,9 +75,8 @@ pub(crate) fn recover(
         _ => Some(segment.format_description()?),
     };
     segment.check(indexed.check_from, indexed.front.end, format.clone())?;
-    if indexed.gtids.is_empty() {
-        segment.learn_gtids(&mut indexed.gtids)?;
-    }
+    let mut gtids_known =
+        header.gtids_known || segment.learn_gtids(&header, indexed.front.end, &mut indexed.gtids)?;
 
     let new_framing = || {
         let mut framing = Framing::new(number, header.source_offset, header.source.flavour);
@@ -108,8 +107,9 @@ pub(crate) fn recover(
         Ok::<_, LogError>(())
     };
     segment.walk(front.end, end, &mut framing, |entry, before| {
-        if let Some(before) = before.filter(|_| gtids.is_empty()) {
-            gtids = before;
+        if let Some(before) = before.filter(|_| !gtids_known && header.source_offset == FIRST_EVENT_OFFSET) {
+            gtids = unite(&gtids, &before, &segment.path)?;
+            gtids_known = true;
         }
         insert(&mut gtids, &entry, &segment.path)?;
         Record::Entry(entry.clone()).encode(&mut encoded);
@@ -128,7 +128,8 @@ pub(crate) fn recover(
     recovery.entries_recovered = count;
     recovery.cut = cut;
     let entries = front.entries + count;
-    let start = TailStart { segment: number, index, index_bytes, entries, end, gtids, last_transaction };
+    let start =
+        TailStart { segment: number, index, index_bytes, entries, end, gtids, gtids_known, last_transaction };
     Ok(RecoveredTail { header: Arc::new(header), file: segment.file, framing, start })
 }
 
@@ -146,6 +147,10 @@ fn insert(gtids: &mut GtidSet, entry: &Entry, path: &Path) -> Result<(), LogErro
         }),
         None => Ok(()),
     }
+}
+
+fn unite(gtids: &GtidSet, before: &GtidSet, path: &Path) -> Result<GtidSet, LogError> {
+    gtids.union(before).map_err(|error| LogError::corrupt(path, FIRST_EVENT_OFFSET, error.to_string()))
 }
 
 /// The set that a segment's header states.
@@ -225,25 +230,28 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// The GTIDs before the segment as its first events state them, if they do.
-    fn learn_gtids(&self, gtids: &mut GtidSet) -> Result<(), LogError> {
-        let mut scan = self.scan(FIRST_EVENT_OFFSET, self.length, None);
-        let mut format = None;
+    /// Adds the GTIDs before the segment as its first events, up to `end`, state them; whether they do.
+    fn learn_gtids(&self, header: &SegmentHeader, end: u64, gtids: &mut GtidSet) -> Result<bool, LogError> {
+        if header.source_offset != FIRST_EVENT_OFFSET {
+            return Ok(false);
+        }
+        let mut scan = self.scan(FIRST_EVENT_OFFSET, end, None);
         loop {
-            let Scanned::Event(event) = scan.next()? else { return Ok(()) };
-            match event.header.event_type {
-                EventType::FORMAT_DESCRIPTION => format = scan.format().cloned(),
+            let Scanned::Event(event) = scan.next()? else { return Ok(false) };
+            let (offset, header) = (event.offset, event.header);
+            match header.event_type {
+                EventType::FORMAT_DESCRIPTION | EventType::MARIADB_START_ENCRYPTION => {}
                 EventType::PREVIOUS_GTIDS | EventType::MARIADB_GTID_LIST => {
-                    let (offset, Some(format)) = (event.offset, &format) else { return Ok(()) };
-                    match gtid_before::parse(&event.header, event.first_chunk, format) {
-                        Ok(Some(before)) => *gtids = before,
-                        Ok(None) => {}
-                        Err(error) => return Err(LogError::corrupt(&self.path, offset, error.to_string())),
+                    let chunk = event.first_chunk.to_vec();
+                    let Some(format) = scan.format() else { return Ok(false) };
+                    let before = gtid_before::parse(&header, &chunk, format)
+                        .map_err(|error| LogError::corrupt(&self.path, offset, error.to_string()))?;
+                    if let Some(before) = before {
+                        *gtids = unite(gtids, &before, &self.path)?;
                     }
-                    return Ok(());
+                    return Ok(true);
                 }
-                EventType::MARIADB_START_ENCRYPTION => {}
-                _ => return Ok(()),
+                _ => return Ok(false),
             }
         }
     }
@@ -418,9 +426,7 @@ pub(crate) fn header_after(
     let segment = Segment::open(directory, previous.segment, OpenMode::Read)?;
     let index_path = directory.path_of(&index_name(previous.segment));
     let mut gtids = parse_gtids_before(previous, &index_path)?;
-    if gtids.is_empty() {
-        segment.learn_gtids(&mut gtids)?;
-    }
+    let gtids_known = previous.gtids_known || segment.learn_gtids(previous, segment.length, &mut gtids)?;
     let mut framing = Framing::new(previous.segment, previous.source_offset, previous.source.flavour);
     let mut last = None;
     segment.walk(FIRST_EVENT_OFFSET, segment.length, &mut framing, |entry, _| {
@@ -446,5 +452,6 @@ pub(crate) fn header_after(
         source_offset: FIRST_EVENT_OFFSET,
         source: previous.source.clone(),
         gtids_before: gtids.to_string(),
+        gtids_known,
     }))
 }

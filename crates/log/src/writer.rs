@@ -42,6 +42,8 @@ pub struct LogWriter {
     active: Option<ActiveSegment>,
     /// Every whole transaction appended, durable or not, and all before it.
     gtids: Option<GtidSet>,
+    /// Whether `gtids` holds all that was before the log's beginning too.
+    gtids_known: bool,
     last_transaction: Option<Entry>,
     // Fields are dropped in this order: the thread ends before the lock is given up.
     flusher: Flusher,
@@ -77,11 +79,13 @@ impl LogWriter {
             recovery,
             active: None,
             gtids: None,
+            gtids_known: false,
             last_transaction: None,
             _lock: lock,
         };
         if let Some(tail) = tail {
             writer.gtids = Some(tail.start.gtids.clone());
+            writer.gtids_known = tail.start.gtids_known;
             writer.last_transaction = tail.start.last_transaction.clone();
             writer.active = Some(ActiveSegment::resume(
                 Arc::clone(&tail.header),
@@ -207,6 +211,7 @@ impl LogWriter {
             source_offset,
             source: source.clone(),
             gtids_before: gtids.to_string(),
+            gtids_known: self.gtids_known,
         });
         let directory = &self.shared.directory;
         let (segment_name, index_name) = (segment_name(segment), index_name(segment));
@@ -235,6 +240,7 @@ impl LogWriter {
             entries: 0,
             end: FIRST_EVENT_OFFSET,
             gtids,
+            gtids_known: self.gtids_known,
             last_transaction: None,
         };
         self.shared.begin_segment(header, start);
@@ -332,29 +338,30 @@ impl LogWriter {
         self.learn_gtids_before(header, chunk, &format.clone())
     }
 
-    /// At the very beginning of a log, the source's own statement of what its file was preceded by.
+    /// At the beginning of a log, the source's own statement of what its file was preceded by.
     fn learn_gtids_before(
         &mut self,
         header: &EventHeader,
         chunk: &[u8],
         format: &FormatDescription,
     ) -> Result<(), LogError> {
-        let Some(active) = &self.active else { return Ok(()) };
-        let segment = active.header();
-        let first = segment.segment == self.shared.first_segment_number() && segment.gtids_before.is_empty();
-        if !first || self.gtids.as_ref().is_some_and(|gtids| !gtids.is_empty()) {
+        let (Some(active), Some(gtids)) = (&self.active, &self.gtids) else { return Ok(()) };
+        if self.gtids_known || active.header().source_offset != FIRST_EVENT_OFFSET {
             return Ok(());
         }
-        match gtid_before::parse(header, chunk, format) {
-            Ok(Some(gtids)) => {
-                self.shared.set_gtids(gtids.clone());
-                self.gtids = Some(gtids);
+        let learned = gtid_before::parse(header, chunk, format)
+            .and_then(|before| before.map(|before| Ok((gtids.union(&before)?, before))).transpose());
+        match learned {
+            Ok(Some((all, before))) => {
+                self.shared.add_gtids(&before);
+                self.gtids = Some(all);
+                self.gtids_known = true;
                 Ok(())
             }
             Ok(None) => Ok(()),
             Err(source) => Err(LogError::Event {
-                source_file: segment.source_file.clone(),
-                source_position: segment.source_offset,
+                source_file: active.header().source_file.clone(),
+                source_position: active.header().source_offset,
                 source,
             }),
         }

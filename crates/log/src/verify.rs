@@ -1,0 +1,353 @@
+//! Reads a whole log back: every checksum, every index entry, the continuity of the GTIDs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tailwater_wire::gtid::GtidSet;
+
+use crate::error::LogError;
+use crate::framing::{Before, Framing};
+use crate::gtid_before;
+use crate::handle::LogDir;
+use crate::index::{Record, SegmentHeader};
+use crate::index_file::{self, IndexReader, NextRecord};
+use crate::position::{Entry, SourceIdentity};
+use crate::recovery::check_magic;
+use crate::segment::{EventScan, FIRST_EVENT_OFFSET, Scanned, segment_name};
+use crate::storage::OpenMode;
+use crate::tail_recovery::parse_gtids_before;
+
+/// What reading a log back found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verification {
+    /// Segments read.
+    pub segments: u64,
+    /// Transactions that are whole and agree with the index.
+    pub transactions: u64,
+    /// Events read, those within transactions included.
+    pub events: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// What is wrong, in the order of the log; at most [`Verification::PROBLEMS_MAX`].
+    pub problems: Vec<Problem>,
+    /// Problems beyond that number.
+    pub problems_left_out: u64,
+}
+
+/// Something wrong in a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it, in bytes.
+    pub offset: u64,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// How far a verification is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VerifyProgress {
+    /// Bytes read.
+    pub bytes: u64,
+    /// Bytes there are.
+    pub bytes_total: u64,
+    /// The segment being read.
+    pub segment: u64,
+}
+
+impl Verification {
+    /// The most problems that are kept one by one.
+    pub const PROBLEMS_MAX: usize = 1_000;
+
+    /// Whether nothing is wrong.
+    pub fn is_ok(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn problem(&mut self, path: &Path, offset: u64, reason: impl Into<String>) {
+        if self.problems.len() < Self::PROBLEMS_MAX {
+            self.problems.push(Problem { path: path.to_owned(), offset, reason: reason.into() });
+        } else {
+            self.problems_left_out += 1;
+        }
+    }
+}
+
+/// Progress is told at this interval, in bytes.
+const PROGRESS_BYTES: u64 = 8 << 20;
+
+impl LogDir {
+    /// Reads everything that is durable, in bounded memory, and compares it with what must hold: lengths and checksums of
+    /// all events, transactions that are whole, an index that says the same, GTIDs that follow each other from segment
+    /// to segment with none twice, and none before a source's file that the log lacks.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] and [`LogError::FormatVersion`]. What is wrong in the log is no error; it is in the result.
+    pub fn verify(&self, mut progress: impl FnMut(VerifyProgress)) -> Result<Verification, LogError> {
+        let mut found = Verification::default();
+        let mut verifier = Verifier {
+            log: self,
+            running: None,
+            source: None,
+            index_sound: true,
+            told_at: 0,
+            bytes_total: 0,
+        };
+        let numbers = self.numbers()?;
+        let mut ends = Vec::new();
+        for number in &numbers {
+            let end = match index_file::read_sealed(self.directory(), *number)? {
+                Some(index) => index.length,
+                None if Some(number) == numbers.last() => self.indexed_end(*number)?,
+                // It is complete, whatever became of its index.
+                None => self.file_bytes(*number)?,
+            };
+            verifier.bytes_total += end;
+            ends.push(end);
+        }
+        for (position, (number, end)) in numbers.iter().zip(ends).enumerate() {
+            if let Some(next) = numbers.get(position + 1).filter(|next| **next != number + 1) {
+                let path = self.directory().path_of(&segment_name(number + 1));
+                found.problem(&path, 0, format!("the segment is missing: behind {number} comes {next}"));
+            }
+            let newest = position + 1 == numbers.len();
+            verifier.segment(*number, end, newest, &mut found, &mut progress)?;
+            found.segments += 1;
+        }
+        Ok(found)
+    }
+
+    fn file_bytes(&self, number: u64) -> Result<u64, LogError> {
+        let name = segment_name(number);
+        let file = self.directory().open(&name, OpenMode::Read).and_then(|file| file.length());
+        file.map_err(|error| LogError::io("read", self.directory().path_of(&name), error))
+    }
+}
+
+struct Verifier<'a> {
+    log: &'a LogDir,
+    /// Every transaction up to here; `None` if that is not known, because something was wrong.
+    running: Option<GtidSet>,
+    /// Which server the segment before came from.
+    source: Option<SourceIdentity>,
+    /// Whether the present segment's index was right so far; behind the first fault it is not looked at.
+    index_sound: bool,
+    told_at: u64,
+    bytes_total: u64,
+}
+
+impl Verifier<'_> {
+    fn segment(
+        &mut self,
+        number: u64,
+        end: u64,
+        newest: bool,
+        found: &mut Verification,
+        progress: &mut impl FnMut(VerifyProgress),
+    ) -> Result<(), LogError> {
+        let directory = self.log.directory();
+        let name = segment_name(number);
+        let path = directory.path_of(&name);
+        let (header, mut index) = match IndexReader::open(directory, number)? {
+            Ok(opened) => opened,
+            Err(damage) => {
+                let index_path = directory.path_of(&crate::segment::index_name(number));
+                found.problem(&index_path, 0, format!("the index cannot be read: {damage:?}"));
+                self.running = None;
+                return Ok(());
+            }
+        };
+        let file =
+            directory.open(&name, OpenMode::Read).map_err(|error| LogError::io("open", &path, error))?;
+        if let Err(error) = check_magic(directory, number, file.as_ref()) {
+            found.problem(&path, 0, reason_of(error));
+        }
+        self.begin(&header, index.path(), found);
+        self.index_sound = true;
+        let mut scan = EventScan::new(Arc::clone(&file), path.clone(), FIRST_EVENT_OFFSET, end, None);
+        let mut framing = Framing::new(number, header.source_offset, header.source.flavour);
+        let mut known = header.gtids_known;
+        let bytes_before = found.bytes;
+        loop {
+            let event = match scan.next()? {
+                Scanned::Event(event) => event,
+                Scanned::End => break,
+                Scanned::Bad(bad) => {
+                    found.problem(&path, bad.offset, bad.reason);
+                    self.running = None;
+                    found.bytes = bytes_before + end;
+                    return Ok(());
+                }
+            };
+            let (offset, event_header) = (event.offset, event.header);
+            match framing.begin_event(offset, &event_header, event.first_chunk) {
+                Ok(Before::Keep) => {}
+                Ok(Before::CutTransaction) => {
+                    found.problem(&path, offset, "the source restarted within the transaction before");
+                    framing.rollback();
+                }
+                Err(error) => {
+                    found.problem(&path, offset, error.to_string());
+                    self.running = None;
+                    found.bytes = bytes_before + end;
+                    return Ok(());
+                }
+            }
+            if let Some(format) = framing.format() {
+                match gtid_before::parse(&event_header, event.first_chunk, format) {
+                    Ok(Some(before)) => self.stated(&header, &before, &mut known, &path, offset, found),
+                    Ok(None) => {}
+                    Err(error) => found.problem(&path, offset, error.to_string()),
+                }
+            }
+            found.events += 1;
+            found.bytes = bytes_before + offset + u64::from(event_header.event_length);
+            if let Some(entry) = framing.end_event(offset + u64::from(event_header.event_length)) {
+                framing.keep();
+                self.entry(&entry, &mut index, &path, found)?;
+            }
+            if found.bytes >= self.told_at + PROGRESS_BYTES {
+                self.told_at = found.bytes;
+                progress(VerifyProgress {
+                    bytes: found.bytes,
+                    bytes_total: self.bytes_total,
+                    segment: number,
+                });
+            }
+        }
+        if framing.in_transaction() {
+            found.problem(&path, end, "the last transaction is not complete");
+        }
+        self.finish(end, newest, file.length().unwrap_or(end), &mut index, &path, found)?;
+        found.bytes = bytes_before + end;
+        self.source = Some(header.source);
+        progress(VerifyProgress { bytes: found.bytes, bytes_total: self.bytes_total, segment: number });
+        Ok(())
+    }
+
+    /// The set in a segment's header must be what was counted up to it.
+    fn begin(&mut self, header: &SegmentHeader, index_path: &Path, found: &mut Verification) {
+        let stated = match parse_gtids_before(header, index_path) {
+            Ok(stated) => stated,
+            Err(error) => {
+                found.problem(index_path, 0, reason_of(error));
+                self.running = None;
+                return;
+            }
+        };
+        if let Some(running) = self.running.as_ref().filter(|running| **running != stated) {
+            let reason = format!(
+                "its header states the GTIDs {stated} before it, the segments before it end with {running}"
+            );
+            found.problem(index_path, 0, reason);
+        }
+        self.running = Some(stated);
+    }
+
+    /// A file of the source states the transactions before it: the log must have them.
+    fn stated(
+        &mut self,
+        header: &SegmentHeader,
+        before: &GtidSet,
+        known: &mut bool,
+        path: &Path,
+        offset: u64,
+        found: &mut Verification,
+    ) {
+        let Some(running) = &self.running else { return };
+        if !*known {
+            if header.source_offset == FIRST_EVENT_OFFSET
+                && let Ok(all) = running.union(before)
+            {
+                self.running = Some(all);
+                *known = true;
+            }
+            return;
+        }
+        // Another server may have transactions of its own.
+        let same_source = self.source.as_ref().is_none_or(|source| *source == header.source);
+        if same_source
+            && !before.is_subset_of(running)
+            && let Ok(missing) = before.subtract(running)
+        {
+            let reason =
+                format!("{} states transactions before it that the log lacks: {missing}", header.source_file);
+            found.problem(path, offset, reason);
+        }
+    }
+
+    fn entry(
+        &mut self,
+        entry: &Entry,
+        index: &mut IndexReader,
+        path: &Path,
+        found: &mut Verification,
+    ) -> Result<(), LogError> {
+        if self.index_sound {
+            let at = index.offset();
+            let fault = match index.peek()? {
+                NextRecord::Record(Record::Entry(indexed), length) if indexed == *entry => {
+                    index.advance(length);
+                    found.transactions += u64::from(entry.is_transaction());
+                    None
+                }
+                NextRecord::Record(Record::Entry(indexed), _) => {
+                    Some(format!("the index says {indexed:?}, the segment {entry:?}"))
+                }
+                NextRecord::Damaged(reason) => Some(reason),
+                NextRecord::End | NextRecord::Record(Record::Seal { .. }, _) => {
+                    Some(format!("the entry at {} is missing", entry.position))
+                }
+            };
+            if let Some(reason) = fault {
+                found.problem(index.path(), at, reason);
+                self.index_sound = false;
+            }
+        }
+        if let (Some(gtid), Some(running)) = (&entry.gtid, &mut self.running) {
+            if running.contains(gtid) {
+                found.problem(path, entry.position.offset, format!("{gtid} is in the log before"));
+            }
+            if let Err(error) = running.insert(gtid) {
+                found.problem(path, entry.position.offset, error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// Behind the last entry of a segment.
+    fn finish(
+        &mut self,
+        end: u64,
+        newest: bool,
+        file_bytes: u64,
+        index: &mut IndexReader,
+        path: &Path,
+        found: &mut Verification,
+    ) -> Result<(), LogError> {
+        let at = index.offset();
+        match index.peek()? {
+            NextRecord::Record(Record::Seal { length, .. }, _) if length == end => {
+                if file_bytes != end {
+                    found.problem(
+                        path,
+                        end,
+                        format!("the file has {file_bytes} bytes, its index says {end}"),
+                    );
+                }
+            }
+            // A writer may be at work there.
+            _ if newest || !self.index_sound => {}
+            _ => found.problem(index.path(), at, "the index does not end with the segment's seal"),
+        }
+        Ok(())
+    }
+}
+
+fn reason_of(error: LogError) -> String {
+    match error {
+        LogError::Corrupt { reason, .. } => reason,
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,69 @@
+//! The flusher: syncs behind the writer's back, and `ack = received`.
+
+use std::time::Duration;
+
+use tailwater_log::{AckMode, LogOptions, LogPosition, LogWriter};
+use tailwater_wire::Flavour;
+
+use crate::support::capture::{begin_file, open, options, read_all, rotate, transact};
+use crate::support::events::Source;
+
+async fn wait_for(writer: &LogWriter, position: LogPosition) {
+    let mut durable = writer.handle().subscribe();
+    durable.wait_for(|durable| durable.position >= position).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sync_in_the_background_publishes_what_was_appended() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MySql);
+    let mut writer = open(directory.path());
+    begin_file(&mut writer, &mut source).unwrap();
+    let mut expected = Vec::new();
+    let mut position = LogPosition::ZERO;
+    for round in 0..200 {
+        expected.push(transact(&mut writer, &mut source, &[20_000]).unwrap().bytes());
+        if round % 5 == 0 {
+            position = writer.sync_in_background().unwrap();
+        }
+        if round % 60 == 59 {
+            rotate(&mut writer, &mut source).unwrap();
+        }
+    }
+    wait_for(&writer, position).await;
+    let position = writer.sync_in_background().unwrap();
+    wait_for(&writer, position).await;
+    assert_eq!(writer.unsynced_bytes(), 0);
+    assert!(read_all(directory.path()) == expected);
+    writer.close().unwrap();
+}
+
+#[tokio::test]
+async fn received_is_written_at_once_and_durable_soon() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MariaDb);
+    let options = LogOptions { ack: AckMode::Received, sync_interval: Duration::from_millis(5), ..options() };
+    let mut writer = LogWriter::open(directory.path(), options).unwrap();
+    begin_file(&mut writer, &mut source).unwrap();
+    let transaction = transact(&mut writer, &mut source, &[100]).unwrap();
+    let position = writer.flush().unwrap();
+    // Whatever has become durable: the bytes are in the file.
+    let bytes = std::fs::read(directory.path().join("0000000001.binlog")).unwrap();
+    assert!(bytes[..source.file.len()] == source.file);
+    wait_for(&writer, position).await;
+    assert!(read_all(directory.path()) == [transaction.bytes()]);
+}
+
+#[test]
+fn appending_waits_when_too_much_is_not_durable() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MySql);
+    let options = LogOptions { unsynced_bytes_max: 100_000, ..options() };
+    let mut writer = LogWriter::open(directory.path(), options).unwrap();
+    begin_file(&mut writer, &mut source).unwrap();
+    for _ in 0..50 {
+        transact(&mut writer, &mut source, &[10_000]).unwrap();
+        assert!(writer.unsynced_bytes() <= 100_000);
+    }
+    assert!(writer.handle().durable().position.offset > 300_000);
+}

@@ -1,0 +1,126 @@
+//! A disk that is really full: a file size limit that needs no privileges, and a small file system where it can be had.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+
+use tailwater_log::{LogError, LogOptions, LogState, LogWriter};
+use tailwater_wire::Flavour;
+
+use crate::support::capture::{begin_file, open, options, read_all, transact};
+use crate::support::events::Source;
+
+/// Names the directory to a copy of this test that runs under a limit.
+const LIMITED: &str = "TAILWATER_TEST_FULL_DISK_DIRECTORY";
+
+/// Fills the log in `directory` until it fails; every transaction reported durable is noted in the file `durable`.
+fn fill(directory: &Path) {
+    let mut source = Source::new(Flavour::MySql);
+    let options = LogOptions { preallocate_bytes: 128 << 10, ..options() };
+    let mut writer = LogWriter::open(&directory.join("log"), options).unwrap();
+    let handle = writer.handle();
+    begin_file(&mut writer, &mut source).unwrap();
+    let mut durable = 0;
+    let error = loop {
+        let result = transact(&mut writer, &mut source, &[10_000]).and_then(|_| writer.sync());
+        match result {
+            Ok(_) => durable += 1,
+            Err(error) => break error,
+        }
+        assert!(durable < 10_000, "nothing ever failed");
+    };
+    assert!(matches!(error, LogError::DiskFull { .. }), "{}: {error}", error.code());
+    assert!(error.to_string().contains("disk full") && error.to_string().contains("make room"), "{error}");
+    assert_eq!(handle.durable().state, LogState::Poisoned);
+    // Nothing gets through after it, whatever is tried.
+    for result in [
+        writer.sync().map(drop),
+        writer.flush().map(drop),
+        writer.sync_in_background().map(drop),
+        writer.rollback_partial(),
+        transact(&mut writer, &mut source, &[1]).map(drop),
+        begin_file(&mut writer, &mut source),
+    ] {
+        let error = result.unwrap_err();
+        assert_eq!(error.code(), "TW-LOG-0006", "{error}");
+        assert!(error.to_string().contains("TW-LOG-0004"), "{error}");
+    }
+    std::fs::write(directory.join("durable"), durable.to_string()).unwrap();
+}
+
+/// Without the limit: all that was durable is there, and the log goes on.
+fn check(directory: &Path) {
+    let durable: usize = std::fs::read_to_string(directory.join("durable")).unwrap().parse().unwrap();
+    assert!(durable > 10, "{durable} transactions before the disk was full");
+    let log = directory.join("log");
+    let mut writer = open(&log);
+    let mut source = Source::new(Flavour::MySql);
+    source.begin_file(tailwater_wire::event::ChecksumAlgorithm::Crc32);
+    let found = read_all(&log);
+    assert!(found.len() >= durable, "{} of {durable} durable transactions are left", found.len());
+    // The same source again: its bytes must be those in the log.
+    for bytes in &found {
+        let mut random = source.number();
+        let transaction = source.transaction(&[10_000], || {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            random >> 16
+        });
+        assert!(&transaction.bytes() == bytes);
+    }
+    transact(&mut writer, &mut source, &[10_000]).unwrap();
+    writer.close().unwrap();
+    assert_eq!(read_all(&log).len(), found.len() + 1);
+}
+
+#[test]
+fn a_file_size_limit_poisons_and_loses_nothing() {
+    if let Some(directory) = std::env::var_os(LIMITED) {
+        return fill(Path::new(&directory));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // The shell ignores the signal that comes with the limit, so that the write fails instead; 512-byte blocks, or
+    // kilobytes in some shells.
+    let script = "trap '' XFSZ; ulimit -f 1500; exec \"$@\"";
+    let test = std::env::current_exe().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(test)
+        .args(["--exact", "full_disk::a_file_size_limit_poisons_and_loses_nothing", "--nocapture"])
+        .env(LIMITED, directory.path())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{:?} signal {:?}: {}",
+        output.status.code(),
+        output.status.signal(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    check(directory.path());
+}
+
+#[test]
+fn a_small_file_system_poisons_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mount =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(directory.path()).output();
+    match mount {
+        Ok(output) if output.status.success() => {}
+        other => {
+            eprintln!(
+                "SKIPPED full_disk::a_small_file_system_poisons_and_loses_nothing: cannot mount a tmpfs: {other:?}"
+            );
+            return;
+        }
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        fill(directory.path());
+        let mount = ["-o", "remount,size=8m"];
+        assert!(Command::new("mount").args(mount).arg(directory.path()).status().unwrap().success());
+        check(directory.path());
+    });
+    assert!(Command::new("umount").arg(directory.path()).status().unwrap().success());
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+}

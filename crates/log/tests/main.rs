@@ -1,0 +1,14 @@
+//! The log on real files.
+
+mod support {
+    pub mod capture;
+    pub mod events;
+}
+
+mod background;
+mod exclusive;
+mod full_disk;
+mod reading;
+mod recovering;
+mod retaining;
+mod verifying;

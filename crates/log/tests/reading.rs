@@ -1,0 +1,262 @@
+//! Readers: whole transactions, nothing that is not durable, live and beside the writer.
+
+use tailwater_log::{EntryKind, LogDir, LogError, LogPosition, LogState, LogWriter};
+use tailwater_wire::Flavour;
+use tailwater_wire::event::EventType;
+
+use crate::support::capture::{append, begin_file, identity, open, read_all, rotate, transact};
+use crate::support::events::{Source, header};
+
+#[test]
+fn segments_are_the_sources_files_byte_for_byte() {
+    for flavour in [Flavour::MySql, Flavour::MariaDb] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut source = Source::new(flavour);
+        let mut writer = open(directory.path());
+        begin_file(&mut writer, &mut source).unwrap();
+        let mut expected = Vec::new();
+        for size in [1, 100, 5_000, 3_000_000] {
+            expected.push(transact(&mut writer, &mut source, &[size, size]).unwrap().bytes());
+        }
+        let rotate_event = source.rotate();
+        append(&mut writer, &rotate_event).unwrap();
+        let first_file = source.file.clone();
+        begin_file(&mut writer, &mut source).unwrap();
+        expected.push(transact(&mut writer, &mut source, &[10]).unwrap().bytes());
+        writer.close().unwrap();
+
+        let segments = LogDir::open_read_only(directory.path()).unwrap().segments().unwrap();
+        assert_eq!(segments.len(), 2);
+        assert!(segments[0].sealed && !segments[1].sealed);
+        assert_eq!(segments[0].source_file, "binlog.000001");
+        assert!(std::fs::read(&segments[0].path).unwrap() == first_file);
+        // The newest too, after a clean end: no reserved space is left behind.
+        assert!(std::fs::read(&segments[1].path).unwrap() == source.file);
+        assert_eq!(segments[1].bytes, source.file.len() as u64);
+        assert!(read_all(directory.path()) == expected);
+    }
+}
+
+#[test]
+fn nothing_is_visible_before_its_sync_nor_before_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MySql);
+    let mut writer = open(directory.path());
+    let handle = writer.handle();
+    begin_file(&mut writer, &mut source).unwrap();
+    writer.sync().unwrap();
+    let mut reader = handle.reader(LogPosition::ZERO).unwrap();
+    let kinds: Vec<EntryKind> =
+        std::iter::from_fn(|| reader.try_next().unwrap()).map(|entry| entry.kind).collect();
+    assert_eq!(kinds, [EntryKind::Event, EntryKind::Event]);
+
+    transact(&mut writer, &mut source, &[10]).unwrap();
+    assert!(writer.unsynced_bytes() > 0);
+    assert_eq!(reader.try_next().unwrap(), None);
+    writer.flush().unwrap();
+    assert_eq!(reader.try_next().unwrap(), None);
+    // Half of a transaction that is bigger than the buffer goes to the file, and is neither visible nor durable.
+    let transaction = source.transaction(&[2_000_000, 2_000_000], || 1);
+    let (end, begin) = transaction.events.split_last().unwrap();
+    begin.iter().for_each(|event| append(&mut writer, event).unwrap());
+    writer.sync().unwrap();
+    assert!(writer.in_transaction());
+    assert_eq!(read_all(directory.path()).len(), 1);
+    assert!(reader.try_next().unwrap().unwrap().is_transaction());
+    assert_eq!(reader.try_next().unwrap(), None);
+    assert_eq!(handle.durable().position, reader.position());
+
+    append(&mut writer, end).unwrap();
+    assert_eq!(reader.try_next().unwrap(), None);
+    writer.sync().unwrap();
+    let entry = reader.try_next().unwrap().unwrap();
+    assert_eq!(entry.gtid.as_ref(), Some(&transaction.gtid));
+    assert_eq!(entry.source_end, source.file.len() as u64);
+    assert_eq!(entry.end(), handle.durable().position);
+    assert_eq!(entry.commit_time_us, 1_700_000_002_000_000);
+    assert_eq!(handle.last_transaction().as_ref(), Some(&entry));
+    assert!(handle.gtid_set().unwrap().contains(&transaction.gtid));
+}
+
+#[tokio::test]
+async fn a_tailing_reader_waits_follows_segments_and_ends_with_the_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MariaDb);
+    let mut writer = open(directory.path());
+    let mut reader = writer.handle().reader(LogPosition::ZERO).unwrap();
+    let reading = tokio::spawn(async move {
+        let mut gtids = Vec::new();
+        while let Some(entry) = reader.next().await.unwrap() {
+            gtids.extend(entry.gtid);
+        }
+        gtids
+    });
+    let mut expected = Vec::new();
+    begin_file(&mut writer, &mut source).unwrap();
+    for round in 0..50 {
+        expected.push(transact(&mut writer, &mut source, &[round]).unwrap().gtid);
+        if round % 3 == 0 {
+            writer.sync().unwrap();
+            tokio::task::yield_now().await;
+        }
+        if round % 10 == 9 {
+            rotate(&mut writer, &mut source).unwrap();
+        }
+    }
+    let handle = writer.handle();
+    writer.close().unwrap();
+    assert_eq!(reading.await.unwrap(), expected);
+    assert_eq!(handle.durable().state, LogState::Closed);
+}
+
+#[test]
+fn events_of_an_entry_are_read_whole_or_in_chunks_or_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MySql);
+    let mut writer = open(directory.path());
+    begin_file(&mut writer, &mut source).unwrap();
+    let transaction = transact(&mut writer, &mut source, &[700_000, 20]).unwrap();
+    writer.close().unwrap();
+
+    let mut reader = LogDir::open_read_only(directory.path()).unwrap().reader(LogPosition::ZERO).unwrap();
+    assert_eq!(reader.next_event().unwrap(), None);
+    while !reader.try_next().unwrap().unwrap().is_transaction() {}
+    let mut buffer = Vec::new();
+    let mut types = Vec::new();
+    for (index, event) in transaction.events.iter().enumerate() {
+        let position = reader.position();
+        assert_eq!(reader.next_event().unwrap(), Some(header(event)));
+        types.push(header(event).event_type);
+        match index % 3 {
+            0 => {
+                reader.read_event(&mut buffer).unwrap();
+                assert!(&buffer == event);
+            }
+            1 => assert!(reader.read_event_chunk(10).unwrap() == &event[..10]),
+            _ => {
+                let mut offset = 0;
+                loop {
+                    let chunk = reader.read_event_chunk(99_999).unwrap();
+                    if chunk.is_empty() {
+                        break;
+                    }
+                    assert!(chunk == &event[offset..offset + chunk.len()]);
+                    offset += chunk.len();
+                }
+                assert_eq!(offset, event.len());
+            }
+        }
+        assert_eq!(reader.position(), position);
+    }
+    assert_eq!(types.first(), Some(&EventType::GTID));
+    assert_eq!(reader.next_event().unwrap(), None);
+}
+
+#[test]
+fn a_reader_begins_only_between_entries() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MySql);
+    let mut writer = open(directory.path());
+    begin_file(&mut writer, &mut source).unwrap();
+    let first = transact(&mut writer, &mut source, &[10]).unwrap();
+    let boundary = writer.sync().unwrap();
+    let second = transact(&mut writer, &mut source, &[10]).unwrap();
+    writer.sync().unwrap();
+    let handle = writer.handle();
+    let log = LogDir::open_read_only(directory.path()).unwrap();
+    assert_ne!(first.gtid, second.gtid);
+    for mut reader in [handle.reader(boundary).unwrap(), log.reader(boundary).unwrap()] {
+        assert_eq!(reader.next_event().unwrap(), None);
+        assert_eq!(reader.try_next().unwrap().unwrap().gtid, Some(second.gtid.clone()));
+        assert_eq!(reader.try_next().unwrap(), None);
+    }
+    for wrong in [
+        LogPosition { segment: 1, offset: boundary.offset - 1 },
+        LogPosition { segment: 1, offset: boundary.offset + 1_000_000 },
+        LogPosition { segment: 7, offset: 4 },
+    ] {
+        for result in [handle.reader(wrong), log.reader(wrong)] {
+            assert!(matches!(result, Err(LogError::NoSuchPosition { .. })), "{wrong}");
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_begins_in_mid_file_keeps_both_positions() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MySql);
+    let description = source.begin_file(tailwater_wire::event::ChecksumAlgorithm::Crc32).remove(0);
+    let unseen = source.transaction(&[5_000], || 7);
+    let start = source.file.len() as u64;
+    let mut writer = open(directory.path());
+    writer.start_segment(&source.file_name(), start, &identity(Flavour::MySql)).unwrap();
+    append(&mut writer, &description).unwrap();
+    let transaction = transact(&mut writer, &mut source, &[10]).unwrap();
+    writer.sync().unwrap();
+    let tail = writer.source_tail().unwrap();
+    assert_eq!((tail.file.as_str(), tail.end), ("binlog.000001", source.file.len() as u64));
+    let last = tail.last_transaction.unwrap();
+    assert_eq!((last.source_start, last.source_end), (start, tail.end));
+    assert_eq!(writer.last_transaction().unwrap().position.offset, 4 + description.len() as u64);
+    assert!(!writer.gtid_set().unwrap().contains(&unseen.gtid));
+    let mut bytes = vec![0; transaction.events[0].len()];
+    writer.read_last_transaction(0, &mut bytes).unwrap();
+    assert!(bytes == transaction.events[0]);
+    // The next file states what was before it, the part that was not captured included.
+    rotate(&mut writer, &mut source).unwrap();
+    assert!(writer.gtid_set().unwrap().contains(&unseen.gtid));
+    writer.sync().unwrap();
+    drop(writer);
+    let writer = open(directory.path());
+    assert!(writer.gtid_set().unwrap().contains(&unseen.gtid));
+    writer.close().unwrap();
+    assert_eq!(LogDir::open_read_only(directory.path()).unwrap().verify(|_| ()).unwrap().problems, []);
+}
+
+#[test]
+fn bytes_of_the_last_transaction_can_be_compared_written_or_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MariaDb);
+    let mut writer = open(directory.path());
+    begin_file(&mut writer, &mut source).unwrap();
+    for size in [100, 1_500_000] {
+        let expected = transact(&mut writer, &mut source, &[size]).unwrap().bytes();
+        for synced in [false, true] {
+            if synced {
+                writer.sync().unwrap();
+            }
+            let mut bytes = vec![0; expected.len()];
+            writer.read_last_transaction(0, &mut bytes).unwrap();
+            assert!(bytes == expected);
+            let mut end = vec![0; 50];
+            writer.read_last_transaction(expected.len() as u64 - 50, &mut end).unwrap();
+            assert!(end == expected[expected.len() - 50..]);
+            let error = writer.read_last_transaction(expected.len() as u64 - 49, &mut end).unwrap_err();
+            assert!(matches!(error, LogError::Sequence { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn chunks_that_do_not_add_up_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MySql);
+    let mut writer = open(directory.path());
+    let sequence = |result: Result<_, LogError>| matches!(result, Err(LogError::Sequence { .. }));
+    let description = source.begin_file(tailwater_wire::event::ChecksumAlgorithm::Crc32).remove(0);
+    assert!(sequence(writer.append(&header(&description), &description, true, true)));
+    writer.start_segment("binlog.000001", 4, &identity(Flavour::MySql)).unwrap();
+    let query = &source.transaction(&[10], || 1).events[1].clone();
+    assert!(matches!(writer.append(&header(query), query, true, true), Err(LogError::Event { .. })));
+    append(&mut writer, &description).unwrap();
+    assert!(sequence(writer.append(&header(&description), &description[1..], true, true)));
+    assert!(sequence(writer.append(&header(&description), &description, false, true)));
+    fn outside(writer: &mut LogWriter, query: &[u8]) -> bool {
+        matches!(writer.append(&header(query), query, true, true), Err(LogError::Event { .. }))
+    }
+    assert!(outside(&mut writer, query));
+    // None of that left a trace.
+    transact(&mut writer, &mut source, &[10]).unwrap();
+    writer.sync().unwrap();
+    assert_eq!(read_all(directory.path()).len(), 1);
+}

@@ -1,0 +1,108 @@
+//! Which segments are dropped, and which are not.
+
+use std::time::{Duration, SystemTime};
+
+use tailwater_log::{LogDir, LogError, LogHandle, LogOptions, LogPosition, LogWriter, Retention};
+use tailwater_wire::Flavour;
+
+use crate::support::capture::{begin_file, open, options, rotate, transact};
+use crate::support::events::Source;
+
+/// A log of five segments of about 100 kB each.
+fn five_segments(directory: &std::path::Path, retention: Retention) -> (LogWriter, Source) {
+    let mut source = Source::new(Flavour::MySql);
+    let mut writer = LogWriter::open(directory, LogOptions { retention, ..options() }).unwrap();
+    begin_file(&mut writer, &mut source).unwrap();
+    for file in 0..5 {
+        if file > 0 {
+            rotate(&mut writer, &mut source).unwrap();
+        }
+        transact(&mut writer, &mut source, &[100_000]).unwrap();
+        writer.sync().unwrap();
+    }
+    (writer, source)
+}
+
+fn numbers(handle: &LogHandle) -> Vec<u64> {
+    handle.segments().iter().map(|segment| segment.number).collect()
+}
+
+#[test]
+fn by_size_the_oldest_go_and_the_newest_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(250_000), time_max: None });
+    let handle = writer.handle();
+    let purge = handle.purge(SystemTime::now()).unwrap();
+    assert_eq!(purge.segments, [1, 2, 3]);
+    assert!(purge.bytes > 300_000, "{purge:?}");
+    assert_eq!(numbers(&handle), [4, 5]);
+    assert!(handle.purge(SystemTime::now()).unwrap().segments.is_empty());
+    let error = handle.reader(LogPosition { segment: 2, offset: 4 }).unwrap_err();
+    assert!(matches!(error, LogError::Purged { segment: 2, first: 4, .. }), "{error}");
+    assert_eq!(handle.reader(LogPosition::ZERO).unwrap().try_next().unwrap().unwrap().position.segment, 4);
+    // Everything purged still counts as captured, now and after a restart.
+    let gtids = writer.gtid_set().unwrap().to_string();
+    assert!(gtids.ends_with(":1-5"), "{gtids}");
+    drop(writer);
+    let writer = open(directory.path());
+    assert_eq!(writer.gtid_set().unwrap().to_string(), gtids);
+    assert_eq!(writer.recovery().leftovers_removed, [""; 0]);
+    assert_eq!(LogDir::open_read_only(directory.path()).unwrap().verify(|_| ()).unwrap().problems, []);
+}
+
+#[test]
+fn even_a_budget_of_nothing_leaves_the_newest() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
+    assert_eq!(writer.handle().purge(SystemTime::now()).unwrap().segments, [1, 2, 3, 4]);
+    assert_eq!(numbers(&writer.handle()), [5]);
+}
+
+#[test]
+fn by_time_what_was_sealed_long_ago_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let time_max = Some(Duration::from_secs(3_600));
+    let (writer, _) = five_segments(directory.path(), Retention { bytes_max: None, time_max });
+    let handle = writer.handle();
+    assert!(handle.purge(SystemTime::now()).unwrap().segments.is_empty());
+    let later = SystemTime::now() + Duration::from_secs(3_700);
+    assert_eq!(handle.purge(later).unwrap().segments, [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_a_reader_needs_stays_until_it_moves_on_or_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
+    let handle = writer.handle();
+    let watermark = handle.register_reader("replica db2", LogPosition { segment: 3, offset: 4 });
+    let purge = handle.purge(SystemTime::now()).unwrap();
+    assert_eq!(
+        (purge.segments.as_slice(), purge.held_by.as_deref()),
+        ([1, 2].as_slice(), Some("replica db2"))
+    );
+    watermark.advance(LogPosition { segment: 4, offset: 100 });
+    watermark.advance(LogPosition { segment: 1, offset: 4 });
+    assert_eq!(handle.purge(SystemTime::now()).unwrap().segments, [3]);
+    drop(watermark);
+    let purge = handle.purge(SystemTime::now()).unwrap();
+    assert_eq!((purge.segments.as_slice(), purge.held_by), ([4].as_slice(), None));
+}
+
+#[test]
+fn an_interrupted_purge_is_finished_on_opening() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(250_000), time_max: None });
+    let kept: Vec<(String, Vec<u8>)> = ["0000000002.binlog", "0000000003.index"]
+        .map(|name| (name.to_owned(), std::fs::read(directory.path().join(name)).unwrap()))
+        .into();
+    writer.handle().purge(SystemTime::now()).unwrap();
+    drop(writer);
+    for (name, bytes) in &kept {
+        std::fs::write(directory.path().join(name), bytes).unwrap();
+    }
+    let writer = open(directory.path());
+    let mut removed = writer.recovery().leftovers_removed.clone();
+    removed.sort();
+    assert_eq!(removed, ["0000000002.binlog", "0000000003.index"]);
+    assert_eq!(numbers(&writer.handle()), [4, 5]);
+}
