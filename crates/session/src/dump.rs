@@ -347,12 +347,23 @@ impl DumpStream {
         let buffered = self.stream.buffered();
         match self.state {
             State::Ended => false,
-            State::BetweenEvents => matches!(
-                self.front(buffered),
-                Ok(Front::Whole { .. } | Front::Big { .. } | Front::End { .. }) | Err(_)
-            ),
+            State::BetweenEvents => match self.front(buffered) {
+                Ok(Front::Needs(_)) => false,
+                Ok(Front::Big { event, prefix }) => buffered.len() >= prefix + event.chunk_bytes(),
+                Ok(Front::Whole { .. } | Front::End { .. }) | Err(_) => true,
+            },
             State::InEvent(event) => event.packet_left > 0 && buffered.len() >= event.chunk_bytes(),
         }
+    }
+
+    /// Receives what the network has already delivered, without waiting for more, and says whether a chunk is ready, as
+    /// [`DumpStream::has_buffered`] does. So one durable write can cover everything that came meanwhile.
+    ///
+    /// # Errors
+    /// [`SessionError::Io`].
+    pub async fn pull(&mut self) -> Result<bool, SessionError> {
+        self.stream.pull(READING, READ_AHEAD_BYTES).await?;
+        Ok(self.has_buffered())
     }
 
     /// Tells the source that everything up to `position` of `file` is safe. Does nothing if the source does not take
@@ -454,12 +465,10 @@ impl DumpStream {
             return Ok(Front::Needs(PACKET_HEADER_BYTES));
         };
         let body = &buffered[PACKET_HEADER_BYTES..];
-        let Some(status) = body.first() else {
-            if packet.payload_bytes == 0 {
-                return Err(wrong(WireError::malformed("binlog stream", "an empty packet")));
-            }
-            return Ok(Front::Needs(PACKET_HEADER_BYTES + 1));
-        };
+        if packet.payload_bytes == 0 {
+            return Err(wrong(WireError::malformed("binlog stream", "an empty packet")));
+        }
+        let Some(status) = body.first() else { return Ok(Front::Needs(PACKET_HEADER_BYTES + 1)) };
         let frame_bytes = PACKET_HEADER_BYTES + packet.payload_bytes;
         match *status {
             OK => self.event_front(packet, body).map_err(wrong),

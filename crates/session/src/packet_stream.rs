@@ -1,6 +1,9 @@
 //! Whole packets over a socket, with a read-ahead buffer whose slices go to the caller without a copy.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -100,6 +103,19 @@ impl PacketStream {
             }
         }
         Ok(())
+    }
+
+    /// Receives what is already there, without waiting for the other side.
+    pub(crate) async fn pull(&mut self, doing: &'static str, read_ahead: usize) -> Result<(), SessionError> {
+        // Lets the runtime ask the system what has arrived: after a short read it believes that nothing has.
+        tokio::task::yield_now().await;
+        self.make_room(0, read_ahead);
+        let mut read = pin!(self.socket.read_buf(&mut self.buffer));
+        match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
+            // The end of the stream shows again when somebody waits for more.
+            Poll::Pending | Poll::Ready(Ok(_)) => Ok(()),
+            Poll::Ready(Err(source)) => Err(SessionError::Io { doing, source }),
+        }
     }
 
     fn make_room(&mut self, wanted: usize, read_ahead: usize) {

@@ -236,7 +236,9 @@ pub fn encrypt_password<R: rsa::rand_core::CryptoRngCore>(
             size_max: PUBLIC_KEY_BYTES_MAX as u64,
         });
     }
+    // The file in which MySQL keeps the key ends with a zero byte.
     let pem = str::from_utf8(public_key_pem).map_err(|_| WireError::malformed(WHAT, "no PEM text"))?;
+    let pem = pem.trim_end_matches('\0');
     let key = RsaPublicKey::from_public_key_pem(pem)
         .map_err(|error| WireError::malformed(WHAT, error.to_string()))?;
     let mut secret = clear_password(password);
@@ -373,7 +375,8 @@ mod tests {
         let pem = private.to_public_key().to_public_key_pem(LineEnding::LF).unwrap();
         let password = b"a password longer than the nonce that masks it";
         let with_zero = [&NONCE[..], &[0]].concat();
-        let secret = encrypt_password(password, &with_zero, pem.as_bytes(), &mut OsRng).unwrap();
+        let pem_with_zero = [pem.as_bytes(), &[0]].concat();
+        let secret = encrypt_password(password, &with_zero, &pem_with_zero, &mut OsRng).unwrap();
         let mut opened = private.decrypt(Oaep::new::<Sha1>(), &secret).unwrap();
         for (byte, mask) in opened.iter_mut().zip(NONCE.iter().cycle()) {
             *byte ^= mask;

@@ -1,0 +1,373 @@
+//! The binlog stream from a fake source: splits, semi-sync headers, lies and silence.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_session::dump::CHUNK_BYTES_MAX;
+use tailwater_session::{DumpRequest, DumpStart, DumpStream, EventChunk, SessionError};
+use tailwater_wire::event::EventType;
+use tailwater_wire::protocol::ErrPacket;
+use tailwater_wire::protocol::packet::{PACKET_PAYLOAD_BYTES_MAX, put_packets};
+use tokio::io::AsyncReadExt;
+
+use crate::fake::{Peer, Random, connected, event, rotate};
+
+fn request() -> DumpRequest {
+    let start = DumpStart::FilePosition { file: "binlog.000001".to_owned(), position: 4 };
+    DumpRequest { heartbeat: Duration::from_secs(20), ..DumpRequest::new(7, start) }
+}
+
+/// A stream that sends `bytes` after the opening rotate event, cut into pieces of random sizes, and then ends.
+async fn stream_of(bytes: Vec<u8>, semi_sync: bool, seed: u64) -> Result<DumpStream> {
+    let (connection, _) = connected(async move |mut peer: Peer| {
+        peer.until_dump().await?;
+        let mut out = Vec::new();
+        put_packets(&mut out, 1, &prefixed(semi_sync.then_some(false), &rotate()));
+        out.extend_from_slice(&bytes);
+        put_packets(&mut out, 9, b"\xfe\0\0\x02\0");
+        let mut random = Random(seed);
+        let mut rest = &out[..];
+        while !rest.is_empty() {
+            let most = if random.next().is_multiple_of(4) { 40 } else { 300_000 };
+            let (piece, after) = rest.split_at((1 + random.next() as usize % most).min(rest.len()));
+            peer.raw(piece).await?;
+            rest = after;
+        }
+        peer.read_to_end().await
+    })
+    .await?;
+    let mut stream = connection.dump(DumpRequest { semi_sync, ..request() }).await?;
+    let first = stream.next().await?.context("no rotate event")?;
+    ensure!(first.header.event_type == EventType::ROTATE && first.first && first.last);
+    Ok(stream)
+}
+
+fn prefixed(ack: Option<bool>, event: &[u8]) -> Vec<u8> {
+    match ack {
+        None => [&[0], event].concat(),
+        Some(ack) => [&[0, 0xef, u8::from(ack)], event].concat(),
+    }
+}
+
+/// Puts the chunks of the next event together, checking that they are marked as they should be.
+async fn next_event(stream: &mut DumpStream) -> Result<Option<(EventChunk, Vec<u8>)>> {
+    let mut whole = Vec::new();
+    let mut first: Option<EventChunk> = None;
+    loop {
+        let Some(chunk) = stream.next().await? else {
+            ensure!(first.is_none(), "the stream ends inside an event");
+            return Ok(None);
+        };
+        ensure!(chunk.first == first.is_none());
+        ensure!(!chunk.data.is_empty() && chunk.data.len() <= CHUNK_BYTES_MAX, "{} bytes", chunk.data.len());
+        whole.extend_from_slice(&chunk.data);
+        let last = chunk.last;
+        let head = first.get_or_insert(chunk.clone());
+        ensure!(chunk.header == head.header && chunk.ack_requested == head.ack_requested);
+        if last {
+            ensure!(whole.len() == head.header.event_length as usize);
+            return Ok(Some((head.clone(), whole)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_of_every_length_come_through_whole() -> Result<()> {
+    let full = PACKET_PAYLOAD_BYTES_MAX;
+    // Around the chunk size, and around the borders of packets, where an empty packet closes a payload that fills its last.
+    let lengths = [
+        19,
+        20,
+        5_000,
+        CHUNK_BYTES_MAX - 1,
+        CHUNK_BYTES_MAX,
+        CHUNK_BYTES_MAX + 1,
+        full - 4,
+        full - 3,
+        full - 2,
+        full - 1,
+        full,
+        full + 1,
+        2 * full - 1,
+        2 * full,
+        2 * full + 5,
+        19,
+    ];
+    for semi_sync in [false, true] {
+        let mut expected = Vec::new();
+        let mut bytes = Vec::new();
+        for (index, length) in lengths.iter().enumerate() {
+            // A timestamp that begins like a semi-sync header, to confuse who guesses.
+            let body: Vec<u8> = (0..length - 19).map(|at| (at * 31 + index) as u8).collect();
+            let event = event(EventType::WRITE_ROWS_V2, 0x01ef, &body);
+            put_packets(&mut bytes, index as u8, &prefixed(semi_sync.then_some(index % 2 == 0), &event));
+            expected.push(event);
+        }
+        let mut stream = stream_of(bytes, semi_sync, 11).await?;
+        ensure!(stream.semi_sync() == semi_sync && stream.takes_acks() == semi_sync);
+        for (index, event) in expected.iter().enumerate() {
+            let (head, whole) = next_event(&mut stream).await?.context("the stream ends early")?;
+            ensure!(whole == *event, "event {index} of {} bytes, semi-sync {semi_sync}", event.len());
+            ensure!(head.ack_requested == (semi_sync && index % 2 == 0));
+        }
+        ensure!(next_event(&mut stream).await?.is_none() && next_event(&mut stream).await?.is_none());
+        ensure!(!stream.has_buffered());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_buffered_comes_without_waiting() -> Result<()> {
+    for seed in 0..20 {
+        let mut random = Random(seed);
+        let mut bytes = Vec::new();
+        let mut count = 0;
+        while bytes.len() < 3 << 20 {
+            let most = if random.next().is_multiple_of(10) { 2_000_000 } else { 500 };
+            let body = vec![seed as u8; random.next() as usize % most];
+            put_packets(&mut bytes, random.next() as u8, &prefixed(None, &event(EventType::QUERY, 5, &body)));
+            count += 1;
+        }
+        let mut stream = stream_of(bytes, false, seed).await?;
+        let mut events = 0;
+        loop {
+            let promised = stream.has_buffered() || stream.pull().await?;
+            let next = std::pin::pin!(stream.next());
+            let chunk = if promised {
+                tokio::select! {
+                    biased;
+                    chunk = next => chunk?,
+                    () = std::future::ready(()) => anyhow::bail!("seed {seed}: a buffered chunk was waited for"),
+                }
+            } else {
+                next.await?
+            };
+            let Some(chunk) = chunk else { break };
+            events += usize::from(chunk.last);
+        }
+        ensure!(events == count, "seed {seed}: {events} of {count} events");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn acknowledgements_have_number_0_and_only_go_where_they_are_taken() -> Result<()> {
+    for semi_sync in [true, false] {
+        let (connection, task) = connected(async move |mut peer: Peer| {
+            let (statements, _) = peer.until_dump().await?;
+            // As MariaDB numbers its packets: anew from 1 after each acknowledgement that it waits for.
+            peer.sequence = 1;
+            peer.send(&prefixed(semi_sync.then_some(false), &rotate())).await?;
+            for _ in 0..2 {
+                peer.sequence = 1;
+                peer.send(&prefixed(semi_sync.then_some(true), &event(EventType::XID, 5, &[1; 8]))).await?;
+                if semi_sync {
+                    let ack = peer.read().await?;
+                    ensure!(peer.sequence == 1, "an acknowledgement with number {}", peer.sequence - 1);
+                    ensure!(ack == b"\xef\xe8\x03\0\0\0\0\0\0binlog.000001", "{ack:?}");
+                }
+            }
+            let mut rest = Vec::new();
+            peer.stream.read_to_end(&mut rest).await?;
+            ensure!(rest.is_empty());
+            Ok(statements)
+        })
+        .await?;
+        let mut stream = connection.dump(DumpRequest { semi_sync: true, ..request() }).await?;
+        ensure!(stream.semi_sync() == semi_sync);
+        stream.next().await?;
+        for _ in 0..2 {
+            let chunk = stream.next().await?.context("no event")?;
+            ensure!(chunk.ack_requested == semi_sync);
+            stream.ack("binlog.000001", 1000).await?;
+        }
+        drop(stream);
+        let statements = task.await??;
+        ensure!(
+            statements.iter().any(|sql| {
+                sql.contains("@rpl_semi_sync_replica = 1") && sql.contains("@rpl_semi_sync_slave = 1")
+            }),
+            "{statements:?}"
+        );
+    }
+    Ok(())
+}
+
+/// The error that a stream ends with after `packets`, each a payload with its number.
+async fn ends_with(packets: Vec<(u8, Vec<u8>)>) -> Result<SessionError> {
+    let mut bytes = Vec::new();
+    for (sequence, payload) in packets {
+        put_packets(&mut bytes, sequence, &payload);
+    }
+    let mut stream = stream_of(bytes, false, 3).await?;
+    loop {
+        match stream.next().await {
+            Ok(Some(_)) => {}
+            Ok(None) => anyhow::bail!("an ordinary end"),
+            Err(error) => return Ok(error),
+        }
+    }
+}
+
+#[tokio::test]
+async fn streams_that_lie() -> Result<()> {
+    let whole = event(EventType::QUERY, 5, &[7; 100]);
+    let with_length = |length: u32| {
+        let mut event = prefixed(None, &whole);
+        event[10..14].copy_from_slice(&length.to_le_bytes());
+        event
+    };
+    for (packet, about) in [
+        (with_length(118), "119 bytes came for an event of 118"),
+        (with_length(120), "119 bytes came for an event of 120"),
+        (with_length(u32::MAX), "119 bytes came for an event of 4294967295"),
+        (with_length(0), "event length 0"),
+        (with_length(18), "event length 18"),
+        (prefixed(None, &whole[..18]), "a packet of 19 bytes for an event"),
+        (vec![0], "a packet of 1 bytes for an event"),
+        (vec![], "an empty packet"),
+        (vec![0xef, 1], "begins with 0xef"),
+        (vec![0xfe; ERROR_TOO_LONG], "begins with 0xfe"),
+        (vec![0xff; ERROR_TOO_LONG], "begins with 0xff"),
+    ] {
+        let error = ends_with(vec![(4, packet)]).await?;
+        ensure!(
+            matches!(error, SessionError::Protocol { .. }) && error.to_string().contains(about),
+            "{error}"
+        );
+    }
+    Ok(())
+}
+
+/// Longer than any error message.
+const ERROR_TOO_LONG: usize = 70_000;
+
+#[tokio::test]
+async fn split_events_whose_parts_do_not_fit() -> Result<()> {
+    let full = PACKET_PAYLOAD_BYTES_MAX;
+    let head = |length: usize| {
+        let mut part = prefixed(None, &event(EventType::QUERY, 5, &[]));
+        part[10..14].copy_from_slice(&(length as u32).to_le_bytes());
+        part.resize(full, 1);
+        part
+    };
+    // `put_packets` closes a full payload with an empty packet; cut that off to go on as the test wants.
+    for (length, next, about) in [
+        (full - 1 + 50, vec![(8, vec![1; 50])], "packet 8 of 50 bytes came where packet 6"),
+        (full - 1 + 50, vec![(6, vec![1; 49])], "packet 6 of 49 bytes came"),
+        (full - 1 + 50, vec![(6, vec![1; 51])], "packet 6 of 51 bytes came"),
+        (full - 1 + 50, vec![(6, vec![1; full])], "packet 6 of 16777215 bytes came"),
+        (full - 1, vec![(6, vec![1; 1])], "packet 6 of 1 bytes came"),
+        (full - 2, vec![], "16777214 bytes came for an event of 16777213"),
+    ] {
+        let mut bytes = Vec::new();
+        put_packets(&mut bytes, 5, &head(length));
+        bytes.truncate(bytes.len() - 4);
+        for (sequence, payload) in next {
+            put_packets(&mut bytes, sequence, &payload);
+        }
+        let mut stream = stream_of(bytes, false, 5).await?;
+        let error = loop {
+            match stream.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => anyhow::bail!("{about}: an ordinary end"),
+                Err(error) => break error,
+            }
+        };
+        ensure!(error.to_string().contains(about), "{error}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_source_that_gives_up_says_why() -> Result<()> {
+    let mut payload = Vec::new();
+    ErrPacket { number: 1236, sql_state: "HY000".to_owned(), message: "log event entry exceeded".to_owned() }
+        .encode(&mut payload);
+    let error = ends_with(vec![(2, payload)]).await?;
+    ensure!(error.server_error().map(|error| error.number) == Some(1236), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_source_that_falls_silent_is_given_up() -> Result<()> {
+    let (connection, task) = connected(async |mut peer: Peer| {
+        let (statements, _) = peer.until_dump().await?;
+        peer.sequence = 1;
+        peer.send(&prefixed(None, &rotate())).await?;
+        // Half an event: bytes alone are no excuse.
+        peer.raw(&[200, 0, 0, 2, 0, 1, 2]).await?;
+        peer.read_to_end().await?;
+        Ok(statements)
+    })
+    .await?;
+    let mut stream =
+        connection.dump(DumpRequest { heartbeat: Duration::from_millis(30), ..request() }).await?;
+    stream.next().await?;
+    let error = stream.next().await.err();
+    ensure!(
+        matches!(error, Some(SessionError::Timeout { seconds, .. }) if seconds == Duration::from_millis(90)),
+        "{error:?}"
+    );
+    drop(stream);
+    let statements = task.await??;
+    ensure!(statements[0].contains("@master_heartbeat_period = 30000000"), "{statements:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wait_that_is_given_up_loses_nothing() -> Result<()> {
+    let (connection, task) = connected(async |mut peer: Peer| {
+        peer.until_dump().await?;
+        let mut bytes = Vec::new();
+        put_packets(&mut bytes, 1, &prefixed(None, &rotate()));
+        for index in 0..50u8 {
+            put_packets(&mut bytes, index, &prefixed(None, &event(EventType::XID, 5, &[index; 8])));
+        }
+        for piece in bytes.chunks(7) {
+            peer.raw(piece).await?;
+            tokio::task::yield_now().await;
+        }
+        peer.read_to_end().await
+    })
+    .await?;
+    let mut stream = connection.dump(request()).await?;
+    stream.next().await?;
+    for index in 0..50u8 {
+        let chunk = loop {
+            tokio::select! {
+                biased;
+                chunk = stream.next() => break chunk?.context("the stream ends")?,
+                () = tokio::task::yield_now() => {}
+            }
+        };
+        ensure!(chunk.data[19] == index, "event {} where {index} was due", chunk.data[19]);
+    }
+    drop(stream);
+    task.await??;
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_that_do_not_fit_the_server_are_refused_before_they_are_sent() -> Result<()> {
+    let position = |position| DumpStart::FilePosition { file: "b.1".to_owned(), position };
+    for (start, uuid, about) in [
+        (position(3), None, "at least 4"),
+        (position(1 << 32), None, "beyond 4 GiB"),
+        (DumpStart::MariadbGtid { connect_state: "0-1-1".to_owned() }, None, "MySQL server"),
+        (position(4), Some("'; DROP TABLE t; --"), "hexadecimal"),
+    ] {
+        let (connection, task) = connected(async |mut peer: Peer| {
+            peer.received.clear();
+            peer.read_to_end().await?;
+            Ok(peer.received)
+        })
+        .await?;
+        let request = DumpRequest { replica_uuid: uuid.map(str::to_owned), ..DumpRequest::new(7, start) };
+        let error = connection.dump(request).await.err().context("a stream")?;
+        ensure!(matches!(error, SessionError::DumpRequest { .. }), "{error}");
+        ensure!(error.to_string().contains(about), "{error}");
+        ensure!(task.await??.is_empty());
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! Logging in to real servers: every authentication plugin, and what is said when it fails.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
+use tailwater_session::{ConnectOptions, Connection, Endpoint, Retry, SessionError, TlsMode};
+
+use crate::fake::without_tls;
+
+/// Makes one test for each kind of server out of a function that takes the kind.
+macro_rules! on_each_server {
+    ($($test:ident),* $(,)?) => {$(
+        mod $test {
+            use tailwater_sandbox::ServerKind;
+
+            #[tokio::test]
+            async fn mysql_97() -> anyhow::Result<()> {
+                super::$test(ServerKind::Mysql97).await
+            }
+
+            #[tokio::test]
+            async fn mariadb_1011() -> anyhow::Result<()> {
+                super::$test(ServerKind::Mariadb1011).await
+            }
+
+            #[tokio::test]
+            async fn mariadb_118() -> anyhow::Result<()> {
+                super::$test(ServerKind::Mariadb118).await
+            }
+        }
+    )*};
+}
+pub(crate) use on_each_server;
+
+on_each_server!(over_tcp_and_socket, refusals_say_what_to_do, as_the_user_of_the_system);
+
+async fn over_tcp_and_socket(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    for options in [server.connect_options(), server.socket_options()] {
+        let mut connection = Connection::connect(&options.database("mysql")).await?;
+        let info = connection.server().clone();
+        ensure!(info.flavour == kind.flavour() && !info.tls);
+        ensure!(
+            server
+                .version()
+                .starts_with(&format!("{}.{}.{}", info.version.0, info.version.1, info.version.2))
+        );
+        connection.ping().await?;
+        let row = connection.query("SELECT DATABASE(), CONNECTION_ID(), @@character_set_client").await?;
+        let row = row.first().context("no row")?;
+        ensure!(row.get_str(0) == Some("mysql") && row.get_str(2) == Some("utf8mb4"), "{row:?}");
+        ensure!(row.get_u64(1) == Some(u64::from(info.connection_id)));
+        connection.close().await;
+    }
+    Ok(())
+}
+
+async fn refusals_say_what_to_do(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    server.sql("CREATE USER IF NOT EXISTS locked@'%' IDENTIFIED BY 'right'").await?;
+    let mut options =
+        ConnectOptions { user: "locked".to_owned(), ..server.connect_options() }.password("wrong");
+    let error = Connection::connect(&options).await.err().context("logged in with a wrong password")?;
+    ensure!(error.code() == "TW-SES-0010" && error.retry() == Retry::AfterChange, "{error}");
+    ensure!(
+        error.server_error().map(|error| (error.number, error.sql_state.as_str())) == Some((1045, "28000"))
+    );
+    ensure!(error.to_string().contains("locked") && !error.to_string().contains("wrong"), "{error}");
+
+    options = options.password("right");
+    Connection::connect(&options).await?;
+    let error = Connection::connect(&options.clone().database("nowhere")).await.err().context("no error")?;
+    ensure!(error.server_error().is_some_and(|error| [1044, 1049].contains(&error.number)), "{error}");
+
+    options.endpoint = Endpoint::tcp("no-such-host.invalid", 3306);
+    let error = Connection::connect(&options).await.err().context("no error")?;
+    ensure!(
+        matches!(&error, SessionError::Resolve { host, .. } if host == "no-such-host.invalid"),
+        "{error}"
+    );
+    options.endpoint = Endpoint::tcp("127.0.0.1", 1);
+    let error = Connection::connect(&options).await.err().context("no error")?;
+    ensure!(error.code() == "TW-SES-0001" && error.to_string().contains("127.0.0.1:1"), "{error}");
+    options.endpoint = Endpoint::unix(server.data().join("no.sock"));
+    let error = Connection::connect(&options).await.err().context("no error")?;
+    ensure!(error.code() == "TW-SES-0001" && error.retry() == Retry::Later, "{error}");
+    Ok(())
+}
+
+/// The plugins that ask the system who is at the other end of the socket.
+async fn as_the_user_of_the_system(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let name = Command::new("id").arg("-un").output()?.stdout;
+    let name = String::from_utf8(name)?.trim().to_owned();
+    let server = Server::start(ServerSpec::new(kind)).await?;
+    server
+        .sql(&match kind.flavour() {
+            tailwater_wire::Flavour::MySql => format!(
+                "INSTALL PLUGIN auth_socket SONAME 'auth_socket.so';
+                 CREATE USER sys@localhost IDENTIFIED WITH auth_socket AS '{name}';
+                 CREATE USER sys@'%' IDENTIFIED WITH auth_socket AS '{name}'"
+            ),
+            // Before 11.6 the account must have the system user's own name.
+            tailwater_wire::Flavour::MariaDb => format!(
+                "CREATE OR REPLACE USER `{name}`@localhost IDENTIFIED VIA unix_socket;
+                 CREATE USER sys@'%' IDENTIFIED VIA unix_socket"
+            ),
+        })
+        .await?;
+    let user = match kind.flavour() {
+        tailwater_wire::Flavour::MySql => "sys".to_owned(),
+        tailwater_wire::Flavour::MariaDb => name,
+    };
+    let options = ConnectOptions { user: user.clone(), ..server.socket_options() }.password("not looked at");
+    let mut connection = Connection::connect(&options).await?;
+    let account = connection.query("SELECT CURRENT_USER()").await?;
+    ensure!(account.scalar() == Some(&format!("{user}@localhost")), "{account:?}");
+    let options = ConnectOptions { user: "sys".to_owned(), ..server.connect_options() };
+    let error = Connection::connect(&options).await.err().context("logged in over TCP")?;
+    ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+    Ok(())
+}
+
+async fn logs_in(options: &ConnectOptions) -> Result<()> {
+    let mut connection = Connection::connect(options).await?;
+    let user = connection.query("SELECT CURRENT_USER()").await?;
+    ensure!(user.scalar().is_some_and(|user| user.starts_with(&options.user)));
+    Ok(())
+}
+
+/// Fast where the server knows the hash, full where it does not: under TLS, through the socket, or with its RSA key.
+#[tokio::test]
+async fn caching_sha2_password() -> Result<()> {
+    if require(ServerKind::Mysql97).is_none() {
+        return Ok(());
+    }
+    let server = Server::start(ServerSpec::new(ServerKind::Mysql97)).await?;
+    let long = "a password longer than the nonce that masks it, with ü and 'quotes'";
+    for (user, password) in [("sha", "geheim"), ("shalong", long), ("shaempty", "")] {
+        let quoted = password.replace('\'', "''");
+        server
+            .sql(&format!(
+                "CREATE USER {user}@'%' IDENTIFIED WITH caching_sha2_password BY '{quoted}';
+                 CREATE USER {user}@localhost IDENTIFIED WITH caching_sha2_password BY '{quoted}'"
+            ))
+            .await?;
+        let tcp = ConnectOptions { user: user.to_owned(), ..server.connect_options() }.password(password);
+        let mut tls = tcp.clone();
+        tls.tls.mode = TlsMode::Required;
+        let socket = ConnectOptions { endpoint: server.socket_options().endpoint, ..tcp.clone() };
+        let pinned =
+            ConnectOptions { server_public_key: Some(server.data().join("public_key.pem")), ..tcp.clone() };
+        for options in [&tcp, &tls, &socket, &pinned] {
+            // Forgets the cached hashes: the first login is a full one, the second a fast one.
+            server.sql("FLUSH PRIVILEGES").await?;
+            for round in ["full", "fast"] {
+                logs_in(options).await.with_context(|| format!("{user}, {round}, {options:?}"))?;
+            }
+            server.sql("FLUSH PRIVILEGES").await?;
+            let wrong = options.clone().password("falsch");
+            let error = Connection::connect(&wrong).await.err().context("logged in with a wrong password")?;
+            ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+        }
+    }
+
+    let plain = ConnectOptions { user: "sha".to_owned(), ..server.connect_options() }.password("geheim");
+    let missing = ConnectOptions { server_public_key: Some("/no/such/key.pem".into()), ..plain };
+    server.sql("FLUSH PRIVILEGES").await?;
+    let error = Connection::connect(&missing).await.err().context("logged in without a key")?;
+    ensure!(error.to_string().contains("/no/such/key.pem"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn sha256_password() -> Result<()> {
+    if require(ServerKind::Mysql97).is_none() {
+        return Ok(());
+    }
+    let server = shared(ServerKind::Mysql97).await?;
+    server.sql("CREATE USER old256@'%' IDENTIFIED WITH sha256_password BY 'geheim'").await?;
+    let mut options = without_tls(
+        ConnectOptions { user: "old256".to_owned(), ..server.connect_options() }.password("geheim"),
+    );
+    logs_in(&options).await.context("with the server's key")?;
+    options.tls.mode = TlsMode::Required;
+    logs_in(&options).await.context("under TLS")?;
+    Ok(())
+}
+
+async fn native_password(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    for (user, password) in [("native", "geheim"), ("nativeempty", "")] {
+        server
+            .sql(&format!(
+                "CREATE USER {user}@'%' IDENTIFIED VIA mysql_native_password USING PASSWORD('{password}')"
+            ))
+            .await?;
+        let options = ConnectOptions { user: user.to_owned(), ..server.connect_options() }.password(password);
+        logs_in(&options).await?;
+        let error = Connection::connect(&options.password("falsch")).await.err().context("logged in")?;
+        ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn native_password_mariadb_1011() -> Result<()> {
+    native_password(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test]
+async fn native_password_mariadb_118() -> Result<()> {
+    native_password(ServerKind::Mariadb118).await
+}
+
+#[tokio::test]
+async fn ed25519() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = Server::start(ServerSpec::new(kind)).await?;
+    server.sql("INSTALL SONAME 'auth_ed25519'; CREATE FUNCTION ed25519_password RETURNS STRING SONAME 'auth_ed25519.so'").await?;
+    for (user, password) in
+        [("ed", "geheim"), ("edlong", "ein sehr langes Kennwort mit ü, länger als 32 Zeichen")]
+    {
+        server
+            .sql(&format!("CREATE USER {user}@'%' IDENTIFIED VIA ed25519 USING PASSWORD('{password}')"))
+            .await?;
+        let options = ConnectOptions { user: user.to_owned(), ..server.connect_options() }.password(password);
+        logs_in(&options).await?;
+        let error = Connection::connect(&options.password("falsch")).await.err().context("logged in")?;
+        ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+    }
+    // The public key of a password is the server's own.
+    for password in ["foo", "foobar", ""] {
+        let hex = server
+            .sql(&format!("SELECT HEX(FROM_BASE64(CONCAT(ed25519_password('{password}'), '=')))"))
+            .await?;
+        let key = tailwater_wire::protocol::auth::ed25519_public_key(password.as_bytes());
+        let ours: String = key.iter().map(|byte| format!("{byte:02X}")).collect();
+        ensure!(hex == [ours], "{password:?}");
+    }
+    Ok(())
+}
+
+/// A server whose default plugin is not known here, and an account that uses it.
+#[tokio::test]
+async fn accounts_of_unknown_plugins_are_named() -> Result<()> {
+    let kind = ServerKind::Mysql97;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = Server::start(ServerSpec::new(kind)).await?;
+    server.sql("INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'; CREATE USER nobody@'%' IDENTIFIED WITH mysql_no_login").await?;
+    let options = ConnectOptions { user: "nobody".to_owned(), ..server.connect_options() };
+    let error = Connection::connect(&options).await.err().context("logged in")?;
+    ensure!(matches!(error, SessionError::Denied { .. } | SessionError::AuthPlugin { .. }), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_server_shows_who_is_connected() -> Result<()> {
+    if require(ServerKind::Mysql97).is_none() {
+        return Ok(());
+    }
+    let server = shared(ServerKind::Mysql97).await?;
+    let mut options = server.connect_options();
+    options.program_name = "the test".to_owned();
+    let mut connection = Connection::connect(&options).await?;
+    let result = connection
+        .query(
+            "SELECT attr_value FROM performance_schema.session_connect_attrs \
+             WHERE processlist_id = CONNECTION_ID() AND attr_name IN ('program_name', '_client_name') ORDER BY 1",
+        )
+        .await?;
+    let values: Vec<_> = result.rows.iter().filter_map(|row| row.get_str(0)).collect();
+    ensure!(values == ["tailwater", "the test"], "{values:?}");
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! Sessions against real servers, and against a fake one that lies.
+
+mod dump;
+mod fake;
+mod fake_dump;
+mod hostile;
+mod login;
+mod statements;
+mod tls;

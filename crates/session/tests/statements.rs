@@ -1,0 +1,161 @@
+//! Statements and their results on real servers.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::{ServerKind, require, shared};
+use tailwater_session::{ConnectOptions, Connection, Purpose, Retry, SessionError, check_grants};
+use tailwater_wire::Flavour;
+
+use crate::login::on_each_server;
+
+on_each_server!(
+    values_and_errors,
+    long_rows_and_statements,
+    rows_as_a_stream,
+    a_connection_that_is_killed,
+    grants_are_checked,
+);
+
+async fn values_and_errors(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    connection.execute("CREATE DATABASE vals").await?;
+    connection.execute("CREATE TABLE vals.t (a INT AUTO_INCREMENT PRIMARY KEY, b TEXT, c BLOB)").await?;
+    let ok = connection
+        .execute("INSERT INTO vals.t (b, c) VALUES ('ünï', x'00ff'), (NULL, ''), ('', NULL)")
+        .await?;
+    ensure!((ok.affected_rows, ok.last_insert_id) == (3, 1), "{ok:?}");
+    let result = connection.query("SELECT a, b, c AS last FROM vals.t ORDER BY a").await?;
+    ensure!(result.column("LAST") == Some(2) && result.columns[1].table == "t" && result.rows.len() == 3);
+    ensure!(result.rows[0].get_str(1) == Some("ünï") && result.rows[0].get(2) == Some(&[0, 0xff]));
+    ensure!(result.rows[0].get_str(2).is_none(), "bytes that are no text");
+    ensure!(result.rows[1].get(1).is_none() && result.rows[1].get(2) == Some(b""));
+    ensure!(result.rows[2].get(1) == Some(b"") && result.rows[2].get(2).is_none());
+    ensure!(result.rows[2].get_u64(0) == Some(3) && result.rows[2].get(3).is_none());
+    ensure!(connection.query("SELECT 1 FROM vals.t WHERE a > 9").await?.rows.is_empty());
+
+    for (sql, number) in [
+        ("SELECT", 1064),
+        ("SELECT * FROM vals.nothing", 1146),
+        ("INSERT INTO vals.t (a) VALUES (1)", 1062),
+        ("SELECT 1; SELECT 2", 1064),
+    ] {
+        let error = connection.query(sql).await.err().context(sql)?;
+        ensure!(error.server_error().map(|error| error.number) == Some(number), "{sql}: {error}");
+        ensure!(error.code() == "TW-SES-0009" && error.retry() == Retry::AfterChange);
+    }
+    // The client never said that it serves files, so the server does not even ask.
+    let error = connection.execute("LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE vals.t").await.err();
+    ensure!(matches!(error, Some(SessionError::Server { .. })), "{error:?}");
+
+    connection
+        .execute("CREATE PROCEDURE vals.p() BEGIN SELECT 1, 2; SELECT b FROM vals.t; DO 1; END")
+        .await?;
+    let result = connection.query("CALL vals.p()").await?;
+    ensure!(result.columns.len() == 2 && result.rows.len() == 1);
+    connection.execute("CALL vals.p()").await?;
+    ensure!(connection.query("SELECT 42").await?.scalar() == Some("42"));
+    Ok(())
+}
+
+async fn long_rows_and_statements(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    server.sql("SET GLOBAL max_allowed_packet = 128 << 20").await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    let full = 0xff_ffff;
+    // Around the borders of packets, in both directions: value and statement have a few bytes around them.
+    for length in [full - 20, full - 4, full - 3, full, full + 1, 2 * full - 4, 2 * full - 3, 2 * full + 77] {
+        let result = connection.query(&format!("SELECT REPEAT('x', {length})")).await?;
+        let value = result.first().and_then(|row| row.get(0)).context("no value")?;
+        ensure!(value.len() == length && value.iter().all(|byte| *byte == b'x'), "{length}");
+    }
+    for length in [full - 1, full, full + 1, 2 * full - 1, 2 * full] {
+        // The command byte counts too.
+        let around = "SELECT LENGTH('')".len() + 1;
+        let sql = format!("SELECT LENGTH('{}')", "y".repeat(length - around));
+        let result = connection.query(&sql).await?;
+        ensure!(result.first().and_then(|row| row.get_u64(0)) == Some((length - around) as u64), "{length}");
+    }
+    let small = ConnectOptions { rows_bytes_max: 1 << 20, ..server.connect_options() };
+    let mut connection = Connection::connect(&small).await?;
+    let error = connection.query("SELECT REPEAT('x', 2 << 20)").await.err().context("a result")?;
+    ensure!(error.to_string().contains("1048576"), "{error}");
+    Ok(())
+}
+
+async fn rows_as_a_stream(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    // A stream holds one row at a time, so the limit does not bound how many there are.
+    let options = ConnectOptions { rows_bytes_max: 64 << 10, ..server.connect_options() };
+    let mut connection = Connection::connect(&options).await?;
+    let digits = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 \
+                  UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)";
+    let sql = format!(
+        "SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS number, REPEAT('x', 100) FROM {digits} a, {digits} b, \
+         {digits} c, {digits} e"
+    );
+    let mut rows = connection.query_stream(&sql).await?;
+    ensure!(rows.columns()[0].name == "number");
+    let (mut count, mut sum) = (0u64, 0);
+    while let Some(row) = rows.next().await? {
+        count += 1;
+        sum += row.get_u64(0).context("no number")?;
+    }
+    ensure!((count, sum) == (10_000, 49_995_000) && rows.end().is_some());
+    ensure!(rows.next().await?.is_none());
+    let error = connection.query(&sql).await.err();
+    ensure!(matches!(error, Some(SessionError::ResultTooLarge { bytes_max: 65_536 })), "{error:?}");
+    Ok(())
+}
+
+async fn a_connection_that_is_killed(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    server.sql(&format!("KILL {}", connection.server().connection_id)).await?;
+    // The server may still get its reason through, or just close.
+    let error = loop {
+        if let Err(error) = connection.query("SELECT 1").await {
+            break error;
+        }
+    };
+    ensure!(error.retry() == Retry::Later, "{error}");
+    Ok(())
+}
+
+async fn grants_are_checked(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    server
+        .sql("CREATE USER `o'neil`@'%' IDENTIFIED BY 'pw'; GRANT REPLICATION SLAVE ON *.* TO `o'neil`@'%'")
+        .await?;
+    let options = ConnectOptions { user: "o'neil".to_owned(), ..server.connect_options() }.password("pw");
+    let mut connection = Connection::connect(&options).await?;
+    let error = check_grants(&mut connection, Purpose::Capture).await.err().context("nothing is missing")?;
+    let monitor = match kind.flavour() {
+        Flavour::MySql => "REPLICATION CLIENT",
+        Flavour::MariaDb => "BINLOG MONITOR",
+    };
+    let SessionError::MissingGrant { missing, statement, .. } = &error else { anyhow::bail!("{error}") };
+    ensure!(missing == monitor, "{error}");
+    ensure!(*statement == format!("GRANT {monitor} ON *.* TO 'o''neil'@'%'"), "{error}");
+    ensure!(error.to_string().contains(statement));
+    // The statement that the message names is the remedy.
+    server.sql(statement).await?;
+    let mut connection = Connection::connect(&options).await?;
+    check_grants(&mut connection, Purpose::Capture).await?;
+    check_grants(&mut Connection::connect(&server.connect_options()).await?, Purpose::Capture).await?;
+    Ok(())
+}
