@@ -66,15 +66,20 @@ fn sweep(run: &Path) -> Result<(), SandboxError> {
 }
 
 fn remove_instance(path: &Path, lock_path: &Path) -> Result<(), SandboxError> {
-    if let Ok(sockets) = fs::read_to_string(path.join(SOCKET_FOLDER_NOTE)) {
-        let sockets = PathBuf::from(sockets);
-        remove_tree(&sockets).on_path("remove", &sockets)?;
-    }
-    remove_tree(path).on_path("remove", path)?;
+    remove_folder(path)?;
     match fs::remove_file(lock_path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).on_path("remove", lock_path),
         _ => Ok(()),
     }
+}
+
+/// Removes a server's folder, and its socket's if that is elsewhere.
+pub(crate) fn remove_folder(path: &Path) -> Result<(), SandboxError> {
+    if let Ok(sockets) = fs::read_to_string(path.join(SOCKET_FOLDER_NOTE)) {
+        let sockets = PathBuf::from(sockets);
+        remove_tree(&sockets).on_path("remove", &sockets)?;
+    }
+    remove_tree(path).on_path("remove", path)
 }
 
 /// Says where the sockets are when they did not fit beside the data.

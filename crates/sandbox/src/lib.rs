@@ -4,6 +4,7 @@
 //! - [`kind`]: which servers there are.
 //! - [`install`]: has them on this machine, without root and without touching the system.
 //! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
+//! - [`standing`]: servers that go on after the command that started them.
 //! - [`replication`]: accounts, semi-sync and native replicas.
 //! - [`link`]: a network between clients and servers that can be made slow or broken.
 //! - [`workload`]: load on a server, by clients that keep a [`ledger`] of what the server told them.
@@ -23,6 +24,8 @@ mod process;
 pub mod replication;
 pub mod require;
 pub mod server;
+mod sql;
+pub mod standing;
 mod template;
 pub mod workload;
 

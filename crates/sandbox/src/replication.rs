@@ -68,6 +68,16 @@ fn as_statements((prefix, settings): (&'static str, Vec<Setting>)) -> String {
     })
 }
 
+/// Options of a source whose every commit waits for an acknowledgement.
+pub(crate) fn semi_sync_source_options(flavour: Flavour) -> Vec<String> {
+    as_options(source_settings(flavour))
+}
+
+/// Options of a replica that acknowledges.
+pub(crate) fn semi_sync_replica_options(flavour: Flavour) -> Vec<String> {
+    as_options(replica_settings(flavour))
+}
+
 impl ServerSpec {
     /// Lossless semi-sync from the first commit on and over restarts: every commit waits, without limit, until a replica
     /// has acknowledged it, before engines commit it (`AFTER_SYNC`) and before the client gets its OK.
@@ -75,13 +85,13 @@ impl ServerSpec {
     /// Set up accounts with `sql_log_bin=0`, as [`Server::create_replication_user`] does, or nobody is there to acknowledge
     /// that.
     pub fn semi_sync_source(self) -> Self {
-        let options = as_options(source_settings(self.kind.flavour()));
+        let options = semi_sync_source_options(self.kind.flavour());
         self.options(options)
     }
 
     /// The replica's side of semi-sync.
     pub fn semi_sync_replica(self) -> Self {
-        let options = as_options(replica_settings(self.kind.flavour()));
+        let options = semi_sync_replica_options(self.kind.flavour());
         self.options(options)
     }
 }
@@ -115,12 +125,7 @@ impl Server {
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
     pub async fn create_replication_user(&self) -> Result<ConnectOptions, SandboxError> {
-        self.sql(&format!(
-            "SET SESSION sql_log_bin=0;
-             CREATE USER IF NOT EXISTS {REPLICATION_USER}@'%' IDENTIFIED BY '{REPLICATION_PASSWORD}';
-             GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {REPLICATION_USER}@'%';"
-        ))
-        .await?;
+        self.sql(&account_statements()).await?;
         Ok(self.replication_options())
     }
 
@@ -184,25 +189,39 @@ impl Server {
     /// [`SandboxError::Client`] with the server's message.
     pub async fn replicate_from(&self, source: &Server) -> Result<(), SandboxError> {
         source.create_replication_user().await?;
-        let port = source.port();
-        let account = |prefix: &str| {
-            format!(
-                "{prefix}_HOST='127.0.0.1', {prefix}_PORT={port}, {prefix}_USER='{REPLICATION_USER}', \
-                 {prefix}_PASSWORD='{REPLICATION_PASSWORD}', {prefix}_CONNECT_RETRY=1"
-            )
-        };
-        let sql = match self.kind().flavour() {
-            // Without TLS, caching_sha2_password encrypts the password with the source's key.
-            Flavour::MySql => format!(
-                "CHANGE REPLICATION SOURCE TO {}, SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1; START REPLICA;",
-                account("SOURCE")
-            ),
-            Flavour::MariaDb => {
-                format!("CHANGE MASTER TO {}, MASTER_USE_GTID=slave_pos; START SLAVE;", account("MASTER"))
-            }
-        };
-        self.sql(&sql).await?;
+        self.sql(&replica_statements(self.kind().flavour(), source.port())).await?;
         Ok(())
+    }
+}
+
+/// Makes the replication account, without a trace in the binlog.
+pub(crate) fn account_statements() -> String {
+    format!(
+        "SET SESSION sql_log_bin=0;
+         CREATE USER IF NOT EXISTS {REPLICATION_USER}@'%' IDENTIFIED BY '{REPLICATION_PASSWORD}';
+         GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {REPLICATION_USER}@'%';"
+    )
+}
+
+/// Makes a server a replica of the one at `port`.
+pub(crate) fn replica_statements(flavour: Flavour, port: u16) -> String {
+    let account = |prefix: &str| {
+        format!(
+            "{prefix}_HOST='127.0.0.1', {prefix}_PORT={port}, {prefix}_USER='{REPLICATION_USER}', \
+             {prefix}_PASSWORD='{REPLICATION_PASSWORD}', {prefix}_CONNECT_RETRY=1"
+        )
+    };
+    match flavour {
+        // Without TLS, caching_sha2_password encrypts the password with the source's key.
+        Flavour::MySql => format!(
+            "CHANGE REPLICATION SOURCE TO {}, SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1; START REPLICA;",
+            account("SOURCE")
+        ),
+        // From 11.4 on a replica asks for TLS unless it is told not to.
+        Flavour::MariaDb => format!(
+            "CHANGE MASTER TO {}, MASTER_SSL=0, MASTER_USE_GTID=slave_pos; START SLAVE;",
+            account("MASTER")
+        ),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::cache::Cache;
 use crate::error::SandboxError;
-use crate::install::Install;
+use crate::install::{Install, Progress};
 use crate::kind::ServerKind;
 use crate::server::{Server, ServerSpec};
 
@@ -39,7 +39,16 @@ pub fn require(kind: ServerKind) -> Option<Install> {
 
 fn have(kind: ServerKind) -> Result<Install, String> {
     let cache = Cache::locate().map_err(|error| error.to_string())?;
-    Install::find(kind, &cache).map_err(|error| error.to_string())
+    let found = match std::env::var_os("TAILWATER_FETCH") {
+        Some(value) if value == "0" => Install::find(kind, &cache),
+        _ => Install::ensure(kind, &cache, &mut |progress| {
+            if !matches!(progress, Progress::Downloaded { .. } | Progress::Unpacking { .. }) {
+                // Not `eprintln!`, see below: nobody should wonder what the test waits for.
+                let _ = writeln!(std::io::stderr(), "{progress}");
+            }
+        }),
+    };
+    found.map_err(|error| error.to_string())
 }
 
 /// A server with default options that tests of one process share; each works in a database of its own.

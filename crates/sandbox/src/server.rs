@@ -19,6 +19,7 @@ use crate::instance::{InstanceFolder, socket_path};
 use crate::kind::ServerKind;
 use crate::port::ReservedPort;
 use crate::process::{self, Lifetime, Limits, Program};
+use crate::sql::SqlClient;
 use crate::template;
 
 /// How long a server may take to start or stop; crash recovery of a big data directory included.
@@ -157,9 +158,12 @@ impl Layout {
         ] {
             program.arg(option);
         }
-        if kind.flavour() == Flavour::MySql {
-            program.arg("--gtid-mode=ON").arg("--enforce-gtid-consistency=ON");
-        }
+        match kind.flavour() {
+            Flavour::MySql => program.arg("--gtid-mode=ON").arg("--enforce-gtid-consistency=ON"),
+            // From 11.4 on it would make itself an RSA key at every start, for seconds. `--ssl` brings that back, and
+            // options with certificates switch TLS on by themselves.
+            Flavour::MariaDb => program.arg("--skip-ssl"),
+        };
         for option in template::shape_options(kind.flavour()) {
             program.arg(*option);
         }
@@ -507,23 +511,11 @@ impl Server {
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
     pub async fn sql(&self, statements: &str) -> Result<Vec<String>, SandboxError> {
-        let name = self.spec.kind.client();
-        let mut command = tokio::process::Command::from(self.tool(name)?);
-        command.args(["--no-defaults", "--host=127.0.0.1", "--user=root", "--batch", "--skip-column-names"]);
-        command.arg(format!("--port={}", self.port())).arg("--execute").arg(statements);
-        command.kill_on_drop(true);
-        let output = command
-            .output()
-            .await
-            .map_err(|source| SandboxError::Spawn { program: name.to_owned(), source })?;
-        if !output.status.success() {
-            return Err(SandboxError::Client {
-                program: name.to_owned(),
-                status: output.status.to_string(),
-                message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            });
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+        self.sql_client().run(statements).await
+    }
+
+    pub(crate) fn sql_client(&self) -> SqlClient<'_> {
+        SqlClient { install: &self.layout.install, port: self.port() }
     }
 
     fn kill_now(&mut self) {
@@ -582,7 +574,7 @@ pub(crate) fn tail_of(log: &Path) -> String {
 }
 
 /// Runs file work away from the runtime's threads.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SandboxError> + Send + 'static,
 ) -> Result<T, SandboxError> {
     match tokio::task::spawn_blocking(work).await {

@@ -3,3 +3,4 @@
 mod install;
 mod load;
 mod servers;
+mod standing;

@@ -1,0 +1,396 @@
+//! Servers that go on after the command that started them: `tailwater sandbox up`, `list` and `down`.
+//!
+//! Each has a folder under the cache's `up` with its data, a note about its process and, ready to paste, its client programs.
+//! The note holds the process id together with the start time, so that a process that later got the same id is never
+//! taken for the server.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::{Deserialize, Serialize};
+use tailwater_wire::Flavour;
+
+use crate::cache::{Cache, FileLock};
+use crate::error::{FileContext, SandboxError};
+use crate::install::{Install, Progress, remove_tree};
+use crate::instance::private_folder;
+use crate::kind::ServerKind;
+use crate::port::ReservedPort;
+use crate::process::{self, Lifetime, Limits};
+use crate::replication::{
+    account_statements, replica_statements, semi_sync_replica_options, semi_sync_source_options,
+};
+use crate::server::{Layout, blocking};
+use crate::sql::{SqlClient, no_tls};
+
+const NOTE_FILE: &str = "server.json";
+/// How long a clean shutdown may take before the server is killed.
+const STOP_SECONDS_MAX: u64 = 60;
+
+/// Which servers to start.
+#[derive(Debug, Clone)]
+pub struct UpSpec {
+    /// The server.
+    pub kind: ServerKind,
+    /// How many, at least 1.
+    pub count: u32,
+    /// The first becomes a source with lossless semi-sync, the others its replicas. With one server alone, every commit
+    /// waits until something, such as `tailwater run`, acknowledges it.
+    pub semi_sync: bool,
+    /// Options for each server, such as `--sync-binlog=0`.
+    pub options: Vec<String>,
+}
+
+/// A server that was started by [`up`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandingServer {
+    /// Its name, such as `mysql-9.7-1`; its folder has the same.
+    pub name: String,
+    /// `mysql-9.7` and so on; see [`ServerKind::name`].
+    pub kind: String,
+    /// What the server itself says; empty until it was ready.
+    pub version: String,
+    /// `standalone`, `source` or `replica`.
+    pub role: Role,
+    /// The TCP port on 127.0.0.1.
+    pub port: u16,
+    /// The Unix socket.
+    pub socket: PathBuf,
+    /// Its data directory.
+    pub data: PathBuf,
+    /// Its error log.
+    pub error_log: PathBuf,
+    /// Its process,
+    pub pid: u32,
+    /// and when that started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// Scripts that run the server's client programs, connected as the superuser.
+    pub clients: Vec<PathBuf>,
+}
+
+/// What a standing server is to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It has no replicas and replicates from nobody.
+    Standalone,
+    /// Its commits wait for an acknowledgement.
+    Source,
+    /// It replicates from the source, and acknowledges.
+    Replica,
+}
+
+impl StandingServer {
+    /// Whether its process is alive. A machine that was started anew has none of them.
+    pub fn is_running(&self) -> bool {
+        process::start_ticks(self.pid) == Some(self.start_ticks)
+    }
+
+    /// Commands to paste into a shell, each with what it is for.
+    pub fn commands(&self) -> Vec<(&'static str, String)> {
+        let mut commands = Vec::new();
+        for path in &self.clients {
+            let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            let quoted = shell_quoted(&path.to_string_lossy());
+            match name {
+                "mysql" | "mariadb" => commands.push(("SQL", quoted)),
+                "mysqlbinlog" | "mariadb-binlog" => commands
+                    .push(("binlog", format!("{quoted} --read-from-remote-server --verbose binlog.000001"))),
+                _ => {}
+            }
+        }
+        commands.push(("any client", format!("--host=127.0.0.1 --port={} --user=root", self.port)));
+        commands
+    }
+
+    fn folder(&self, cache: &Cache) -> PathBuf {
+        cache.up().join(&self.name)
+    }
+
+    fn write(&self, folder: &Path) -> Result<(), SandboxError> {
+        let path = folder.join(NOTE_FILE);
+        let temporary = folder.join("server.json.new");
+        let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::other).on_path("write", &path)?;
+        fs::write(&temporary, text).on_path("write", &temporary)?;
+        fs::rename(&temporary, &path).on_path("rename", &temporary)
+    }
+}
+
+/// Starts servers that go on after this process. Fetches the server if it is not there.
+///
+/// # Errors
+/// [`SandboxError`] of the server that could not be started; those before it go on, and [`down`] ends them.
+pub async fn up(
+    cache: &Cache,
+    spec: &UpSpec,
+    mut progress: impl FnMut(Progress) + Send + 'static,
+) -> Result<Vec<StandingServer>, SandboxError> {
+    let kind = spec.kind;
+    let install = {
+        let cache = cache.clone();
+        blocking(move || Install::ensure(kind, &cache, &mut progress)).await?
+    };
+    let mut servers: Vec<StandingServer> = Vec::new();
+    for number in 0..spec.count.max(1) {
+        let role = match (spec.semi_sync, number) {
+            (false, _) => Role::Standalone,
+            (true, 0) => Role::Source,
+            (true, _) => Role::Replica,
+        };
+        let server = start(cache, install.clone(), role, &spec.options).await?;
+        let client = SqlClient { install: &install, port: server.port };
+        client.run(&account_statements()).await?;
+        if let (Role::Replica, Some(source)) = (role, servers.first()) {
+            client.run(&replica_statements(kind.flavour(), source.port)).await?;
+        }
+        servers.push(server);
+    }
+    Ok(servers)
+}
+
+async fn start(
+    cache: &Cache,
+    install: Install,
+    role: Role,
+    options: &[String],
+) -> Result<StandingServer, SandboxError> {
+    let kind = install.kind();
+    let (name, folder) = claim_name(cache, kind)?;
+    let result = start_in(cache, install, role, options, &name, &folder).await;
+    if result.is_err() {
+        remove_tree(&folder).on_path("remove", &folder)?;
+    }
+    result
+}
+
+async fn start_in(
+    cache: &Cache,
+    install: Install,
+    role: Role,
+    options: &[String],
+    name: &str,
+    folder: &Path,
+) -> Result<StandingServer, SandboxError> {
+    let kind = install.kind();
+    let layout = {
+        let (cache, folder) = (cache.clone(), folder.to_owned());
+        blocking(move || Layout::prepare(install, &cache, &folder, None)).await?
+    };
+    let port = ReservedPort::pick()?;
+    let mut all = match role {
+        Role::Standalone => Vec::new(),
+        Role::Source => semi_sync_source_options(kind.flavour()),
+        Role::Replica => semi_sync_replica_options(kind.flavour()),
+    };
+    all.extend_from_slice(options);
+    let mut child = layout.launch(port.number(), &all, Lifetime::Detached, Limits::default())?;
+    let mut server = StandingServer {
+        name: name.to_owned(),
+        kind: kind.name().to_owned(),
+        version: String::new(),
+        role,
+        port: port.number(),
+        socket: layout.socket.clone(),
+        data: layout.data.clone(),
+        error_log: layout.error_log.clone(),
+        pid: child.id(),
+        start_ticks: process::start_ticks(child.id()).unwrap_or_default(),
+        clients: Vec::new(),
+    };
+    // Noted before anything else can fail, so that `down` finds it whatever happens to this process.
+    let finish = async {
+        server.write(folder)?;
+        server.version = layout.wait_ready(name, &mut child, port.number()).await?;
+        server.clients = write_clients(&layout.install, folder, port.number())?;
+        server.write(folder)
+    };
+    match finish.await {
+        Ok(()) => Ok(server),
+        Err(error) => {
+            end_child(&mut child);
+            Err(error)
+        }
+    }
+}
+
+fn end_child(child: &mut Child) {
+    // Errors mean that it is gone already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Makes the folder with the lowest free number.
+fn claim_name(cache: &Cache, kind: ServerKind) -> Result<(String, PathBuf), SandboxError> {
+    let up = cache.up();
+    private_folder(&up)?;
+    let _lock = FileLock::acquire(&up.join(".lock"), || {})?;
+    for number in 1.. {
+        let name = format!("{}-{number}", kind.name());
+        let folder = up.join(&name);
+        if !folder.exists() {
+            private_folder(&folder)?;
+            return Ok((name, folder));
+        }
+    }
+    Err(SandboxError::NoFreePort { tries: u32::MAX })
+}
+
+/// Writes a script for each client program, connected as the superuser.
+fn write_clients(install: &Install, folder: &Path, port: u16) -> Result<Vec<PathBuf>, SandboxError> {
+    let names: &[&str] = match install.kind().flavour() {
+        Flavour::MySql => &["mysql", "mysqlbinlog", "mysqldump"],
+        Flavour::MariaDb => &["mariadb", "mariadb-binlog", "mariadb-dump"],
+    };
+    let mut paths = Vec::new();
+    for name in names {
+        // Not every installation of a server has all of its client programs.
+        let Ok(command) = install.tool(name) else { continue };
+        let mut script = String::from("#!/bin/sh\nexec");
+        for word in std::iter::once(command.get_program()).chain(command.get_args()) {
+            script.push(' ');
+            script.push_str(&shell_quoted(&word.to_string_lossy()));
+        }
+        script.push_str(&format!(" --no-defaults --host=127.0.0.1 --port={port} --user=root"));
+        if let Some(option) = no_tls(install.kind().flavour()) {
+            script.push_str(&format!(" {option}"));
+        }
+        script.push_str(" \"$@\"\n");
+        let path = folder.join(name);
+        let file = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o755).open(&path);
+        file.and_then(|mut file| file.write_all(script.as_bytes())).on_path("write", &path)?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+/// A word as a shell takes it back.
+fn shell_quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:+,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The servers that [`up`] started and [`down`] did not end, in order of their names; those whose process is gone as well.
+///
+/// # Errors
+/// [`SandboxError::File`] if a note cannot be read.
+pub fn list(cache: &Cache) -> Result<Vec<StandingServer>, SandboxError> {
+    let up = cache.up();
+    let entries = match fs::read_dir(&up) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.on_path("list", &up)?,
+    };
+    let mut servers = Vec::new();
+    for entry in entries.flatten() {
+        let note = entry.path().join(NOTE_FILE);
+        match fs::read(&note) {
+            Ok(text) => {
+                let server: StandingServer =
+                    serde_json::from_slice(&text).map_err(std::io::Error::from).on_path("read", &note)?;
+                servers.push(server);
+            }
+            // A lock file, or a server that is being started at this moment.
+            Err(_) => continue,
+        }
+    }
+    servers.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(servers)
+}
+
+/// Ends servers that [`up`] started, all of them or those named, and removes their data. Returns those that were ended.
+///
+/// # Errors
+/// [`SandboxError::WrongState`] if there is none of a given name; nothing was ended then.
+pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<StandingServer>, SandboxError> {
+    let mut servers = list(cache)?;
+    if let Some(name) = names.iter().find(|name| !servers.iter().any(|server| server.name == **name)) {
+        return Err(SandboxError::WrongState { name: name.clone(), state: "unknown", action: "end it" });
+    }
+    if !names.is_empty() {
+        servers.retain(|server| names.contains(&server.name));
+    }
+    // All at once: each may take seconds to flush its pages. Replicas and sources do not wait for each other.
+    for server in &servers {
+        signal(server, Signal::TERM);
+    }
+    let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
+    for server in &servers {
+        while server.is_running() {
+            if Instant::now() >= deadline {
+                signal(server, Signal::KILL);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let folder = server.folder(cache);
+        crate::instance::remove_folder(&folder)?;
+    }
+    Ok(servers)
+}
+
+/// Signals the server's process, and never another one that has its number now.
+fn signal(server: &StandingServer, signal: Signal) {
+    let pid = i32::try_from(server.pid).ok().and_then(Pid::from_raw);
+    let handle = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+    let Some(handle) = handle else { return };
+    // Compared after the process is held by the handle: it cannot be exchanged in between.
+    if server.is_running() {
+        // An error means that it has just ended.
+        let _ = rustix::process::pidfd_send_signal(&handle, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_a_shell() {
+        let check = |word: &str, want: &str| assert_eq!(shell_quoted(word), want);
+        check("/a/b-c_1.2", "/a/b-c_1.2");
+        check("", "''");
+        check("a b", "'a b'");
+        check("it's", r"'it'\''s'");
+        check("$HOME", "'$HOME'");
+    }
+
+    #[tokio::test]
+    async fn a_process_with_a_recycled_id_is_left_alone() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let cache = Cache::at(folder.path());
+        let mut stranger = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let ticks = process::start_ticks(stranger.id()).expect("start time");
+        let server = StandingServer {
+            name: "mysql-9.7-1".to_owned(),
+            kind: "mysql-9.7".to_owned(),
+            version: String::new(),
+            role: Role::Standalone,
+            port: 1,
+            socket: PathBuf::new(),
+            data: PathBuf::new(),
+            error_log: PathBuf::new(),
+            pid: stranger.id(),
+            // As if a process before it had had the same number.
+            start_ticks: ticks - 1,
+            clients: Vec::new(),
+        };
+        let own = server.folder(&cache);
+        private_folder(&own).expect("folder");
+        server.write(&own).expect("note");
+        assert_eq!(list(&cache).expect("list"), [server.clone()]);
+        assert!(!server.is_running());
+        assert!(down(&cache, &["other".to_owned()]).await.is_err());
+        assert_eq!(down(&cache, &[]).await.expect("down"), [server]);
+        assert!(!own.exists());
+        assert!(stranger.try_wait().expect("wait").is_none(), "a stranger was ended");
+        stranger.kill().expect("kill");
+        stranger.wait().expect("wait");
+    }
+}

@@ -1,0 +1,148 @@
+//! Servers that outlive the command that started them, and servers that must not outlive their owner.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::standing::{Role, UpSpec, down, list, up};
+use tailwater_sandbox::{Cache, Server, ServerKind, ServerSpec, require};
+
+use crate::install::{helper, is_helper};
+
+fn alive(pid: u32) -> bool {
+    // A zombie has ended; only its parent has not noticed.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))
+}
+
+async fn until_gone(pid: u32) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while alive(pid) {
+        ensure!(Instant::now() < deadline, "process {pid} lives on");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// A cache of its own that has the real one's servers and templates.
+fn cache_beside(folder: &Path) -> Result<Cache> {
+    let real = Cache::locate()?;
+    let cache = Cache::at(folder);
+    std::fs::create_dir_all(real.templates())?;
+    std::os::unix::fs::symlink(real.servers(), cache.servers())?;
+    std::os::unix::fs::symlink(real.templates(), cache.templates())?;
+    Ok(cache)
+}
+
+#[tokio::test]
+#[ignore = "the process that another test kills while it owns servers"]
+async fn helper_owns_servers() -> Result<()> {
+    if !is_helper("standing::helper_owns_servers") {
+        return Ok(());
+    }
+    let mysql = Server::start(ServerSpec::new(ServerKind::Mysql97)).await?;
+    let mut mariadb = Server::start(ServerSpec::new(ServerKind::Mariadb1011)).await?;
+    mariadb.pause()?;
+    for server in [&mysql, &mariadb] {
+        println!("owned {} {}", server.pid().context("a pid")?, server.data().display());
+    }
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    Ok(())
+}
+
+/// SIGKILL to the owner leaves no server behind, not even a paused one, and the next start removes their data.
+#[tokio::test]
+async fn a_killed_owner_leaves_nothing() -> Result<()> {
+    if require(ServerKind::Mysql97).is_none() || require(ServerKind::Mariadb1011).is_none() {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let cache = cache_beside(folder.path())?;
+    let mut owner = helper("standing::helper_owns_servers")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
+    let mut owned = Vec::new();
+    for line in BufReader::new(owner.stdout.take().context("its output")?).lines() {
+        let line = line?;
+        // The harness prints on the same line what it begins with.
+        if let Some((_, words)) = line.split_once("owned ") {
+            let (pid, data) = words.split_once(' ').context("pid and data")?;
+            owned.push((pid.parse::<u32>()?, PathBuf::from(data)));
+        }
+        if owned.len() == 2 {
+            break;
+        }
+    }
+    ensure!(owned.len() == 2 && owned.iter().all(|(pid, data)| alive(*pid) && data.is_dir()), "{owned:?}");
+    owner.kill()?;
+    owner.wait()?;
+    for (pid, _) in &owned {
+        until_gone(*pid).await?;
+    }
+    let next = Server::start_in(&cache, ServerSpec::new(ServerKind::Mariadb1011)).await?;
+    ensure!(owned.iter().all(|(_, data)| !data.exists()), "{owned:?}");
+    drop(next);
+    ensure!(std::fs::read_dir(cache.run())?.count() == 0);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "the process of another test that starts servers which outlive it"]
+async fn helper_goes_up() -> Result<()> {
+    if is_helper("standing::helper_goes_up") {
+        let kind = ServerKind::Mariadb1011;
+        let spec =
+            UpSpec { kind, count: 2, semi_sync: true, options: vec!["--max-connections=66".to_owned()] };
+        up(&Cache::locate()?, &spec, |progress| println!("{progress}")).await?;
+    }
+    Ok(())
+}
+
+/// `up` in one process, `list` and `down` in another.
+#[tokio::test]
+async fn standing_servers_go_on_until_they_are_taken_down() -> Result<()> {
+    if require(ServerKind::Mariadb1011).is_none() {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let cache = cache_beside(folder.path())?;
+    ensure!(list(&cache)?.is_empty());
+    let output = helper("standing::helper_goes_up")?.env("TAILWATER_CACHE", folder.path()).output()?;
+    let result = check_standing(&cache).await;
+    // Whatever failed: none of them may live on.
+    let ended = down(&cache, &[]).await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    result?;
+    ensure!(ended.len() == 1 && ended.iter().all(|server| !alive(server.pid)));
+    ensure!(
+        list(&cache)?.is_empty() && std::fs::read_dir(cache.up())?.count() == 1,
+        "only the lock file stays"
+    );
+    Ok(())
+}
+
+async fn check_standing(cache: &Cache) -> Result<()> {
+    let servers = list(cache)?;
+    let names: Vec<_> = servers.iter().map(|server| (server.name.as_str(), server.role)).collect();
+    ensure!(names == [("mariadb-10.11-1", Role::Source), ("mariadb-10.11-2", Role::Replica)], "{names:?}");
+    ensure!(servers.iter().all(|server| server.is_running() && server.version.starts_with("10.11.")));
+
+    // The commands are pasted into a shell.
+    let sql = |server: usize, statement: &str| -> Result<String> {
+        let commands = servers[server].commands();
+        let (_, command) = commands.iter().find(|(purpose, _)| *purpose == "SQL").context("an SQL client")?;
+        let output = Command::new("sh").arg("-c").arg(format!("{command} -N -e '{statement}'")).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    ensure!(sql(0, "SELECT @@max_connections, @@rpl_semi_sync_master_enabled")? == "66\t1");
+    sql(0, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (5)")?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while sql(1, "SELECT a FROM d.t").unwrap_or_default() != "5" {
+        ensure!(Instant::now() < deadline, "the row did not reach the replica");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let ended = down(cache, &["mariadb-10.11-2".to_owned()]).await?;
+    ensure!(ended.len() == 1 && !alive(ended[0].pid) && alive(servers[0].pid));
+    Ok(())
+}
