@@ -71,7 +71,7 @@ impl Capture {
         let status = Arc::new(CaptureStatus::default());
         let stop = CancellationToken::new();
         let span = info_span!("relay.capture", source = %options.name);
-        let driver = Driver { options, status: status.clone(), stop: stop.clone(), log: writer };
+        let driver = Driver { options, status: status.clone(), stop: stop.clone(), log: writer, torn: None };
         let thread = std::thread::Builder::new()
             .name("capture".into())
             .spawn(move || {
@@ -113,6 +113,8 @@ struct Driver {
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
     log: LogWriter,
+    /// The source's file that it says is torn; see [`LogState::torn`].
+    torn: Option<String>,
 }
 
 impl Driver {
@@ -138,6 +140,9 @@ impl Driver {
                 (Err(error), Ok(())) => error,
                 (_, Err(log_error)) => log_error.into(),
             };
+            if error.says_torn() {
+                self.torn = self.log.source_tail().map(|tail| tail.file);
+            }
             match error.retry() {
                 Retry::Reconnect => {
                     if self.status.snapshot().transactions > transactions_before {
@@ -172,6 +177,9 @@ impl Driver {
         let log_state = self.log_state(source.identity.flavour);
         if log_state.tail.is_none() && self.options.start == StartPolicy::Current {
             source.current_binlog = source::ask_current_binlog(&mut control).await?;
+        }
+        if log_state.torn {
+            source.binlogs = Some(source::ask_binlogs(&mut control).await?);
         }
         let version = control.server().version_text.clone();
         let (stream, kind) = match self.open_stream(&log_state, &source).await {
@@ -239,7 +247,8 @@ impl Driver {
             (LogTail { file: tail.file.clone(), end: tail.end, last_transaction }, identity)
         });
         let gtids = self.log.gtid_set().cloned().unwrap_or_else(|| GtidSet::empty(flavour));
-        LogState { tail, gtids }
+        let torn = tail.as_ref().is_some_and(|(tail, _)| self.torn.as_ref() == Some(&tail.file));
+        LogState { tail, gtids, torn }
     }
 }
 

@@ -83,6 +83,12 @@ pub enum RelayError {
         /// What the server is.
         source_flavour: Flavour,
     },
+    /// The source was killed while it wrote to its newest file, and has not begun another.
+    #[error("the source's newest binlog file {file} ends in the middle of an event; waiting for it to begin the next file")]
+    TornTail {
+        /// The file.
+        file: String,
+    },
     /// The source answered a question of ours with something that we do not understand.
     #[error("the source's answer about {what} cannot be understood: {detail}")]
     Answer {
@@ -148,7 +154,18 @@ impl RelayError {
             Self::SemiSyncOff => "TW-RELAY-0008",
             Self::Answer { .. } => "TW-RELAY-0009",
             Self::Runtime { .. } => "TW-RELAY-0010",
+            Self::TornTail { .. } => "TW-RELAY-0011",
         }
+    }
+
+    /// Whether the source says that its file ends in the middle of an event (MariaDB, after it was killed while it wrote
+    /// there): a read of the stream fails with "binlog truncated in the middle of event".
+    pub(crate) fn says_torn(&self) -> bool {
+        let Self::Session(error) = self else { return false };
+        error.server_error().is_some_and(|server| {
+            server.number == ServerError::SOURCE_FATAL_ERROR_READING_BINLOG
+                && server.message.contains("truncated in the middle of event")
+        })
     }
 
     /// Whether trying again can help.
@@ -163,11 +180,12 @@ impl RelayError {
             | Self::Purged { .. }
             | Self::WrongFlavour { .. } => Retry::Refuse,
             // A person may be about to enable these, or the source is still starting.
-            Self::NoBinlog | Self::SemiSyncOff | Self::Answer { .. } => Retry::Reconnect,
+            Self::NoBinlog | Self::SemiSyncOff | Self::Answer { .. } | Self::TornTail { .. } => Retry::Reconnect,
             // An event that cannot stand where it came: as damage on the way.
             Self::Log(LogError::Event { .. }) => Retry::Reconnect,
             Self::Log(LogError::FlavourMismatch { .. }) => Retry::Refuse,
             Self::Log(_) | Self::Runtime { .. } => Retry::Fatal,
+            error @ Self::Session(_) if error.says_torn() => Retry::Reconnect,
             Self::Session(error) => retry_session(error),
         }
     }

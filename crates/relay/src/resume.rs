@@ -21,6 +21,9 @@ pub struct LogState {
     pub tail: Option<(LogTail, ServerIdentity)>,
     /// Every transaction in it, purged segments included.
     pub gtids: GtidSet,
+    /// The source has said that its file is torn behind the log's end: it was killed while it wrote there. What it was
+    /// writing was never committed; it goes on in its next file.
+    pub torn: bool,
 }
 
 /// Which server it is.
@@ -114,6 +117,14 @@ pub fn decide(log: &LogState, source: &SourceState, start: &StartPolicy) -> Resu
             });
         }
     }
+    if log.torn && identity.same_server(&source.identity) {
+        let files = source.binlogs.as_deref().unwrap_or_default();
+        let next = files.iter().skip_while(|(file, _)| *file != tail.file).nth(1);
+        return match next {
+            Some((file, _)) => Ok(Resume::FilePosition { file: file.clone(), position: 4 }),
+            None => Err(RelayError::TornTail { file: tail.file.clone() }),
+        };
+    }
     if identity.same_server(&source.identity) {
         let there = match &source.binlogs {
             None => true,
@@ -179,7 +190,7 @@ mod tests {
     fn log(set: &str) -> LogState {
         let last_transaction = Some(TailTransaction { start: 600, end: 900 });
         let tail = LogTail { file: "b.2".into(), end: 900, last_transaction };
-        LogState { tail: Some((tail, identity(UUID))), gtids: gtids(set) }
+        LogState { tail: Some((tail, identity(UUID))), gtids: gtids(set), torn: false }
     }
 
     fn source(set: &str) -> SourceState {
@@ -198,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_empty_log_begins_where_it_is_told() {
-        let empty = LogState { tail: None, gtids: gtids("") };
+        let empty = LogState { tail: None, gtids: gtids(""), torn: false };
         let check = |start, expected| assert_eq!(decide(&empty, &source(""), &start).unwrap(), expected);
         check(StartPolicy::Current, at("b.3", 4));
         check(StartPolicy::Oldest, at("", 4));
@@ -251,6 +262,17 @@ mod tests {
         source.gtids = None;
         let result = decide(&log, &source, &StartPolicy::Current);
         assert!(matches!(result, Err(RelayError::Purged { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn behind_a_torn_tail_the_next_file_follows() {
+        let mut log = log(&format!("{UUID}:1-9"));
+        log.torn = true;
+        let mut source = source(&format!("{UUID}:1-20"));
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), at("b.3", 4));
+        source.binlogs.as_mut().unwrap().pop();
+        let result = decide(&log, &source, &StartPolicy::Current);
+        assert!(matches!(result, Err(RelayError::TornTail { .. })), "{result:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use tailwater_log::AckMode;
+use tailwater_sandbox::install::Progress;
 use tailwater_sandbox::{Cache, Install, OwnedProcess, Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 
@@ -218,7 +219,13 @@ impl Trial {
 /// If it cannot be had.
 pub fn provide(kind: ServerKind) -> anyhow::Result<Install> {
     let cache = Cache::locate()?;
-    Ok(Install::find(kind, &cache)?)
+    let mut tell = |progress: Progress| {
+        // Bytes trickle in ten times a second; what is fetched, and that it is done, is told anyway.
+        if !matches!(progress, Progress::Downloaded { .. }) {
+            eprintln!("{progress}");
+        }
+    };
+    Ok(Install::ensure(kind, &cache, &mut tell)?)
 }
 
 /// A folder for a trial's files: the given one, made if need be, or a temporary one that goes away with the value.
