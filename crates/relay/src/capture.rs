@@ -6,12 +6,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use tailwater_log::{AckMode, LogOptions, LogWriter, SourceIdentity};
+use tailwater_log::{AckMode, LogHandle, LogOptions, LogWriter, SourceIdentity};
 use tailwater_session::{
-    Backoff, ConnectOptions, Connection, DumpRequest, DumpStart, DumpStream, EventChunk, Purpose, ServerError,
-    SessionError, check_grants,
+    Backoff, ConnectOptions, Connection, DumpRequest, DumpStart, DumpStream, EventChunk, Purpose,
+    ServerError, SessionError, check_grants,
 };
 use tailwater_wire::event::{
     ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
@@ -118,7 +118,14 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(mut self) -> Result<(), RelayError> {
+    async fn run(self) -> Result<(), RelayError> {
+        let retention = tokio::spawn(keep_retention(self.log.handle()).in_current_span());
+        let result = self.capture().await;
+        retention.abort();
+        result
+    }
+
+    async fn capture(mut self) -> Result<(), RelayError> {
         let mut backoff =
             Backoff::new(Duration::from_millis(50), Duration::from_secs(2), u64::from(std::process::id()));
         loop {
@@ -286,6 +293,26 @@ fn describe(resume: &Resume, log: &LogState) -> String {
         Resume::FilePosition { file, .. } if file.is_empty() => "the oldest binlog file".into(),
         Resume::FilePosition { file, position } => format!("{file}:{position}"),
         Resume::Gtid => format!("GTIDs behind {}", log.gtids),
+    }
+}
+
+/// How often old segments are looked at.
+const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Drops segments that are past the configured limits, for as long as the capture runs. Removing a big file takes long
+/// enough to be felt by waiting commits, so it happens on another thread.
+async fn keep_retention(log: LogHandle) {
+    loop {
+        tokio::time::sleep(RETENTION_INTERVAL).await;
+        let log = log.clone();
+        match tokio::task::spawn_blocking(move || log.purge(SystemTime::now())).await {
+            Ok(Ok(purge)) if !purge.segments.is_empty() => {
+                info!(segments = purge.segments.len(), bytes = purge.bytes, "dropped old segments");
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => warn!(code = error.code(), "old segments could not be dropped: {error}"),
+            Err(error) => warn!("dropping old segments failed: {error}"),
+        }
     }
 }
 

@@ -84,7 +84,9 @@ pub enum RelayError {
         source_flavour: Flavour,
     },
     /// The source was killed while it wrote to its newest file, and has not begun another.
-    #[error("the source's newest binlog file {file} ends in the middle of an event; waiting for it to begin the next file")]
+    #[error(
+        "the source's newest binlog file {file} ends in the middle of an event; waiting for it to begin the next file"
+    )]
     TornTail {
         /// The file.
         file: String,
@@ -180,7 +182,9 @@ impl RelayError {
             | Self::Purged { .. }
             | Self::WrongFlavour { .. } => Retry::Refuse,
             // A person may be about to enable these, or the source is still starting.
-            Self::NoBinlog | Self::SemiSyncOff | Self::Answer { .. } | Self::TornTail { .. } => Retry::Reconnect,
+            Self::NoBinlog | Self::SemiSyncOff | Self::Answer { .. } | Self::TornTail { .. } => {
+                Retry::Reconnect
+            }
             // An event that cannot stand where it came: as damage on the way.
             Self::Log(LogError::Event { .. }) => Retry::Reconnect,
             Self::Log(LogError::FlavourMismatch { .. }) => Retry::Refuse,

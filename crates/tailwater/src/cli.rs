@@ -7,8 +7,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 found what it looked for (a failed verification), \
-                        4 refused because it would be unsafe.")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 found what it looked for (a failed verification), \
+                        4 refused because it would be unsafe."
+)]
 pub struct Cli {
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]

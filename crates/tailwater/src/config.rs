@@ -119,7 +119,8 @@ pub enum StartConfig {
 impl<'de> Deserialize<'de> for StartConfig {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let wrong = || serde::de::Error::custom(format!("start = {text:?}: `current`, `oldest` or `FILE:POSITION`"));
+        let wrong =
+            || serde::de::Error::custom(format!("start = {text:?}: `current`, `oldest` or `FILE:POSITION`"));
         match text.as_str() {
             "current" => Ok(Self::Current),
             "oldest" => Ok(Self::Oldest),
@@ -205,7 +206,9 @@ impl Config {
             let name = &source.name;
             let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
             if name.is_empty() || name.len() > 64 || !name.chars().all(legal) || name.starts_with('.') {
-                return Err(format!("source.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"));
+                return Err(format!(
+                    "source.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
+                ));
             }
             if !names.insert(name) {
                 return Err(format!("source.name = {name:?} is given twice"));
@@ -291,7 +294,8 @@ mod tests {
 
     #[test]
     fn a_start_is_a_word_or_a_position() {
-        let start = |value: &str| load(&format!("{GOOD}start = {value:?}")).map(|c| c.sources[0].start.clone());
+        let start =
+            |value: &str| load(&format!("{GOOD}start = {value:?}")).map(|c| c.sources[0].start.clone());
         assert_eq!(start("oldest").unwrap(), StartConfig::Oldest);
         let position = StartConfig::Position { file: "binlog.000007".into(), position: 4 };
         assert_eq!(start("binlog.000007:4").unwrap(), position);

@@ -38,7 +38,9 @@ async fn prepare_bulk(connection: &mut Connection) -> anyhow::Result<()> {
     connection.execute("CREATE DATABASE tw_bulk").await?;
     connection.execute("CREATE TABLE tw_bulk.numbers (n INT PRIMARY KEY)").await?;
     connection
-        .execute("CREATE TABLE tw_bulk.rows_of_bytes (id BIGINT AUTO_INCREMENT PRIMARY KEY, body VARBINARY(1024))")
+        .execute(
+            "CREATE TABLE tw_bulk.rows_of_bytes (id BIGINT AUTO_INCREMENT PRIMARY KEY, body VARBINARY(1024))",
+        )
         .await?;
     let mut values = String::from("INSERT INTO tw_bulk.numbers VALUES (0)");
     for number in 1..ROWS_PER_STATEMENT {
@@ -131,7 +133,13 @@ impl Archive {
         let mut target = folder.clone().into_os_string();
         target.push("/");
         command
-            .args(["--no-defaults", "--raw", "--read-from-remote-server", "--to-last-log", "--host=127.0.0.1"])
+            .args([
+                "--no-defaults",
+                "--raw",
+                "--read-from-remote-server",
+                "--to-last-log",
+                "--host=127.0.0.1",
+            ])
             .arg(format!("--port={}", self.server.port()))
             .arg(format!("--user={}", account.user))
             .env("MYSQL_PWD", account.password.expose())
@@ -142,7 +150,8 @@ impl Archive {
         let output = command.output().await?;
         let seconds = begin.elapsed().as_secs_f64();
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let copied: u64 = std::fs::read_dir(&folder)?.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum();
+        let copied: u64 =
+            std::fs::read_dir(&folder)?.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum();
         ensure!(copied >= self.bytes(), "the native tool copied {copied} of {} bytes", self.bytes());
         std::fs::remove_dir_all(&folder)?;
         Ok(self.bytes() as f64 / 1e6 / seconds)

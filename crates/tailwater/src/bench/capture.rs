@@ -70,7 +70,10 @@ pub async fn capture(family: Option<ServerFamily>, quick: bool) -> anyhow::Resul
         }
         raw(&plan, kind, &mut rows).await?;
         let mib = memory_with_huge_transaction(kind, plan.huge_transaction_bytes).await?;
-        let setting = setting(&[("server", kind.name()), ("transaction_mib", &(plan.huge_transaction_bytes >> 20).to_string())]);
+        let setting = setting(&[
+            ("server", kind.name()),
+            ("transaction_mib", &(plan.huge_transaction_bytes >> 20).to_string()),
+        ]);
         rows.push(Row::new(MEMORY, setting, "tailwater durable", "MiB", vec![mib]));
     }
     summarise(rows, &versions, machine)
@@ -91,7 +94,8 @@ async fn commits(
     versions.insert(kind.name(), stage.trial.primary.version().to_owned());
     let mut first_worker = 1;
     for &clients in plan.clients {
-        let mut measured: Vec<(Variant, Vec<Sample>)> = Variant::ALL.map(|variant| (variant, Vec::new())).into();
+        let mut measured: Vec<(Variant, Vec<Sample>)> =
+            Variant::ALL.map(|variant| (variant, Vec::new())).into();
         for repeat in 0..plan.repeats {
             for (variant, samples) in &mut measured {
                 stage.attach(*variant).await?;
@@ -180,7 +184,11 @@ fn median(rows: &[Row], server: &str, durability: &str, clients: u32, variant: V
     Some(row.median)
 }
 
-fn summarise(rows: Vec<Row>, versions: &BTreeMap<&'static str, String>, machine: Machine) -> anyhow::Result<Report> {
+fn summarise(
+    rows: Vec<Row>,
+    versions: &BTreeMap<&'static str, String>,
+    machine: Machine,
+) -> anyhow::Result<Report> {
     let mut notes = vec![
         "each client commits one insert of about 100 bytes at a time; variants take turns, the figure is the median of \
          the repeats, the spread is their minimum and maximum"

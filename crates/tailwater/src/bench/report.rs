@@ -177,7 +177,13 @@ impl Report {
             }
             let also: Vec<_> = row.also.iter().map(|(key, value)| format!("{key} {value:.1}")).collect();
             let spread = format!("{:.0} .. {:.0}", row.min, row.max);
-            let _ = writeln!(text, "    {:<34} {:>10.0}   {spread:<20} {}", row.variant, row.median, also.join(", "));
+            let _ = writeln!(
+                text,
+                "    {:<34} {:>10.0}   {spread:<20} {}",
+                row.variant,
+                row.median,
+                also.join(", ")
+            );
         }
         for note in &self.notes {
             let _ = writeln!(text, "\n- {note}");

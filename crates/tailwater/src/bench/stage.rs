@@ -126,9 +126,12 @@ impl Stage {
         }
         // A commit that goes through tells that whoever is attached has caught up.
         let mut connection = Connection::connect(&self.trial.primary.connect_options()).await?;
-        tokio::time::timeout(Duration::from_secs(60), connection.execute("CREATE TABLE IF NOT EXISTS tw_load.marker (a INT)"))
-            .await
-            .with_context(|| format!("{} does not catch up", variant.name()))??;
+        tokio::time::timeout(
+            Duration::from_secs(60),
+            connection.execute("CREATE TABLE IF NOT EXISTS tw_load.marker (a INT)"),
+        )
+        .await
+        .with_context(|| format!("{} does not catch up", variant.name()))??;
         connection.close().await;
         Ok(())
     }

@@ -18,7 +18,10 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
             println!("log: {} (ack = {:?})", config.log.directory.display(), config.log.ack);
             for capture in wiring::captures(&config)? {
                 let connect = &capture.connect;
-                println!("source {}: {} as {:?}, server_id {}", capture.name, connect.endpoint, connect.user, capture.server_id);
+                println!(
+                    "source {}: {} as {:?}, server_id {}",
+                    capture.name, connect.endpoint, connect.user, capture.server_id
+                );
             }
         }
         Output::Json => {

@@ -78,7 +78,8 @@ struct Content {
 
 fn content(log: &LogDir, segment: &SegmentSummary) -> anyhow::Result<Content> {
     let mut content = Content::default();
-    let mut reader = log.reader(LogPosition { segment: segment.number, offset: BINLOG_MAGIC.len() as u64 })?;
+    let mut reader =
+        log.reader(LogPosition { segment: segment.number, offset: BINLOG_MAGIC.len() as u64 })?;
     while let Some(entry) = reader.try_next()? {
         if entry.position.segment != segment.number {
             break;
@@ -260,9 +261,17 @@ fn parse_gtid(flavour: Flavour, text: &str) -> anyhow::Result<Gtid> {
 }
 
 /// Prints a binlog file that is no part of a log: of a server, or a segment by its own name.
-fn cat_file(path: &Path, raw: bool, printer: &mut dyn EventPrinter, out: &mut dyn Write) -> anyhow::Result<()> {
+fn cat_file(
+    path: &Path,
+    raw: bool,
+    printer: &mut dyn EventPrinter,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let name = path.display().to_string();
-    let mut file = io::BufReader::with_capacity(1 << 18, std::fs::File::open(path).with_context(|| format!("open {name}"))?);
+    let mut file = io::BufReader::with_capacity(
+        1 << 18,
+        std::fs::File::open(path).with_context(|| format!("open {name}"))?,
+    );
     let mut magic = [0; 4];
     file.read_exact(&mut magic).with_context(|| format!("read {name}"))?;
     if magic != BINLOG_MAGIC {

@@ -58,7 +58,8 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
 pub fn init_messages() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TAILWATER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     if std::io::stderr().is_terminal() {
         builder.init();
     } else {

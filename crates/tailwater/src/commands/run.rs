@@ -65,7 +65,11 @@ async fn supervise(captures: Vec<(String, Capture, CancellationToken)>) -> anyho
                     error!(source = name, code = error.code(), "ending: the log cannot be kept: {error}");
                     stop.cancel();
                 } else if !running.is_empty() {
-                    warn!(source = name, code = error.code(), "this source is no longer captured; others go on");
+                    warn!(
+                        source = name,
+                        code = error.code(),
+                        "this source is no longer captured; others go on"
+                    );
                 }
                 let error = anyhow::Error::new(error).context(format!("source {name}"));
                 first_error.get_or_insert(error);

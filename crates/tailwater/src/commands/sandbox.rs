@@ -22,7 +22,10 @@ pub async fn sandbox(command: &SandboxCommand, output: Output) -> anyhow::Result
                     match output {
                         Output::Text => println!("{kind}: {}", install.root().display()),
                         Output::Json => {
-                            println!("{}", serde_json::json!({ "server": kind.name(), "root": install.root() }));
+                            println!(
+                                "{}",
+                                serde_json::json!({ "server": kind.name(), "root": install.root() })
+                            );
                         }
                     }
                 }

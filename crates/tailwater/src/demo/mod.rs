@@ -17,7 +17,7 @@ use tailwater_wire::Flavour;
 
 use crate::cli::{DemoArgs, Output, ServerFamily};
 use crate::exit::Exit;
-use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, provide, prove};
+use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, prove, provide};
 use report::Report;
 use view::View;
 
@@ -75,7 +75,12 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         folder: folder.path().to_owned(),
     };
     let mut trial = Trial::start(spec).await?;
-    view.say(&format!("primary: {} {} on {}", kind.flavour(), trial.primary.version(), trial.primary.address()));
+    view.say(&format!(
+        "primary: {} {} on {}",
+        kind.flavour(),
+        trial.primary.version(),
+        trial.primary.address()
+    ));
     view.say("its own disk promises little: sync_binlog=0, innodb_flush_log_at_trx_commit=0");
     view.say("semi-sync AFTER_SYNC without fallback: no commit is told to a client before the log has it");
     trial.start_relay()?;
@@ -111,7 +116,9 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     tokio::time::sleep(Duration::from_millis(300)).await;
     trial.stop_relay().await?;
 
-    view.say("reading the whole log against the ledger, and against the dead primary's own binlog, byte by byte");
+    view.say(
+        "reading the whole log against the ledger, and against the dead primary's own binlog, byte by byte",
+    );
     let proof = prove(&trial.log_directory(), &ledger, kind.flavour(), trial.primary.data())?;
     trial.restart_primary_alone().await?;
     let on_primary = ledger.compare_with_server(&trial.primary.connect_options()).await?;

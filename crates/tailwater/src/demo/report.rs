@@ -51,25 +51,56 @@ impl Report {
         };
         line("", "transactions".into(), "");
         line("acknowledged to clients", self.acknowledged.to_string(), "");
-        line("  of these in tailwater's log", self.in_log.to_string(), "whole, with the rows that the clients wrote");
-        line("  of these missing in the log", self.missing_in_log.to_string(), must_be_zero(self.missing_in_log));
-        line("  in the log, but not whole or altered", self.not_whole_in_log.to_string(), must_be_zero(self.not_whole_in_log));
+        line(
+            "  of these in tailwater's log",
+            self.in_log.to_string(),
+            "whole, with the rows that the clients wrote",
+        );
+        line(
+            "  of these missing in the log",
+            self.missing_in_log.to_string(),
+            must_be_zero(self.missing_in_log),
+        );
+        line(
+            "  in the log, but not whole or altered",
+            self.not_whole_in_log.to_string(),
+            must_be_zero(self.not_whole_in_log),
+        );
         line("  twice in the log", self.twice_in_log.to_string(), must_be_zero(self.twice_in_log));
         line(
             "acknowledged while tailwater was away",
             self.acknowledged_while_relay_was_away.to_string(),
             must_be_zero(self.acknowledged_while_relay_was_away),
         );
-        let lost = if self.lost_by_primary > 0 { "the log has every one of them" } else { "its disk was lucky this time" };
+        let lost = if self.lost_by_primary > 0 {
+            "the log has every one of them"
+        } else {
+            "its disk was lucky this time"
+        };
         line("lost by the primary's own disk", self.lost_by_primary.to_string(), lost);
-        line("in flight at the kill, kept by the log", self.unacknowledged_in_log.to_string(), "nobody was told; none is lost");
+        line(
+            "in flight at the kill, kept by the log",
+            self.unacknowledged_in_log.to_string(),
+            "nobody was told; none is lost",
+        );
         let identical = format!("{} of {}", self.segments_identical, self.segments);
-        let mib = format!("{:.1} MiB, byte for byte the primary's binlog", self.log_bytes as f64 / (1 << 20) as f64);
+        let mib = format!(
+            "{:.1} MiB, byte for byte the primary's binlog",
+            self.log_bytes as f64 / (1 << 20) as f64
+        );
         line("log segments identical to its binlog files", identical, &mib);
         let latency = format!("commit p50 {:.2} ms, p99 {:.2} ms", self.commit_p50_ms, self.commit_p99_ms);
         line("commits per second before the faults", format!("{:.0}", self.commits_per_second), &latency);
-        line("longest stall of all clients (ms)", format!("{:.0}", self.longest_stall_ms), "tailwater killed, away, and back");
-        line("tailwater's peak memory (MiB)", format!("{:.1}", self.relay_memory_bytes_max as f64 / (1 << 20) as f64), "");
+        line(
+            "longest stall of all clients (ms)",
+            format!("{:.0}", self.longest_stall_ms),
+            "tailwater killed, away, and back",
+        );
+        line(
+            "tailwater's peak memory (MiB)",
+            format!("{:.1}", self.relay_memory_bytes_max as f64 / (1 << 20) as f64),
+            "",
+        );
         let verdict = match self.ok {
             true => "nothing that was acknowledged is missing",
             false => "FAILED: see the lines that must be 0",

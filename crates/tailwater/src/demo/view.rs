@@ -29,7 +29,8 @@ impl View {
     pub fn say(&self, message: &str) {
         let seconds = self.began.elapsed().as_secs_f64();
         let line = match self.json {
-            true => serde_json::json!({ "seconds": (seconds * 10.0).round() / 10.0, "message": message }).to_string(),
+            true => serde_json::json!({ "seconds": (seconds * 10.0).round() / 10.0, "message": message })
+                .to_string(),
             false => format!("{seconds:>7.1} s  {message}"),
         };
         self.live.suspend(|| eprintln!("{line}"));
@@ -44,11 +45,14 @@ impl View {
             tokio::time::sleep(left.min(STEP)).await;
             let now = counters.snapshot();
             let stalled = match now.since_last_commit {
-                long if long > Duration::from_millis(250) => format!("  clients wait since {:.1} s", long.as_secs_f64()),
+                long if long > Duration::from_millis(250) => {
+                    format!("  clients wait since {:.1} s", long.as_secs_f64())
+                }
                 _ => String::new(),
             };
             let rate = now.rate_since(&before);
-            self.live.set_message(format!("{:>9} acknowledged  {rate:>7.0} commits/s{stalled}", now.acknowledged));
+            self.live
+                .set_message(format!("{:>9} acknowledged  {rate:>7.0} commits/s{stalled}", now.acknowledged));
             self.live.tick();
             before = now;
         }

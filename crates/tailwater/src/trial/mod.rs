@@ -67,7 +67,8 @@ pub struct Trial {
 
 /// The options of a primary that writes row events with GTIDs and everything a table map can tell.
 pub fn primary_options(kind: ServerKind) -> Vec<String> {
-    let mut options = vec!["--log-bin=binlog".to_owned(), "--server-id=1".into(), "--binlog-format=ROW".into()];
+    let mut options =
+        vec!["--log-bin=binlog".to_owned(), "--server-id=1".into(), "--binlog-format=ROW".into()];
     if kind.flavour() == Flavour::MySql {
         options.extend(["--gtid-mode=ON".into(), "--enforce-gtid-consistency=ON".into()]);
     }
@@ -110,8 +111,10 @@ impl Trial {
             AckMode::Durable => "durable",
             AckMode::Received => "received",
         };
-        let mut text = format!("[log]\ndirectory = \"log\"\nack = \"{ack}\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\n");
-        let _ = writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
+        let mut text =
+            format!("[log]\ndirectory = \"log\"\nack = \"{ack}\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\n");
+        let _ =
+            writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
         let _ = writeln!(text, "server_id = 4201\nheartbeat_ms = 500\nwatch_ms = 500");
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
     }
