@@ -1,20 +1,19 @@
 //! `tailwater log`
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use tailwater_log::{EntryKind, LogDir, LogError, LogPosition, LogReader, SegmentSummary};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader, EventType};
+use tailwater_wire::event::{BINLOG_MAGIC, EventType};
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::{EventPlace, EventPrinter, TableFilter, json, text};
 
+use super::binlog_file::{BinlogFile, Next};
+use super::verify;
 use crate::cli::{CatArgs, LogCommand, Output};
 use crate::exit::Exit;
-
-/// The biggest event that is decoded, in bytes: the servers' own limit of `max_allowed_packet`.
-const EVENT_BYTES_MAX: u64 = 1 << 30;
 
 /// Runs `tailwater log ...`.
 ///
@@ -31,6 +30,13 @@ pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
         Err(error) if is_broken_pipe(&error) => Ok(Exit::Done),
         result => result,
     }
+}
+
+fn verify(path: &Path, output: Output) -> anyhow::Result<Exit> {
+    if path.is_file() {
+        return verify::file(path, output);
+    }
+    verify::logs(logs_in(path)?, output)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -267,46 +273,22 @@ fn cat_file(
     printer: &mut dyn EventPrinter,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let name = path.display().to_string();
-    let mut file = io::BufReader::with_capacity(
-        1 << 18,
-        std::fs::File::open(path).with_context(|| format!("open {name}"))?,
-    );
-    let mut magic = [0; 4];
-    file.read_exact(&mut magic).with_context(|| format!("read {name}"))?;
-    if magic != BINLOG_MAGIC {
-        bail!("{name} is no binlog file: it does not begin with fe 62 69 6e");
-    }
+    let mut file = BinlogFile::open(path)?;
     if raw {
-        out.write_all(&magic)?;
-        io::copy(&mut file, out)?;
+        out.write_all(&BINLOG_MAGIC)?;
+        io::copy(&mut file.into_rest(), out)?;
         return Ok(());
     }
     let short = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut offset = magic.len() as u64;
     let mut event = Vec::new();
     loop {
-        event.clear();
-        let read = io::Read::by_ref(&mut file).take(EVENT_HEADER_BYTES as u64).read_to_end(&mut event)?;
-        // The reserved space of a segment that is being written, or was when its process died.
-        let end = read == 0 || (read == EVENT_HEADER_BYTES && event.iter().all(|byte| *byte == 0));
-        if end {
-            return Ok(());
+        match file.next(&mut event)? {
+            Next::Event { offset, .. } => printer
+                .event(EventPlace { file: &short, offset }, &event, out)
+                .with_context(|| format!("event at {}:{offset}", file.name()))?,
+            Next::End => return Ok(()),
+            Next::Broken { offset, reason } => bail!("event at {}:{offset}: {reason}", file.name()),
         }
-        let header = EventHeader::parse(&event).with_context(|| format!("event at {name}:{offset}"))?;
-        let length = u64::from(header.event_length);
-        if length > EVENT_BYTES_MAX {
-            bail!("event at {name}:{offset} claims {length} bytes");
-        }
-        let body = length - EVENT_HEADER_BYTES as u64;
-        let read = io::Read::by_ref(&mut file).take(body).read_to_end(&mut event)? as u64;
-        if read < body {
-            bail!("event at {name}:{offset} is cut short: {read} of {body} bytes");
-        }
-        printer
-            .event(EventPlace { file: &short, offset }, &event, out)
-            .with_context(|| format!("event at {name}:{offset}"))?;
-        offset += length;
     }
 }
 

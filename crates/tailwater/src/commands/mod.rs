@@ -1,9 +1,11 @@
 //! One module per noun of the command line.
 
+mod binlog_file;
 pub mod config;
 pub mod log;
 pub mod run;
 pub mod sandbox;
+mod verify;
 
 use std::io::IsTerminal;
 

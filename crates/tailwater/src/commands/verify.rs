@@ -1,0 +1,139 @@
+//! `tailwater log verify`
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tailwater_log::{LogDir, LogError, Problem, Verification};
+use tailwater_wire::Flavour;
+use tailwater_wire::event::{
+    ChecksumAlgorithm, EVENT_HEADER_BYTES, EventType, FormatDescription, verify_checksum,
+};
+
+use super::binlog_file::{BinlogFile, Next};
+use crate::cli::Output;
+use crate::exit::Exit;
+
+/// Verifies each log in turn; what is wrong goes to standard output, with its place.
+///
+/// # Errors
+/// If a log cannot be read, or the output cannot be written. What is wrong in a log is no error but [`Exit::Found`].
+pub fn logs(logs: Vec<(PathBuf, LogDir)>, output: Output) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Done;
+    for (folder, log) in logs {
+        // Hidden by itself where standard error is no terminal.
+        let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
+            "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+        )?);
+        bar.set_message(folder.display().to_string());
+        let result = log.verify(|progress| {
+            bar.set_length(progress.bytes_total);
+            bar.set_position(progress.bytes);
+        });
+        bar.finish_and_clear();
+        let found = match result {
+            // So broken that nothing behind it can be judged; to the operator it is one more problem with a place.
+            Err(LogError::Corrupt { path, offset, reason }) => {
+                Verification { problems: vec![Problem { path, offset, reason }], ..Verification::default() }
+            }
+            result => result?,
+        };
+        if report(&folder, &found, output)? == Exit::Found {
+            exit = Exit::Found;
+        }
+    }
+    Ok(exit)
+}
+
+/// Verifies a binlog file that is no part of a log: lengths and checksums of all events.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn file(path: &Path, output: Output) -> anyhow::Result<Exit> {
+    let mut found = Verification { segments: 1, ..Verification::default() };
+    let mut problem =
+        |offset, reason: String| found.problems.push(Problem { path: path.into(), offset, reason });
+    let mut events = BinlogFile::open(path)?;
+    // Until the file says otherwise. Every event of a file that says so has a checksum.
+    let mut format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
+    let mut event = Vec::new();
+    loop {
+        let (offset, header) = match events.next(&mut event)? {
+            Next::Event { offset, header } => (offset, header),
+            Next::End => break,
+            Next::Broken { offset, reason } => {
+                problem(offset, reason);
+                break;
+            }
+        };
+        if header.event_type == EventType::FORMAT_DESCRIPTION {
+            match FormatDescription::parse(event.get(EVENT_HEADER_BYTES..).unwrap_or_default()) {
+                Ok(stated) => format = stated,
+                Err(error) => problem(offset, error.to_string()),
+            }
+        }
+        if format.trailer_bytes(&header) > 0
+            && let Err(error) = verify_checksum(&event)
+        {
+            problem(offset, error.to_string());
+        }
+        found.events += 1;
+        found.bytes = offset + u64::from(header.event_length);
+    }
+    report(path, &found, output)
+}
+
+/// Prints what was found, and says how the command is to end.
+fn report(path: &Path, found: &Verification, output: Output) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    for problem in &found.problems {
+        let Problem { path: file, offset, reason } = problem;
+        match output {
+            Output::Text => {
+                writeln!(out, "{PROBLEM_CODE}: {}: at offset {offset}: {reason}", file.display())?
+            }
+            Output::Json => {
+                let line = serde_json::json!({
+                    "log": path, "code": PROBLEM_CODE, "path": file, "offset": offset, "reason": reason,
+                });
+                writeln!(out, "{line}")?;
+            }
+        }
+    }
+    let problems = found.problems.len() as u64 + found.problems_left_out;
+    match output {
+        Output::Text => {
+            let left_out = match found.problems_left_out {
+                0 => String::new(),
+                count => format!(" ({count} of them not shown)"),
+            };
+            let verdict = match problems {
+                0 => "nothing is wrong".to_owned(),
+                1 => "1 problem".to_owned(),
+                count => format!("{count} problems{left_out}"),
+            };
+            let Verification { segments, transactions, events, bytes, .. } = found;
+            writeln!(
+                out,
+                "{}: {verdict}: {segments} segments, {transactions} transactions, {events} events, {bytes} bytes",
+                path.display()
+            )?;
+        }
+        Output::Json => {
+            let line = serde_json::json!({
+                "log": path,
+                "ok": found.is_ok(),
+                "segments": found.segments,
+                "transactions": found.transactions,
+                "events": found.events,
+                "bytes": found.bytes,
+                "problems": problems,
+            });
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(if found.is_ok() { Exit::Done } else { Exit::Found })
+}
+
+/// Bytes on disk that are not what was written there, as in [`LogError::Corrupt`].
+const PROBLEM_CODE: &str = "TW-LOG-0003";
