@@ -8,7 +8,9 @@ mod events;
 mod gtid_sets;
 mod json;
 mod packets;
+mod print;
 mod rows;
+mod stream;
 mod transaction_stream;
 
 /// A check: panics if a promise is broken, whatever `data` is.
@@ -20,6 +22,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("gtid_sets", gtid_sets::check),
     ("json", json::check),
     ("packets", packets::check),
+    ("print", print::check),
     ("rows", rows::check),
     ("transaction_stream", transaction_stream::check),
 ];

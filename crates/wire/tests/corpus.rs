@@ -10,6 +10,9 @@ use tailwater_wire::fuzzing::{Check, TARGETS};
 /// How many mutated inputs are made of all that a target has kept.
 const MUTATIONS_PER_TARGET: usize = 60_000;
 
+/// And how many bytes these may have, so that targets with long inputs take no longer than others.
+const MUTATED_BYTES_PER_TARGET: usize = 8 << 20;
+
 /// And of one input at most, so that a small corpus is not mutated without end.
 const MUTATIONS_PER_INPUT_MAX: usize = 3_000;
 
@@ -114,7 +117,10 @@ fn kept_inputs_hold_what_is_promised() {
 fn mutated_inputs_hold_what_is_promised() {
     for (target, check) in TARGETS {
         let inputs = kept_inputs(target);
-        let each = (MUTATIONS_PER_TARGET / inputs.len()).min(MUTATIONS_PER_INPUT_MAX);
+        let bytes: usize = inputs.iter().map(|(_, data)| data.len()).sum();
+        let each = (MUTATIONS_PER_TARGET / inputs.len())
+            .min(MUTATED_BYTES_PER_TARGET / bytes)
+            .clamp(1, MUTATIONS_PER_INPUT_MAX);
         for (index, (path, data)) in inputs.iter().enumerate() {
             for round in 0..each {
                 let seed = (index * MUTATIONS_PER_INPUT_MAX + round) as u64;

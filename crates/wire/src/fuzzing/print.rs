@@ -1,0 +1,53 @@
+//! Streams of events, printed as text and as JSON.
+
+use std::io;
+
+use super::stream::for_each_event;
+use crate::print::{EventPlace, EventPrinter, PrintError, json, text};
+
+/// How much is printed of one input: a compressed transaction can be far longer than its bytes.
+const PRINTED_BYTES_MAX: usize = 1 << 20;
+
+/// Takes so much, and then refuses.
+struct Page {
+    bytes: Vec<u8>,
+}
+
+impl io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > PRINTED_BYTES_MAX {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) fn check(data: &[u8]) {
+    let (mut as_text, mut as_json) = (text::Printer::new(), json::Printer::new());
+    let (mut text_page, mut json_page) = (Page { bytes: Vec::new() }, Page { bytes: Vec::new() });
+    let mut offset = 4;
+    let mut json_is_whole = true;
+    for_each_event(data, |_, _, event| {
+        let place = EventPlace { file: "binlog.000001", offset };
+        offset += event.len() as u64;
+        let _ = as_text.event(place, event, &mut text_page);
+        // A line is written when it is whole, unless there is no room for it.
+        if let Err(PrintError::Output(_)) = as_json.event(place, event, &mut json_page) {
+            json_is_whole = false;
+        }
+    });
+    if !json_is_whole {
+        return;
+    }
+    let printed = std::str::from_utf8(&json_page.bytes).expect("JSON is UTF-8");
+    assert!(printed.is_empty() || printed.ends_with('\n'), "an unfinished line of JSON");
+    for line in printed.lines() {
+        let parsed: Result<serde_json::Value, _> = serde_json::from_str(line);
+        assert!(parsed.is_ok_and(|value| value.is_object()), "{line}");
+    }
+}

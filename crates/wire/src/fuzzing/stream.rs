@@ -1,0 +1,59 @@
+//! How an input becomes a stream of events.
+
+use super::split_mode;
+use crate::event::{
+    BINLOG_MAGIC, ChecksumAlgorithm, EVENT_HEADER_BYTES, EventBuilder, EventHeader, EventType,
+    FormatDescription,
+};
+use crate::{Flavour, ServerId};
+
+/// Calls `visit` with the flavour that is assumed, the format in force, and each whole event.
+///
+/// The first byte says whether the events are described, so that a fuzzer need not guess lengths and checksums, or
+/// lie there as in a binlog file.
+pub(super) fn for_each_event(data: &[u8], mut visit: impl FnMut(Flavour, &FormatDescription, &[u8])) {
+    match split_mode(data, 8) {
+        Some((mode @ 0..=3, events)) => described(mode, events, visit),
+        Some((mode, file)) => {
+            let flavour = if mode & 1 == 0 { Flavour::MySql } else { Flavour::MariaDb };
+            binlog_file(flavour, file, &mut visit);
+        }
+        None => {}
+    }
+}
+
+/// Of each event: type, flags and length of the body, and the body.
+fn described(choice: u8, mut rest: &[u8], mut visit: impl FnMut(Flavour, &FormatDescription, &[u8])) {
+    let format = super::events::format(choice);
+    let flavour = format.flavour();
+    let mut builder = EventBuilder::new(ServerId(1), ChecksumAlgorithm::Off);
+    let head = builder.format_description(&format, 0).expect("a short event");
+    visit(flavour, &format, &head);
+    while let Some((&[event_type, flags_low, flags_high, length_low, length_high], behind)) =
+        rest.split_first_chunk()
+    {
+        let length = usize::from(u16::from_le_bytes([length_low, length_high])).min(behind.len());
+        let (body, next) = behind.split_at(length);
+        let flags = u16::from_le_bytes([flags_low, flags_high]);
+        let event = builder.event(EventType(event_type), flags, body).expect("a short event");
+        visit(flavour, &format, &event);
+        rest = next;
+    }
+}
+
+/// A binlog file, which brings its own format description.
+fn binlog_file(flavour: Flavour, file: &[u8], visit: &mut impl FnMut(Flavour, &FormatDescription, &[u8])) {
+    let Some(mut rest) = file.strip_prefix(&BINLOG_MAGIC) else { return };
+    let mut format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);
+    while let Ok(header) = EventHeader::parse(rest) {
+        let Some((event, next)) = rest.split_at_checked(header.event_length as usize) else { return };
+        if header.event_type == EventType::FORMAT_DESCRIPTION {
+            match FormatDescription::parse(&event[EVENT_HEADER_BYTES..]) {
+                Ok(own) => format = own,
+                Err(_) => return,
+            }
+        }
+        visit(flavour, &format, event);
+        rest = next;
+    }
+}
