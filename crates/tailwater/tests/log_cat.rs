@@ -159,8 +159,17 @@ pub fn compare_with_tool(server: &Server, file: &[u8], what: &str) -> Result<usi
     Ok(ours.len())
 }
 
-/// The changed rows of a file as event, table, and values of the before and after image; names of columns left out.
-fn json_rows(file: &[u8]) -> Result<Vec<(String, String, Vec<Value>, Vec<Value>)>> {
+/// A changed row as JSON lines have it, without the names of columns.
+#[derive(Debug, PartialEq)]
+struct JsonRow {
+    event: String,
+    table: String,
+    before: Vec<Value>,
+    after: Vec<Value>,
+}
+
+/// The changed rows of a file.
+fn json_rows(file: &[u8]) -> Result<Vec<JsonRow>> {
     let values = |image: &Value| -> Vec<Value> {
         image.as_object().map(|object| object.values().cloned().collect()).unwrap_or_default()
     };
@@ -171,7 +180,8 @@ fn json_rows(file: &[u8]) -> Result<Vec<(String, String, Vec<Value>, Vec<Value>)
             serde_json::from_slice(line).with_context(|| String::from_utf8_lossy(line).into_owned())?;
         let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
         if matches!(line["event"].as_str(), Some("insert" | "update" | "delete")) {
-            rows.push((text("event"), text("table"), values(&line["before"]), values(&line["after"])));
+            let (before, after) = (values(&line["before"]), values(&line["after"]));
+            rows.push(JsonRow { event: text("event"), table: text("table"), before, after });
         }
     }
     Ok(rows)
@@ -231,7 +241,7 @@ async fn log_cat_prints_rows_as_mysql_97_does() -> Result<()> {
     let geometry = logged(&server, &all_settings[0], MYSQL_GEOMETRY).await?;
     let rows = json_rows(&geometry)?;
     let point = serde_json::json!({"base64": "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA=="});
-    ensure!(rows[0].3[1] == point && rows[0].3.contains(&Value::from("a")), "{:?}", rows[0]);
+    ensure!(rows[0].after[1] == point && rows[0].after.contains(&Value::from("a")), "{:?}", rows[0]);
     ensure!(printed(&mut text::Printer::new(), &geometry)?.len() > 1000);
     Ok(())
 }

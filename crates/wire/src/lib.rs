@@ -9,6 +9,7 @@
 //! - [`protocol`]: packet framing, handshake, authentication scrambles, commands, results, semi-sync framing.
 //! - [`event`]: binlog event headers and bodies, checksums, compressed events.
 //! - [`rows`]: table maps and row images decoded to typed values; binary JSON.
+//! - [`print`]: events as text in the manner of `mysqlbinlog -vv`, and as JSON lines.
 //! - [`gtid`]: GTIDs and GTID sets of both flavours.
 //! - [`transaction`]: where a transaction begins and ends in a stream of events.
 

@@ -46,7 +46,12 @@ impl Stream {
         let Some(formats) = &self.format else {
             return Err(WireError::malformed("event stream", "no format description event stands first"));
         };
-        Event::parse(bytes, if inside { &formats.inside } else { &formats.outside })
+        let event = Event::parse(bytes, if inside { &formats.inside } else { &formats.outside })?;
+        if matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_)) {
+            // A statement whose last row event could not be read leaves its table maps behind.
+            self.tables.clear();
+        }
+        Ok(event)
     }
 
     /// The flavour of what wrote the stream.
