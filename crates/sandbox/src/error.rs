@@ -22,7 +22,7 @@ pub enum SandboxError {
     #[error("no cache folder: set TAILWATER_CACHE, XDG_CACHE_HOME or HOME")]
     NoCacheFolder,
     /// The server is not on this machine and was not to be fetched.
-    #[error("{kind} is not installed here: {reason}; `tailwater sandbox install` fetches it")]
+    #[error("{kind} is not installed here: {reason}; `tailwater sandbox up` fetches it")]
     NotInstalled {
         /// The server that was wanted.
         kind: ServerKind,
@@ -133,5 +133,55 @@ pub(crate) trait FileContext<T> {
 impl<T, E: Into<io::Error>> FileContext<T> for Result<T, E> {
     fn on_path(self, action: &'static str, path: &Path) -> Result<T, SandboxError> {
         self.map_err(|source| SandboxError::File { action, path: path.to_owned(), source: source.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::BinlogCheckError;
+
+    #[test]
+    fn every_code_is_documented() {
+        let page = include_str!("../../../docs/reference/errors.md");
+        let text = String::new;
+        let path = PathBuf::new;
+        let source = || io::Error::other("full");
+        let kind = ServerKind::Mysql97;
+        let errors = [
+            SandboxError::File { action: "read", path: path(), source: source() },
+            SandboxError::NoCacheFolder,
+            SandboxError::NotInstalled { kind, reason: text() },
+            SandboxError::Install { kind, reason: text() },
+            SandboxError::Spawn { program: text(), source: source() },
+            SandboxError::EndedEarly { name: text(), status: text(), log: path(), tail: text() },
+            SandboxError::TimedOut { name: text(), what: "ready", seconds: 1, log: path(), tail: text() },
+            SandboxError::WrongState { name: text(), state: "running", action: "start it" },
+            SandboxError::Client { program: text(), status: text(), message: text() },
+            SandboxError::NoFreePort { tries: 1 },
+            SandboxError::SocketPath { path: path() },
+        ];
+        let binlog = [
+            BinlogCheckError::File { path: path(), source: source() },
+            BinlogCheckError::Event {
+                path: path(),
+                position: 4,
+                source: tailwater_wire::WireError::unsupported("event", "a type"),
+            },
+        ];
+        let codes: Vec<_> =
+            errors.iter().map(SandboxError::code).chain(binlog.iter().map(BinlogCheckError::code)).collect();
+        for code in &codes {
+            assert_eq!(
+                page.matches(&format!("| {code} | ")).count(),
+                1,
+                "{code} in docs/reference/errors.md"
+            );
+        }
+        assert_eq!(
+            page.matches("| TW-SBX-").count(),
+            codes.len(),
+            "errors.md explains codes that no error has"
+        );
     }
 }

@@ -104,7 +104,12 @@ pub(crate) fn spawn(
     };
     command.arg(script).arg(std::process::id().to_string()).arg(&program.path).args(&program.arguments);
     command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
-    on_forking_thread(command).map_err(failed)
+    on_forking_thread(command).map_err(|source| match (lifetime, source.kind()) {
+        (Lifetime::WithOwner, io::ErrorKind::NotFound) => {
+            SandboxError::Spawn { program: "setpriv (package util-linux)".to_owned(), source }
+        }
+        _ => failed(source),
+    })
 }
 
 type Request = (Command, mpsc::SyncSender<io::Result<Child>>);

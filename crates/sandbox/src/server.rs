@@ -87,6 +87,12 @@ impl ServerSpec {
         self.port = Some(port);
         self
     }
+
+    /// Lets writes to files fail beyond this size, in KiB, as on a full disk.
+    pub fn file_kib_max(mut self, kib: u64) -> Self {
+        self.file_kib_max = Some(kib);
+        self
+    }
 }
 
 /// Everything that is needed to execute one server, however long it is to live.
@@ -154,7 +160,6 @@ impl Layout {
             "--innodb-flush-log-at-trx-commit=1",
             "--sync-binlog=1",
             "--log-bin=binlog",
-            "--binlog-format=ROW",
         ] {
             program.arg(option);
         }
@@ -162,7 +167,7 @@ impl Layout {
             Flavour::MySql => program.arg("--gtid-mode=ON").arg("--enforce-gtid-consistency=ON"),
             // From 11.4 on it would make itself an RSA key at every start, for seconds. `--ssl` brings that back, and
             // options with certificates switch TLS on by themselves.
-            Flavour::MariaDb => program.arg("--skip-ssl"),
+            Flavour::MariaDb => program.arg("--skip-ssl").arg("--binlog-format=ROW"),
         };
         for option in template::shape_options(kind.flavour()) {
             program.arg(*option);
@@ -396,14 +401,25 @@ impl Server {
         }
     }
 
-    /// Stops the server cleanly and starts it again with other options (`None`: the same).
+    /// The options of the spec, those for semi-sync among them.
+    pub fn options(&self) -> &[String] {
+        &self.spec.options
+    }
+
+    /// Replaces all options of the spec; they count from the next start.
+    pub fn set_options(&mut self, options: Vec<String>) {
+        self.spec.options = options;
+    }
+
+    /// Stops the server cleanly and starts it again, with other options if they are given: they replace those of
+    /// [`Self::options`].
     ///
     /// # Errors
     /// As [`Self::stop`] and [`Self::start`].
     pub async fn restart(&mut self, options: Option<Vec<String>>) -> Result<(), SandboxError> {
         self.stop().await?;
         if let Some(options) = options {
-            self.spec.options = options;
+            self.set_options(options);
         }
         self.run().await
     }

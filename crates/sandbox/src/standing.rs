@@ -30,6 +30,9 @@ use crate::server::{Layout, blocking};
 use crate::sql::{SqlClient, no_tls};
 
 const NOTE_FILE: &str = "server.json";
+const LOCK_FILE: &str = ".lock";
+/// Locked for as long as the server is being started.
+const STARTING_FILE: &str = "starting";
 /// How long a clean shutdown may take before the server is killed.
 const STOP_SECONDS_MAX: u64 = 60;
 
@@ -161,7 +164,7 @@ async fn start(
     options: &[String],
 ) -> Result<StandingServer, SandboxError> {
     let kind = install.kind();
-    let (name, folder) = claim_name(cache, kind)?;
+    let (name, folder, _starting) = claim_name(cache, kind)?;
     let result = start_in(cache, install, role, options, &name, &folder).await;
     if result.is_err() {
         remove_tree(&folder).on_path("remove", &folder)?;
@@ -225,20 +228,38 @@ fn end_child(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Makes the folder with the lowest free number.
-fn claim_name(cache: &Cache, kind: ServerKind) -> Result<(String, PathBuf), SandboxError> {
+/// Makes the folder with the lowest free number, and holds the lock that says somebody is at work in it.
+fn claim_name(cache: &Cache, kind: ServerKind) -> Result<(String, PathBuf, FileLock), SandboxError> {
     let up = cache.up();
     private_folder(&up)?;
-    let _lock = FileLock::acquire(&up.join(".lock"), || {})?;
-    for number in 1.. {
+    let _lock = FileLock::acquire(&up.join(LOCK_FILE), || {})?;
+    remove_unfinished(&up)?;
+    let mut number = 1_u32;
+    loop {
         let name = format!("{}-{number}", kind.name());
         let folder = up.join(&name);
         if !folder.exists() {
             private_folder(&folder)?;
-            return Ok((name, folder));
+            let starting = FileLock::acquire(&folder.join(STARTING_FILE), || {})?;
+            return Ok((name, folder, starting));
+        }
+        number += 1;
+    }
+}
+
+/// Removes the folders of starts that were killed before there was a process to make a note of. The caller holds the lock
+/// of `up`.
+fn remove_unfinished(up: &Path) -> Result<(), SandboxError> {
+    for entry in fs::read_dir(up).on_path("list", up)?.flatten() {
+        let folder = entry.path();
+        if folder.is_dir()
+            && !folder.join(NOTE_FILE).exists()
+            && FileLock::try_acquire(&folder.join(STARTING_FILE))?.is_some()
+        {
+            crate::instance::remove_folder(&folder)?;
         }
     }
-    Err(SandboxError::NoFreePort { tries: u32::MAX })
+    Ok(())
 }
 
 /// Writes a script for each client program, connected as the superuser.
@@ -332,6 +353,10 @@ pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<StandingServer>
         let folder = server.folder(cache);
         crate::instance::remove_folder(&folder)?;
     }
+    if cache.up().is_dir() {
+        let _lock = FileLock::acquire(&cache.up().join(LOCK_FILE), || {})?;
+        remove_unfinished(&cache.up())?;
+    }
     Ok(servers)
 }
 
@@ -384,11 +409,14 @@ mod tests {
         let own = server.folder(&cache);
         private_folder(&own).expect("folder");
         server.write(&own).expect("note");
-        assert_eq!(list(&cache).expect("list"), [server.clone()]);
+        // And what a start that was killed early leaves.
+        let unfinished = cache.up().join("mysql-9.7-2");
+        private_folder(&unfinished.join("data")).expect("folder");
+        assert_eq!(list(&cache).expect("list"), std::slice::from_ref(&server));
         assert!(!server.is_running());
         assert!(down(&cache, &["other".to_owned()]).await.is_err());
         assert_eq!(down(&cache, &[]).await.expect("down"), [server]);
-        assert!(!own.exists());
+        assert!(!own.exists() && !unfinished.exists());
         assert!(stranger.try_wait().expect("wait").is_none(), "a stranger was ended");
         stranger.kill().expect("kill");
         stranger.wait().expect("wait");

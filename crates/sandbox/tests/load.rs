@@ -8,9 +8,9 @@ use anyhow::{Result, ensure};
 use tailwater_sandbox::ledger::{Outcome, TransactionId};
 use tailwater_sandbox::workload::{Mix, prepare};
 use tailwater_sandbox::{
-    BinlogCheck, Ledger, LedgerReport, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
+    BinlogCheck, Ledger, LedgerReport, Link, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
 };
-use tailwater_session::{Connection, Retry};
+use tailwater_session::{ConnectOptions, Connection, Endpoint, Retry};
 
 /// The server's own binlog files, in order.
 async fn binlogs(server: &Server) -> Result<Vec<PathBuf>> {
@@ -178,5 +178,41 @@ async fn a_workload_without_a_server_ends() -> Result<()> {
     let report = load.wait().await;
     ensure!(report.errors.len() == 2, "{report:?}");
     ensure!(report.errors.iter().all(|error| error.retry() == Retry::Later), "{report:?}");
+    Ok(())
+}
+
+/// A link that is cut and reset under load makes outcomes unknown, and nothing worse.
+#[tokio::test]
+async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = Server::start(ServerSpec::new(kind)).await?;
+    prepare(&server.connect_options()).await?;
+    let link = Link::open(server.address()).await?;
+    let target =
+        ConnectOptions { endpoint: Endpoint::tcp("127.0.0.1", link.port()), ..server.connect_options() };
+    let ledger = Arc::new(Ledger::new());
+    let load = Workload::start(target, &WorkloadSpec::new(8), Arc::clone(&ledger));
+    for round in 1..=3 {
+        until_commits(&load, round * 100).await?;
+        // What the server answers now is lost: commits go through and nobody learns of it.
+        link.cut(tailwater_sandbox::link::Direction::ToClient);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        link.restore();
+    }
+    until_commits(&load, 400).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty() && report.snapshot.reconnects >= 3, "{report:?}");
+    let on_server = ledger.compare_with_server(&server.connect_options()).await?;
+    ensure!(on_server.missing.is_empty() && on_server.failed_but_present.is_empty(), "{on_server:?}");
+    let in_log = check_binlogs(&server, &ledger).await?;
+    ensure!(in_log.is_ok(), "{in_log:?}");
+    ensure!(in_log.unknown_but_present == on_server.unknown_but_present, "{in_log:?} {on_server:?}");
+    ensure!(
+        in_log.unknown > 0,
+        "a commit of 8 clients should have been under way in one of three cuts: {in_log:?}"
+    );
     Ok(())
 }

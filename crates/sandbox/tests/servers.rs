@@ -140,3 +140,34 @@ async fn a_shared_server_is_one_as_long_as_somebody_holds_it() -> Result<()> {
     ensure!(std::sync::Arc::ptr_eq(&server, &shared(kind).await?));
     Ok(())
 }
+
+/// A server whose files may not grow says so, and keeps what it acknowledged.
+#[tokio::test]
+async fn a_full_disk_fails_writes_and_loses_nothing() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    // Room for the files that a fresh server has, and for a few rows.
+    let mut server = Server::start(ServerSpec::new(kind).file_kib_max(56 * 1024)).await?;
+    server.sql("CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY, b LONGBLOB)").await?;
+    let mut acknowledged = 0;
+    while acknowledged < 100 {
+        let insert = format!("INSERT INTO d.t VALUES ({acknowledged}, REPEAT('x', 1000000))");
+        if server.sql(&insert).await.is_err() {
+            break;
+        }
+        acknowledged += 1;
+    }
+    ensure!((10..100).contains(&acknowledged), "{acknowledged} MB fitted into 56");
+    if server.is_running() {
+        server.kill().await?;
+    }
+    let data = server.data().to_owned();
+    let roomy = Server::start(ServerSpec::new(kind).data(&data)).await?;
+    let rows: i32 = roomy.sql("SELECT COUNT(*) FROM d.t").await?.concat().parse()?;
+    ensure!(rows >= acknowledged, "{rows} rows of {acknowledged}");
+    drop(roomy);
+    ensure!(data.is_dir(), "a given data directory was removed");
+    Ok(())
+}

@@ -34,7 +34,7 @@ pub(super) fn debian_mirror(etc_apt: &Path) -> Option<String> {
         let text = fs::read_to_string(path).ok()?;
         match path.extension()?.to_str()? {
             "list" => text.lines().find_map(one_line),
-            "sources" => stanzas(&text).iter().find_map(deb822),
+            "sources" => stanzas(&text).iter().find_map(|stanza| deb822(stanza)),
             // apt ignores other names too.
             _ => None,
         }
@@ -81,7 +81,7 @@ fn stanzas(text: &str) -> Vec<Vec<(String, String)>> {
     stanzas
 }
 
-fn deb822(stanza: &Vec<(String, String)>) -> Option<String> {
+fn deb822(stanza: &[(String, String)]) -> Option<String> {
     let field = |name: &str| stanza.iter().find(|(n, _)| n == name).map_or("", |(_, value)| value.as_str());
     if !field("types").split_ascii_whitespace().any(|kind| kind == "deb") {
         return None;

@@ -194,7 +194,7 @@ impl Ledger {
             if entry.outcome == Outcome::Acknowledged {
                 report.acknowledged += 1;
                 let index = id.sequence as usize - 1;
-                if !present.get(&id.worker).is_some_and(|seen| seen.get(index) == Some(&true)) {
+                if present.get(&id.worker).is_none_or(|seen| seen.get(index) != Some(&true)) {
                     report.missing.add(id);
                 }
             }
