@@ -5,17 +5,35 @@ use std::collections::HashMap;
 use crate::event::{
     ChecksumAlgorithm, Event, EventBody, EventHeader, EventType, FormatDescription, RowsEvent,
 };
-use crate::rows::TableMap;
+use crate::rows::{Column, TableMap};
 use crate::{Flavour, WireError};
 
-/// The most tables that one statement can have mapped at once; far beyond the 61 of a join.
-const TABLES_MAX: usize = 65_536;
+/// How much the tables mapped by one statement may take together, in bytes: far beyond the 61 tables of a join with
+/// 4096 columns each, which take a quarter of it.
+const TABLES_BYTES_MAX: usize = 128 << 20;
 
 /// The state of a stream of events.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     format: Option<Formats>,
-    tables: HashMap<u64, TableMap>,
+    tables: HashMap<u64, Mapped>,
+    /// What `tables` take together, in bytes, as [`Mapped::bytes`] counts.
+    tables_bytes: usize,
+}
+
+/// A table mapped by the statement being read.
+#[derive(Debug)]
+struct Mapped {
+    table: TableMap,
+    /// What it takes in memory, about: a column takes far more there than in the event.
+    bytes: usize,
+}
+
+impl Mapped {
+    fn new(table: TableMap, body: &[u8]) -> Self {
+        let bytes = size_of::<Self>() + body.len() + table.columns.len() * size_of::<Column>();
+        Self { table, bytes }
+    }
 }
 
 #[derive(Debug)]
@@ -39,7 +57,7 @@ impl Stream {
             if let EventBody::FormatDescription(format) = &event.body {
                 let inside = FormatDescription { checksum: Some(ChecksumAlgorithm::Off), ..format.clone() };
                 self.format = Some(Formats { outside: format.clone(), inside });
-                self.tables.clear();
+                self.end_statement();
             }
             return Ok(event);
         }
@@ -66,23 +84,26 @@ impl Stream {
 
     /// Parses a table map and keeps it.
     pub(super) fn map_table(&mut self, body: &[u8]) -> Result<&TableMap, WireError> {
-        let table = TableMap::parse(body, self.flavour())?;
-        if self.tables.len() >= TABLES_MAX {
+        let mapped = Mapped::new(TableMap::parse(body, self.flavour())?, body);
+        let id = mapped.table.table_id;
+        let replaced = self.tables.get(&id).map_or(0, |mapped| mapped.bytes);
+        let bytes = self.tables_bytes - replaced + mapped.bytes;
+        if bytes > TABLES_BYTES_MAX {
             return Err(WireError::TooLarge {
-                what: "number of tables mapped by one statement",
-                size: self.tables.len() as u64 + 1,
-                size_max: TABLES_MAX as u64,
+                what: "tables mapped by one statement",
+                size: bytes as u64,
+                size_max: TABLES_BYTES_MAX as u64,
             });
         }
-        let id = table.table_id;
-        self.tables.insert(id, table);
-        Ok(&self.tables[&id])
+        self.tables_bytes = bytes;
+        self.tables.insert(id, mapped);
+        Ok(&self.tables[&id].table)
     }
 
     /// The table that a rows event names; `None` for the event that only ends its statement.
     pub(super) fn table_of(&self, event: &RowsEvent<'_>) -> Result<Option<&TableMap>, WireError> {
         match self.tables.get(&event.table_id) {
-            Some(table) => Ok(Some(table)),
+            Some(mapped) => Ok(Some(&mapped.table)),
             None if event.table_id == RowsEvent::TABLE_ID_DUMMY => Ok(None),
             None => Err(WireError::malformed(
                 "rows event",
@@ -94,5 +115,39 @@ impl Stream {
     /// Forgets the table maps when a statement ends.
     pub(super) fn end_statement(&mut self) {
         self.tables.clear();
+        self.tables_bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of so many TINYINT columns.
+    fn table_map(id: u32, columns: u16) -> Vec<u8> {
+        let mut body = [&id.to_le_bytes()[..], &[0, 0, 1, 0], b"\x01s\0\x01t\0\xfc"].concat();
+        body.extend_from_slice(&columns.to_le_bytes());
+        body.resize(body.len() + usize::from(columns), 1);
+        body.push(0);
+        body.resize(body.len() + usize::from(columns).div_ceil(8), 0);
+        body
+    }
+
+    #[test]
+    fn memory_for_mapped_tables_is_bounded() {
+        let mut stream = Stream::default();
+        let mut id = 0;
+        let error = loop {
+            match stream.map_table(&table_map(id, 4096)) {
+                Ok(table) => assert_eq!(table.columns.len(), 4096),
+                Err(error) => break error,
+            }
+            id += 1;
+        };
+        assert_eq!(error.code(), "TW-WIRE-0005", "{error}");
+        assert!(id > 61, "{id} tables of the widest kind are too few");
+        assert!(stream.map_table(&table_map(0, 4096)).is_ok(), "a table mapped again replaces itself");
+        stream.end_statement();
+        assert!(stream.tables.is_empty() && stream.map_table(&table_map(id, 4096)).is_ok());
     }
 }
