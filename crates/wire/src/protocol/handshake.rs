@@ -450,8 +450,12 @@ mod tests {
         fn a_greeting_cut_short_is_an_error(greeting in greetings(), cut in 0usize..50) {
             let mut out = Vec::new();
             greeting.encode(&mut out).unwrap();
-            let fixed = out.len() - 13 - if greeting.auth_plugin.is_empty() { 0 } else { 1 };
-            let cut = cut.min(fixed);
+            // The plugin's name may be cut: old servers forgot the zero byte behind it.
+            let name = match greeting.capabilities.has(Capabilities::PLUGIN_AUTH) {
+                true => greeting.auth_plugin.len() + 1,
+                false => 0,
+            };
+            let cut = cut.min(out.len() - name - 1);
             prop_assert!(HandshakeV10::parse(&out[..cut]).is_err());
         }
     }
