@@ -66,6 +66,11 @@ impl LogHandle {
         Self { shared, retention }
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// Its directory.
     pub fn path(&self) -> PathBuf {
         self.shared.path()

@@ -122,6 +122,11 @@ impl IndexReader {
         }
     }
 
+    /// Whether nothing stood behind the last record when that was last looked at.
+    fn at_end(&self) -> bool {
+        self.used == self.buffer.len()
+    }
+
     /// Passes over the record of `length` bytes just peeked at.
     pub(crate) fn advance(&mut self, length: usize) {
         self.used += length;
@@ -151,6 +156,8 @@ pub(crate) struct IndexFront {
     pub end: u64,
     /// The segment's length, if its seal was found.
     pub sealed: Option<u64>,
+    /// Nothing that could have been an entry stands behind the last one.
+    pub ends_cleanly: bool,
 }
 
 /// Reads entries as long as they are whole and follow each other, calling `each` for them.
@@ -159,7 +166,8 @@ pub(crate) fn read_front(
     first: u64,
     mut each: impl FnMut(&Entry) -> Result<(), LogError>,
 ) -> Result<IndexFront, LogError> {
-    let mut front = IndexFront { bytes: reader.offset(), entries: 0, end: first, sealed: None };
+    let mut front =
+        IndexFront { bytes: reader.offset(), entries: 0, end: first, sealed: None, ends_cleanly: false };
     while let NextRecord::Record(record, length) = reader.peek()? {
         match record {
             Record::Entry(entry) => {
@@ -180,6 +188,7 @@ pub(crate) fn read_front(
         reader.advance(length);
         front.bytes = reader.offset();
     }
+    front.ends_cleanly = reader.at_end();
     Ok(front)
 }
 

@@ -63,6 +63,8 @@ struct Tail {
     index: Option<Arc<dyn File>>,
     index_bytes: u64,
     entries: u64,
+    /// The index is synced with every group: see [`Shared::sync_index_always`].
+    sync_index: bool,
     pending: VecDeque<Entry>,
     encoded: Vec<u8>,
     gtids: Option<GtidSet>,
@@ -139,8 +141,11 @@ impl Shared {
     /// Changes the control file, durably.
     pub(crate) fn update_control(&self, change: impl FnOnce(&mut Control)) -> Result<(), LogError> {
         let mut control = lock(&self.control);
-        change(&mut control);
-        control.write(self.directory.as_ref())
+        let mut changed = control.clone();
+        change(&mut changed);
+        changed.write(self.directory.as_ref())?;
+        *control = changed;
+        Ok(())
     }
 
     pub(crate) fn forget_segments_before(&self, first: u64) {
@@ -156,6 +161,7 @@ impl Shared {
         tail.index = Some(start.index);
         tail.index_bytes = start.index_bytes;
         tail.entries = start.entries;
+        tail.sync_index = false;
         tail.pending.clear();
         tail.gtids = Some(start.gtids);
         tail.last_transaction = start.last_transaction;
@@ -194,6 +200,11 @@ impl Shared {
         index.write_at(&tail.encoded, tail.index_bytes).map_err(|error| {
             LogError::write("append to", self.directory.path_of(&index_name(segment)), error)
         })?;
+        if tail.sync_index {
+            index.sync().map_err(|error| {
+                LogError::write("fdatasync", self.directory.path_of(&index_name(segment)), error)
+            })?;
+        }
         tail.index_bytes += tail.encoded.len() as u64;
         tail.entries += count as u64;
         for entry in tail.pending.drain(..count) {
@@ -235,6 +246,12 @@ impl Shared {
             state.sealed = Some((length, tail.entries));
         }
         Ok(())
+    }
+
+    /// From here on the newest segment's index is durable before anything is published. Events without checksums need
+    /// that: only the index can tell what of them was durable.
+    pub(crate) fn sync_index_always(&self) {
+        lock(&self.tail).sync_index = true;
     }
 
     /// Makes the newest segment's index durable as far as it is written.

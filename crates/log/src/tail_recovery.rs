@@ -92,7 +92,16 @@ pub(crate) fn recover(
         count += 1;
         Ok(())
     })?;
-    let cut = segment.judge_rest(&walk_end, end, &framing, indexed.front.sealed.is_some())?;
+    let sealed = indexed.front.sealed.is_some();
+    let unchecked = framing.format().is_some_and(|format| !format.has_checksums());
+    let cut = if unchecked && indexed.front.ends_cleanly && !sealed {
+        // Without checksums, what looks whole behind the index's end may be torn. What was published is in the index.
+        end = indexed.front.end;
+        count = 0;
+        segment.cut_unchecked(end)?
+    } else {
+        segment.judge_rest(&walk_end, end, &framing, sealed)?
+    };
 
     let index = segment.mend(&header, &indexed, end)?;
     let mut framing = new_framing();
@@ -176,7 +185,13 @@ impl<'a> Segment<'a> {
     fn read_index(&self, header: &SegmentHeader) -> Result<Indexed, LogError> {
         let index_path = self.directory.path_of(&index_name(self.number));
         let mut indexed = Indexed {
-            front: IndexFront { bytes: 0, entries: 0, end: FIRST_EVENT_OFFSET, sealed: None },
+            front: IndexFront {
+                bytes: 0,
+                entries: 0,
+                end: FIRST_EVENT_OFFSET,
+                sealed: None,
+                ends_cleanly: false,
+            },
             gtids: parse_gtids_before(header, &index_path)?,
             last_transaction: None,
             check_from: FIRST_EVENT_OFFSET,
@@ -335,6 +350,16 @@ impl<'a> Segment<'a> {
         }
     }
 
+    /// All that stands behind `end`, as something to be cut.
+    fn cut_unchecked(&self, end: u64) -> Result<Option<Cut>, LogError> {
+        let data_end = tear::data_end(self.file.as_ref(), &self.path, end, self.length)?;
+        Ok(data_end.map(|data_end| Cut {
+            position: self.at(end),
+            bytes: data_end - end,
+            reason: "events without checksums, which the index does not vouch for".to_owned(),
+        }))
+    }
+
     fn at(&self, offset: u64) -> LogPosition {
         LogPosition { segment: self.number, offset }
     }
@@ -344,34 +369,41 @@ impl<'a> Segment<'a> {
         if self.length != end {
             self.file.truncate(end).map_err(|error| LogError::write("truncate", &self.path, error))?;
         }
-        // What is behind the end of the index may be only in the page cache, marked clean by an fdatasync that failed:
-        // only writing it again makes the next fdatasync mean something.
-        let mut at = indexed.front.end;
-        let mut piece = Vec::new();
-        while at < end {
-            piece.resize(SCAN_WINDOW_BYTES.min((end - at) as usize), 0);
-            let filled = self
-                .file
-                .read_full_at(&mut piece, at)
-                .map_err(|error| LogError::io("read", &self.path, error))?;
-            if filled == 0 {
-                return Err(LogError::corrupt(&self.path, at, "the file became shorter while it was read"));
-            }
-            let piece = &piece[..filled];
-            self.file.write_at(piece, at).map_err(|error| LogError::write("write to", &self.path, error))?;
-            at += filled as u64;
-        }
+        // What is behind the end of the index, and the index's own end, may be only in the page cache, marked clean by an
+        // fdatasync that failed: only writing it again makes the next fdatasync mean something.
+        rewrite(self.file.as_ref(), &self.path, indexed.front.end, end)?;
         self.file.sync().map_err(|error| LogError::write("fdatasync", &self.path, error))?;
 
         let index = open_index(self.directory, self.number)?;
         let path = self.directory.path_of(&index_name(self.number));
         let cut_to = if indexed.header_readable { indexed.front.bytes } else { 0 };
         index.truncate(cut_to).map_err(|error| LogError::write("truncate", &path, error))?;
-        if !indexed.header_readable {
-            index.write_at(&header.encode(), 0).map_err(|error| LogError::write("write", &path, error))?;
+        match indexed.header_readable {
+            true => rewrite(index.as_ref(), &path, 0, cut_to)?,
+            false => {
+                index
+                    .write_at(&header.encode(), 0)
+                    .map_err(|error| LogError::write("write", &path, error))?;
+            }
         }
         Ok(index)
     }
+}
+
+/// Writes `start..end` of a file as it reads.
+fn rewrite(file: &dyn File, path: &Path, start: u64, end: u64) -> Result<(), LogError> {
+    let mut at = start;
+    let mut piece = Vec::new();
+    while at < end {
+        piece.resize(SCAN_WINDOW_BYTES.min((end - at) as usize), 0);
+        let filled = file.read_full_at(&mut piece, at).map_err(|error| LogError::io("read", path, error))?;
+        if filled == 0 {
+            return Err(LogError::corrupt(path, at, "the file became shorter while it was read"));
+        }
+        file.write_at(&piece[..filled], at).map_err(|error| LogError::write("write to", path, error))?;
+        at += filled as u64;
+    }
+    Ok(())
 }
 
 /// Writes the index of a sealed segment anew; gives the number of its entries. Anything wrong with the segment is damage.

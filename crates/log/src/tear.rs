@@ -73,7 +73,7 @@ pub(crate) fn judge(
 }
 
 /// Offset behind the last byte of `start..end` that is not zero.
-fn data_end(file: &dyn File, path: &Path, start: u64, end: u64) -> Result<Option<u64>, LogError> {
+pub(crate) fn data_end(file: &dyn File, path: &Path, start: u64, end: u64) -> Result<Option<u64>, LogError> {
     let mut block_end = end;
     while block_end > start {
         let block_start = block_end.saturating_sub(BLOCK_BYTES).max(start);

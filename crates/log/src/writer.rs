@@ -87,6 +87,7 @@ impl LogWriter {
             writer.gtids = Some(tail.start.gtids.clone());
             writer.gtids_known = tail.start.gtids_known;
             writer.last_transaction = tail.start.last_transaction.clone();
+            let unchecked = tail.framing.format().is_some_and(|format| !format.has_checksums());
             writer.active = Some(ActiveSegment::resume(
                 Arc::clone(&tail.header),
                 tail.file,
@@ -94,6 +95,9 @@ impl LogWriter {
                 tail.start.end,
             ));
             writer.shared.begin_segment(tail.header, tail.start);
+            if unchecked {
+                writer.shared.sync_index_always();
+            }
         }
         Ok(writer)
     }
@@ -334,6 +338,9 @@ impl LogWriter {
                 found: flavour,
                 expected: format.flavour(),
             });
+        }
+        if !format.has_checksums() {
+            self.shared.sync_index_always();
         }
         self.learn_gtids_before(header, chunk, &format.clone())
     }

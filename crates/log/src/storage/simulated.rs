@@ -71,6 +71,9 @@ struct Contents {
     bytes: Vec<u8>,
     /// The contents after each change since the last sync; the first is what is durable.
     versions: Vec<Vec<u8>>,
+    /// Sectors that a failed sync gave up on, by number, with what the disk really holds there. They read as written,
+    /// count as clean, and no later sync writes them; only writing them again does.
+    given_up: BTreeMap<usize, Vec<u8>>,
 }
 
 /// A directory on the simulated disk.
@@ -138,7 +141,7 @@ impl SimulatedDirectory {
                 file
             }
         };
-        state.files[file] = Contents { bytes, versions: Vec::new() };
+        state.files[file] = Contents { bytes, ..Contents::default() };
     }
 }
 
@@ -166,7 +169,46 @@ impl Contents {
             let count = from.len().min(sector.len());
             sector[..count].copy_from_slice(&from[..count]);
         }
-        Self { bytes, versions: Vec::new() }
+        for (number, held) in &self.given_up {
+            let start = number * SECTOR_BYTES;
+            if let Some(sector) = bytes.get_mut(start..(start + held.len()).min(length)) {
+                sector.copy_from_slice(&held[..sector.len()]);
+            }
+        }
+        Self { bytes, ..Self::default() }
+    }
+
+    fn sync(&mut self) {
+        self.versions.clear();
+    }
+
+    fn fail_to_sync(&mut self) {
+        let Some(held) = self.versions.first() else { return };
+        for number in 0..self.bytes.len().div_ceil(SECTOR_BYTES) {
+            let range = number * SECTOR_BYTES..((number + 1) * SECTOR_BYTES).min(self.bytes.len());
+            let mut before = held.get(range.start..range.end.min(held.len())).unwrap_or_default().to_vec();
+            before.resize(range.len(), 0);
+            if before != self.bytes[range] {
+                self.given_up.entry(number).or_insert(before);
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], offset: usize) {
+        let end = offset + bytes.len();
+        self.given_up
+            .retain(|number, _| (number + 1) * SECTOR_BYTES <= offset || number * SECTOR_BYTES >= end);
+        self.change(|contents| {
+            contents.resize(contents.len().max(end), 0);
+            contents[offset..end].copy_from_slice(bytes);
+        });
+    }
+
+    fn resize(&mut self, length: usize) {
+        if length < self.bytes.len() {
+            self.given_up.retain(|number, _| (number + 1) * SECTOR_BYTES <= length);
+        }
+        self.change(|contents| contents.resize(length, 0));
     }
 }
 
@@ -297,19 +339,13 @@ impl File for SimulatedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = lock(&self.state);
         let offset = offset as usize;
-        let put = |file: &mut Contents, count: usize| {
-            file.change(|contents| {
-                contents.resize(contents.len().max(offset + count), 0);
-                contents[offset..offset + count].copy_from_slice(&bytes[..count]);
-            });
-        };
         if let Err(error) = state.operation() {
             // A failing write may have written a part.
-            put(&mut state.files[self.file], bytes.len() / 2);
+            state.files[self.file].write(&bytes[..bytes.len() / 2], offset);
             return Err(error);
         }
         state.check_capacity(self.file, state.files[self.file].bytes.len().max(offset + bytes.len()))?;
-        put(&mut state.files[self.file], bytes.len());
+        state.files[self.file].write(bytes, offset);
         Ok(())
     }
 
@@ -319,22 +355,25 @@ impl File for SimulatedFile {
         let end = (offset + length) as usize;
         let now = state.files[self.file].bytes.len();
         state.check_capacity(self.file, now.max(end))?;
-        state.files[self.file].change(|contents| contents.resize(now.max(end), 0));
+        state.files[self.file].resize(now.max(end));
         Ok(())
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         let mut state = lock(&self.state);
         state.operation()?;
-        state.files[self.file].change(|contents| contents.resize(length as usize, 0));
+        state.files[self.file].resize(length as usize);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
         let mut state = lock(&self.state);
-        state.operation()?;
-        state.files[self.file].versions.clear();
-        Ok(())
+        let result = state.operation();
+        match &result {
+            Ok(()) => state.files[self.file].sync(),
+            Err(_) => state.files[self.file].fail_to_sync(),
+        }
+        result
     }
 
     fn start_writeback(&self, _offset: u64, _length: u64) -> io::Result<()> {
