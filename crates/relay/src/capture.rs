@@ -8,24 +8,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tailwater_log::{AckMode, LogHandle, LogOptions, LogWriter, SourceIdentity};
+use tailwater_log::{LogHandle, LogOptions, LogWriter, SourceIdentity};
 use tailwater_session::{
-    Backoff, ConnectOptions, Connection, DumpRequest, DumpStart, DumpStream, EventChunk, Purpose,
-    ServerError, SessionError, check_grants,
+    Backoff, ConnectOptions, Connection, DumpRequest, DumpStart, DumpStream, Purpose, ServerError,
+    SessionError, check_grants,
 };
-use tailwater_wire::event::{
-    ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
-    Rotate, verify_checksum,
-};
+use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
-use tailwater_wire::{Flavour, WireError};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span, warn};
 
 use crate::error::{RelayError, Retry};
+use crate::reading::{FIRST_EVENT_OFFSET, Reading};
 use crate::resume::{self, LogState, Resume, ServerIdentity, SourceState, StartPolicy};
 use crate::status::{CaptureState, CaptureStatus};
-use crate::track::{Action, LogTail, StreamKind, StreamTrack, TailTransaction};
+use crate::track::{LogTail, Overlap, StreamKind, StreamTrack};
+use crate::watch::{SemiSyncAlarm, SemiSyncSample};
 use crate::{source, watch};
 
 /// What to capture, and into where.
@@ -71,7 +69,18 @@ impl Capture {
         let status = Arc::new(CaptureStatus::default());
         let stop = CancellationToken::new();
         let span = info_span!("relay.capture", source = %options.name);
-        let driver = Driver { options, status: status.clone(), stop: stop.clone(), log: writer, torn: None };
+        let mut connect = options.connect.clone();
+        let patience = ANSWER_PATIENCE.max(options.heartbeat * 3);
+        connect.read_timeout = Some(connect.read_timeout.map_or(patience, |timeout| timeout.min(patience)));
+        let driver = Driver {
+            options,
+            connect,
+            status: status.clone(),
+            stop: stop.clone(),
+            log: writer,
+            torn: None,
+            watch: Watch::default(),
+        };
         let thread = std::thread::Builder::new()
             .name("capture".into())
             .spawn(move || {
@@ -108,13 +117,28 @@ impl Capture {
     }
 }
 
+/// How long the source may take to answer a question. On a link that was cut without a word nothing else tells; and a
+/// source whose commits wait for us must not wait for longer than this either.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
 struct Driver {
     options: CaptureOptions,
+    /// As in `options`, with patience limited.
+    connect: ConnectOptions,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
     log: LogWriter,
     /// The source's file that it says is torn; see [`LogState::torn`].
     torn: Option<String>,
+    watch: Watch,
+}
+
+/// What the semi-sync watch remembers from one connection to the next: commits that went out without us while we were
+/// away count too.
+#[derive(Default)]
+struct Watch {
+    before: Option<SemiSyncSample>,
+    told: Vec<SemiSyncAlarm>,
 }
 
 impl Driver {
@@ -126,8 +150,10 @@ impl Driver {
     }
 
     async fn capture(mut self) -> Result<(), RelayError> {
-        let mut backoff =
-            Backoff::new(Duration::from_millis(50), Duration::from_secs(2), u64::from(std::process::id()));
+        let seed = u64::from(std::process::id());
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2), seed);
+        // Two that push each other aside must leave each other time to capture something.
+        let mut displaced = Backoff::new(Duration::from_secs(1), Duration::from_secs(15), seed);
         loop {
             self.status.set_state(CaptureState::Connecting);
             let stop = self.stop.clone();
@@ -145,17 +171,27 @@ impl Driver {
                     return Ok(());
                 }
                 (Err(error), Ok(())) => error,
+                // Of a log that failed, the first error says why.
+                (Err(error @ RelayError::Log(_)), Err(_)) => error,
                 (_, Err(log_error)) => log_error.into(),
             };
-            if error.says_torn() {
-                self.torn = self.log.source_tail().map(|tail| tail.file);
-            }
+            let error = match error {
+                error if error.says_displaced() => {
+                    RelayError::ServerIdTaken { server_id: self.options.server_id }
+                }
+                error => error,
+            };
             match error.retry() {
                 Retry::Reconnect => {
-                    if self.status.snapshot().transactions > transactions_before {
-                        backoff.reset();
-                    }
-                    let pause = backoff.next_delay();
+                    let pause = if matches!(error, RelayError::ServerIdTaken { .. }) {
+                        displaced.next_delay()
+                    } else {
+                        if self.status.snapshot().transactions > transactions_before {
+                            backoff.reset();
+                        }
+                        displaced.reset();
+                        backoff.next_delay()
+                    };
                     warn!(
                         code = error.code(),
                         pause_ms = pause.as_millis() as u64,
@@ -167,8 +203,13 @@ impl Driver {
                         () = tokio::time::sleep(pause) => {}
                     }
                 }
-                Retry::Refuse | Retry::Fatal => {
+                refused @ (Retry::Refuse | Retry::Fatal) => {
                     error!(code = error.code(), "capture stopped: {error}");
+                    if refused == Retry::Refuse
+                        && let Err(error) = self.log.close()
+                    {
+                        warn!(code = error.code(), "the log could not be closed in good order: {error}");
+                    }
                     self.status.set_state(CaptureState::Refused(error.to_string()));
                     return Err(error);
                 }
@@ -178,25 +219,22 @@ impl Driver {
 
     /// One connection's worth of capturing; returns only with an error.
     async fn stream_once(&mut self) -> Result<(), RelayError> {
-        let mut control = Connection::connect(&self.options.connect).await?;
+        let mut control = Connection::connect(&self.connect).await?;
         check_grants(&mut control, Purpose::Capture).await?;
         let mut source = source::ask_state(&mut control).await?;
-        let log_state = self.log_state(source.identity.flavour);
+        let log_state = self.log_state(source.identity.flavour)?;
         if log_state.tail.is_none() && self.options.start == StartPolicy::Current {
-            source.current_binlog = source::ask_current_binlog(&mut control).await?;
+            let current = source::ask_current_binlog(&mut control, &self.connect, self.options.server_id);
+            source.current_binlog = current.await?;
         }
         if log_state.torn {
-            source.binlogs = Some(source::ask_binlogs(&mut control).await?);
+            source.binlogs = self.ask_binlogs(&mut control).await?;
         }
-        let version = control.server().version_text.clone();
-        let (stream, kind) = match self.open_stream(&log_state, &source).await {
+        let resume = resume::decide(&log_state, &source, &self.options.start)?;
+        let (stream, kind) = match self.open_stream(&resume, &log_state).await {
             Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
-                source.binlogs = Some(source::ask_binlogs(&mut control).await?);
-                // What the list shows is a better reason than the server's, and a missing file may be got around.
-                match resume::decide(&log_state, &source, &self.options.start)? {
-                    Resume::Gtid => self.open_stream(&log_state, &source).await?,
-                    Resume::FilePosition { .. } => return Err(refusal.into()),
-                }
+                self.explain(&mut control, &log_state, &mut source, &resume, refusal).await?;
+                self.open_stream(&Resume::Gtid, &log_state).await?
             }
             result => result?,
         };
@@ -206,33 +244,47 @@ impl Driver {
         self.status.count_connection();
         self.status.set_state(CaptureState::Streaming);
 
-        let watching = watch_semi_sync(control, self.options.clone(), self.status.clone());
-        let tail = log_state.tail.map(|(tail, _)| tail);
-        let mut reading = Reading {
-            status: &self.status,
-            track: StreamTrack::new(kind, tail),
-            identity: identity_for_log(&source, version),
-            log: &mut self.log,
-            ack_mode: self.options.log.ack,
-            format: None,
-            current: None,
-            ack: None,
-        };
-        tokio::select! {
+        let version = control.server().version_text.clone();
+        let tail = log_state.tail.as_ref().map(|(tail, _)| tail.clone());
+        let mut reading = Reading::new(
+            &self.status,
+            StreamTrack::new(kind, tail),
+            identity_for_log(&source, version),
+            &mut self.log,
+            self.options.log.ack,
+            log_state.head.clone(),
+        );
+        let watching = watch_semi_sync(control, &self.options, &self.status, &mut self.watch);
+        let error = tokio::select! {
             result = reading.run(stream) => result,
             result = watching => result,
+        };
+        let placed = reading.has_placed();
+        match error {
+            // Nothing of the file came: it cannot be read where the log says that an event begins.
+            Err(RelayError::Session(refusal)) if !placed && is_refusal(&refusal) => {
+                let mut control = Connection::connect(&self.connect).await?;
+                self.explain(&mut control, &log_state, &mut source, &resume, refusal).await?;
+                Err(RelayError::stream("the source could not give it by file and position"))
+            }
+            Err(error) => {
+                if placed && error.says_torn() {
+                    self.torn = self.log.source_tail().map(|tail| tail.file);
+                }
+                Err(error)
+            }
+            Ok(()) => Ok(()),
         }
     }
 
     async fn open_stream(
         &self,
+        resume: &Resume,
         log: &LogState,
-        source: &SourceState,
     ) -> Result<(DumpStream, StreamKind), RelayError> {
-        let resume = resume::decide(log, source, &self.options.start)?;
-        let (start, kind) = dump_start(&resume, log);
-        let connection = Connection::connect(&self.options.connect).await?;
-        info!(version = %connection.server().version_text, from = %describe(&resume, log), "capturing");
+        let (start, kind) = dump_start(resume, log);
+        let connection = Connection::connect(&self.connect).await?;
+        info!(version = %connection.server().version_text, from = %describe(resume, log), "capturing");
         let request = DumpRequest {
             semi_sync: self.options.semi_sync,
             heartbeat: self.options.heartbeat,
@@ -241,21 +293,89 @@ impl Driver {
         Ok((connection.dump(request).await?, kind))
     }
 
-    fn log_state(&self, flavour: Flavour) -> LogState {
-        let tail = self.log.source_tail().map(|tail| {
-            let last_transaction = tail
-                .last_transaction
-                .map(|last| TailTransaction { start: last.source_start, end: last.source_end });
-            let identity = ServerIdentity {
-                flavour: tail.source.flavour,
-                server_uuid: tail.source.server_uuid.clone(),
-                server_id: tail.source.server_id,
-            };
-            (LogTail { file: tail.file.clone(), end: tail.end, last_transaction }, identity)
-        });
+    /// The source's binlog files; `None` if it keeps them locked. The connection is a new one then.
+    async fn ask_binlogs(&self, control: &mut Connection) -> Result<Option<Vec<(String, u64)>>, RelayError> {
+        match source::ask_binlogs(control).await {
+            Err(error @ RelayError::Answer { .. }) => {
+                warn!(code = error.code(), "{error}");
+                *control = Connection::connect(&self.connect).await?;
+                Ok(None)
+            }
+            result => result.map(Some),
+        }
+    }
+
+    /// The source refused what was asked for. That GTIDs may lead on is no error; all else is, and says what it means.
+    async fn explain(
+        &self,
+        control: &mut Connection,
+        log: &LogState,
+        source: &mut SourceState,
+        resume: &Resume,
+        refusal: SessionError,
+    ) -> Result<(), RelayError> {
+        let Some((tail, _)) = &log.tail else {
+            return Err(match &self.options.start {
+                StartPolicy::Position { file, position } => RelayError::StartRefused {
+                    start: format!("{file}:{position}"),
+                    reason: refusal.to_string(),
+                },
+                StartPolicy::Current | StartPolicy::Oldest => refusal.into(),
+            });
+        };
+        if log.torn {
+            return Err(RelayError::TornTail { file: tail.file.clone() });
+        }
+        let Resume::FilePosition { file, position } = resume else {
+            return Err(resume::refused_by_gtid(log, &refusal.to_string()));
+        };
+        source.binlogs = match self.ask_binlogs(control).await? {
+            // What the list would show can be told from the refusal.
+            None if says(&refusal, "Could not find first log file") => Some(Vec::new()),
+            None if says(&refusal, "position") => Some(vec![(file.clone(), 0)]),
+            None => return Err(refusal.into()),
+            list => list,
+        };
+        match resume::decide(log, source, &self.options.start)? {
+            Resume::Gtid => Ok(()),
+            Resume::FilePosition { .. } => Err(RelayError::Diverged {
+                file: file.clone(),
+                position: *position,
+                detail: format!("no event can be read there ({refusal})"),
+            }),
+        }
+    }
+
+    fn log_state(&mut self, flavour: Flavour) -> Result<LogState, RelayError> {
+        let mut head = None;
+        let tail = match self.log.source_tail() {
+            None => None,
+            Some(tail) => {
+                let mut overlap = tail
+                    .last_transaction
+                    .map(|last| Overlap { start: last.source_start, end: last.source_end });
+                let segment = self.log.handle().segments().pop();
+                if let Some(segment) = segment
+                    && overlap.is_none()
+                    && segment.source_offset == FIRST_EVENT_OFFSET
+                    && tail.end > FIRST_EVENT_OFFSET
+                {
+                    // What is to be compared is read from the file.
+                    self.log.flush()?;
+                    overlap = Some(Overlap { start: FIRST_EVENT_OFFSET, end: tail.end });
+                    head = Some(segment.path);
+                }
+                let identity = ServerIdentity {
+                    flavour: tail.source.flavour,
+                    server_uuid: tail.source.server_uuid.clone(),
+                    server_id: tail.source.server_id,
+                };
+                Some((LogTail { file: tail.file, end: tail.end, overlap }, identity))
+            }
+        };
         let gtids = self.log.gtid_set().cloned().unwrap_or_else(|| GtidSet::empty(flavour));
         let torn = tail.as_ref().is_some_and(|(tail, _)| self.torn.as_ref() == Some(&tail.file));
-        LogState { tail, gtids, torn }
+        Ok(LogState { tail, head, gtids, torn })
     }
 }
 
@@ -285,7 +405,12 @@ fn dump_start(resume: &Resume, log: &LogState) -> (DumpStart, StreamKind) {
 
 /// Whether the source said that it cannot give the stream that was asked for.
 fn is_refusal(error: &SessionError) -> bool {
-    error.server_error().is_some_and(|server| server.number == ServerError::SOURCE_FATAL_ERROR_READING_BINLOG)
+    let number = error.server_error().map(|server| server.number);
+    number == Some(ServerError::SOURCE_FATAL_ERROR_READING_BINLOG) && !says(error, "same server")
+}
+
+fn says(error: &SessionError, text: &str) -> bool {
+    error.server_error().is_some_and(|server| server.message.contains(text))
 }
 
 fn describe(resume: &Resume, log: &LogState) -> String {
@@ -319,198 +444,25 @@ async fn keep_retention(log: LogHandle) {
 /// Looks at the source's semi-sync settings until the connection breaks; alarms are logged when they appear.
 async fn watch_semi_sync(
     mut control: Connection,
-    options: CaptureOptions,
-    status: Arc<CaptureStatus>,
+    options: &CaptureOptions,
+    status: &CaptureStatus,
+    watch: &mut Watch,
 ) -> Result<(), RelayError> {
     if !options.semi_sync {
         return std::future::pending().await;
     }
-    let mut before = None;
-    let mut told = Vec::new();
     loop {
         tokio::time::sleep(options.watch_interval).await;
         let now = source::ask_semi_sync(&mut control).await?;
-        let alarms = watch::assess(before.as_ref(), &now);
-        for alarm in alarms.iter().filter(|alarm| !told.contains(*alarm)) {
+        let alarms = watch::assess(watch.before.as_ref(), &now);
+        for alarm in alarms.iter().filter(|alarm| !watch.told.contains(*alarm)) {
             warn!(code = alarm.code(), "{alarm}");
         }
-        if alarms.is_empty() && !told.is_empty() {
+        if alarms.is_empty() && !watch.told.is_empty() {
             info!("semi-sync is sound again");
         }
-        told = alarms.clone();
+        watch.told = alarms.clone();
         status.set_alarms(alarms);
-        before = Some(now);
-    }
-}
-
-/// Where the stream goes on, from a rotate that the source made up.
-///
-/// The first one comes before any format description, so only its own bytes tell whether it has a checksum.
-fn made_up_rotate(flavour: Flavour, event: &[u8]) -> Result<(String, u64), WireError> {
-    let algorithm = match verify_checksum(event) {
-        Ok(()) => ChecksumAlgorithm::Crc32,
-        Err(_) => ChecksumAlgorithm::Off,
-    };
-    let format = FormatDescription::assumed(flavour, algorithm);
-    let end = event.len().saturating_sub(algorithm.trailer_bytes());
-    let rotate = Rotate::parse(event.get(EVENT_HEADER_BYTES..end).unwrap_or_default(), &format)?;
-    match std::str::from_utf8(rotate.file_name) {
-        Ok(file) => Ok((file.to_owned(), rotate.position)),
-        Err(_) => Err(WireError::malformed("rotate event", "the file name is not text")),
-    }
-}
-
-/// One open stream.
-struct Reading<'a> {
-    status: &'a CaptureStatus,
-    track: StreamTrack,
-    identity: SourceIdentity,
-    log: &'a mut LogWriter,
-    ack_mode: AckMode,
-    /// The format of the source's present file.
-    format: Option<FormatDescription>,
-    /// The event whose chunks are passing.
-    current: Option<CurrentEvent>,
-    /// The newest event that asked for an ACK and has not got it.
-    ack: Option<(String, u64)>,
-}
-
-struct CurrentEvent {
-    header: EventHeader,
-    action: Action,
-    /// `None` where events carry no checksum.
-    checksum: Option<ChecksumChecker>,
-    /// How many bytes of it have passed.
-    passed: u64,
-}
-
-/// With nobody waiting, bytes are synced in the background in steps of this size...
-const BACKGROUND_SYNC_BYTES: u64 = 8 << 20;
-/// ... and the rest when the stream has been quiet for this long.
-const QUIET_SYNC: Duration = Duration::from_millis(20);
-
-impl Reading<'_> {
-    async fn run(&mut self, mut stream: DumpStream) -> Result<(), RelayError> {
-        loop {
-            let chunk = if self.log.unsynced_bytes() > 0 && !stream.has_buffered() {
-                match tokio::time::timeout(QUIET_SYNC, stream.next()).await {
-                    Ok(chunk) => chunk?,
-                    Err(_) => {
-                        self.log.sync()?;
-                        continue;
-                    }
-                }
-            } else {
-                stream.next().await?
-            };
-            let Some(chunk) = chunk else {
-                return Err(RelayError::stream("the source ended it"));
-            };
-            let asks = chunk.ack_requested && chunk.last;
-            self.chunk(chunk)?;
-            if asks {
-                self.ack = self.track.position().map(|(file, position)| (file.to_owned(), position));
-            }
-            if stream.has_buffered() {
-                continue;
-            }
-            if let Some((file, position)) = self.ack.take() {
-                match self.ack_mode {
-                    AckMode::Durable => self.log.sync()?,
-                    AckMode::Received => self.log.flush()?,
-                };
-                self.status.count_sync();
-                stream.ack(&file, position).await?;
-                self.status.count_ack();
-            } else if self.log.unsynced_bytes() >= BACKGROUND_SYNC_BYTES {
-                self.log.sync_in_background()?;
-            }
-        }
-    }
-
-    fn chunk(&mut self, chunk: EventChunk) -> Result<(), RelayError> {
-        if chunk.first {
-            self.begin_event(&chunk)?;
-        }
-        let Some(mut event) = self.current.take() else {
-            return Err(RelayError::stream("an event's continuation came before its beginning"));
-        };
-        if let Some(checksum) = &mut event.checksum {
-            checksum.update(&chunk.data);
-        }
-        if chunk.last
-            && let Some(checksum) = event.checksum.take()
-        {
-            checksum.finish().map_err(|error| self.event_error(&event.header, error))?;
-        }
-        match &event.action {
-            Action::Drop => {}
-            Action::Compare { offset } => self.compare(&event, offset + event.passed, &chunk)?,
-            Action::Append | Action::StartSegment { .. } => {
-                let appended = self.log.append(&event.header, &chunk.data, chunk.first, chunk.last)?;
-                let transactions = u64::from(appended.ends_transaction);
-                self.status.count_appended(chunk.data.len() as u64, transactions);
-            }
-        }
-        event.passed += chunk.data.len() as u64;
-        if !chunk.last {
-            self.current = Some(event);
-        }
-        Ok(())
-    }
-
-    fn begin_event(&mut self, chunk: &EventChunk) -> Result<(), RelayError> {
-        let header = chunk.header;
-        let body = chunk.data.get(EVENT_HEADER_BYTES..).unwrap_or_default();
-        if header.event_type == EventType::FORMAT_DESCRIPTION {
-            let format = FormatDescription::parse(body).map_err(|error| self.event_error(&header, error))?;
-            self.format = Some(format);
-        }
-        if header.event_type == EventType::ROTATE && header.is_artificial() {
-            let (file, position) = made_up_rotate(self.identity.flavour, &chunk.data)
-                .map_err(|error| self.event_error(&header, error))?;
-            self.track.rotated(file, position);
-        }
-        let action = self.track.event(&header, &chunk.data, self.log.in_transaction())?;
-        if let Action::StartSegment { file, position, preamble } = &action {
-            self.log.start_segment(file, *position, &self.identity)?;
-            for event in preamble {
-                let header = EventHeader::parse(event).map_err(|error| self.event_error(&header, error))?;
-                self.log.append(&header, event, true, true)?;
-            }
-        }
-        // Before the first format description nothing says whether there are checksums.
-        let checksum = match &self.format {
-            Some(format) if format.trailer_bytes(&header) > 0 => Some(
-                ChecksumChecker::new(u64::from(header.event_length))
-                    .map_err(|error| self.event_error(&header, error))?,
-            ),
-            _ => None,
-        };
-        self.current = Some(CurrentEvent { header, action, checksum, passed: 0 });
-        Ok(())
-    }
-
-    fn compare(&mut self, event: &CurrentEvent, offset: u64, chunk: &EventChunk) -> Result<(), RelayError> {
-        let mut ours = vec![0; chunk.data.len()];
-        self.log.read_last_transaction(offset, &mut ours)?;
-        if ours == chunk.data {
-            return Ok(());
-        }
-        let (file, end) = self.track.position().unwrap_or_default();
-        Err(RelayError::Diverged {
-            file: file.to_owned(),
-            position: end.saturating_sub(u64::from(event.header.event_length)),
-            detail: format!("the {} event there has other bytes", event.header.event_type),
-        })
-    }
-
-    fn event_error(&self, header: &EventHeader, error: WireError) -> RelayError {
-        let (file, position) = self.track.position().unwrap_or_default();
-        let position = match u64::from(header.end_log_pos) {
-            0 => position,
-            end => end.saturating_sub(u64::from(header.event_length)),
-        };
-        RelayError::Event { file: file.to_owned(), position, error }
+        watch.before = Some(now);
     }
 }

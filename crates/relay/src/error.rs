@@ -105,6 +105,25 @@ pub enum RelayError {
         /// What happened.
         detail: String,
     },
+    /// The source has ended our stream because another replica came with our `server_id`.
+    #[error(
+        "another replica of the source has server_id {server_id} too, and the source ends the connection of one when the \
+         other comes; give this source a server_id of its own"
+    )]
+    ServerIdTaken {
+        /// The number.
+        server_id: u32,
+    },
+    /// An empty log was to begin at a place that the source does not have.
+    #[error(
+        "the source cannot begin at {start}: {reason}; choose another start (SHOW BINARY LOGS lists its files)"
+    )]
+    StartRefused {
+        /// File and offset.
+        start: String,
+        /// The source's words.
+        reason: String,
+    },
     /// The source writes no binlog.
     #[error("the source writes no binlog; set log_bin and restart it")]
     NoBinlog,
@@ -157,6 +176,8 @@ impl RelayError {
             Self::Answer { .. } => "TW-RELAY-0009",
             Self::Runtime { .. } => "TW-RELAY-0010",
             Self::TornTail { .. } => "TW-RELAY-0011",
+            Self::ServerIdTaken { .. } => "TW-RELAY-0012",
+            Self::StartRefused { .. } => "TW-RELAY-0013",
         }
     }
 
@@ -170,6 +191,12 @@ impl RelayError {
         })
     }
 
+    /// Whether the source says that another replica with our `server_id` has come.
+    pub(crate) fn says_displaced(&self) -> bool {
+        let Self::Session(error) = self else { return false };
+        error.server_error().is_some_and(|server| server.message.contains("same server_uuid/server_id"))
+    }
+
     /// Whether trying again can help.
     pub fn retry(&self) -> Retry {
         match self {
@@ -180,33 +207,21 @@ impl RelayError {
             Self::Diverged { .. }
             | Self::Rewound { .. }
             | Self::Purged { .. }
-            | Self::WrongFlavour { .. } => Retry::Refuse,
+            | Self::WrongFlavour { .. }
+            | Self::StartRefused { .. } => Retry::Refuse,
             // A person may be about to enable these, or the source is still starting.
-            Self::NoBinlog | Self::SemiSyncOff | Self::Answer { .. } | Self::TornTail { .. } => {
-                Retry::Reconnect
-            }
+            Self::NoBinlog
+            | Self::SemiSyncOff
+            | Self::Answer { .. }
+            | Self::TornTail { .. }
+            | Self::ServerIdTaken { .. } => Retry::Reconnect,
             // An event that cannot stand where it came: as damage on the way.
             Self::Log(LogError::Event { .. }) => Retry::Reconnect,
             Self::Log(LogError::FlavourMismatch { .. }) => Retry::Refuse,
             Self::Log(_) | Self::Runtime { .. } => Retry::Fatal,
-            error @ Self::Session(_) if error.says_torn() => Retry::Reconnect,
-            Self::Session(error) => retry_session(error),
+            // A wrong password or a missing grant does not mend itself, but a person who mends it should not have to
+            // restart the daemon too. What a refused stream means was looked at where it was refused.
+            Self::Session(_) => Retry::Reconnect,
         }
-    }
-}
-
-fn retry_session(error: &SessionError) -> Retry {
-    match error.server_error() {
-        // The source cannot give what was asked for: it is not there, or no longer. Only when another replica with our
-        // server_id pushed us aside is the next try as good as the first.
-        Some(server)
-            if server.number == ServerError::SOURCE_FATAL_ERROR_READING_BINLOG
-                && !server.message.contains("same server") =>
-        {
-            Retry::Refuse
-        }
-        // A wrong password or a missing grant does not mend itself, but a person who mends it should not have to
-        // restart the daemon too.
-        _ => Retry::Reconnect,
     }
 }

@@ -8,6 +8,8 @@
 //! binlog (MariaDB's group commit does, MySQL's rotation does), and whoever asks for its list of binlog files would wait
 //! for commits that wait for us. So the stream is simply asked for, and the list only if that was refused.
 
+use std::path::PathBuf;
+
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -19,6 +21,8 @@ use crate::track::LogTail;
 pub struct LogState {
     /// Where it ends in the source's files, and which server that was; `None` while it is empty.
     pub tail: Option<(LogTail, ServerIdentity)>,
+    /// The segment that holds the overlap, if that is the segment's beginning and not the log's last transaction.
+    pub head: Option<PathBuf>,
     /// Every transaction in it, purged segments included.
     pub gtids: GtidSet,
     /// The source has said that its file is torn behind the log's end: it was killed while it wrote there. What it was
@@ -118,10 +122,16 @@ pub fn decide(log: &LogState, source: &SourceState, start: &StartPolicy) -> Resu
         }
     }
     if log.torn && identity.same_server(&source.identity) {
-        let files = source.binlogs.as_deref().unwrap_or_default();
-        let next = files.iter().skip_while(|(file, _)| *file != tail.file).nth(1);
+        let next = match &source.binlogs {
+            Some(files) => {
+                files.iter().skip_while(|(file, _)| *file != tail.file).nth(1).map(|(file, _)| file.clone())
+            }
+            // It does not list them now. Files are numbered one after the other; if this one is not there yet the
+            // source says so.
+            None => next_file(&tail.file),
+        };
         return match next {
-            Some((file, _)) => Ok(Resume::FilePosition { file: file.clone(), position: 4 }),
+            Some(file) => Ok(Resume::FilePosition { file, position: 4 }),
             None => Err(RelayError::TornTail { file: tail.file.clone() }),
         };
     }
@@ -135,10 +145,19 @@ pub fn decide(log: &LogState, source: &SourceState, start: &StartPolicy) -> Resu
                         detail: "its binlog file is shorter than what the log has of it".into(),
                     });
                 }
-                found => found.is_some(),
+                Some(_) => true,
+                None => match binlogs.last() {
+                    Some((last, _)) if number(last) < number(&tail.file) => {
+                        return Err(RelayError::Rewound {
+                            missing: format!("{} and what else it wrote after {last}", tail.file),
+                            detail: "its newest binlog file comes before the log's".into(),
+                        });
+                    }
+                    _ => false,
+                },
             },
         };
-        let position = tail.last_transaction.map_or(tail.end, |last| last.start);
+        let position = tail.overlap.map_or(tail.end, |last| last.start);
         // The protocol's positions end at 4 GiB; only one huge transaction takes a file there.
         if there && u32::try_from(position).is_ok() {
             return Ok(Resume::FilePosition { file: tail.file.clone(), position });
@@ -162,6 +181,26 @@ pub fn decide(log: &LogState, source: &SourceState, start: &StartPolicy) -> Resu
     Ok(Resume::Gtid)
 }
 
+/// What it means that the source refused a stream behind the log's GTIDs, in the source's words.
+pub(crate) fn refused_by_gtid(log: &LogState, words: &str) -> RelayError {
+    // MariaDB, where other transactions stand under the log's GTIDs; MySQL, where it has fewer.
+    if words.contains("is not in the master's binlog") || words.contains("has more GTIDs") {
+        return RelayError::Rewound { missing: format!("some of {}", log.gtids), detail: words.to_owned() };
+    }
+    RelayError::Purged { needed: format!("what comes after {}", log.gtids), detail: words.to_owned() }
+}
+
+/// The number at the end of a binlog file's name.
+fn number(file: &str) -> Option<u64> {
+    file.rsplit_once('.')?.1.parse().ok()
+}
+
+fn next_file(file: &str) -> Option<String> {
+    let (base, digits) = file.rsplit_once('.')?;
+    let next = digits.parse::<u64>().ok()?.checked_add(1)?;
+    Some(format!("{base}.{next:0width$}", width = digits.len()))
+}
+
 fn begin(source: &SourceState, start: &StartPolicy) -> Result<Resume, RelayError> {
     let (file, position) = match start {
         StartPolicy::Position { file, position } => (file.clone(), *position),
@@ -175,7 +214,7 @@ fn begin(source: &SourceState, start: &StartPolicy) -> Result<Resume, RelayError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::track::TailTransaction;
+    use crate::track::Overlap;
 
     const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
@@ -188,9 +227,9 @@ mod tests {
     }
 
     fn log(set: &str) -> LogState {
-        let last_transaction = Some(TailTransaction { start: 600, end: 900 });
-        let tail = LogTail { file: "b.2".into(), end: 900, last_transaction };
-        LogState { tail: Some((tail, identity(UUID))), gtids: gtids(set), torn: false }
+        let overlap = Some(Overlap { start: 600, end: 900 });
+        let tail = LogTail { file: "b.2".into(), end: 900, overlap };
+        LogState { tail: Some((tail, identity(UUID))), head: None, gtids: gtids(set), torn: false }
     }
 
     fn source(set: &str) -> SourceState {
@@ -209,7 +248,7 @@ mod tests {
 
     #[test]
     fn an_empty_log_begins_where_it_is_told() {
-        let empty = LogState { tail: None, gtids: gtids(""), torn: false };
+        let empty = LogState { tail: None, head: None, gtids: gtids(""), torn: false };
         let check = |start, expected| assert_eq!(decide(&empty, &source(""), &start).unwrap(), expected);
         check(StartPolicy::Current, at("b.3", 4));
         check(StartPolicy::Oldest, at("", 4));
@@ -247,6 +286,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_not_there_yet_is_a_rewound_source() {
+        let mut source = source("");
+        source.gtids = None;
+        source.binlogs = Some(vec![("b.1".into(), 899)]);
+        let result = decide(&log(""), &source, &StartPolicy::Current);
+        assert!(matches!(result, Err(RelayError::Rewound { .. })), "{result:?}");
+    }
+
+    #[test]
+    fn files_are_numbered_one_after_the_other() {
+        assert_eq!(next_file("b.000009").as_deref(), Some("b.000010"));
+        assert_eq!(next_file("my.bin.999999").as_deref(), Some("my.bin.1000000"));
+        assert_eq!(next_file("b"), None);
+        assert!(number("b.999999") < number("b.1000000"));
+    }
+
+    #[test]
     fn a_purged_file_leads_on_by_gtid_only_if_nothing_is_lost() {
         let log = log(&format!("{UUID}:1-9"));
         let mut source = source(&format!("{UUID}:1-20"));
@@ -270,7 +326,9 @@ mod tests {
         log.torn = true;
         let mut source = source(&format!("{UUID}:1-20"));
         assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), at("b.3", 4));
-        source.binlogs.as_mut().unwrap().pop();
+        source.binlogs = None;
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), at("b.3", 4));
+        source.binlogs = Some(vec![("b.2".into(), 2000)]);
         let result = decide(&log, &source, &StartPolicy::Current);
         assert!(matches!(result, Err(RelayError::TornTail { .. })), "{result:?}");
     }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use tailwater_session::{Connection, QueryResult, Row};
-use tailwater_wire::Flavour;
-use tailwater_wire::gtid::GtidSet;
+use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, QueryResult, Row};
+use tailwater_wire::event::EventType;
+use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
+use tailwater_wire::{Flavour, WireError};
 
 use crate::RelayError;
+use crate::reading::made_up_rotate;
 use crate::resume::{ServerIdentity, SourceState};
 use crate::watch::SemiSyncSample;
 
@@ -75,13 +77,40 @@ pub async fn ask_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64
     binlogs.ok_or_else(|| wrong("a row lacks name or size"))
 }
 
-/// Asks the source for the binlog file that it writes now.
+/// Asks the source for the binlog file that it writes now, or an older one if a commit in there still waits. `connect`
+/// leads to the source too, and `server_id` is ours.
 ///
 /// # Errors
 /// As [`ask_binlogs`].
-pub async fn ask_current_binlog(connection: &mut Connection) -> Result<Option<String>, RelayError> {
+pub async fn ask_current_binlog(
+    connection: &mut Connection,
+    connect: &ConnectOptions,
+    server_id: u32,
+) -> Result<Option<String>, RelayError> {
     match connection.server().flavour {
-        Flavour::MySql => Ok(ask_binlogs(connection).await?.pop().map(|(file, _)| file)),
+        Flavour::MySql => {
+            // Every statement that names the file waits for the binlog's lock, and commits that wait for the ACK that
+            // nobody sends yet may hold it. A stream does not wait: it begins with the name of the file in which the
+            // first transaction stands that is not done.
+            let answer = connection.query("SELECT @@global.gtid_mode, @@global.gtid_executed").await?;
+            if !text(&answer, 0, "gtid_mode")?.starts_with("ON") {
+                return Ok(ask_binlogs(connection).await?.pop().map(|(file, _)| file));
+            }
+            let executed = MysqlGtidSet::parse(&text(&answer, 1, "gtid_executed")?)
+                .map_err(|error| RelayError::Answer { what: "a GTID set", detail: error.to_string() })?;
+            let start = DumpStart::MysqlGtid { set_block: executed.encode() };
+            let stream = Connection::connect(connect).await?.dump(DumpRequest::new(server_id, start)).await;
+            match stream?.next().await? {
+                Some(event) if event.header.event_type == EventType::ROTATE => {
+                    let wrong = |error: WireError| RelayError::Answer {
+                        what: "its current binary log",
+                        detail: error.to_string(),
+                    };
+                    Ok(Some(made_up_rotate(Flavour::MySql, &event.data).map_err(wrong)?.0))
+                }
+                _ => Err(RelayError::stream("it does not begin with the name of its file")),
+            }
+        }
         // The one place that names it without taking the lock on the binlog.
         Flavour::MariaDb => {
             let answer = connection.query("SHOW GLOBAL STATUS LIKE 'binlog_snapshot_file'").await?;

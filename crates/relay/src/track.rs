@@ -17,13 +17,14 @@ pub struct LogTail {
     pub file: String,
     /// The offset in that file behind the last byte that the log has.
     pub end: u64,
-    /// The last whole transaction of the log, if it lies in that file: what the overlap is compared with.
-    pub last_transaction: Option<TailTransaction>,
+    /// What a stream repeats of the log, to be compared with it; `None` if the log has nothing of that file yet.
+    pub overlap: Option<Overlap>,
 }
 
-/// Where the last transaction of the log stands in the source's file.
+/// A part of the log, in the source's file: its last transaction, or, while the file has none, all that it has from the
+/// file's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TailTransaction {
+pub struct Overlap {
     /// The offset of its first byte in the source's file.
     pub start: u64,
     /// The offset behind its last byte.
@@ -45,9 +46,9 @@ pub enum StreamKind {
 pub enum Action {
     /// It stands in no file, or the log has it.
     Drop,
-    /// The log has these bytes at `offset` behind the start of its last transaction; they must be the same.
+    /// The log has these bytes at `offset` behind the start of the overlap; they must be the same.
     Compare {
-        /// Bytes behind the start of the log's last transaction.
+        /// Bytes behind the start of the overlap.
         offset: u64,
     },
     /// It follows the last byte of the log.
@@ -155,7 +156,7 @@ impl StreamTrack {
                     return Ok(Action::Append);
                 }
                 if start + length <= tail.end {
-                    return Ok(match tail.last_transaction {
+                    return Ok(match tail.overlap {
                         Some(last) if start >= last.start && start + length <= last.end => {
                             Action::Compare { offset: start - last.start }
                         }
@@ -222,7 +223,7 @@ impl StreamTrack {
                 None => return Err(RelayError::stream("no format description came before the first event")),
             },
         };
-        self.tail = Some(LogTail { file: file.clone(), end: start + length, last_transaction: None });
+        self.tail = Some(LogTail { file: file.clone(), end: start + length, overlap: None });
         Ok(Action::StartSegment { file, position, preamble })
     }
 
@@ -274,8 +275,8 @@ mod tests {
     }
 
     fn tail(file: &str, end: u64, last: Option<(u64, u64)>) -> Option<LogTail> {
-        let last_transaction = last.map(|(start, end)| TailTransaction { start, end });
-        Some(LogTail { file: file.into(), end, last_transaction })
+        let overlap = last.map(|(start, end)| Overlap { start, end });
+        Some(LogTail { file: file.into(), end, overlap })
     }
 
     #[test]

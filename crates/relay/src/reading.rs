@@ -1,0 +1,275 @@
+//! One open stream: every chunk goes to the log, every commit group is made durable, and then acknowledged.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tailwater_log::{AckMode, LogError, LogWriter, SourceIdentity};
+use tailwater_session::{DumpStream, EventChunk};
+use tailwater_wire::event::{
+    ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
+    Rotate, verify_checksum,
+};
+use tailwater_wire::{Flavour, WireError};
+
+use crate::RelayError;
+use crate::status::CaptureStatus;
+use crate::track::{Action, StreamTrack};
+
+/// Where the stream goes on, from a rotate that the source made up.
+///
+/// The first one comes before any format description, so only its own bytes tell whether it has a checksum.
+pub(crate) fn made_up_rotate(flavour: Flavour, event: &[u8]) -> Result<(String, u64), WireError> {
+    let algorithm = match verify_checksum(event) {
+        Ok(()) => ChecksumAlgorithm::Crc32,
+        Err(_) => ChecksumAlgorithm::Off,
+    };
+    let format = FormatDescription::assumed(flavour, algorithm);
+    let end = event.len().saturating_sub(algorithm.trailer_bytes());
+    let rotate = Rotate::parse(event.get(EVENT_HEADER_BYTES..end).unwrap_or_default(), &format)?;
+    match std::str::from_utf8(rotate.file_name) {
+        Ok(file) if is_binlog_name(file) => Ok((file.to_owned(), rotate.position)),
+        // A damaged event takes its own checksum for the end of the name, which this tells.
+        _ => Err(WireError::malformed("rotate event", "its file name does not end in a number")),
+    }
+}
+
+/// Every server names its binlog files with a dot and a number at the end.
+fn is_binlog_name(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(base, number)| {
+        !base.is_empty() && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// One open stream.
+pub(crate) struct Reading<'a> {
+    status: &'a CaptureStatus,
+    track: StreamTrack,
+    identity: SourceIdentity,
+    log: &'a mut LogWriter,
+    ack_mode: AckMode,
+    /// Where the log's own bytes of the overlap are, if the overlap is not the log's last transaction.
+    head: Option<PathBuf>,
+    /// The format of the source's present file.
+    format: Option<FormatDescription>,
+    /// The event whose chunks are passing.
+    current: Option<CurrentEvent>,
+    /// The newest event that asked for an ACK and has not got it.
+    ack: Option<(String, u64)>,
+    /// An event was found to stand in the source's file.
+    placed: bool,
+}
+
+struct CurrentEvent {
+    header: EventHeader,
+    action: Action,
+    /// `None` where events carry no checksum.
+    checksum: Option<ChecksumChecker>,
+    /// How many bytes of it have passed.
+    passed: u64,
+}
+
+/// Where a segment, and a binlog file, has its first event.
+pub(crate) const FIRST_EVENT_OFFSET: u64 = 4;
+
+/// With nobody waiting, bytes are synced in the background in steps of this size...
+const BACKGROUND_SYNC_BYTES: u64 = 8 << 20;
+/// ... and the rest when the stream has been quiet for this long.
+const QUIET_SYNC: Duration = Duration::from_millis(20);
+
+impl<'a> Reading<'a> {
+    /// For a stream that `track` follows. `head` is the log's newest segment if what the stream repeats is that
+    /// segment's beginning, and not its last transaction.
+    pub(crate) fn new(
+        status: &'a CaptureStatus,
+        track: StreamTrack,
+        identity: SourceIdentity,
+        log: &'a mut LogWriter,
+        ack_mode: AckMode,
+        head: Option<PathBuf>,
+    ) -> Self {
+        let (format, current, ack) = (None, None, None);
+        Self { status, track, identity, log, ack_mode, head, format, current, ack, placed: false }
+    }
+
+    /// Whether the source has sent anything of its file yet.
+    pub(crate) fn has_placed(&self) -> bool {
+        self.placed
+    }
+
+    /// Reads until the stream breaks; returns only with an error.
+    pub(crate) async fn run(&mut self, mut stream: DumpStream) -> Result<(), RelayError> {
+        loop {
+            let chunk = if self.log.unsynced_bytes() > 0 && !stream.has_buffered() {
+                match tokio::time::timeout(QUIET_SYNC, stream.next()).await {
+                    Ok(chunk) => chunk?,
+                    Err(_) => {
+                        self.log.sync()?;
+                        continue;
+                    }
+                }
+            } else {
+                stream.next().await?
+            };
+            let Some(chunk) = chunk else {
+                return Err(RelayError::stream("the source ended it"));
+            };
+            let asks = chunk.ack_requested && chunk.last;
+            self.chunk(chunk)?;
+            if asks {
+                // Its bytes would not be durable: they become so with the transaction's end.
+                if self.log.in_transaction() {
+                    return Err(RelayError::stream("an ACK is wanted in the midst of a transaction"));
+                }
+                self.ack = self.track.position().map(|(file, position)| (file.to_owned(), position));
+            }
+            if stream.has_buffered() {
+                continue;
+            }
+            if let Some((file, position)) = self.ack.take() {
+                match self.ack_mode {
+                    AckMode::Durable => self.log.sync()?,
+                    AckMode::Received => self.log.flush()?,
+                };
+                self.status.count_sync();
+                stream.ack(&file, position).await?;
+                self.status.count_ack();
+            } else if self.log.unsynced_bytes() >= BACKGROUND_SYNC_BYTES {
+                self.log.sync_in_background()?;
+            }
+        }
+    }
+
+    fn chunk(&mut self, chunk: EventChunk) -> Result<(), RelayError> {
+        if chunk.first {
+            self.begin_event(&chunk)?;
+        }
+        let Some(mut event) = self.current.take() else {
+            return Err(RelayError::stream("an event's continuation came before its beginning"));
+        };
+        if !chunk.first
+            && let Some(checksum) = &mut event.checksum
+        {
+            checksum.update(&chunk.data);
+        }
+        if chunk.last
+            && let Some(checksum) = event.checksum.take()
+        {
+            checksum.finish().map_err(|error| self.event_error(&event.header, error))?;
+        }
+        match &event.action {
+            Action::Drop => {}
+            Action::Compare { offset } => self.compare(&event, offset + event.passed, &chunk)?,
+            Action::Append | Action::StartSegment { .. } => {
+                let appended = self.log.append(&event.header, &chunk.data, chunk.first, chunk.last)?;
+                let transactions = u64::from(appended.ends_transaction);
+                self.status.count_appended(chunk.data.len() as u64, transactions);
+            }
+        }
+        event.passed += chunk.data.len() as u64;
+        if !chunk.last {
+            self.current = Some(event);
+        }
+        Ok(())
+    }
+
+    fn begin_event(&mut self, chunk: &EventChunk) -> Result<(), RelayError> {
+        let header = chunk.header;
+        let body = chunk.data.get(EVENT_HEADER_BYTES..).unwrap_or_default();
+        if header.event_type == EventType::FORMAT_DESCRIPTION {
+            let format = FormatDescription::parse(body).map_err(|error| self.event_error(&header, error))?;
+            self.format = Some(format);
+        }
+        // Before anything else is believed of an event. Of a big one only the header is believed before its last chunk,
+        // and what it brings is taken back if that turns out wrong.
+        let mut checksum = self.checksum(&header)?;
+        if let Some(checker) = &mut checksum {
+            checker.update(&chunk.data);
+        }
+        if chunk.last
+            && let Some(checker) = checksum.take()
+        {
+            checker.finish().map_err(|error| self.event_error(&header, error))?;
+        }
+        if header.event_type == EventType::ROTATE && header.is_artificial() {
+            let (file, position) = made_up_rotate(self.identity.flavour, &chunk.data)
+                .map_err(|error| self.event_error(&header, error))?;
+            self.track.rotated(file, position);
+        }
+        let action = self.track.event(&header, &chunk.data, self.log.in_transaction())?;
+        self.placed |= action != Action::Drop;
+        if let Action::StartSegment { file, position, preamble } = &action {
+            self.log.start_segment(file, *position, &self.identity)?;
+            for event in preamble {
+                let header = EventHeader::parse(event).map_err(|error| self.event_error(&header, error))?;
+                self.log.append(&header, event, true, true)?;
+            }
+        }
+        self.current = Some(CurrentEvent { header, action, checksum, passed: 0 });
+        Ok(())
+    }
+
+    fn checksum(&self, header: &EventHeader) -> Result<Option<ChecksumChecker>, RelayError> {
+        match &self.format {
+            Some(format) if format.trailer_bytes(header) > 0 => {
+                let checker = ChecksumChecker::new(u64::from(header.event_length));
+                checker.map(Some).map_err(|error| self.event_error(header, error))
+            }
+            // Before the first format description nothing says whether there are checksums.
+            _ => Ok(None),
+        }
+    }
+
+    fn compare(&mut self, event: &CurrentEvent, offset: u64, chunk: &EventChunk) -> Result<(), RelayError> {
+        let mut ours = vec![0; chunk.data.len()];
+        match &self.head {
+            None => self.log.read_last_transaction(offset, &mut ours)?,
+            Some(path) => {
+                let read = File::open(path)
+                    .and_then(|file| file.read_exact_at(&mut ours, offset + FIRST_EVENT_OFFSET));
+                read.map_err(|source| LogError::Io { action: "read", path: path.clone(), source })?;
+            }
+        }
+        if ours == chunk.data {
+            return Ok(());
+        }
+        let (file, end) = self.track.position().unwrap_or_default();
+        Err(RelayError::Diverged {
+            file: file.to_owned(),
+            position: end.saturating_sub(u64::from(event.header.event_length)),
+            detail: format!("the {} event there has other bytes", event.header.event_type),
+        })
+    }
+
+    fn event_error(&self, header: &EventHeader, error: WireError) -> RelayError {
+        let (file, position) = self.track.position().unwrap_or_default();
+        let position = match u64::from(header.end_log_pos) {
+            0 => position,
+            end => end.saturating_sub(u64::from(header.event_length)),
+        };
+        RelayError::Event { file: file.to_owned(), position, error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_binlog_name;
+
+    #[test]
+    fn names_of_binlog_files_end_in_a_number() {
+        for (name, expected) in [
+            ("binlog.000001", true),
+            ("mysql-bin.1000000", true),
+            ("db1.example.0042", true),
+            ("binlog.000001\u{1}a", false),
+            ("binlog.000001abcd", false),
+            ("binlog", false),
+            (".000001", false),
+            ("binlog.", false),
+            ("", false),
+        ] {
+            assert_eq!(is_binlog_name(name), expected, "{name:?}");
+        }
+    }
+}

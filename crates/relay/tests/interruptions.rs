@@ -1,0 +1,189 @@
+//! Sources that restart, links that break, bytes that change on the way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tailwater_sandbox::link::Direction;
+use tailwater_sandbox::{Link, ServerKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{Running, Source, run, through, until_acknowledged};
+
+/// A transaction of this many MiB, in 1 MiB rows.
+async fn big_transaction(source: &Source, mib: u32) -> Result<()> {
+    let fill = format!("INSERT INTO test_big.t (b) VALUES (REPEAT('{{}}', 1048576));").repeat(mib as usize);
+    let mut sql = String::from("BEGIN;");
+    for (index, part) in fill.split("{}").enumerate() {
+        if index > 0 {
+            sql.push(char::from(b'a' + (index % 26) as u8));
+        }
+        sql.push_str(part);
+    }
+    source.server.sql(&(sql + "COMMIT")).await?;
+    Ok(())
+}
+
+async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
+    let Some(mut source) = Source::start_waiting(kind, &["--max-allowed-packet=64M"]).await? else {
+        return Ok(());
+    };
+    let link = Link::open(source.server.address()).await?;
+    let capture = Running::start(through(source.options("log", 41), link.port()))?;
+    capture.until_streaming().await?;
+    source.prepare().await?;
+    let load = source.load(6, None);
+    until_acknowledged(&load, 100).await?;
+
+    // The source, killed and in good order.
+    source.server.kill().await?;
+    source.server.start_again().await?;
+    until_acknowledged(&load, 100).await?;
+    source.server.restart(None).await?;
+    until_acknowledged(&load, 100).await?;
+
+    // The link.
+    link.reset();
+    until_acknowledged(&load, 100).await?;
+    link.refuse();
+    capture.until_waiting("").await?;
+    link.restore();
+    until_acknowledged(&load, 100).await?;
+    // Silence is noticed by itself; the link then serves new connections.
+    for cut in [
+        Link::cut_both as fn(&Link),
+        |link| link.cut(Direction::ToClient),
+        |link| link.cut(Direction::ToServer),
+    ] {
+        cut(&link);
+        capture.until_waiting("").await?;
+        link.restore();
+        until_acknowledged(&load, 50).await?;
+    }
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    source.check_complete("log").await?;
+
+    // In the middle of a big transaction, twice.
+    source.server.sql("CREATE DATABASE test_big; CREATE TABLE test_big.t (id INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB)").await?;
+    let mib = 24;
+    link.set_bandwidth(Some(32 << 20));
+    let before = capture.status.snapshot().event_bytes;
+    let commit = big_transaction(&source, mib);
+    let cuts = async {
+        for share in [8, 12] {
+            capture.until("half a transaction", |now| now.event_bytes > before + (share << 20)).await?;
+            link.reset();
+        }
+        anyhow::Ok(())
+    };
+    let (committed, cut) = tokio::join!(commit, cuts);
+    cut?;
+    committed?;
+    source.check_complete("log").await?;
+    let bytes = capture.status.snapshot().event_bytes - before;
+    ensure!(bytes > u64::from(mib + 8) << 20, "no cut came in the middle: {bytes} bytes");
+    let report = source.check_ledger("log")?;
+    ensure!(report.acknowledged >= 600, "{report:?}");
+    capture.stop().await
+}
+
+#[test]
+fn restarts_and_cuts_of_mysql_97() -> Result<()> {
+    run(restarts_and_cuts(ServerKind::Mysql97))
+}
+
+#[test]
+fn restarts_and_cuts_of_mariadb_1011() -> Result<()> {
+    run(restarts_and_cuts(ServerKind::Mariadb1011))
+}
+
+/// Passes connections on to a server, and changes a bit of what the server sends whenever `due` bytes have passed.
+async fn flipping(target: std::net::SocketAddr, due: Arc<AtomicU64>, flips: Arc<AtomicU64>) -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let port = listener.local_addr()?.port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(server) = TcpStream::connect(target).await else { continue };
+            let (due, flips) = (Arc::clone(&due), Arc::clone(&flips));
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 16 << 10];
+                let mut passed = 0_u64;
+                while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+                    // Logins and answers are short: what is changed is the stream.
+                    if passed > 20_000 && passed + count as u64 > due.load(Ordering::Relaxed) {
+                        buffer[count / 2] ^= 0x10;
+                        due.store(u64::MAX, Ordering::Relaxed);
+                        flips.fetch_add(1, Ordering::Relaxed);
+                    }
+                    passed += count as u64;
+                    if to_client.write_all(&buffer[..count]).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    Ok(port)
+}
+
+async fn flipped_bits(kind: ServerKind) -> Result<()> {
+    let Some(mut source) = Source::start(kind, &["--max-binlog-size=131072"]).await? else { return Ok(()) };
+    source.prepare().await?;
+    source.write(400).await?;
+    let (due, flips) = (Arc::new(AtomicU64::new(u64::MAX)), Arc::new(AtomicU64::new(0)));
+    let port = flipping(source.server.address(), Arc::clone(&due), Arc::clone(&flips)).await?;
+    for round in 0..8_u64 {
+        let name = format!("log-{round}");
+        let mut options = through(source.options(&name, 51), port);
+        options.semi_sync = false;
+        options.start = tailwater_relay::resume::StartPolicy::Oldest;
+        due.store(25_000 + round * 17_001, Ordering::Relaxed);
+        let capture = Running::start(options)?;
+        source.check_complete(&name).await?;
+        ensure!(flips.load(Ordering::Relaxed) == round + 1, "no bit was changed");
+        ensure!(capture.status.snapshot().connections > 1, "nobody noticed");
+        source.check_ledger(&name)?;
+        capture.stop().await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn bits_that_flip_on_the_way_from_mysql_97() -> Result<()> {
+    run(flipped_bits(ServerKind::Mysql97))
+}
+
+#[test]
+fn bits_that_flip_on_the_way_from_mariadb_1011() -> Result<()> {
+    run(flipped_bits(ServerKind::Mariadb1011))
+}
+
+/// A source that is frozen and goes on: silence is noticed, and nothing is lost or doubled.
+#[test]
+fn a_frozen_mariadb_1011() -> Result<()> {
+    run(async {
+        let Some(mut source) = Source::start_waiting(ServerKind::Mariadb1011, &[]).await? else {
+            return Ok(());
+        };
+        let capture = Running::start(source.options("log", 61))?;
+        capture.until_streaming().await?;
+        source.prepare().await?;
+        let load = source.load(4, None);
+        until_acknowledged(&load, 50).await?;
+        source.server.pause()?;
+        capture.until_waiting("silent").await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        source.server.resume()?;
+        until_acknowledged(&load, 50).await?;
+        load.finish().await;
+        source.check_complete("log").await?;
+        source.check_ledger("log")?;
+        capture.stop().await
+    })
+}

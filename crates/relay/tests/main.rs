@@ -1,0 +1,9 @@
+//! Captures of real servers, with everything that happens to servers, links, disks and logs.
+
+mod capturing;
+mod disk;
+mod histories;
+mod interruptions;
+mod semi_sync;
+mod support;
+mod torn;

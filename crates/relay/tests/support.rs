@@ -1,0 +1,319 @@
+//! A source, captures of it in this process, and the comparison of logs with the source's own files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tailwater_log::{LogDir, LogOptions, SegmentSummary};
+use tailwater_relay::resume::StartPolicy;
+use tailwater_relay::status::StatusSnapshot;
+use tailwater_relay::{Capture, CaptureOptions, CaptureState, CaptureStatus, RelayError};
+use tailwater_sandbox::workload::{Mix, prepare};
+use tailwater_sandbox::{
+    BinlogCheck, Ledger, LedgerReport, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
+};
+use tailwater_session::{ConnectOptions, Endpoint};
+use tailwater_wire::Flavour;
+use tokio_util::sync::CancellationToken;
+
+/// How long anything may take on a machine that does much else; only reached when something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A server, and a folder for logs of it.
+pub struct Source {
+    pub server: Server,
+    pub folder: tempfile::TempDir,
+    pub ledger: Arc<Ledger>,
+    next_worker: u32,
+}
+
+impl Source {
+    /// A source without semi-sync; `None` if the server is not to be had.
+    pub async fn start(kind: ServerKind, options: &[&str]) -> Result<Option<Self>> {
+        Self::start_spec(kind, options, |spec| spec).await
+    }
+
+    /// A source whose every commit waits for an ACK, from the first on.
+    pub async fn start_waiting(kind: ServerKind, options: &[&str]) -> Result<Option<Self>> {
+        Self::start_spec(kind, options, ServerSpec::semi_sync_source).await
+    }
+
+    async fn start_spec(
+        kind: ServerKind,
+        options: &[&str],
+        change: fn(ServerSpec) -> ServerSpec,
+    ) -> Result<Option<Self>> {
+        if require(kind).is_none() {
+            return Ok(None);
+        }
+        // Tests are about what is on disk in the end, not about power cuts.
+        let relaxed = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"];
+        let spec = ServerSpec::new(kind).options(relaxed).options(options.iter().copied());
+        let server = Server::start(change(spec)).await?;
+        server.create_replication_user().await?;
+        let source =
+            Self { server, folder: tempfile::tempdir()?, ledger: Arc::new(Ledger::new()), next_worker: 1 };
+        Ok(Some(source))
+    }
+
+    /// How to capture this source into the log `name`.
+    pub fn options(&self, name: &str, server_id: u32) -> CaptureOptions {
+        CaptureOptions {
+            name: name.to_owned(),
+            connect: self.server.replication_options(),
+            server_id,
+            semi_sync: true,
+            start: StartPolicy::Current,
+            heartbeat: Duration::from_millis(500),
+            watch_interval: Duration::from_millis(200),
+            directory: self.log(name),
+            log: LogOptions { preallocate_bytes: 1 << 20, ..LogOptions::default() },
+        }
+    }
+
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Makes the tables that a load needs. Under semi-sync somebody must acknowledge that.
+    pub async fn prepare(&self) -> Result<()> {
+        Ok(prepare(&self.server.connect_options()).await?)
+    }
+
+    pub fn load(&mut self, connections: u32, transactions: Option<u64>) -> Workload {
+        let spec = WorkloadSpec {
+            first_worker: self.next_worker,
+            transactions,
+            mix: Mix::Mixed { body_bytes_max: 2000 },
+            pause: Duration::from_millis(2),
+            ..WorkloadSpec::new(connections)
+        };
+        self.next_worker += connections;
+        Workload::start(self.server.connect_options(), &spec, Arc::clone(&self.ledger))
+    }
+
+    /// So many transactions, of which each is acknowledged.
+    pub async fn write(&mut self, transactions: u64) -> Result<()> {
+        let report = self.load(2, Some(transactions)).wait().await;
+        ensure!(report.errors.is_empty(), "{:?}", report.errors);
+        Ok(())
+    }
+
+    /// Begins the next binlog file.
+    pub async fn rotate(&self) -> Result<()> {
+        self.server.sql("FLUSH BINARY LOGS").await?;
+        Ok(())
+    }
+
+    /// The source's binlog files with their sizes.
+    pub async fn binlogs(&self) -> Result<Vec<(String, u64)>> {
+        let lines = self.server.sql("SHOW BINARY LOGS").await?;
+        let file = |line: &String| {
+            let mut fields = line.split('\t');
+            Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+        };
+        lines.iter().map(|line| file(line).with_context(|| line.clone())).collect()
+    }
+
+    pub async fn newest(&self) -> Result<(String, u64)> {
+        self.binlogs().await?.pop().context("no binlog")
+    }
+
+    /// Runs SQL that leaves no trace in the binlog.
+    pub async fn configure(&self, statements: &str) -> Result<()> {
+        self.server.sql(&format!("SET sql_log_bin=0; {statements}")).await?;
+        Ok(())
+    }
+
+    /// Waits until the log holds all that the source has written, and compares every byte.
+    pub async fn check_complete(&self, name: &str) -> Result<()> {
+        let (file, size) = self.newest().await?;
+        let directory = self.log(name);
+        let begin = Instant::now();
+        loop {
+            let end = match LogDir::open_read_only(&directory).and_then(|log| log.segments()) {
+                Ok(segments) => segments
+                    .last()
+                    .map(|last| -> Result<_> { Ok((last.source_file.clone(), source_end(last)?)) }),
+                Err(error) => return Err(error.into()),
+            };
+            match end.transpose() {
+                Ok(Some(end)) if end == (file.clone(), size) => break,
+                end => ensure!(
+                    begin.elapsed() < PATIENCE,
+                    "the log stays at {end:?}, the source is at {file}:{size}"
+                ),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        compare(&directory, self.server.data())
+    }
+
+    /// Holds the log against the ledger.
+    pub fn check_ledger(&self, name: &str) -> Result<LedgerReport> {
+        let mut check = BinlogCheck::new(&self.ledger, self.flavour());
+        for segment in LogDir::open_read_only(&self.log(name))?.segments()? {
+            check.file(&segment.path)?;
+        }
+        let report = check.finish();
+        ensure!(report.is_ok() && report.unlisted == 0, "{report:?}");
+        Ok(report)
+    }
+
+    pub fn flavour(&self) -> Flavour {
+        self.server.kind().flavour()
+    }
+}
+
+/// The same options, by way of a link.
+pub fn through(mut options: CaptureOptions, port: u16) -> CaptureOptions {
+    options.connect = ConnectOptions { endpoint: Endpoint::tcp("127.0.0.1", port), ..options.connect };
+    options
+}
+
+/// A capture under test.
+pub struct Running {
+    capture: Capture,
+    pub status: Arc<CaptureStatus>,
+}
+
+impl Running {
+    pub fn start(options: CaptureOptions) -> Result<Self> {
+        let capture = Capture::start(options, CancellationToken::new())?;
+        Ok(Self { status: capture.status(), capture })
+    }
+
+    /// Waits until the status is as wished, and gives it.
+    pub async fn until(
+        &self,
+        what: &str,
+        wished: impl Fn(&StatusSnapshot) -> bool,
+    ) -> Result<StatusSnapshot> {
+        let begin = Instant::now();
+        loop {
+            let snapshot = self.status.snapshot();
+            if wished(&snapshot) {
+                return Ok(snapshot);
+            }
+            if let CaptureState::Refused(reason) = &snapshot.state {
+                bail!("waiting for {what}, the capture stopped: {reason}");
+            }
+            ensure!(begin.elapsed() < PATIENCE, "no {what}: {snapshot:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn until_streaming(&self) -> Result<()> {
+        self.until("stream", |now| now.state == CaptureState::Streaming).await?;
+        Ok(())
+    }
+
+    /// Waits until the capture pauses for a reason with these words in it.
+    pub async fn until_waiting(&self, words: &str) -> Result<()> {
+        let waits = |now: &StatusSnapshot| matches!(&now.state, CaptureState::Waiting(reason) if reason.contains(words));
+        self.until(words, waits).await?;
+        Ok(())
+    }
+
+    /// Waits for so many more transactions.
+    pub async fn until_more(&self, transactions: u64) -> Result<()> {
+        let wanted = self.status.snapshot().transactions + transactions;
+        self.until("more transactions", |now| now.transactions >= wanted).await?;
+        Ok(())
+    }
+
+    /// Stops it in good order.
+    pub async fn stop(self) -> Result<()> {
+        self.capture.stop();
+        tokio::task::spawn_blocking(move || self.capture.join()).await??;
+        Ok(())
+    }
+
+    /// Waits for its end, which must come by itself and be an error.
+    pub async fn refusal(self) -> Result<RelayError> {
+        let begin = Instant::now();
+        while !matches!(self.status.snapshot().state, CaptureState::Refused(_)) {
+            if begin.elapsed() > PATIENCE {
+                let state = self.status.snapshot().state;
+                self.stop().await?;
+                bail!("it was not refused: {state:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        match tokio::task::spawn_blocking(move || self.capture.join()).await? {
+            Err(error) => Ok(error),
+            Ok(()) => bail!("refused without an error"),
+        }
+    }
+}
+
+/// Where a segment's events begin in its file: behind the format description if it begins in the middle of the source's.
+fn body_offset(segment: &SegmentSummary, bytes: &[u8]) -> Result<usize> {
+    if segment.source_offset == 4 {
+        return Ok(4);
+    }
+    let length = bytes.get(4 + 9..4 + 13).context("the segment has no event")?;
+    Ok(4 + u32::from_le_bytes(length.try_into()?) as usize)
+}
+
+fn source_end(segment: &SegmentSummary) -> Result<u64> {
+    let bytes = fs::read(&segment.path)?;
+    Ok(segment.source_offset + segment.bytes.saturating_sub(body_offset(segment, &bytes)? as u64))
+}
+
+/// Every byte of the log is the source's own, and from its beginning on nothing is left out or there twice.
+pub fn compare(directory: &Path, data: &Path) -> Result<()> {
+    let segments = LogDir::open_read_only(directory)?.segments()?;
+    ensure!(!segments.is_empty(), "the log is empty");
+    for (index, segment) in segments.iter().enumerate() {
+        let last = index + 1 == segments.len();
+        let name = &segment.source_file;
+        ensure!(index == 0 || segments[index - 1].source_file < *name, "{name} comes twice or too late");
+        let mut theirs = fs::read(data.join(name)).with_context(|| format!("read {name}"))?;
+        let ours = fs::read(&segment.path)?;
+        // The newest segment has space reserved behind its end.
+        let mut ours =
+            ours.get(..segment.bytes as usize).context("a segment is shorter than its index says")?.to_vec();
+        // The mark of a file in use is on the source's disk only.
+        ours[4 + 17] &= !1;
+        theirs[4 + 17] &= !1;
+        let from = body_offset(segment, &ours)?;
+        let start = segment.source_offset as usize;
+        let end = start + ours.len() - from;
+        ensure!(end <= theirs.len(), "{name}: the log has {end} bytes, the source {}", theirs.len());
+        ensure!(last || end == theirs.len(), "{name}: the log ends at {end}, the source at {}", theirs.len());
+        if let Some(at) = (start..end).find(|&at| ours[from + at - start] != theirs[at]) {
+            bail!("{name} differs at {at}");
+        }
+    }
+    Ok(())
+}
+
+/// Contents of all files of a log, to see that nothing was changed.
+pub fn contents(directory: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        files.push((path.clone(), fs::read(&path)?));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Waits until so many commits of a load were acknowledged.
+pub async fn until_acknowledged(load: &Workload, commits: u64) -> Result<()> {
+    let wanted = load.counters().snapshot().acknowledged + commits;
+    let begin = Instant::now();
+    while load.counters().snapshot().acknowledged < wanted {
+        ensure!(begin.elapsed() < PATIENCE, "commits stall: {:?}", load.counters().snapshot());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// Runs a test with three worker threads, so that a statement that waits holds up nothing else.
+pub fn run(test: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(test)
+}

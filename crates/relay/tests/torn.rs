@@ -1,0 +1,112 @@
+//! A source that was killed while it wrote to its binlog, so that the file ends in the middle of an event.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::ServerKind;
+
+use crate::support::{Running, Source, run, until_acknowledged};
+
+/// Copies a whole transaction of the binlog, cut in the middle of its last event but one, to its end.
+fn tear(path: &std::path::Path) -> Result<()> {
+    let bytes = fs::read(path)?;
+    let (mut at, mut starts) = (4, Vec::new());
+    while at + 19 <= bytes.len() {
+        starts.push((at, bytes[at + 4]));
+        at += u32::from_le_bytes(bytes[at + 9..at + 13].try_into()?) as usize;
+    }
+    ensure!(at == bytes.len(), "the file is torn already");
+    // GTID events: 33 of MySQL, 162 of MariaDB.
+    let begin = starts.iter().rposition(|&(_, kind)| kind == 33 || kind == 162).context("no transaction")?;
+    let (from, until) = (starts[begin].0, starts[starts.len() - 2].0 + 10);
+    ensure!(until > from, "a transaction of one event");
+    let mut part = bytes[from..until].to_vec();
+    // Each event says where it ends.
+    let shift = bytes.len() - from;
+    for window in starts[begin..].windows(2) {
+        let (event, next) = (window[0].0 - from, window[1].0 - from);
+        let end = u32::from_le_bytes(part[event + 13..event + 17].try_into()?);
+        if end != 0 && next <= part.len() {
+            part[event + 13..event + 17].copy_from_slice(&(end + shift as u32).to_le_bytes());
+            let sum = crc32(&part[event..next - 4]);
+            part[next - 4..next].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+    OpenOptions::new().append(true).open(path)?.write_all(&part)?;
+    Ok(())
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut sum = u32::MAX;
+    for byte in bytes {
+        sum ^= u32::from(*byte);
+        for _ in 0..8 {
+            sum = (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
+        }
+    }
+    !sum
+}
+
+/// The capture takes no part of it, and goes on in the file that the source begins.
+async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
+    let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
+    let options = source.options("log", 81);
+    let capture = Running::start(options.clone())?;
+    capture.until_streaming().await?;
+    source.prepare().await?;
+    source.write(30).await?;
+    source.check_complete("log").await?;
+    let (file, _) = source.newest().await?;
+    source.server.kill().await?;
+    let path = source.server.data().join(&file);
+    let whole = fs::metadata(&path)?.len();
+    tear(&path)?;
+    // Also for one who starts when it has happened already.
+    let capture = if clients_wait {
+        capture.stop().await?;
+        None
+    } else {
+        Some(capture)
+    };
+    source.server.start_again().await?;
+    let load = source.load(8, None);
+    if clients_wait {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    }
+    let capture = match capture {
+        Some(capture) => capture,
+        None => Running::start(options)?,
+    };
+    until_acknowledged(&load, 100).await?;
+    load.finish().await;
+    source.rotate().await?;
+    // The comparison wants files to be captured to their end; what is torn is no part of that.
+    if fs::metadata(&path)?.len() > whole {
+        OpenOptions::new().write(true).open(&path)?.set_len(whole)?;
+    }
+    source.check_complete("log").await?;
+    source.check_ledger("log")?;
+    capture.stop().await
+}
+
+#[test]
+fn a_torn_mariadb_1011() -> Result<()> {
+    run(torn(ServerKind::Mariadb1011, false))
+}
+
+#[test]
+fn a_torn_mariadb_1011_with_clients_that_wait() -> Result<()> {
+    run(torn(ServerKind::Mariadb1011, true))
+}
+
+#[test]
+fn a_torn_mariadb_118() -> Result<()> {
+    run(torn(ServerKind::Mariadb118, false))
+}
+
+/// MySQL cuts the file when it starts.
+#[test]
+fn a_torn_mysql_97() -> Result<()> {
+    run(torn(ServerKind::Mysql97, true))
+}
