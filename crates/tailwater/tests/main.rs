@@ -1,4 +1,9 @@
 //! What of the binary is tested from the outside, with real servers.
 
+mod captured;
+mod cli;
+mod faults;
 mod log_cat;
 mod rooms;
+mod shell;
+mod try_out;

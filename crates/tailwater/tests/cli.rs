@@ -1,0 +1,104 @@
+//! The command line without a server: configuration, usage, and what is refused at once.
+
+use anyhow::Result;
+
+use crate::shell::Shell;
+
+const GOOD: &str = r#"
+[log]
+directory = "log"
+
+[[source]]
+name = "orders"
+host = "127.0.0.1"
+port = 1
+user = "tailwater"
+tls = "off"
+server_id = 4201
+"#;
+
+#[test]
+fn a_configuration_is_checked() -> Result<()> {
+    let shell = Shell::new()?;
+    shell.write("good.toml", GOOD)?;
+    shell.run("config check -c good.toml")?.exits(0).says(&[
+        "good.toml: good",
+        "source orders",
+        "127.0.0.1:1",
+    ]);
+    let answer = shell.run("config check -c good.toml --output json")?.exits(0).json()?;
+    assert_eq!(answer, [serde_json::json!({ "ok": true, "sources": ["orders"] })]);
+
+    shell.write("unknown.toml", &GOOD.replace("host =", "hots ="))?;
+    let unknown = shell.run("config check -c unknown.toml")?.exits(1);
+    unknown.complains(&["TW-CFG-0002", "unknown.toml", "line 7", "unknown field `hots`"]);
+    shell.write("syntax.toml", &GOOD.replace("port = 1", "port = "))?;
+    shell.run("config check -c syntax.toml")?.exits(1).complains(&["TW-CFG-0002", "line 8"]);
+    shell.write("type.toml", &GOOD.replace("port = 1", "port = 70000"))?;
+    shell.run("config check -c type.toml")?.exits(1).complains(&["TW-CFG-0002", "line 8", "70000"]);
+    shell.write("empty.toml", "[log]\ndirectory = 'log'\n")?;
+    shell.run("config check -c empty.toml")?.exits(1).complains(&["TW-CFG-0003", "no [[source]]"]);
+    shell.write("word.toml", &format!("{GOOD}start = 'newest'\n"))?;
+    shell.run("config check -c word.toml")?.exits(1).complains(&["line 12", "`current`, `oldest` or"]);
+    shell.run("config check -c absent.toml")?.exits(1).complains(&["TW-CFG-0001", "absent.toml"]);
+    Ok(())
+}
+
+#[test]
+fn a_wrong_command_line_is_a_usage_error() -> Result<()> {
+    let shell = Shell::new()?;
+    shell.run("")?.exits(2).complains(&["Usage: tailwater"]);
+    for (words, complaint) in [
+        ("frobnicate", "unrecognized subcommand 'frobnicate'"),
+        ("run", "--config <FILE>"),
+        ("log cat", "<PATH>"),
+        ("log cat . --raw --table a.b", "cannot be used with"),
+        ("log ls . --output yaml", "invalid value 'yaml'"),
+        ("sandbox up", "--server"),
+        ("sandbox up --server postgres", "[possible values: mariadb, mysql]"),
+        ("sandbox up --server mysql --count 0", "--count"),
+        // Secrets on a command line are seen by everybody on the machine: there is no such option.
+        ("run -c x.toml --password secret", "unexpected argument '--password'"),
+    ] {
+        shell.run(words)?.exits(2).complains(&[complaint]);
+    }
+    shell.run("--help")?.exits(0).says(&["Usage: tailwater", "Exit codes:"]).hides(&["password"]);
+    shell.run("--version")?.exits(0).says(&["tailwater "]);
+    Ok(())
+}
+
+#[test]
+fn run_says_at_once_what_it_cannot_do() -> Result<()> {
+    let shell = Shell::new()?;
+    shell.write("bad.toml", &GOOD.replace("server_id", "serverid"))?;
+    shell.run("run -c bad.toml")?.exits(1).complains(&["TW-CFG-0002", "line 11", "serverid"]);
+
+    // Not even the superuser makes a folder in a file.
+    shell.write("file", "")?;
+    shell.write("unwritable.toml", &GOOD.replace("\"log\"", "\"file/log\""))?;
+    shell.run("run -c unwritable.toml")?.exits(1).complains(&["TW-LOG-", "source orders", "file/log/orders"]);
+
+    shell.write("no-options.toml", &format!("{GOOD}defaults_file = 'absent.cnf'\n"))?;
+    shell.run("run -c no-options.toml")?.exits(1).complains(&["absent.cnf"]);
+    Ok(())
+}
+
+#[test]
+fn what_is_no_log_is_said_to_be_none() -> Result<()> {
+    let shell = Shell::new()?;
+    shell.write("text", "this is no binlog")?;
+    for verb in ["ls", "cat", "verify"] {
+        shell.run(&format!("log {verb} ."))?.exits(1).complains(&["TW-LOG-0013", "there is no log in ."]);
+        shell.run(&format!("log {verb} absent"))?.exits(1).complains(&["absent"]);
+    }
+    for verb in ["cat", "cat --raw", "verify"] {
+        shell.run(&format!("log {verb} text"))?.exits(1).complains(&["text is no binlog file"]);
+    }
+    // A file's length may lie: nothing is made room for before it is there.
+    let event =
+        [[0; 4].as_slice(), &[2], &[1, 0, 0, 0], &0x3fff_ffff_u32.to_le_bytes(), &[0; 6], b"rest"].concat();
+    std::fs::write(shell.path().join("cut"), [b"\xfebin".as_slice(), &event].concat())?;
+    shell.run("log cat cut")?.exits(1).complains(&["cut:4", "cut short"]);
+    shell.run("log verify cut")?.exits(3).says(&["TW-LOG-0003: cut: at offset 4", "cut short", "1 problem"]);
+    Ok(())
+}

@@ -1,0 +1,453 @@
+//! Random faults on real servers under load: SIGKILL and SIGSTOP of relay and primary, alone and together, rotations.
+//!
+//! Clients keep a ledger of what the server told them. Whatever was done to relay and primary, at the end every
+//! acknowledged transaction is in the log, whole and once, and the log is the primary's own binlog byte for byte.
+//!
+//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing, so not always its outcome).
+//! CI makes a few kills; with `TAILWATER_LONG=1` there are at least sixty.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use tailwater::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source, prove};
+use tailwater_log::{AckMode, LogDir};
+use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec, require};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
+
+/// How long anything may take before it counts as stuck. It decides nothing but when to give up.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Something done to a trial under load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    KillRelay,
+    /// The primary comes back on its data, with semi-sync on; the relay is there all the time.
+    KillPrimary,
+    /// Both at the same moment; who comes back first is left to chance.
+    KillBoth,
+    PauseRelay,
+    PausePrimary,
+    /// FLUSH BINARY LOGS
+    Rotate,
+}
+
+impl Fault {
+    fn kills(self) -> Kills {
+        match self {
+            Self::KillRelay => Kills { relay: 1, primary: 0 },
+            Self::KillPrimary => Kills { relay: 0, primary: 1 },
+            Self::KillBoth => Kills { relay: 1, primary: 1 },
+            Self::PauseRelay | Self::PausePrimary | Self::Rotate => Kills::default(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Kills {
+    relay: u32,
+    primary: u32,
+}
+
+impl Kills {
+    fn add(&mut self, other: Self) {
+        self.relay += other.relay;
+        self.primary += other.primary;
+    }
+
+    fn total(self) -> u32 {
+        self.relay + self.primary
+    }
+}
+
+/// One server, one workload, and what is done to them.
+#[derive(Debug)]
+struct Plan {
+    kind: ServerKind,
+    durability: Durability,
+    options: Vec<String>,
+    clients: u32,
+    workload_seed: u64,
+    faults: Vec<Fault>,
+}
+
+impl Plan {
+    /// A plan with so many kills. With reduced durability a killed primary comes back with tables older than its binlog,
+    /// where the clients' next changes could not be what they planned; so there its kill is the last fault.
+    fn random(random: &mut StdRng, kind: ServerKind, durability: Durability, kills: u32) -> Self {
+        let mut options = Vec::new();
+        if random.random_bool(0.6) {
+            options.push(format!("--max-binlog-size={}", 4096 << random.random_range(2..9)));
+        }
+        let mut faults = Vec::new();
+        let mut planned = Kills::default();
+        let last = match durability {
+            Durability::Full => None,
+            Durability::Reduced => [Fault::KillPrimary, Fault::KillBoth].choose(random).copied(),
+        };
+        planned.add(last.map(Fault::kills).unwrap_or_default());
+        let harmless = [Fault::PauseRelay, Fault::PausePrimary, Fault::Rotate];
+        let kinds: &[Fault] = match durability {
+            Durability::Full => &[Fault::KillRelay, Fault::KillPrimary, Fault::KillBoth],
+            Durability::Reduced => &[Fault::KillRelay],
+        };
+        while planned.total() < kills {
+            if random.random_bool(0.3) {
+                faults.extend(harmless.choose(random));
+            }
+            if let Some(fault) = kinds.choose(random) {
+                planned.add(fault.kills());
+                faults.push(*fault);
+            }
+        }
+        faults.extend(last);
+        Self {
+            kind,
+            durability,
+            options,
+            clients: random.random_range(2..=12),
+            workload_seed: random.random(),
+            faults,
+        }
+    }
+}
+
+/// What all rounds together did and found.
+#[derive(Debug, Default)]
+struct Summary {
+    rounds: u32,
+    kills: Kills,
+    acknowledged: u64,
+    missing: u64,
+    kept_in_flight: u64,
+    log_bytes: u64,
+    segments: u64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} rounds, {} kills ({} of the relay, {} of the primary), {} acknowledged, {} missing, {} in flight at a kill \
+             and kept, {} segments with {} bytes compared",
+            self.rounds,
+            self.kills.total(),
+            self.kills.relay,
+            self.kills.primary,
+            self.acknowledged,
+            self.missing,
+            self.kept_in_flight,
+            self.segments,
+            self.log_bytes,
+        )
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_whatever_is_killed() -> Result<()> {
+    let long = std::env::var_os("TAILWATER_LONG").is_some();
+    let seed: u64 = match std::env::var("TAILWATER_SEED") {
+        Ok(text) => text.parse().context("TAILWATER_SEED")?,
+        Err(_) => rand::random(),
+    };
+    say(&format!("TAILWATER_SEED={seed} repeats this run"));
+    let mut random = StdRng::seed_from_u64(seed);
+    let kinds: Vec<_> = ServerKind::ALL.into_iter().filter(|kind| require(*kind).is_some()).collect();
+    if kinds.is_empty() {
+        return Ok(());
+    }
+    let (kills_wanted, kills_per_round) = if long { (60, 6) } else { (6, 3) };
+    let mut summary = Summary::default();
+    let second_reduced: bool = random.random();
+    while summary.kills.total() < kills_wanted {
+        let round = summary.rounds as usize;
+        let kind = match long || round == 0 {
+            true => kinds[round % kinds.len()],
+            // The short run has two rounds: one of each family.
+            false => *kinds[1..].choose(&mut random).unwrap_or(&kinds[0]),
+        };
+        // Of each kind every third round in the long run, one of the two short rounds.
+        let reduced = if long { round / kinds.len() % 3 == 1 } else { (round % 2 == 1) == second_reduced };
+        let durability = if reduced { Durability::Reduced } else { Durability::Full };
+        let plan = Plan::random(&mut random, kind, durability, kills_per_round);
+        say(&format!("round {round}: {plan:?}"));
+        let mut faults = StdRng::seed_from_u64(random.random());
+        let result = Round::play(&plan, &mut faults, &mut summary).await;
+        result.with_context(|| format!("TAILWATER_SEED={seed}, round {round}: {plan:?}"))?;
+        summary.rounds += 1;
+        say(&format!("so far: {summary}"));
+    }
+    say(&format!("faults: {summary}"));
+    ensure!(summary.missing == 0 && summary.acknowledged > 0, "{summary}");
+    Ok(())
+}
+
+/// Past the harness, which hides the output of tests that pass: a run of minutes should show where it is.
+fn say(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+struct Round<'a> {
+    random: &'a mut StdRng,
+    trial: Trial,
+    /// Gone (by `abort`) after the last fault of a round with reduced durability.
+    workload: Option<Workload>,
+    /// Binlog files of the primary that it may have left torn: what it wrote when it was killed.
+    torn: BTreeSet<String>,
+}
+
+impl Round<'_> {
+    async fn play(plan: &Plan, random: &mut StdRng, summary: &mut Summary) -> Result<()> {
+        let folder = TrialFolder::new(None)?;
+        let spec = TrialSpec {
+            kind: plan.kind,
+            durability: plan.durability,
+            options: plan.options.clone(),
+            ack: AckMode::Durable,
+            program: PathBuf::from(PROGRAM),
+            folder: folder.path().to_owned(),
+        };
+        let mut trial = Trial::start(spec).await?;
+        trial.start_relay()?;
+        trial.wait_captured().await?;
+        prepare(&trial.primary.connect_options()).await?;
+        let ledger = Arc::new(Ledger::new());
+        let load =
+            WorkloadSpec { seed: plan.workload_seed, reconnect: PATIENCE, ..WorkloadSpec::new(plan.clients) };
+        let workload = Workload::start(trial.primary.connect_options(), &load, Arc::clone(&ledger));
+        let mut round = Round { random, trial, workload: Some(workload), torn: BTreeSet::new() };
+        let result = round.faults(plan, summary).await;
+        if let Err(error) = result {
+            let words = round.trial.relay_words();
+            let server = tail(round.trial.primary.error_log());
+            return Err(error.context(format!("the relay's last words: {words}\nthe primary's: {server}")));
+        }
+        let finished = round.end(plan, &ledger, summary).await;
+        finished.with_context(|| format!("the relay's last words: {}", round.trial.relay_words()))
+    }
+
+    async fn faults(&mut self, plan: &Plan, summary: &mut Summary) -> Result<()> {
+        for (number, fault) in plan.faults.iter().enumerate() {
+            self.progress().await.with_context(|| format!("before fault {number}, {fault:?}"))?;
+            let last = number + 1 == plan.faults.len();
+            let stop_load = last && plan.durability == Durability::Reduced;
+            self.fault(*fault, stop_load).await.with_context(|| format!("fault {number}, {fault:?}"))?;
+            summary.kills.add(fault.kills());
+        }
+        if self.workload.is_some() {
+            self.progress().await.context("after the last fault")?;
+        }
+        Ok(())
+    }
+
+    /// Waits until some more transactions were acknowledged, and then a little, so that faults hit anywhere.
+    async fn progress(&mut self) -> Result<()> {
+        let Some(workload) = &mut self.workload else { return Ok(()) };
+        let counters = Arc::clone(workload.counters());
+        let wanted = counters.snapshot().acknowledged + self.random.random_range(20..400);
+        let deadline = Instant::now() + PATIENCE;
+        while counters.snapshot().acknowledged < wanted {
+            ensure!(!workload.is_over(), "the clients gave up");
+            ensure!(Instant::now() < deadline, "commits do not go on: {:?}", counters.snapshot());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.pause(0..50).await;
+        Ok(())
+    }
+
+    async fn pause(&mut self, milliseconds: std::ops::Range<u64>) {
+        tokio::time::sleep(Duration::from_millis(self.random.random_range(milliseconds))).await;
+    }
+
+    async fn fault(&mut self, fault: Fault, stop_load: bool) -> Result<()> {
+        match fault {
+            Fault::KillRelay => {
+                self.trial.kill_relay().await?;
+                self.nothing_is_acknowledged().await?;
+                self.pause(0..1000).await;
+                self.trial.start_relay()?;
+                self.trial.wait_captured().await?;
+            }
+            Fault::KillPrimary => {
+                self.kill_primary().await?;
+                self.stop_load(stop_load).await;
+                self.pause(0..1500).await;
+                self.trial.primary.start_again().await?;
+                self.trial.wait_captured().await?;
+            }
+            Fault::KillBoth => {
+                self.trial.relay().context("no relay")?.pause()?;
+                self.kill_primary().await?;
+                self.trial.kill_relay().await?;
+                self.stop_load(stop_load).await;
+                self.pause(0..500).await;
+                if self.random.random() {
+                    self.trial.start_relay()?;
+                    self.pause(0..500).await;
+                    self.trial.primary.start_again().await?;
+                } else {
+                    self.trial.primary.start_again().await?;
+                    self.trial.start_relay()?;
+                }
+                self.trial.wait_captured().await?;
+            }
+            Fault::PauseRelay => {
+                self.trial.relay().context("no relay")?.pause()?;
+                self.nothing_is_acknowledged().await?;
+                self.pause(0..2500).await;
+                self.trial.relay().context("no relay")?.resume()?;
+            }
+            Fault::PausePrimary => {
+                self.trial.primary.pause()?;
+                // Both sides of what the relay takes for a broken link, which is three heartbeats.
+                self.pause(0..3000).await;
+                self.trial.primary.resume()?;
+            }
+            Fault::Rotate => {
+                let rotation = self.trial.primary.sql("FLUSH BINARY LOGS");
+                tokio::time::timeout(PATIENCE, rotation).await.context("FLUSH BINARY LOGS is stuck")??;
+            }
+        }
+        Ok(())
+    }
+
+    async fn kill_primary(&mut self) -> Result<()> {
+        self.trial.primary.kill().await?;
+        self.torn.extend(binlog_files(self.trial.primary.data())?.pop());
+        Ok(())
+    }
+
+    async fn stop_load(&mut self, stop: bool) {
+        if stop && let Some(workload) = self.workload.take() {
+            // The report holds errors of clients that found no server any more: there is none.
+            let _ = workload.abort().await;
+        }
+    }
+
+    /// Without a relay to acknowledge, no client is told anything.
+    async fn nothing_is_acknowledged(&self) -> Result<()> {
+        let Some(workload) = &self.workload else { return Ok(()) };
+        let acknowledged = || workload.counters().snapshot().acknowledged;
+        // What was acknowledged before is still on its way to the clients. Were it to go on, that would never end.
+        let deadline = Instant::now() + PATIENCE;
+        let mut before = acknowledged();
+        loop {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let now = acknowledged();
+            if now == before {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "commits go on without the relay");
+            before = now;
+        }
+    }
+
+    async fn end(&mut self, plan: &Plan, ledger: &Ledger, summary: &mut Summary) -> Result<()> {
+        if let Some(workload) = self.workload.take() {
+            let report =
+                tokio::time::timeout(PATIENCE, workload.finish()).await.context("clients are stuck")?;
+            ensure!(report.errors.is_empty(), "clients gave up: {:?}", report.errors);
+        } else {
+            self.catch_up().await?;
+        }
+        self.trial.stop_relay().await?;
+        if plan.durability == Durability::Full {
+            // The server's own promise; were it not kept, the test would be wrong about what it does to the server.
+            let on_server = ledger.compare_with_server(&self.trial.primary.connect_options()).await?;
+            ensure!(
+                on_server.missing.is_empty() && on_server.altered.is_empty(),
+                "on the server: {on_server:?}"
+            );
+        }
+        self.trial.primary.stop().await?;
+
+        let log = self.trial.log_directory();
+        let proof = prove(&log, ledger, plan.kind.flavour(), self.trial.primary.data())?;
+        summary.acknowledged += proof.ledger.acknowledged;
+        summary.missing += proof.ledger.missing_in_log.count;
+        summary.kept_in_flight += proof.ledger.unknown_but_present;
+        summary.log_bytes += proof.log_bytes;
+        summary.segments += proof.segments;
+        ensure!(proof.is_ok(), "{proof:?}");
+        self.compare_files(&log)?;
+        let verify = Command::new(PROGRAM).args(["log", "verify"]).arg(&log).output()?;
+        ensure!(
+            verify.status.code() == Some(0),
+            "log verify: {}{}",
+            String::from_utf8_lossy(&verify.stdout),
+            String::from_utf8_lossy(&verify.stderr)
+        );
+        Ok(())
+    }
+
+    /// Waits until the log has everything that the restarted primary has.
+    async fn catch_up(&self) -> Result<()> {
+        let files = binlog_files(self.trial.primary.data())?;
+        let newest = files.last().context("the primary has no binlog")?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // Its start is the newest file, and nobody writes: the log is there when it has begun that file.
+            let segments = LogDir::open_read_only(&self.trial.log_directory())?.segments()?;
+            if segments.last().is_some_and(|segment| segment.source_file == *newest) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "the log does not get to {newest}: {segments:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Every binlog file of the primary is a segment, from the first to the last and to its last byte; only behind the last
+    /// whole transaction of a file that was torn, and in the newest, which was closed after the relay, may there be more.
+    fn compare_files(&self, log: &Path) -> Result<()> {
+        let data = self.trial.primary.data();
+        let segments = LogDir::open_read_only(log)?.segments()?;
+        let captured: Vec<_> = segments.iter().map(|segment| segment.source_file.as_str()).collect();
+        let first = captured.first().context("the log is empty")?;
+        let files: Vec<_> = binlog_files(data)?.into_iter().skip_while(|file| file != first).collect();
+        ensure!(captured == files, "the log has {captured:?}, the primary {files:?}");
+        for segment in &segments {
+            if let Some(offset) = compare_with_source(segment, data)? {
+                bail!("{} differs at {offset}", segment.source_file);
+            }
+            let size = std::fs::metadata(data.join(&segment.source_file))?.len();
+            let open_end =
+                self.torn.contains(&segment.source_file) || Some(&segment.source_file) == files.last();
+            ensure!(
+                segment.bytes == size || open_end,
+                "{} has {size} bytes, the log {segment:?}",
+                segment.source_file
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Names of the binlog files in a data directory, oldest first.
+fn binlog_files(data: &Path) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(data)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let number = name.strip_prefix("binlog.").unwrap_or_default();
+        if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            files.push(name);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn tail(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<_> = text.lines().rev().take(12).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}

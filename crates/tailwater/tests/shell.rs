@@ -1,0 +1,128 @@
+//! Tests that read like shell sessions: a folder, command lines of the program, and what they are to say.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
+
+/// A folder to run the program in.
+pub struct Shell {
+    folder: TempDir,
+    environment: Vec<(&'static str, PathBuf)>,
+}
+
+impl Shell {
+    pub fn new() -> Result<Self> {
+        Ok(Self { folder: tempfile::tempdir()?, environment: Vec::new() })
+    }
+
+    pub fn set(&mut self, name: &'static str, value: PathBuf) {
+        self.environment.push((name, value));
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+        std::fs::write(self.path().join(name), text).context(name.to_owned())
+    }
+
+    /// Runs `tailwater` with these words, separated by spaces, in the folder.
+    pub fn run(&self, words: &str) -> Result<Ran> {
+        self.finish(Command::new(PROGRAM).args(words.split_whitespace()), words)
+    }
+
+    /// Runs a line of shell, in which `tailwater` is the program.
+    pub fn bash(&self, line: &str) -> Result<Ran> {
+        let script = format!("set -o pipefail; tailwater() {{ '{PROGRAM}' \"$@\"; }}; {line}");
+        self.finish(Command::new("bash").arg("-c").arg(script), line)
+    }
+
+    fn finish(&self, command: &mut Command, words: &str) -> Result<Ran> {
+        let command = command.current_dir(self.path()).envs(self.environment.iter().cloned());
+        let output = command.output().with_context(|| words.to_owned())?;
+        Ok(Ran { words: words.to_owned(), output })
+    }
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    words: String,
+    output: Output,
+}
+
+impl Ran {
+    pub fn bytes(&self) -> &[u8] {
+        &self.output.stdout
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    pub fn errors(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// Standard output, an object per line.
+    pub fn json(&self) -> Result<Vec<Value>> {
+        let lines = self.text();
+        let parse =
+            |line: &str| serde_json::from_str(line).with_context(|| format!("{}: {line}", self.words));
+        lines.lines().map(parse).collect()
+    }
+
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(
+            self.output.status.code(),
+            Some(code),
+            "{}: {}{}",
+            self.words,
+            self.errors(),
+            self.start()
+        );
+        self
+    }
+
+    /// Each of these is in standard output.
+    #[track_caller]
+    pub fn says(self, all: &[&str]) -> Self {
+        let text = self.text();
+        for wanted in all {
+            assert!(text.contains(wanted), "{} does not say {wanted:?}: {}", self.words, self.start());
+        }
+        self
+    }
+
+    /// Each of these is in the messages on standard error.
+    #[track_caller]
+    pub fn complains(self, all: &[&str]) -> Self {
+        let text = self.errors();
+        for wanted in all {
+            assert!(text.contains(wanted), "{} does not complain {wanted:?}: {text}", self.words);
+        }
+        self
+    }
+
+    /// None of these is in standard output.
+    #[track_caller]
+    pub fn hides(self, all: &[&str]) -> Self {
+        let text = self.text();
+        for unwanted in all {
+            assert!(!text.contains(unwanted), "{} says {unwanted:?}", self.words);
+        }
+        self
+    }
+
+    fn start(&self) -> String {
+        self.text().chars().take(4000).collect()
+    }
+}

@@ -1,0 +1,87 @@
+//! What a stranger tries first: the demo, and servers of the sandbox.
+
+use std::os::unix::fs::symlink;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tailwater_sandbox::{Cache, ServerKind, require};
+
+use crate::shell::Shell;
+
+#[test]
+fn the_demo_reports_what_is_documented() -> Result<()> {
+    if require(ServerKind::Mariadb1011).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let lines = shell.run("demo --short --output json")?.exits(0).json()?;
+    let [report] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
+    ensure!(report["ok"] == true && report["missing_in_log"] == 0, "{report}");
+    ensure!(report["server"].is_string() && report["server_version"].is_string(), "{report}");
+    ensure!(report["relay_restarts"] == 1, "{report}");
+    for key in ["acknowledged", "log_bytes", "commits_per_second"] {
+        ensure!(report[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {report}");
+    }
+    Ok(())
+}
+
+/// Ends the servers of a test that failed half-way.
+struct Down<'a>(&'a Shell);
+
+impl Drop for Down<'_> {
+    fn drop(&mut self) {
+        // The test says what is wrong; this only leaves nothing behind.
+        let _ = self.0.run("sandbox down");
+    }
+}
+
+#[test]
+fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
+    if require(ServerKind::Mariadb1011).is_none() {
+        return Ok(());
+    }
+    // A cache of its own: other servers that are up on this machine are not ours to end.
+    let mut shell = Shell::new()?;
+    let (real, own) = (Cache::locate()?, Cache::at(shell.path().join("cache")));
+    std::fs::create_dir_all(own.root())?;
+    std::fs::create_dir_all(real.templates())?;
+    symlink(real.servers(), own.servers())?;
+    symlink(real.templates(), own.templates())?;
+    shell.set("TAILWATER_CACHE", own.root().to_owned());
+    let _down = Down(&shell);
+
+    shell.run("sandbox list")?.exits(0).says(&["no servers", "sandbox up"]);
+    let up = shell.run("sandbox up --server mariadb --version 10.11 -- --max-connections=67")?.exits(0);
+    let up = up.says(&["mariadb-10.11-1: 10.11.", "on 127.0.0.1:", "SQL:", "binlog:", "data:"]).text();
+    shell.run("sandbox list")?.exits(0).says(&[&up]);
+    // As it would be pasted.
+    let sql = up.lines().find_map(|line| line.trim().strip_prefix("SQL:")).context("a command")?.trim();
+    let answer = shell.bash(&format!("{sql} -N -e 'SELECT @@max_connections'"))?.exits(0);
+    ensure!(answer.text().trim() == "67", "{answer:?}");
+
+    let lines = shell.run("sandbox list --output json")?.exits(0).json()?;
+    let [server] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
+    ensure!(server["name"] == "mariadb-10.11-1" && server["running"] == true, "{server}");
+    ensure!(server["role"] == "standalone" && server["commands"]["SQL"] == sql, "{server}");
+    let pid = server["pid"].as_u64().context("a process id")?;
+    let port = server["port"].as_u64().context("a port")?;
+    ensure!(runs(pid));
+
+    shell.run("sandbox down mariadb-10.11-7")?.exits(1).complains(&["TW-SBX-", "mariadb-10.11-7"]);
+    ensure!(runs(pid));
+    shell.run("sandbox down")?.exits(0).says(&["mariadb-10.11-1: stopped"]);
+    ensure!(!runs(pid), "the server lives on");
+    ensure!(std::net::TcpStream::connect(("127.0.0.1", port as u16)).is_err(), "the port is still taken");
+    let left: Vec<_> =
+        std::fs::read_dir(own.up())?.map(|entry| entry.map(|entry| entry.file_name())).collect();
+    ensure!(left.len() == 1, "more than the lock file stays: {left:?}");
+    shell.run("sandbox down")?.exits(0).hides(&["stopped"]);
+    ensure!(shell.run("sandbox list --output json")?.exits(0).json()? == Vec::<Value>::new());
+    Ok(())
+}
+
+/// Whether there is such a process, zombies left out.
+fn runs(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))
+}
