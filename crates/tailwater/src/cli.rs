@@ -1,5 +1,10 @@
 //! The command line: noun, then verb. Defined once here; help texts are the reference.
 
+#![allow(
+    missing_docs,
+    reason = "doc comments are help texts here, and those of groups would displace their parents'"
+)]
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -107,16 +112,23 @@ pub enum SandboxCommand {
         #[arg(long = "version", value_name = "SERIES")]
         series: Option<String>,
         /// How many.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
         count: u32,
-        /// Enable lossless semi-synchronous replication on them.
+        /// Lossless semi-synchronous replication: the first is the source, the others its replicas. The commits of one
+        /// server alone wait until something, such as `tailwater run`, acknowledges them.
         #[arg(long)]
         semi_sync: bool,
+        /// Options for each server, behind `--`: for instance `-- --sync-binlog=0`.
+        #[arg(last = true, value_name = "SERVER_OPTION")]
+        options: Vec<String>,
     },
     /// Shows the servers started by `up`.
     List,
     /// Stops the servers started by `up` and removes their data.
-    Down,
+    Down {
+        /// Only these; all of them if absent.
+        names: Vec<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
