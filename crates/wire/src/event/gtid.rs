@@ -160,7 +160,8 @@ impl GtidEvent {
 
     /// The body's bytes as type 33 or 34, without checksum; a tag has no place in them.
     ///
-    /// Fields behind the first that is `None` are left out, as by a server of the time before they were there.
+    /// Fields behind the first that is `None` are left out, as by a server of the time before they were there. Times
+    /// and versions are cut to the bits that these types have for them, 55 and 31; those of tagged events have more.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = vec![self.flags];
         let (uuid, number) = self.gtid.as_ref().map_or(([0; 16], 0), |gtid| (gtid.uuid, gtid.number));
@@ -171,6 +172,7 @@ impl GtidEvent {
         body.extend_from_slice(&clock.last_committed.to_le_bytes());
         body.extend_from_slice(&clock.sequence_number.to_le_bytes());
         let Some(immediate) = self.immediate_commit_time_us else { return body };
+        let immediate = immediate & !Self::TIME_MARK;
         match self.original_commit_time_us.filter(|original| *original != immediate) {
             None => body.extend_from_slice(&immediate.to_le_bytes()[..7]),
             Some(original) => {
@@ -181,6 +183,7 @@ impl GtidEvent {
         let Some(transaction_bytes) = self.transaction_bytes else { return body };
         put_lenenc_int(&mut body, transaction_bytes);
         let Some(immediate) = self.immediate_server_version else { return body };
+        let immediate = immediate & !Self::VERSION_MARK;
         match self.original_server_version {
             Some(original) if original == immediate => body.extend_from_slice(&immediate.to_le_bytes()),
             original => {
