@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tailwater_log::AckMode;
-use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::workload::{Counters, Snapshot, prepare};
 use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 use tailwater_wire::Flavour;
 
@@ -52,6 +52,21 @@ pub fn choose_server(family: ServerFamily, series: Option<&str>) -> anyhow::Resu
         let known: Vec<_> = ServerKind::ALL.iter().map(|kind| kind.name()).collect();
         format!("no {flavour} {}: there are {}", series.unwrap_or_default(), known.join(", "))
     })
+}
+
+/// The figures when what was acknowledged just before the kill has reached the clients. A load that does not settle is
+/// not waited for: it shows as commits without the relay.
+async fn settled(counters: &Counters) -> Snapshot {
+    let mut before = counters.snapshot();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = counters.snapshot();
+        if now.acknowledged == before.acknowledged {
+            return now;
+        }
+        before = now;
+    }
+    before
 }
 
 /// Runs the demo.
@@ -98,9 +113,7 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
 
     trial.kill_relay().await?;
     view.say("SIGKILL to tailwater: from here on nobody is told \"committed\"");
-    // What was acknowledged just before the kill is still on its way to the clients.
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let before = workload.counters().snapshot();
+    let before = settled(workload.counters()).await;
     view.watch(workload.counters(), pace.relay_away).await;
     let while_away = workload.counters().snapshot().acknowledged - before.acknowledged;
     trial.start_relay()?;

@@ -7,25 +7,33 @@ use serde::Serialize;
 /// The demo's result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
+    /// `mariadb` or `mysql`.
     pub server: String,
+    /// What the server says of itself.
     pub server_version: String,
+    /// Connections of the workload.
     pub clients: u32,
     /// Transactions for which a client got the server's OK.
     pub acknowledged: u64,
     /// Of these, how many are in the log.
     pub in_log: u64,
+    /// Acknowledged, and not in the log: must be 0.
     pub missing_in_log: u64,
     /// In the log, but with fewer, more or other row changes than the client made.
     pub not_whole_in_log: u64,
+    /// In the log more than once: must be 0.
     pub twice_in_log: u64,
     /// In the log though the client was killed off before it heard: rightly so.
     pub unacknowledged_in_log: u64,
+    /// Acknowledged while nobody could have taken it into the log: must be 0.
     pub acknowledged_while_relay_was_away: u64,
     /// Acknowledged, and gone from the primary's tables after its restart.
     pub lost_by_primary: u64,
+    /// Segments of the log.
     pub segments: u64,
     /// Segments that are the primary's own binlog file, byte for byte.
     pub segments_identical: u64,
+    /// Bytes of all segments.
     pub log_bytes: u64,
     /// Before the faults.
     pub commits_per_second: f64,
@@ -35,8 +43,11 @@ pub struct Report {
     pub commit_p99_ms: f64,
     /// The longest time without any commit: the relay's absence.
     pub longest_stall_ms: f64,
+    /// How often Tailwater was killed and started again.
     pub relay_restarts: u32,
+    /// Tailwater's peak memory.
     pub relay_memory_bytes_max: u64,
+    /// Everything that must be 0 is, and every segment is identical.
     pub ok: bool,
 }
 
