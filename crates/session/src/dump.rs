@@ -367,7 +367,7 @@ impl DumpStream {
     }
 
     /// Tells the source that everything up to `position` of `file` is safe. Does nothing if the source does not take
-    /// acknowledgements from this stream.
+    /// acknowledgements from this stream. Given up half-way, it leaves half an acknowledgement behind: drop the stream then.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] or [`SessionError::Io`].
