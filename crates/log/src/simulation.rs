@@ -411,3 +411,31 @@ fn bit_rot_is_reported_or_harmless_but_never_cuts_what_was_durable() {
         }
     });
 }
+
+#[test]
+fn what_was_rolled_back_is_never_mixed_with_what_comes_after() {
+    for_seeds(500, |seed| {
+        let mut world = World::new(seed);
+        world.checksum = ChecksumAlgorithm::Crc32;
+        let disk = SimulatedDirectory::default();
+        let mut writer = open(&disk).unwrap();
+        world.begin_file(&mut writer).unwrap();
+        writer.sync().unwrap();
+        let (bytes, number) = (world.source.file.len(), world.source.number());
+        let mut random = world.random.clone();
+        // Its front is written, for it is bigger than the buffer.
+        let big = world.source.transaction(&[12_000, 12_000], || random.next() | 0x700);
+        let (_, front) = big.events.split_last().unwrap();
+        front.iter().for_each(|event| world.append(&mut writer, event).unwrap());
+        writer.rollback_partial().unwrap();
+        world.source.rewind(bytes, number);
+        let size = world.random.below(4_000) as usize;
+        let transaction = world.source.transaction(&[size], || random.next() | 0x700);
+        transaction.events.iter().for_each(|event| world.append(&mut writer, event).unwrap());
+        world.transactions.push(transaction);
+        writer.flush().unwrap();
+        let disk = disk.after_power_cut(&mut world.random);
+        drop(writer);
+        world.check_after_crash(&disk).close().unwrap();
+    });
+}
