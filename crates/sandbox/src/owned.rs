@@ -51,7 +51,9 @@ impl OwnedProcess {
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be signalled or waited for.
     pub async fn kill(mut self) -> Result<ExitStatus, SandboxError> {
-        self.signal(Signal::KILL)?;
+        if self.is_running() {
+            self.signal(Signal::KILL)?;
+        }
         self.wait(Duration::from_secs(60)).await
     }
 
@@ -60,7 +62,9 @@ impl OwnedProcess {
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be signalled, or does not end.
     pub async fn terminate(mut self, patience: Duration) -> Result<ExitStatus, SandboxError> {
-        self.signal(Signal::TERM)?;
+        if self.is_running() {
+            self.signal(Signal::TERM)?;
+        }
         self.wait(patience).await
     }
 
@@ -93,9 +97,12 @@ impl OwnedProcess {
     }
 
     fn signal(&mut self, signal: Signal) -> Result<(), SandboxError> {
-        // An unreaped child's pid is not reused.
-        process::signal(self.child.id(), signal)
-            .map_err(|source| SandboxError::Spawn { program: self.name.clone(), source })
+        let failed = |source| SandboxError::Spawn { program: self.name.clone(), source };
+        // Once it was waited for, its pid may be a stranger's.
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return Err(failed(std::io::Error::other("it has ended")));
+        }
+        process::signal(self.child.id(), signal).map_err(failed)
     }
 
     /// The most memory it has held so far, in bytes; `None` once it has ended.
@@ -124,5 +131,30 @@ impl Drop for OwnedProcess {
             let _ = self.signal(Signal::KILL);
             let _ = self.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_is_signalled_only_while_it_is_there() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let output = folder.path().join("output");
+        let mut process =
+            OwnedProcess::start("/bin/sh", ["-c", "echo began; exec sleep 60"], &output).expect("start");
+        assert!(process.is_running() && process.cpu_time().is_some());
+        process.pause().expect("pause");
+        process.resume().expect("resume");
+        assert!(process.wait(Duration::from_millis(50)).await.is_err());
+        let pid = process.pid();
+        let status = process.kill().await.expect("kill");
+        assert!(!status.success() && process::start_ticks(pid).is_none());
+
+        let mut short = OwnedProcess::start("/bin/sh", ["-c", "exit 3"], &output).expect("start");
+        assert_eq!(short.wait(Duration::from_secs(20)).await.expect("wait").code(), Some(3));
+        assert!(short.pause().is_err() && short.resume().is_err());
+        assert_eq!(short.terminate(Duration::from_secs(1)).await.expect("ended").code(), Some(3));
     }
 }
