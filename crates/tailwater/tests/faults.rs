@@ -1,4 +1,5 @@
-//! Random faults on real servers under load: SIGKILL and SIGSTOP of relay and primary, alone and together, rotations.
+//! Random faults on real servers under load: SIGKILL and SIGSTOP of relay and primary, alone and together, a link between
+//! them that goes silent or is reset, rotations.
 //!
 //! Clients keep a ledger of what the server told them. Whatever was done to relay and primary, at the end every
 //! acknowledged transaction is in the log, whole and once, and the log is the primary's own binlog byte for byte.
@@ -19,8 +20,10 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tailwater::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source, prove};
 use tailwater_log::{AckMode, LogDir};
-use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::link::{Direction, Link};
+use tailwater_sandbox::workload::{Mix, prepare};
 use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec, require};
+use tailwater_wire::Flavour;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
 
@@ -31,12 +34,19 @@ const PATIENCE: Duration = Duration::from_secs(90);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     KillRelay,
+    /// Once more while it finds out where it was.
+    KillRelayTwice,
     /// The primary comes back on its data, with semi-sync on; the relay is there all the time.
     KillPrimary,
     /// Both at the same moment; who comes back first is left to chance.
     KillBoth,
+    /// What the primary had sent waits in the socket of the relay, which stands still and reads it later.
+    KillPrimaryBehindRelay,
     PauseRelay,
     PausePrimary,
+    /// Nothing gets through, in one direction or both, and nobody is told.
+    CutLink,
+    ResetLink,
     /// FLUSH BINARY LOGS
     Rotate,
 }
@@ -45,9 +55,12 @@ impl Fault {
     fn kills(self) -> Kills {
         match self {
             Self::KillRelay => Kills { relay: 1, primary: 0 },
-            Self::KillPrimary => Kills { relay: 0, primary: 1 },
+            Self::KillRelayTwice => Kills { relay: 2, primary: 0 },
+            Self::KillPrimary | Self::KillPrimaryBehindRelay => Kills { relay: 0, primary: 1 },
             Self::KillBoth => Kills { relay: 1, primary: 1 },
-            Self::PauseRelay | Self::PausePrimary | Self::Rotate => Kills::default(),
+            Self::PauseRelay | Self::PausePrimary | Self::CutLink | Self::ResetLink | Self::Rotate => {
+                Kills::default()
+            }
         }
     }
 }
@@ -76,6 +89,8 @@ struct Plan {
     durability: Durability,
     options: Vec<String>,
     clients: u32,
+    /// The longest text in a row: with big ones a kill is likely to hit a transaction that is half written.
+    body_bytes_max: usize,
     workload_seed: u64,
     faults: Vec<Fault>,
 }
@@ -84,27 +99,23 @@ impl Plan {
     /// A plan with so many kills. With reduced durability a killed primary comes back with tables older than its binlog,
     /// where the clients' next changes could not be what they planned; so there its kill is the last fault.
     fn random(random: &mut StdRng, kind: ServerKind, durability: Durability, kills: u32) -> Self {
-        let mut options = Vec::new();
-        if random.random_bool(0.6) {
-            options.push(format!("--max-binlog-size={}", 4096 << random.random_range(2..9)));
-        }
+        const HARMLESS: [Fault; 5] =
+            [Fault::PauseRelay, Fault::PausePrimary, Fault::CutLink, Fault::ResetLink, Fault::Rotate];
+        const RELAY: [Fault; 2] = [Fault::KillRelay, Fault::KillRelayTwice];
+        const PRIMARY: [Fault; 3] = [Fault::KillPrimary, Fault::KillPrimaryBehindRelay, Fault::KillBoth];
         let mut faults = Vec::new();
         let mut planned = Kills::default();
         let last = match durability {
             Durability::Full => None,
-            Durability::Reduced => [Fault::KillPrimary, Fault::KillBoth].choose(random).copied(),
+            Durability::Reduced => PRIMARY.choose(random).copied(),
         };
         planned.add(last.map(Fault::kills).unwrap_or_default());
-        let harmless = [Fault::PauseRelay, Fault::PausePrimary, Fault::Rotate];
-        let kinds: &[Fault] = match durability {
-            Durability::Full => &[Fault::KillRelay, Fault::KillPrimary, Fault::KillBoth],
-            Durability::Reduced => &[Fault::KillRelay],
-        };
         while planned.total() < kills {
-            if random.random_bool(0.3) {
-                faults.extend(harmless.choose(random));
+            if random.random_bool(0.4) {
+                faults.extend(HARMLESS.choose(random));
             }
-            if let Some(fault) = kinds.choose(random) {
+            let of_primary = durability == Durability::Full && random.random_bool(0.6);
+            if let Some(fault) = if of_primary { PRIMARY.choose(random) } else { RELAY.choose(random) } {
                 planned.add(fault.kills());
                 faults.push(*fault);
             }
@@ -113,12 +124,35 @@ impl Plan {
         Self {
             kind,
             durability,
-            options,
+            options: random_options(random, kind),
             clients: random.random_range(2..=12),
+            body_bytes_max: [8 << 10, 8 << 10, 256 << 10, 3 << 20]
+                .choose(random)
+                .copied()
+                .unwrap_or_default(),
             workload_seed: random.random(),
             faults,
         }
     }
+}
+
+/// Options of the server that change what is in its binlog.
+fn random_options(random: &mut StdRng, kind: ServerKind) -> Vec<String> {
+    let compression = match kind.flavour() {
+        Flavour::MySql => "--binlog-transaction-compression=ON",
+        Flavour::MariaDb => "--log-bin-compress=ON",
+    };
+    let size = format!("--max-binlog-size={}", 4096 << random.random_range(2..9));
+    let all = [
+        (0.6, size.as_str()),
+        (0.25, compression),
+        (0.2, "--binlog-checksum=NONE"),
+        (0.2, "--binlog-row-image=MINIMAL"),
+    ];
+    all.into_iter()
+        .filter(|(chance, _)| random.random_bool(*chance))
+        .map(|(_, option)| option.to_owned())
+        .collect()
 }
 
 /// What all rounds together did and found.
@@ -200,6 +234,8 @@ fn say(text: &str) {
 struct Round<'a> {
     random: &'a mut StdRng,
     trial: Trial,
+    /// Between the relay and the primary.
+    link: Link,
     /// Gone (by `abort`) after the last fault of a round with reduced durability.
     workload: Option<Workload>,
     /// Binlog files of the primary that it may have left torn: what it wrote when it was killed.
@@ -218,14 +254,20 @@ impl Round<'_> {
             folder: folder.path().to_owned(),
         };
         let mut trial = Trial::start(spec).await?;
+        let link = Link::open(trial.primary.address()).await?;
+        trial.write_config("127.0.0.1", link.port())?;
         trial.start_relay()?;
         trial.wait_captured().await?;
         prepare(&trial.primary.connect_options()).await?;
         let ledger = Arc::new(Ledger::new());
-        let load =
-            WorkloadSpec { seed: plan.workload_seed, reconnect: PATIENCE, ..WorkloadSpec::new(plan.clients) };
+        let load = WorkloadSpec {
+            seed: plan.workload_seed,
+            mix: Mix::Mixed { body_bytes_max: plan.body_bytes_max },
+            reconnect: PATIENCE,
+            ..WorkloadSpec::new(plan.clients)
+        };
         let workload = Workload::start(trial.primary.connect_options(), &load, Arc::clone(&ledger));
-        let mut round = Round { random, trial, workload: Some(workload), torn: BTreeSet::new() };
+        let mut round = Round { random, trial, link, workload: Some(workload), torn: BTreeSet::new() };
         let result = round.faults(plan, summary).await;
         if let Err(error) = result {
             let words = round.trial.relay_words();
@@ -254,7 +296,7 @@ impl Round<'_> {
     async fn progress(&mut self) -> Result<()> {
         let Some(workload) = &mut self.workload else { return Ok(()) };
         let counters = Arc::clone(workload.counters());
-        let wanted = counters.snapshot().acknowledged + self.random.random_range(20..400);
+        let wanted = counters.snapshot().acknowledged + self.random.random_range(20..300);
         let deadline = Instant::now() + PATIENCE;
         while counters.snapshot().acknowledged < wanted {
             ensure!(!workload.is_over(), "the clients gave up");
@@ -278,11 +320,34 @@ impl Round<'_> {
                 self.trial.start_relay()?;
                 self.trial.wait_captured().await?;
             }
+            Fault::KillRelayTwice => {
+                self.trial.kill_relay().await?;
+                self.trial.start_relay()?;
+                self.pause(0..200).await;
+                self.trial.kill_relay().await?;
+                self.trial.start_relay()?;
+                self.trial.wait_captured().await?;
+            }
             Fault::KillPrimary => {
                 self.kill_primary().await?;
                 self.stop_load(stop_load).await;
                 self.pause(0..1500).await;
                 self.trial.primary.start_again().await?;
+                self.trial.wait_captured().await?;
+            }
+            Fault::KillPrimaryBehindRelay => {
+                self.trial.relay().context("no relay")?.pause()?;
+                self.pause(0..300).await;
+                self.kill_primary().await?;
+                self.stop_load(stop_load).await;
+                self.pause(0..500).await;
+                if self.random.random() {
+                    self.trial.relay().context("no relay")?.resume()?;
+                    self.trial.primary.start_again().await?;
+                } else {
+                    self.trial.primary.start_again().await?;
+                    self.trial.relay().context("no relay")?.resume()?;
+                }
                 self.trial.wait_captured().await?;
             }
             Fault::KillBoth => {
@@ -313,6 +378,16 @@ impl Round<'_> {
                 self.pause(0..3000).await;
                 self.trial.primary.resume()?;
             }
+            Fault::CutLink => {
+                match self.random.random_range(0..3) {
+                    0 => self.link.cut(Direction::ToServer),
+                    1 => self.link.cut(Direction::ToClient),
+                    _ => self.link.cut_both(),
+                }
+                self.pause(0..3000).await;
+                self.link.restore();
+            }
+            Fault::ResetLink => self.link.reset(),
             Fault::Rotate => {
                 let rotation = self.trial.primary.sql("FLUSH BINARY LOGS");
                 tokio::time::timeout(PATIENCE, rotation).await.context("FLUSH BINARY LOGS is stuck")??;

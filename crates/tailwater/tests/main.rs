@@ -4,6 +4,7 @@ mod captured;
 mod cli;
 mod faults;
 mod log_cat;
+mod resumed;
 mod rooms;
 mod shell;
 mod try_out;

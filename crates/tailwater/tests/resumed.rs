@@ -1,0 +1,52 @@
+//! Sources that are gone on with in the midst of a file, under settings that change what they say there.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tailwater::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source};
+use tailwater_log::{AckMode, LogDir};
+use tailwater_sandbox::{ServerKind, require};
+
+use crate::shell::PROGRAM;
+
+/// The format description that a source without checksums repeats has a wrong one itself.
+#[tokio::test]
+async fn a_source_without_checksums() -> Result<()> {
+    for kind in ServerKind::ALL {
+        if require(kind).is_some() {
+            resume(kind, &["--binlog-checksum=NONE"]).await.with_context(|| kind.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+async fn resume(kind: ServerKind, options: &[&str]) -> Result<()> {
+    let folder = TrialFolder::new(None)?;
+    let spec = TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: options.iter().map(|option| (*option).to_owned()).collect(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: folder.path().to_owned(),
+    };
+    let mut trial = Trial::start(spec).await?;
+    for name in ["one", "two"] {
+        trial.start_relay()?;
+        trial.wait_captured().await?;
+        // Under semi-sync: it returns when the log has it.
+        let statement = format!("CREATE DATABASE {name}");
+        let created = tokio::time::timeout(Duration::from_secs(60), trial.primary.sql(&statement)).await;
+        created.with_context(|| format!("{name}: nobody acknowledges: {}", trial.relay_words()))??;
+        trial.kill_relay().await?;
+    }
+    let segments = LogDir::open_read_only(&trial.log_directory())?.segments()?;
+    let [segment] = segments.as_slice() else { anyhow::bail!("{segments:?}") };
+    let differs_at = compare_with_source(segment, trial.primary.data())?;
+    ensure!(differs_at.is_none(), "{differs_at:?}");
+    let bytes = std::fs::read(&segment.path)?;
+    let logged = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
+    ensure!(logged(b"CREATE DATABASE one") && logged(b"CREATE DATABASE two"));
+    Ok(())
+}
