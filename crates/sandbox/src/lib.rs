@@ -5,6 +5,7 @@
 //! - [`install`]: has them on this machine, without root and without touching the system.
 //! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
 //! - [`standing`]: servers that go on after the command that started them.
+//! - [`owned`]: other programs that must not outlive their owner either.
 //! - [`replication`]: accounts, semi-sync and native replicas.
 //! - [`link`]: a network between clients and servers that can be made slow or broken.
 //! - [`workload`]: load on a server, by clients that keep a [`ledger`] of what the server told them.
@@ -16,6 +17,7 @@ pub mod error;
 pub mod install;
 mod instance;
 pub mod kind;
+mod layout;
 pub mod ledger;
 pub mod link;
 pub mod owned;

@@ -21,12 +21,13 @@ use crate::error::{FileContext, SandboxError};
 use crate::install::{Install, Progress, remove_tree};
 use crate::instance::private_folder;
 use crate::kind::ServerKind;
+use crate::layout::Layout;
 use crate::port::ReservedPort;
 use crate::process::{self, Lifetime, Limits};
 use crate::replication::{
     account_statements, replica_statements, semi_sync_replica_options, semi_sync_source_options,
 };
-use crate::server::{Layout, blocking};
+use crate::server::blocking;
 use crate::sql::{SqlClient, no_tls};
 
 const NOTE_FILE: &str = "server.json";

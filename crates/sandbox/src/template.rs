@@ -152,7 +152,7 @@ fn initialise(
     Err(SandboxError::EndedEarly {
         name: format!("{} (initialising a data directory)", install.kind()),
         status: output.status.to_string(),
-        tail: crate::server::tail_of(&log),
+        tail: crate::layout::tail_of(&log),
         log,
     })
 }

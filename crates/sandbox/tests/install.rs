@@ -73,3 +73,42 @@ async fn servers_are_fetched_and_start() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+#[ignore = "the process in which another test lacks a server"]
+fn helper_requires() {
+    if is_helper("install::helper_requires") && tailwater_sandbox::require(ServerKind::Mysql97).is_some() {
+        println!("found one");
+    }
+}
+
+/// A missing server is named in one line; in CI it fails the test, unless that is allowed.
+#[test]
+fn a_missing_server_is_loud() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let run = |ci: bool, allowed: bool| -> Result<(bool, String)> {
+        let mut command = helper("install::helper_requires")?;
+        command.env("TAILWATER_CACHE", folder.path()).env("TAILWATER_FETCH", "0");
+        command.env_remove("CI").env_remove("TAILWATER_ALLOW_MISSING_SERVERS");
+        if ci {
+            command.env("CI", "true");
+        }
+        if allowed {
+            command.env("TAILWATER_ALLOW_MISSING_SERVERS", "1");
+        }
+        let output = command.stderr(Stdio::piped()).output()?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+    };
+    let (passed, text) = run(false, false)?;
+    if text.contains("found one") {
+        // This machine has MySQL 9.7 installed as a package.
+        return Ok(());
+    }
+    ensure!(passed && text.contains("SKIPPED install::helper_requires: needs MySQL 9.7: "), "{text}");
+    let (passed, text) = run(true, false)?;
+    ensure!(!passed && text.contains("SKIPPED install::helper_requires"), "{text}");
+    let (passed, text) = run(true, true)?;
+    ensure!(passed && text.contains("SKIPPED install::helper_requires"), "{text}");
+    Ok(())
+}
