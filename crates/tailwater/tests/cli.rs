@@ -1,8 +1,12 @@
 //! The command line without a server: configuration, usage, and what is refused at once.
 
-use anyhow::Result;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
-use crate::shell::Shell;
+use anyhow::{Result, ensure};
+use tailwater_sandbox::OwnedProcess;
+
+use crate::shell::{PROGRAM, Shell};
 
 const GOOD: &str = r#"
 [log]
@@ -80,6 +84,28 @@ fn run_says_at_once_what_it_cannot_do() -> Result<()> {
 
     shell.write("no-options.toml", &format!("{GOOD}defaults_file = 'absent.cnf'\n"))?;
     shell.run("run -c no-options.toml")?.exits(1).complains(&["absent.cnf"]);
+    Ok(())
+}
+
+/// A source that refuses connections and one that takes them and says nothing: `run` tries on, and SIGTERM ends it.
+#[tokio::test]
+async fn run_without_a_source_goes_on_until_it_is_told_to_stop() -> Result<()> {
+    let silent = TcpListener::bind("127.0.0.1:0")?;
+    for (port, sign) in [(1, "capture interrupted"), (silent.local_addr()?.port(), "")] {
+        let shell = Shell::new()?;
+        shell.write("tailwater.toml", &GOOD.replace("port = 1", &format!("port = {port}")))?;
+        let (config, messages) = (shell.path().join("tailwater.toml"), shell.path().join("messages"));
+        let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
+        let mut run = OwnedProcess::start(PROGRAM, arguments, &messages)?;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let lock = shell.path().join("log/orders/lock");
+        while !(lock.exists() && std::fs::read_to_string(&messages)?.contains(sign)) {
+            ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let status = run.terminate(Duration::from_secs(30)).await?;
+        ensure!(status.code() == Some(0), "{status}: {}", std::fs::read_to_string(&messages)?);
+    }
     Ok(())
 }
 

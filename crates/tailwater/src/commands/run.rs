@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use tailwater_relay::Capture;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -24,6 +24,9 @@ use crate::wiring;
 pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(path)?;
     init_messages();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Before the first capture: told to stop at any moment after that, it closes its log in good order.
+    let signals = runtime.block_on(async { Signals::new() })?;
     let mut captures = Vec::new();
     for options in wiring::captures(&config)? {
         let name = options.name.clone();
@@ -31,12 +34,32 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
         let capture = Capture::start(options, ended.clone()).with_context(|| format!("source {name}"))?;
         captures.push((name, capture, ended));
     }
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(supervise(captures))
+    runtime.block_on(supervise(captures, signals))
 }
 
-async fn supervise(captures: Vec<(String, Capture, CancellationToken)>) -> anyhow::Result<Exit> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+/// What tells the process to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+async fn supervise(
+    captures: Vec<(String, Capture, CancellationToken)>,
+    mut signals: Signals,
+) -> anyhow::Result<Exit> {
     let stop = CancellationToken::new();
     let watchers = captures.into_iter().map(|(name, capture, ended)| {
         let stop = stop.clone();
@@ -53,8 +76,7 @@ async fn supervise(captures: Vec<(String, Capture, CancellationToken)>) -> anyho
     let mut first_error = None;
     while !running.is_empty() {
         let finished = tokio::select! {
-            _ = terminate.recv() => { info!("told to stop"); stop.cancel(); continue }
-            _ = interrupt.recv() => { info!("told to stop"); stop.cancel(); continue }
+            () = signals.recv() => { info!("told to stop"); stop.cancel(); continue }
             finished = any_finished(&mut running) => finished,
         };
         let (name, result) = finished.context("waiting for a capture")?;
