@@ -165,6 +165,7 @@ impl Driver {
             };
             // Whatever ended the stream, half a transaction may have been written; it comes again from its start.
             let error = match (result, self.log.rollback_partial()) {
+                (Ok(()), Ok(())) if !stop.is_cancelled() => continue,
                 (Ok(()), Ok(())) => {
                     self.log.close()?;
                     self.status.set_state(CaptureState::Stopped);
@@ -217,7 +218,7 @@ impl Driver {
         }
     }
 
-    /// One connection's worth of capturing; returns only with an error.
+    /// One connection's worth of capturing. Returns with an error, or when the next one is to follow at once.
     async fn stream_once(&mut self) -> Result<(), RelayError> {
         let mut control = Connection::connect(&self.connect).await?;
         check_grants(&mut control, Purpose::Capture).await?;
@@ -227,18 +228,21 @@ impl Driver {
             let current = source::ask_current_binlog(&mut control, &self.connect, self.options.server_id);
             source.current_binlog = current.await?;
         }
-        if log_state.torn {
-            source.binlogs = self.ask_binlogs(&mut control).await?;
-        }
+        let catch_up = self.catch_up(&mut control, &log_state, &source).await?;
         let resume = resume::decide(&log_state, &source, &self.options.start)?;
-        let (stream, kind) = match self.open_stream(&resume, &log_state).await {
+        let (stream, kind) = match self.open_stream(&resume, &log_state, catch_up.is_none()).await {
             Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
                 self.explain(&mut control, &log_state, &mut source, &resume, refusal).await?;
-                self.open_stream(&Resume::Gtid, &log_state).await?
+                match self.open_stream(&Resume::Gtid, &log_state, catch_up.is_none()).await {
+                    Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
+                        return Err(resume::refused_by_gtid(&log_state, &refusal.to_string()));
+                    }
+                    result => result?,
+                }
             }
             result => result?,
         };
-        if self.options.semi_sync && !stream.semi_sync() {
+        if self.options.semi_sync && catch_up.is_none() && !stream.semi_sync() {
             return Err(RelayError::SemiSyncOff);
         }
         self.status.count_connection();
@@ -253,6 +257,7 @@ impl Driver {
             &mut self.log,
             self.options.log.ack,
             log_state.head.clone(),
+            catch_up,
         );
         let watching = watch_semi_sync(control, &self.options, &self.status, &mut self.watch);
         let error = tokio::select! {
@@ -277,16 +282,40 @@ impl Driver {
         }
     }
 
+    /// MariaDB: the newest file, if the log ends in an older one; up to there the stream is to be an asynchronous one.
+    ///
+    /// The older file may end in the middle of an event, which ends the stream; and a semi-sync stream that ends as soon as
+    /// it began can leave MariaDB's dump thread waiting for its ACK receiver for ever, with every later stream of the same
+    /// `server_id` waiting for that thread.
+    async fn catch_up(
+        &self,
+        control: &mut Connection,
+        log: &LogState,
+        source: &SourceState,
+    ) -> Result<Option<String>, RelayError> {
+        match &log.tail {
+            Some((tail, _))
+                if self.options.semi_sync && source.identity.flavour == Flavour::MariaDb && !log.torn =>
+            {
+                let current =
+                    source::ask_current_binlog(control, &self.connect, self.options.server_id).await?;
+                Ok(current.filter(|current| resume::number(current) > resume::number(&tail.file)))
+            }
+            _ => Ok(None),
+        }
+    }
+
     async fn open_stream(
         &self,
         resume: &Resume,
         log: &LogState,
+        synchronous: bool,
     ) -> Result<(DumpStream, StreamKind), RelayError> {
         let (start, kind) = dump_start(resume, log);
         let connection = Connection::connect(&self.connect).await?;
         info!(version = %connection.server().version_text, from = %describe(resume, log), "capturing");
         let request = DumpRequest {
-            semi_sync: self.options.semi_sync,
+            semi_sync: self.options.semi_sync && synchronous,
             heartbeat: self.options.heartbeat,
             ..DumpRequest::new(self.options.server_id, start)
         };

@@ -191,7 +191,7 @@ pub(crate) fn refused_by_gtid(log: &LogState, words: &str) -> RelayError {
 }
 
 /// The number at the end of a binlog file's name.
-fn number(file: &str) -> Option<u64> {
+pub(crate) fn number(file: &str) -> Option<u64> {
     file.rsplit_once('.')?.1.parse().ok()
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use tailwater_log::AckMode;
 use tailwater_relay::resume::StartPolicy;
 use tailwater_sandbox::ServerKind;
@@ -97,8 +97,9 @@ async fn under_load(kind: ServerKind) -> Result<()> {
 
 /// The start of a transaction behind others.
 async fn middle_of_a_file(source: &Source) -> Result<(String, u64)> {
-    let files = source.binlogs().await?;
-    let (file, _) = &files[files.len() / 2];
+    let mut files = source.binlogs().await?;
+    files.pop();
+    let (file, _) = files.iter().max_by_key(|(_, size)| *size).context("one file only")?;
     let events = source.server.sql(&format!("SHOW BINLOG EVENTS IN '{file}'")).await?;
     let starts = events.iter().filter_map(|line| {
         let mut fields = line.split('\t').skip(1);

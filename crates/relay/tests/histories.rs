@@ -24,8 +24,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     let kept = source.folder.path().join("kept");
     keep_binlogs(&source, &kept)?;
     source.server.restart(None).await?;
-    let (newest, _) = source.newest().await?;
-    source.server.sql(&format!("PURGE BINARY LOGS TO '{newest}'")).await?;
+    source.purge().await?;
     source.write(40).await?;
     let capture = Running::start(options.clone())?;
     capture.until_more(40).await?;
@@ -40,14 +39,13 @@ async fn purged(kind: ServerKind) -> Result<()> {
     let capture = Running::start(options.clone())?;
     capture.until_streaming().await?;
     source.write(10).await?;
-    source.check_complete("log").await?;
+    source.until_complete("log").await?;
     source.rotate().await?;
-    source.check_complete("log").await?;
+    source.until_complete("log").await?;
     capture.stop().await?;
     source.rotate().await?;
     keep_binlogs(&source, &kept)?;
-    let (newest, _) = source.newest().await?;
-    source.server.sql(&format!("PURGE BINARY LOGS TO '{newest}'")).await?;
+    source.purge().await?;
     let load = source.load(12, None);
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let capture = Running::start(options.clone())?;
@@ -67,8 +65,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     source.server.sql(&format!("SET GLOBAL {off}")).await?;
     source.write(5).await?;
     source.rotate().await?;
-    let (newest, _) = source.newest().await?;
-    source.server.sql(&format!("PURGE BINARY LOGS TO '{newest}'")).await?;
+    source.purge().await?;
     source.write(5).await?;
     source.server.sql(&format!("SET GLOBAL {on}")).await?;
     refused(&source, "TW-RELAY-0005", &["start a new log"]).await

@@ -26,8 +26,11 @@ fn tear(path: &std::path::Path) -> Result<()> {
     let shift = bytes.len() - from;
     for window in starts[begin..].windows(2) {
         let (event, next) = (window[0].0 - from, window[1].0 - from);
+        if next > part.len() {
+            break;
+        }
         let end = u32::from_le_bytes(part[event + 13..event + 17].try_into()?);
-        if end != 0 && next <= part.len() {
+        if end != 0 {
             part[event + 13..event + 17].copy_from_slice(&(end + shift as u32).to_le_bytes());
             let sum = crc32(&part[event..next - 4]);
             part[next - 4..next].copy_from_slice(&sum.to_le_bytes());
@@ -78,7 +81,7 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
         Some(capture) => capture,
         None => Running::start(options)?,
     };
-    until_acknowledged(&load, 100).await?;
+    until_acknowledged(&load, 100).await.with_context(|| format!("{:?}", capture.status.snapshot()))?;
     load.finish().await;
     source.rotate().await?;
     // The comparison wants files to be captured to their end; what is torn is no part of that.
