@@ -5,19 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tailwater_wire::gtid::GtidSet;
+use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::watch;
 
 use crate::control::Control;
 use crate::error::LogError;
+use crate::index::SegmentHeader;
 use crate::index_file::{self, IndexReader};
 use crate::options::Retention;
 use crate::position::{Entry, LogPosition, SourceIdentity};
 use crate::progress::{Durable, SegmentState, Shared};
 use crate::reader::{Bound, LogReader};
 use crate::retention::{self, Purge, Watermark};
-use crate::segment::{FIRST_EVENT_OFFSET, parse_segment_name, segment_name};
+use crate::segment::{FIRST_EVENT_OFFSET, index_name, parse_segment_name, segment_name};
 use crate::storage::{Directory, RealDirectory};
+use crate::tail_recovery;
 
 /// A segment, as `tailwater log ls` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,15 +186,7 @@ impl LogDir {
                     header: Arc::new(index.header),
                     sealed: Some((index.length, index.entries)),
                 },
-                None => SegmentState {
-                    header: Arc::new(index_file::read_or_derive_header(
-                        self.directory.as_ref(),
-                        number,
-                        Control::read(self.directory.as_ref())?.as_ref(),
-                        &BTreeMap::new(),
-                    )?),
-                    sealed: None,
-                },
+                None => SegmentState { header: Arc::new(self.header(number)?), sealed: None },
             };
             let end = match state.sealed {
                 Some((length, _)) => length,
@@ -209,6 +203,46 @@ impl LogDir {
             Ok((_, mut reader)) => index_file::read_front(&mut reader, FIRST_EVENT_OFFSET, |_| Ok(()))?.end,
             Err(_) => FIRST_EVENT_OFFSET,
         })
+    }
+
+    /// Every durable transaction, and all before the log's beginning; `None` while the log is empty.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn gtid_set(&self) -> Result<Option<GtidSet>, LogError> {
+        let Some(number) = self.numbers()?.pop() else { return Ok(None) };
+        let header = self.header(number)?;
+        tail_recovery::gtids_up_to(self.directory.as_ref(), &header).map(Some)
+    }
+
+    /// Where a transaction stands; `None` if it is not in the log. Reads the index of one segment, as a rule.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn find(&self, gtid: &Gtid) -> Result<Option<Entry>, LogError> {
+        for number in self.numbers()?.into_iter().rev() {
+            let header = self.header(number)?;
+            let before =
+                tail_recovery::parse_gtids_before(&header, &self.directory.path_of(&index_name(number)))?;
+            if before.contains(gtid) {
+                continue;
+            }
+            let mut reader = self.reader(LogPosition { segment: number, offset: FIRST_EVENT_OFFSET })?;
+            while let Some(entry) = reader.try_next()? {
+                if entry.position.segment != number {
+                    break;
+                }
+                if entry.gtid.as_ref() == Some(gtid) {
+                    return Ok(Some(entry));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn header(&self, number: u64) -> Result<SegmentHeader, LogError> {
+        let control = Control::read(self.directory.as_ref())?;
+        index_file::read_or_derive_header(self.directory.as_ref(), number, control.as_ref(), &BTreeMap::new())
     }
 
     /// A reader from `from` on, which must lie between two entries; [`LogPosition::ZERO`] is the log's oldest entry.

@@ -127,33 +127,27 @@ pub(crate) enum Record {
 
 impl Record {
     /// Appends the record's bytes.
+    #[cfg(test)]
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0; CRC_BYTES + 1]);
         match self {
-            Self::Entry(entry) => {
-                let kind = match entry.kind {
-                    EntryKind::Transaction => KIND_TRANSACTION,
-                    EntryKind::Event => KIND_EVENT,
-                };
-                put_fixed(
-                    out,
-                    kind,
-                    entry.flags.0,
-                    [entry.position.offset, entry.length, entry.source_end, entry.commit_time_us],
-                );
-                put_gtid(out, entry.gtid.as_ref());
-            }
-            Self::Seal { length, entries } => {
-                put_fixed(out, KIND_SEAL, 0, [*length, *entries, 0, 0]);
-                put_gtid(out, None);
-            }
+            Self::Entry(entry) => Self::encode_entry(entry, out),
+            Self::Seal { length, entries } => Self::encode_seal(*length, *entries, out),
         }
-        let length = out.len() - start - CRC_BYTES - 1;
-        debug_assert!(length <= usize::from(u8::MAX));
-        out[start + CRC_BYTES] = length as u8;
-        let crc = crc32fast::hash(&out[start + CRC_BYTES..]);
-        out[start..start + CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Appends the bytes of an entry's record.
+    pub(crate) fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
+        let kind = match entry.kind {
+            EntryKind::Transaction => KIND_TRANSACTION,
+            EntryKind::Event => KIND_EVENT,
+        };
+        let integers = [entry.position.offset, entry.length, entry.source_end, entry.commit_time_us];
+        put_record(out, kind, entry.flags.0, integers, entry.gtid.as_ref());
+    }
+
+    /// Appends the bytes of a seal.
+    pub(crate) fn encode_seal(length: u64, entries: u64, out: &mut Vec<u8>) {
+        put_record(out, KIND_SEAL, 0, [length, entries, 0, 0], None);
     }
 
     /// Parses the record at the front of `bytes`; gives it with its length in bytes.
@@ -173,12 +167,20 @@ impl Record {
     }
 }
 
-fn put_fixed(out: &mut Vec<u8>, kind: u8, flags: u16, integers: [u64; 4]) {
+fn put_record(out: &mut Vec<u8>, kind: u8, flags: u16, integers: [u64; 4], gtid: Option<&Gtid>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; CRC_BYTES + 1]);
     out.push(kind);
     out.extend_from_slice(&flags.to_le_bytes());
     for integer in integers {
         out.extend_from_slice(&integer.to_le_bytes());
     }
+    put_gtid(out, gtid);
+    let length = out.len() - start - CRC_BYTES - 1;
+    debug_assert!(length <= usize::from(u8::MAX));
+    out[start + CRC_BYTES] = length as u8;
+    let crc = crc32fast::hash(&out[start + CRC_BYTES..]);
+    out[start..start + CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
 }
 
 fn put_gtid(out: &mut Vec<u8>, gtid: Option<&Gtid>) {

@@ -208,7 +208,7 @@ pub(crate) fn read_sealed(directory: &dyn Directory, segment: u64) -> Result<Opt
         return Ok(None);
     };
     let mut seal = Vec::new();
-    Record::Seal { length: 0, entries: 0 }.encode(&mut seal);
+    Record::encode_seal(0, 0, &mut seal);
     let io = |error| LogError::io("read", reader.path(), error);
     let file_bytes = reader.file.length().map_err(io)?;
     let Some(offset) = file_bytes.checked_sub(seal.len() as u64).filter(|offset| *offset >= reader.offset())

@@ -32,6 +32,9 @@ pub struct LogOptions {
     pub preallocate_bytes: u64,
     /// Bytes that are held in memory before they go to the file.
     pub buffer_bytes_max: usize,
+    /// Once this many bytes of whole transactions wait for their fdatasync, another thread does one, so that appending
+    /// goes on meanwhile: catching up is then as fast as the disk.
+    pub background_sync_bytes: u64,
     /// At most this many bytes of whole transactions wait for their fdatasync; beyond that, appending waits for it.
     pub unsynced_bytes_max: u64,
     /// [`AckMode::Received`]: the longest that written bytes wait for their fdatasync.
@@ -46,6 +49,7 @@ impl Default for LogOptions {
             ack: AckMode::Durable,
             preallocate_bytes: 16 << 20,
             buffer_bytes_max: 1 << 20,
+            background_sync_bytes: 4 << 20,
             unsynced_bytes_max: 16 << 20,
             sync_interval: Duration::from_millis(50),
             retention: Retention::default(),

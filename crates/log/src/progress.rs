@@ -195,7 +195,7 @@ impl Shared {
         let position = last.end();
         tail.encoded.clear();
         for entry in tail.pending.iter().take(count) {
-            Record::Entry(entry.clone()).encode(&mut tail.encoded);
+            Record::encode_entry(entry, &mut tail.encoded);
         }
         index.write_at(&tail.encoded, tail.index_bytes).map_err(|error| {
             LogError::write("append to", self.directory.path_of(&index_name(segment)), error)
@@ -235,7 +235,7 @@ impl Shared {
         let path = || self.directory.path_of(&index_name(segment));
         if let Some(index) = &tail.index {
             let mut bytes = Vec::new();
-            Record::Seal { length, entries: tail.entries }.encode(&mut bytes);
+            Record::encode_seal(length, tail.entries, &mut bytes);
             index
                 .write_at(&bytes, tail.index_bytes)
                 .map_err(|error| LogError::write("append to", path(), error))?;

@@ -105,17 +105,18 @@ impl LogReader {
             }
             let Some(segment) = &mut self.segment else { return Ok(None) };
             let at = segment.index.offset();
-            let index_path = segment.index.path().clone();
-            match segment.index.peek()? {
+            let next = segment.index.peek()?;
+            let corrupt = |reason: String| LogError::corrupt(segment.index.path(), at, reason);
+            match next {
                 NextRecord::Record(Record::Entry(entry), length) => {
                     if entry.position != self.position || entry.length == 0 {
                         let reason =
                             format!("an entry for {} where {} was expected", entry.position, self.position);
-                        return Err(LogError::corrupt(index_path, at, reason));
+                        return Err(corrupt(reason));
                     }
                     if durable.is_some_and(|durable| entry.end() > durable) {
                         let reason = format!("an entry up to {}, which is not durable yet", entry.end());
-                        return Err(LogError::corrupt(index_path, at, reason));
+                        return Err(corrupt(reason));
                     }
                     segment.index.advance(length);
                     self.position = entry.end();
@@ -126,7 +127,7 @@ impl LogReader {
                 NextRecord::Record(Record::Seal { length, .. }, _) => {
                     if length != self.position.offset {
                         let reason = format!("a seal at {length} behind entries up to {}", self.position);
-                        return Err(LogError::corrupt(index_path, at, reason));
+                        return Err(corrupt(reason));
                     }
                     // The seal stays unread until there is a next segment: a writer that is restarted just here takes
                     // it back and goes on in this one.
@@ -135,11 +136,9 @@ impl LogReader {
                     }
                 }
                 // Beside a writer, its index may be seen half written.
-                _ if self.is_last(durable)? => return Ok(None),
-                NextRecord::End => {
-                    return Err(LogError::corrupt(index_path, at, "it ends before its segment does"));
-                }
-                NextRecord::Damaged(reason) => return Err(LogError::corrupt(index_path, at, reason)),
+                _ if is_newest(self.directory.as_ref(), self.position.segment, durable)? => return Ok(None),
+                NextRecord::End => return Err(corrupt("it ends before its segment does".into())),
+                NextRecord::Damaged(reason) => return Err(corrupt(reason)),
             }
         }
     }
@@ -250,24 +249,6 @@ impl LogReader {
         }
     }
 
-    /// Whether the present segment is the newest, so that its index may go on.
-    fn is_last(&self, durable: Option<LogPosition>) -> Result<bool, LogError> {
-        match durable {
-            // There it says what is durable, and the reader is before that.
-            Some(_) => Ok(false),
-            None => Ok(!self.exists(self.position.segment + 1)?),
-        }
-    }
-
-    fn exists(&self, segment: u64) -> Result<bool, LogError> {
-        let name = index_name(segment);
-        match self.directory.open(&name, OpenMode::Read) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(LogError::io("open", self.directory.path_of(&name), error)),
-        }
-    }
-
     fn seek(&mut self, from: LogPosition) -> Result<(), LogError> {
         let first = self.first_segment()?;
         if from == LogPosition::ZERO {
@@ -344,6 +325,24 @@ impl LogReader {
                 Err(LogError::corrupt(self.directory.path_of(&index_name(number)), 0, reason))
             }
         }
+    }
+}
+
+/// Whether a segment is the newest, so that its index may go on. With a writer at hand that need not be asked: it says
+/// what is durable, and the reader has not come to that.
+fn is_newest(
+    directory: &dyn Directory,
+    segment: u64,
+    durable: Option<LogPosition>,
+) -> Result<bool, LogError> {
+    if durable.is_some() {
+        return Ok(false);
+    }
+    let next = index_name(segment + 1);
+    match directory.open(&next, OpenMode::Read) {
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(LogError::io("open", directory.path_of(&next), error)),
     }
 }
 

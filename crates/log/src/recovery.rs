@@ -1,6 +1,7 @@
 //! What happens to a log when it is opened: the tail that a crash tore is cut, what is durable is left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use tailwater_wire::event::header::BINLOG_MAGIC;
@@ -31,6 +32,24 @@ pub struct Recovery {
     pub indexes_rebuilt: Vec<u64>,
     /// Files removed that an interrupted purge or start of a segment had left.
     pub leftovers_removed: Vec<String>,
+}
+
+impl Recovery {
+    /// Tells the operator what was repaired.
+    pub(crate) fn tell(&self, path: &Path) {
+        if let Some(Cut { position, bytes, reason }) = &self.cut {
+            tracing::warn!(log = %path.display(), %position, bytes, "cut a torn tail, which will be fetched again: {reason}");
+        }
+        if self.entries_recovered > 0 {
+            tracing::info!(log = %path.display(), entries = self.entries_recovered, "found whole transactions behind the index");
+        }
+        if !self.indexes_rebuilt.is_empty() {
+            tracing::warn!(log = %path.display(), segments = ?self.indexes_rebuilt, "rebuilt missing or damaged indexes");
+        }
+        if !self.leftovers_removed.is_empty() {
+            tracing::info!(log = %path.display(), files = ?self.leftovers_removed, "removed what an interrupted purge or start of a segment left");
+        }
+    }
 }
 
 /// A torn tail that was cut off: it was never acknowledged as durable, and will be asked for again.

@@ -121,7 +121,7 @@ pub(crate) fn recover(
             gtids_known = true;
         }
         insert(&mut gtids, &entry, &segment.path)?;
-        Record::Entry(entry.clone()).encode(&mut encoded);
+        Record::encode_entry(&entry, &mut encoded);
         if entry.kind == EntryKind::Transaction {
             last_transaction = Some(entry);
         }
@@ -429,7 +429,7 @@ pub(crate) fn rebuild_sealed_index(
     let walk_end = segment.walk(end, length, &mut framing, |entry, _| {
         end = entry.end().offset;
         entries += 1;
-        Record::Entry(entry).encode(&mut encoded);
+        Record::encode_entry(&entry, &mut encoded);
         if encoded.len() >= SCAN_WINDOW_BYTES {
             index.write_at(&encoded, written).map_err(fail("write"))?;
             written += encoded.len() as u64;
@@ -444,10 +444,20 @@ pub(crate) fn rebuild_sealed_index(
         }
         WalkEnd::Clean => {}
     }
-    Record::Seal { length, entries }.encode(&mut encoded);
+    Record::encode_seal(length, entries, &mut encoded);
     index.write_at(&encoded, written).map_err(fail("write"))?;
     index.sync().map_err(fail("fdatasync"))?;
     Ok(entries)
+}
+
+/// Every transaction of the log up to the end of a segment's index.
+pub(crate) fn gtids_up_to(directory: &dyn Directory, header: &SegmentHeader) -> Result<GtidSet, LogError> {
+    let segment = Segment::open(directory, header.segment, OpenMode::Read)?;
+    let mut indexed = segment.read_index(header)?;
+    if !header.gtids_known {
+        segment.learn_gtids(header, indexed.front.end, &mut indexed.gtids)?;
+    }
+    Ok(indexed.gtids)
 }
 
 /// What the header of the segment behind `previous` must have said, if the segments themselves tell.

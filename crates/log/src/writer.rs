@@ -45,6 +45,8 @@ pub struct LogWriter {
     /// Whether `gtids` holds all that was before the log's beginning too.
     gtids_known: bool,
     last_transaction: Option<Entry>,
+    /// Up to where the flusher was asked to sync the newest segment.
+    requested_end: u64,
     // Fields are dropped in this order: the thread ends before the lock is given up.
     flusher: Flusher,
     _lock: Box<dyn Any + Send + Sync>,
@@ -71,6 +73,7 @@ impl LogWriter {
             Err(error) => return Err(LogError::io("lock", path, error)),
         };
         let Recovered { control, segments, tail, recovery } = recovery::recover(&directory)?;
+        recovery.tell(directory.path());
         let shared = Arc::new(Shared::new(directory, control, segments));
         let mut writer = Self {
             flusher: Flusher::new(Arc::clone(&shared), options.sync_interval),
@@ -81,6 +84,7 @@ impl LogWriter {
             gtids: None,
             gtids_known: false,
             last_transaction: None,
+            requested_end: 0,
             _lock: lock,
         };
         if let Some(tail) = tail {
@@ -237,6 +241,7 @@ impl LogWriter {
         self.gtids = Some(gtids.clone());
         self.last_transaction = None;
         self.active = Some(active);
+        self.requested_end = 0;
         let start = TailStart {
             segment,
             index,
@@ -273,11 +278,12 @@ impl LogWriter {
         if first {
             self.begin_event(header, chunk)?;
         }
-        let path = self.shared.path();
         let Some(active) = &mut self.active else {
-            return Err(LogError::sequence(&path, "no segment was begun"));
+            return Err(self.sequence("no segment was begun"));
         };
-        active.count_chunk(chunk.len(), last).map_err(|reason| LogError::sequence(&path, reason))?;
+        if let Err(reason) = active.count_chunk(chunk.len(), last) {
+            return Err(self.sequence(&reason));
+        }
         let written = active.take(&self.shared, &self.options, &mut self.flusher, chunk);
         let entry = if last { active.end_event() } else { None };
         let position = active.position();
@@ -289,14 +295,17 @@ impl LogWriter {
         Ok(Appended { position, ends_transaction })
     }
 
+    fn sequence(&self, reason: &str) -> LogError {
+        LogError::sequence(self.shared.directory.path(), reason)
+    }
+
     fn begin_event(&mut self, header: &EventHeader, chunk: &[u8]) -> Result<(), LogError> {
-        let path = self.shared.path();
-        let Some(active) = &mut self.active else {
-            return Err(LogError::sequence(&path, "no segment was begun"));
-        };
         if chunk.get(..EVENT_HEADER_BYTES) != Some(&header.to_bytes()) {
-            return Err(LogError::sequence(&path, "a first chunk does not begin with the event's header"));
+            return Err(self.sequence("a first chunk does not begin with the event's header"));
         }
+        let Some(active) = &mut self.active else {
+            return Err(self.sequence("no segment was begun"));
+        };
         let source_position = active.framing().source_position();
         let result = match active.begin_event(header, chunk) {
             Ok(Before::CutTransaction) => {
@@ -308,7 +317,7 @@ impl LogWriter {
                 self.rollback_partial()?;
                 match &mut self.active {
                     Some(active) => active.begin_event(header, chunk),
-                    None => return Err(LogError::sequence(&path, "no segment was begun")),
+                    None => return Err(self.sequence("no segment was begun")),
                 }
             }
             other => other,
@@ -391,8 +400,15 @@ impl LogWriter {
         if entry.is_transaction() {
             self.last_transaction = Some(entry);
         }
-        if self.unsynced_bytes() > self.options.unsynced_bytes_max {
+        let unsynced = self.unsynced_bytes();
+        if unsynced > self.options.unsynced_bytes_max {
             self.sync()?;
+        } else if let Some(active) = &self.active
+            && unsynced.min(active.whole_end().saturating_sub(self.requested_end))
+                >= self.options.background_sync_bytes
+        {
+            // In good time, so that appending need not wait.
+            self.sync_in_background()?;
         }
         Ok(())
     }
@@ -424,7 +440,11 @@ impl LogWriter {
 
     fn request_sync(&mut self, urgent: bool) -> Result<(), LogError> {
         match &self.active {
-            Some(active) => self.flusher.sync(active.sync_target(), urgent),
+            Some(active) => {
+                let target = active.sync_target();
+                self.requested_end = target.end;
+                self.flusher.sync(target, urgent)
+            }
             None => Ok(()),
         }
     }

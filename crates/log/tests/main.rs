@@ -9,6 +9,7 @@ mod background;
 mod exclusive;
 mod full_disk;
 mod reading;
+mod real_files;
 mod recovering;
 mod retaining;
 mod verifying;

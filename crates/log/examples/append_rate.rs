@@ -1,0 +1,106 @@
+//! How fast a log takes transactions on this machine's disk:
+//! `cargo run --release -p tailwater-log --example append_rate [DIRECTORY]`.
+
+#[path = "../tests/support/events.rs"]
+#[allow(dead_code, missing_docs)]
+mod events;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use events::{Source, header};
+use tailwater_log::{AckMode, LogOptions, LogWriter, SourceIdentity};
+use tailwater_wire::Flavour;
+use tailwater_wire::event::ChecksumAlgorithm;
+
+/// When the log is made durable.
+#[derive(Clone, Copy)]
+enum Sync {
+    /// In the appending thread, after this many transactions.
+    Every(usize),
+    /// In the flusher, in steps of 8 MiB, as the relay does when it catches up.
+    Background,
+    /// By `ack = received`, flushed after this many transactions.
+    Received(usize),
+}
+
+fn main() -> anyhow::Result<()> {
+    let directory = std::env::args_os().nth(1).map(PathBuf::from);
+    let directory = directory.unwrap_or_else(|| std::env::temp_dir().join("tailwater-append-rate"));
+    println!("in {}", directory.display());
+    for (what, sync, statement_bytes, count) in [
+        ("one fdatasync per transaction", Sync::Every(1), 200, 10_000),
+        ("one per 16 transactions", Sync::Every(16), 200, 100_000),
+        ("one per 64 transactions", Sync::Every(64), 200, 200_000),
+        ("received, a write per 16 transactions", Sync::Received(16), 200, 200_000),
+        ("catching up, small transactions", Sync::Background, 200, 1_000_000),
+        ("catching up, 20 kB transactions", Sync::Background, 20_000, 50_000),
+        ("catching up, 8 MB transactions", Sync::Background, 8_000_000, 250),
+    ] {
+        measure(&directory, what, sync, statement_bytes, count)?;
+    }
+    Ok(())
+}
+
+fn measure(
+    directory: &Path,
+    what: &str,
+    sync: Sync,
+    statement_bytes: usize,
+    count: usize,
+) -> anyhow::Result<()> {
+    let _ = std::fs::remove_dir_all(directory);
+    let ack = if matches!(sync, Sync::Received(_)) { AckMode::Received } else { AckMode::Durable };
+    let mut writer = LogWriter::open(directory, LogOptions { ack, ..LogOptions::default() })?;
+    let mut source = Source::new(Flavour::MySql);
+    let identity = SourceIdentity {
+        flavour: Flavour::MySql,
+        server_uuid: None,
+        server_id: 1,
+        server_version: "made up".into(),
+    };
+    let head = source.begin_file(ChecksumAlgorithm::Crc32);
+    writer.start_segment(&source.file_name(), 4, &identity)?;
+    for event in &head {
+        writer.append(&header(event), event, true, true)?;
+    }
+    // Made beforehand, so that only the log is measured; a few are enough.
+    let transactions: Vec<_> =
+        (0..16.min(count)).map(|_| source.transaction(&[statement_bytes], || 0x7a5a_a5a5)).collect();
+    let started = Instant::now();
+    let mut bytes = 0;
+    for index in 0..count {
+        for event in &transactions[index % transactions.len()].events {
+            let header = header(event);
+            let mut chunks = event.chunks(1 << 20).peekable();
+            let mut first = true;
+            while let Some(chunk) = chunks.next() {
+                writer.append(&header, chunk, first, chunks.peek().is_none())?;
+                first = false;
+            }
+            bytes += event.len();
+        }
+        match sync {
+            Sync::Every(group) if (index + 1) % group == 0 => {
+                writer.sync()?;
+            }
+            Sync::Received(group) if (index + 1) % group == 0 => {
+                writer.flush()?;
+            }
+            Sync::Background if writer.unsynced_bytes() >= 8 << 20 => {
+                writer.sync_in_background()?;
+            }
+            _ => {}
+        }
+    }
+    writer.sync()?;
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{what:40} {:>10.0} transactions/s {:>8.0} MB/s",
+        count as f64 / seconds,
+        bytes as f64 / seconds / 1e6
+    );
+    drop(writer);
+    std::fs::remove_dir_all(directory)?;
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Binlog files of real servers, as `wire` keeps them: captured, cut anywhere, and captured on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tailwater_log::{LogDir, LogPosition, LogWriter, SourceIdentity};
+use tailwater_wire::event::{EventHeader, FormatDescription};
+
+use crate::support::capture::{append, open};
+
+fn fixtures() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/fixtures");
+    let mut files = Vec::new();
+    for kind in ["binlog", "rows"] {
+        for entry in fs::read_dir(folder.join(kind)).unwrap() {
+            files.push(entry.unwrap().path());
+        }
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "binlog"));
+    files.sort();
+    assert!(files.len() >= 6, "{files:?}");
+    files
+}
+
+/// The events of a file with their offsets.
+fn events(file: &[u8]) -> Vec<(u64, &[u8])> {
+    let mut events = Vec::new();
+    let mut offset = 4;
+    while offset < file.len() {
+        let length = EventHeader::parse(&file[offset..]).unwrap().event_length as usize;
+        events.push((offset as u64, &file[offset..offset + length]));
+        offset += length;
+    }
+    events
+}
+
+fn start(writer: &mut LogWriter, file: &[u8]) {
+    let flavour = FormatDescription::parse(&events(file)[0].1[19..]).unwrap().flavour();
+    let source = SourceIdentity { flavour, server_uuid: None, server_id: 1, server_version: "real".into() };
+    writer.start_segment("binlog.000001", 4, &source).unwrap();
+}
+
+/// Sends everything from where the log ends.
+fn capture(writer: &mut LogWriter, file: &[u8]) {
+    let end = writer.source_tail().unwrap().end;
+    for (offset, event) in events(file) {
+        if offset >= end {
+            append(writer, event).unwrap_or_else(|error| panic!("event at {offset}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn every_file_is_taken_whole_and_verifies() {
+    for path in fixtures() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = fs::read(&path).unwrap();
+        let mut writer = open(directory.path());
+        start(&mut writer, &file);
+        capture(&mut writer, &file);
+        writer.close().unwrap();
+        assert!(fs::read(directory.path().join("0000000001.binlog")).unwrap() == file, "{}", path.display());
+        let log = LogDir::open_read_only(directory.path()).unwrap();
+        let found = log.verify(|_| ()).unwrap();
+        assert_eq!(found.problems, [], "{}", path.display());
+        assert_eq!(found.events as usize, events(&file).len());
+        assert!(found.transactions > 1, "{}", path.display());
+        let gtids = log.gtid_set().unwrap().unwrap();
+        let mut reader = log.reader(LogPosition::ZERO).unwrap();
+        while let Some(entry) = reader.try_next().unwrap() {
+            assert_eq!(entry.source_end, entry.end().offset);
+            if let Some(gtid) = &entry.gtid {
+                assert!(gtids.contains(gtid));
+                assert_eq!(log.find(gtid).unwrap(), Some(entry));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_cut_anywhere_is_captured_on_to_the_same_bytes() {
+    for path in fixtures() {
+        let file = fs::read(&path).unwrap();
+        for step in 0..15 {
+            let directory = tempfile::tempdir().unwrap();
+            let mut writer = open(directory.path());
+            start(&mut writer, &file);
+            capture(&mut writer, &file);
+            writer.close().unwrap();
+            // As a kill within a write leaves it: nothing behind some byte, reserved space, nothing of it in the index.
+            let segment = directory.path().join("0000000001.binlog");
+            let kept = 4 + (file.len() - 4) * step / 15;
+            let mut torn = file[..kept].to_vec();
+            torn.resize(file.len() + 10_000, 0);
+            fs::write(&segment, torn).unwrap();
+            let index = directory.path().join("0000000001.index");
+            let mut header = fs::read(&index).unwrap();
+            let document = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
+            header.truncate(20 + document as usize);
+            fs::write(&index, header).unwrap();
+
+            let mut writer = open(directory.path());
+            let end = writer.source_tail().unwrap().end;
+            assert!(end <= kept as u64, "{} cut at {kept}", path.display());
+            capture(&mut writer, &file);
+            writer.close().unwrap();
+            assert!(fs::read(&segment).unwrap() == file, "{} cut at {kept}", path.display());
+            let found = LogDir::open_read_only(directory.path()).unwrap().verify(|_| ()).unwrap();
+            assert_eq!(found.problems, [], "{} cut at {kept}", path.display());
+        }
+    }
+}
