@@ -225,3 +225,50 @@ impl RelayError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::watch::SemiSyncAlarm;
+
+    #[test]
+    fn every_code_is_explained_once_and_no_other() {
+        let page = include_str!("../../../docs/reference/errors.md");
+        let text = String::new;
+        let errors = [
+            RelayError::stream(""),
+            RelayError::Gap { file: text(), expected: 0, found: 0 },
+            RelayError::Diverged { file: text(), position: 0, detail: text() },
+            RelayError::Rewound { missing: text(), detail: text() },
+            RelayError::Purged { needed: text(), detail: text() },
+            RelayError::WrongFlavour { log: Flavour::MySql, source_flavour: Flavour::MariaDb },
+            RelayError::NoBinlog,
+            RelayError::SemiSyncOff,
+            RelayError::Answer { what: "", detail: text() },
+            RelayError::Runtime { detail: text() },
+            RelayError::TornTail { file: text() },
+            RelayError::ServerIdTaken { server_id: 1 },
+            RelayError::StartRefused { start: text(), reason: text() },
+        ];
+        let alarms = [
+            SemiSyncAlarm::Disabled,
+            SemiSyncAlarm::FallenBack,
+            SemiSyncAlarm::WaitsAfterCommit,
+            SemiSyncAlarm::TimeoutShort(Duration::ZERO),
+            SemiSyncAlarm::CommitsWithoutAck(1),
+        ];
+        let codes: Vec<_> =
+            errors.iter().map(RelayError::code).chain(alarms.iter().map(SemiSyncAlarm::code)).collect();
+        for code in &codes {
+            let row = format!("\n| {code} |");
+            assert_eq!(page.matches(&row).count(), 1, "{code} in docs/reference/errors.md");
+        }
+        assert_eq!(
+            page.matches("\n| TW-RELAY-").count(),
+            codes.len(),
+            "errors.md explains codes that nothing has"
+        );
+    }
+}

@@ -159,9 +159,8 @@ async fn same_server_id(kind: ServerKind) -> Result<()> {
     let right = Running::start(source.options("right", 31))?;
     left.until_waiting("server_id 31 too").await?;
     right.until_waiting("server_id 31 too").await?;
-    let before = load.counters().snapshot().acknowledged;
-    until_acknowledged(&load, 200).await?;
-    ensure!(load.counters().snapshot().acknowledged > before);
+    let states = || format!("{:?} {:?}", left.status.snapshot(), right.status.snapshot());
+    until_acknowledged(&load, 200).await.with_context(states)?;
     right.stop().await?;
     until_acknowledged(&load, 50).await?;
     load.finish().await;

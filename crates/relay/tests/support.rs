@@ -19,7 +19,7 @@ use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take on a machine that does much else; only reached when something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server, and a folder for logs of it.
 pub struct Source {
