@@ -22,7 +22,7 @@ use tailwater::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_s
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::link::{Direction, Link};
 use tailwater_sandbox::workload::{Mix, prepare};
-use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec, require};
+use tailwater_sandbox::{BinlogCheck, Ledger, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_wire::Flavour;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
@@ -98,7 +98,13 @@ struct Plan {
 impl Plan {
     /// A plan with so many kills. With reduced durability a killed primary comes back with tables older than its binlog,
     /// where the clients' next changes could not be what they planned; so there its kill is the last fault.
-    fn random(random: &mut StdRng, kind: ServerKind, durability: Durability, kills: u32) -> Self {
+    fn random(
+        random: &mut StdRng,
+        kind: ServerKind,
+        durability: Durability,
+        kills: u32,
+        body_bytes_max: usize,
+    ) -> Self {
         const HARMLESS: [Fault; 5] =
             [Fault::PauseRelay, Fault::PausePrimary, Fault::CutLink, Fault::ResetLink, Fault::Rotate];
         const RELAY: [Fault; 2] = [Fault::KillRelay, Fault::KillRelayTwice];
@@ -126,10 +132,7 @@ impl Plan {
             durability,
             options: random_options(random, kind),
             clients: random.random_range(2..=12),
-            body_bytes_max: [8 << 10, 8 << 10, 256 << 10, 3 << 20]
-                .choose(random)
-                .copied()
-                .unwrap_or_default(),
+            body_bytes_max,
             workload_seed: random.random(),
             faults,
         }
@@ -212,7 +215,9 @@ async fn nothing_acknowledged_is_lost_whatever_is_killed() -> Result<()> {
         // Of each kind every third round in the long run, one of the two short rounds.
         let reduced = if long { round / kinds.len() % 3 == 1 } else { (round % 2 == 1) == second_reduced };
         let durability = if reduced { Durability::Reduced } else { Durability::Full };
-        let plan = Plan::random(&mut random, kind, durability, kills_per_round);
+        let sizes: &[usize] = if long { &[8 << 10, 256 << 10, 3 << 20] } else { &[8 << 10, 256 << 10] };
+        let body_bytes_max = *sizes.choose(&mut random).context("a size")?;
+        let plan = Plan::random(&mut random, kind, durability, kills_per_round, body_bytes_max);
         say(&format!("round {round}: {plan:?}"));
         let mut faults = StdRng::seed_from_u64(random.random());
         let result = Round::play(&plan, &mut faults, &mut summary).await;
@@ -236,6 +241,7 @@ struct Round<'a> {
     trial: Trial,
     /// Between the relay and the primary.
     link: Link,
+    ledger: Arc<Ledger>,
     /// Gone (by `abort`) after the last fault of a round with reduced durability.
     workload: Option<Workload>,
     /// Binlog files of the primary that it may have left torn: what it wrote when it was killed.
@@ -267,14 +273,21 @@ impl Round<'_> {
             ..WorkloadSpec::new(plan.clients)
         };
         let workload = Workload::start(trial.primary.connect_options(), &load, Arc::clone(&ledger));
-        let mut round = Round { random, trial, link, workload: Some(workload), torn: BTreeSet::new() };
+        let mut round = Round {
+            random,
+            trial,
+            link,
+            ledger: Arc::clone(&ledger),
+            workload: Some(workload),
+            torn: BTreeSet::new(),
+        };
         let result = round.faults(plan, summary).await;
         if let Err(error) = result {
             let words = round.trial.relay_words();
             let server = tail(round.trial.primary.error_log());
             return Err(error.context(format!("the relay's last words: {words}\nthe primary's: {server}")));
         }
-        let finished = round.end(plan, &ledger, summary).await;
+        let finished = round.end(plan, summary).await;
         finished.with_context(|| format!("the relay's last words: {}", round.trial.relay_words()))
     }
 
@@ -331,6 +344,9 @@ impl Round<'_> {
             Fault::KillPrimary => {
                 self.kill_primary().await?;
                 self.stop_load(stop_load).await;
+                if stop_load || self.random.random() {
+                    self.log_stands_alone().await?;
+                }
                 self.pause(0..1500).await;
                 self.trial.primary.start_again().await?;
                 self.trial.wait_captured().await?;
@@ -341,8 +357,9 @@ impl Round<'_> {
                 self.kill_primary().await?;
                 self.stop_load(stop_load).await;
                 self.pause(0..500).await;
-                if self.random.random() {
+                if stop_load || self.random.random() {
                     self.trial.relay().context("no relay")?.resume()?;
+                    self.log_stands_alone().await?;
                     self.trial.primary.start_again().await?;
                 } else {
                     self.trial.primary.start_again().await?;
@@ -356,8 +373,8 @@ impl Round<'_> {
                 self.trial.kill_relay().await?;
                 self.stop_load(stop_load).await;
                 self.pause(0..500).await;
-                if self.random.random() {
-                    self.trial.start_relay()?;
+                if stop_load || self.random.random() {
+                    self.log_stands_alone().await?;
                     self.pause(0..500).await;
                     self.trial.primary.start_again().await?;
                 } else {
@@ -409,6 +426,34 @@ impl Round<'_> {
         }
     }
 
+    /// The primary is dead, and might never come back: everything acknowledged is in the log now, and not only after the
+    /// primary has sent it once more.
+    async fn log_stands_alone(&mut self) -> Result<()> {
+        self.nothing_is_acknowledged().await?;
+        if self.trial.relay().is_none() {
+            let said = self.relay_said().len();
+            self.trial.start_relay()?;
+            // It reads back what it left when it was killed, and then misses the primary.
+            let deadline = Instant::now() + PATIENCE;
+            while !self.relay_said().get(said..).is_some_and(|words| words.contains("capture interrupted")) {
+                ensure!(Instant::now() < deadline, "the relay does not start");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        self.trial.stop_relay().await?;
+        let mut check = BinlogCheck::new(&self.ledger, self.trial.primary.kind().flavour());
+        for segment in LogDir::open_read_only(&self.trial.log_directory())?.segments()? {
+            check.file(&segment.path)?;
+        }
+        let found = check.finish();
+        ensure!(found.is_ok(), "with the primary dead, the log: {found:?}");
+        self.trial.start_relay()
+    }
+
+    fn relay_said(&self) -> String {
+        std::fs::read_to_string(self.trial.relay_output()).unwrap_or_default()
+    }
+
     /// Without a relay to acknowledge, no client is told anything.
     async fn nothing_is_acknowledged(&self) -> Result<()> {
         let Some(workload) = &self.workload else { return Ok(()) };
@@ -427,7 +472,7 @@ impl Round<'_> {
         }
     }
 
-    async fn end(&mut self, plan: &Plan, ledger: &Ledger, summary: &mut Summary) -> Result<()> {
+    async fn end(&mut self, plan: &Plan, summary: &mut Summary) -> Result<()> {
         if let Some(workload) = self.workload.take() {
             let report =
                 tokio::time::timeout(PATIENCE, workload.finish()).await.context("clients are stuck")?;
@@ -438,7 +483,7 @@ impl Round<'_> {
         self.trial.stop_relay().await?;
         if plan.durability == Durability::Full {
             // The server's own promise; were it not kept, the test would be wrong about what it does to the server.
-            let on_server = ledger.compare_with_server(&self.trial.primary.connect_options()).await?;
+            let on_server = self.ledger.compare_with_server(&self.trial.primary.connect_options()).await?;
             ensure!(
                 on_server.missing.is_empty() && on_server.altered.is_empty(),
                 "on the server: {on_server:?}"
@@ -447,7 +492,7 @@ impl Round<'_> {
         self.trial.primary.stop().await?;
 
         let log = self.trial.log_directory();
-        let proof = prove(&log, ledger, plan.kind.flavour(), self.trial.primary.data())?;
+        let proof = prove(&log, &self.ledger, plan.kind.flavour(), self.trial.primary.data())?;
         summary.acknowledged += proof.ledger.acknowledged;
         summary.missing += proof.ledger.missing_in_log.count;
         summary.kept_in_flight += proof.ledger.unknown_but_present;
