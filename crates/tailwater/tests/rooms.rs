@@ -17,10 +17,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// What a room must never depend on directly, whatever it may need for tests.
-const FORBIDDEN: &[(&str, &[&str])] = &[
-    ("tailwater-wire", &["tokio", "rustls", "rustix"]),
-    ("tailwater-log", &["tokio-rustls", "rustls"]),
-];
+const FORBIDDEN: &[(&str, &[&str])] =
+    &[("tailwater-wire", &["tokio", "rustls", "rustix"]), ("tailwater-log", &["tokio-rustls", "rustls"])];
 
 #[test]
 fn dependencies_follow_the_architecture() {

@@ -137,7 +137,9 @@ impl<'a> Cursor<'a> {
         let length = self.lenenc_int()?;
         match usize::try_from(length) {
             Ok(length) => self.bytes(length),
-            Err(_) => Err(WireError::Truncated { what: self.what, offset: self.position, needed: usize::MAX }),
+            Err(_) => {
+                Err(WireError::Truncated { what: self.what, offset: self.position, needed: usize::MAX })
+            }
         }
     }
 
