@@ -28,6 +28,7 @@ fn main() -> anyhow::Result<()> {
     let directory = std::env::args_os().nth(1).map(PathBuf::from);
     let directory = directory.unwrap_or_else(|| std::env::temp_dir().join("tailwater-append-rate"));
     println!("in {}", directory.display());
+    bare(&directory)?;
     for (what, sync, statement_bytes, count) in [
         ("one fdatasync per transaction", Sync::Every(1), 200, 10_000),
         ("one per 16 transactions", Sync::Every(16), 200, 100_000),
@@ -40,6 +41,24 @@ fn main() -> anyhow::Result<()> {
         measure(&directory, what, sync, statement_bytes, count)?;
     }
     Ok(())
+}
+
+/// What the disk itself gives: the least that a durable append can be.
+fn bare(directory: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::FileExt;
+    std::fs::create_dir_all(directory)?;
+    let path = directory.join("bare");
+    let file = std::fs::File::create(&path)?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 16 << 20)?;
+    let (count, bytes) = (10_000, [0x5a; 400]);
+    let started = Instant::now();
+    for index in 0..count {
+        file.write_all_at(&bytes, index * 400)?;
+        file.sync_data()?;
+    }
+    let rate = count as f64 / started.elapsed().as_secs_f64();
+    println!("{:40} {rate:>10.0} /s", "bare write and fdatasync of 400 bytes");
+    Ok(std::fs::remove_file(path)?)
 }
 
 fn measure(

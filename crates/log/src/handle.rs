@@ -56,6 +56,16 @@ fn summary(directory: &dyn Directory, state: &SegmentState, end: u64) -> Segment
     }
 }
 
+/// [`LogError::Purged`] if a segment that could not be read is no part of the log any more.
+pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), LogError> {
+    match Control::read(directory)? {
+        Some(Control { first_segment: first, .. }) if segment < first => {
+            Err(LogError::Purged { path: directory.path().to_owned(), segment, first })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The log for readers in the writer's process. Cheap to clone; outlives the writer.
 #[derive(Debug, Clone)]
 pub struct LogHandle {
@@ -186,7 +196,12 @@ impl LogDir {
                     header: Arc::new(index.header),
                     sealed: Some((index.length, index.entries)),
                 },
-                None => SegmentState { header: Arc::new(self.header(number)?), sealed: None },
+                None => match self.header(number) {
+                    Ok(header) => SegmentState { header: Arc::new(header), sealed: None },
+                    // It went while this looked.
+                    Err(LogError::Purged { .. }) => continue,
+                    Err(error) => return Err(error),
+                },
             };
             let end = match state.sealed {
                 Some((length, _)) => length,
@@ -241,8 +256,10 @@ impl LogDir {
     }
 
     fn header(&self, number: u64) -> Result<SegmentHeader, LogError> {
-        let control = Control::read(self.directory.as_ref())?;
-        index_file::read_or_derive_header(self.directory.as_ref(), number, control.as_ref(), &BTreeMap::new())
+        let directory = self.directory.as_ref();
+        let control = Control::read(directory)?;
+        index_file::read_or_derive_header(directory, number, control.as_ref(), &BTreeMap::new())
+            .or_else(|error| if_purged(directory, number).and(Err(error)))
     }
 
     /// A reader from `from` on, which must lie between two entries; [`LogPosition::ZERO`] is the log's oldest entry.

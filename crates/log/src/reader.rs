@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::control::Control;
 use crate::error::LogError;
+use crate::handle::if_purged;
 use crate::index::{IndexDamage, Record, SegmentHeader};
 use crate::index_file::{IndexReader, NextRecord};
 use crate::position::{Entry, LogPosition, SourceIdentity};
@@ -318,6 +319,7 @@ impl LogReader {
                 Ok(true)
             }
             Err(damage) => {
+                if_purged(self.directory.as_ref(), number)?;
                 let reason = match damage {
                     IndexDamage::Malformed(reason) => reason,
                     _ => "it is missing or too short".to_owned(),

@@ -11,7 +11,7 @@ use crate::events::{Source, Transaction, header};
 use crate::position::{LogPosition, SourceIdentity};
 use crate::storage::Directory;
 use crate::storage::simulated::{Failure, Faults, Random, SimulatedDirectory};
-use crate::{LogDir, LogError, LogHandle, LogOptions, LogWriter, Recovery, Retention};
+use crate::{LogDir, LogError, LogHandle, LogOptions, LogState, LogWriter, Recovery, Retention};
 
 fn options() -> LogOptions {
     LogOptions {
@@ -440,4 +440,38 @@ fn what_was_rolled_back_is_never_mixed_with_what_comes_after() {
         drop(writer);
         world.check_after_crash(&disk).close().unwrap();
     });
+}
+
+#[tokio::test]
+async fn a_sync_that_fails_in_the_background_stops_writer_and_readers() {
+    let mut world = World::new(1);
+    let disk = SimulatedDirectory::default();
+    let mut writer = open(&disk).unwrap();
+    world.begin_file(&mut writer).unwrap();
+    let transaction = world.make_transaction();
+    transaction.events.iter().for_each(|event| world.append(&mut writer, event).unwrap());
+    writer.sync().unwrap();
+    let handle = writer.handle();
+    let mut reader = handle.reader(LogPosition::ZERO).unwrap();
+    let durable = handle.durable().position;
+
+    let transaction = world.make_transaction();
+    transaction.events.iter().for_each(|event| world.append(&mut writer, event).unwrap());
+    writer.flush().unwrap();
+    disk.set_faults(Faults { fail_after: Some(0), ..Faults::default() });
+    writer.sync_in_background().unwrap();
+    handle.subscribe().wait_for(|durable| durable.state == LogState::Poisoned).await.unwrap();
+    disk.set_faults(Faults::default());
+    // Even with a disk that works again.
+    assert!(matches!(writer.sync(), Err(LogError::Poisoned { .. })));
+    assert_eq!(handle.durable().position, durable);
+    let error = loop {
+        match reader.next().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the reader took it for a good end"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LogError::Poisoned { .. }), "{error}");
+    assert_eq!(reader.position(), durable);
 }

@@ -8,7 +8,7 @@ use tailwater_wire::gtid::GtidSet;
 use crate::error::LogError;
 use crate::framing::{Before, Framing};
 use crate::gtid_before;
-use crate::handle::LogDir;
+use crate::handle::{LogDir, if_purged};
 use crate::index::{Record, SegmentHeader};
 use crate::index_file::{self, IndexReader, NextRecord};
 use crate::position::{Entry, SourceIdentity};
@@ -152,6 +152,9 @@ impl Verifier<'_> {
         let (header, mut index) = match IndexReader::open(directory, number)? {
             Ok(opened) => opened,
             Err(damage) => {
+                if let Err(LogError::Purged { .. }) = if_purged(directory, number) {
+                    return Ok(());
+                }
                 let index_path = directory.path_of(&crate::segment::index_name(number));
                 found.problem(&index_path, 0, format!("the index cannot be read: {damage:?}"));
                 self.running = None;
