@@ -79,6 +79,7 @@ impl Capture {
             stop: stop.clone(),
             log: writer,
             torn: None,
+            hung: false,
             watch: Watch::default(),
         };
         let thread = std::thread::Builder::new()
@@ -130,6 +131,8 @@ struct Driver {
     log: LogWriter,
     /// The source's file that it says is torn; see [`LogState::torn`].
     torn: Option<String>,
+    /// The last stream asked for did not begin; see [`Driver::wake`].
+    hung: bool,
     watch: Watch,
 }
 
@@ -230,7 +233,14 @@ impl Driver {
         }
         let catch_up = self.catch_up(&mut control, &log_state, &source).await?;
         let resume = resume::decide(&log_state, &source, &self.options.start)?;
-        let (stream, kind) = match self.open_stream(&resume, &log_state, catch_up.is_none()).await {
+        let waker = if std::mem::take(&mut self.hung) { self.wake(&resume, &log_state).await } else { None };
+        let opened = self.open_stream(&resume, &log_state, catch_up.is_none()).await;
+        drop(waker);
+        let (stream, kind) = match opened {
+            Err(RelayError::Session(error @ SessionError::Timeout { .. })) => {
+                self.hung = self.options.semi_sync && source.identity.flavour == Flavour::MariaDb;
+                return Err(error.into());
+            }
             Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
                 self.explain(&mut control, &log_state, &mut source, &resume, refusal).await?;
                 match self.open_stream(&Resume::Gtid, &log_state, catch_up.is_none()).await {
@@ -303,6 +313,20 @@ impl Driver {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Frees a dump thread of MariaDB that hangs as [`Driver::catch_up`] says: any new semi-sync stream does so. One with
+    /// server id 0, as `mariadb-binlog` has it, does not wait for other threads itself. It acknowledges nothing.
+    async fn wake(&self, resume: &Resume, log: &LogState) -> Option<DumpStream> {
+        let (start, _) = dump_start(resume, log);
+        let request =
+            DumpRequest { semi_sync: true, heartbeat: self.options.heartbeat, ..DumpRequest::new(0, start) };
+        let opened = match Connection::connect(&self.connect).await {
+            Ok(connection) => connection.dump(request).await,
+            Err(error) => Err(error),
+        };
+        // Without it the next attempt is as good as the last.
+        opened.inspect_err(|error| warn!(code = error.code(), "cannot free a hanging stream: {error}")).ok()
     }
 
     async fn open_stream(

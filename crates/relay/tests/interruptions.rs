@@ -14,13 +14,9 @@ use crate::support::{Running, Source, run, through, until_acknowledged};
 
 /// A transaction of this many MiB, in 1 MiB rows.
 async fn big_transaction(source: &Source, mib: u32) -> Result<()> {
-    let fill = format!("INSERT INTO test_big.t (b) VALUES (REPEAT('{{}}', 1048576));").repeat(mib as usize);
     let mut sql = String::from("BEGIN;");
-    for (index, part) in fill.split("{}").enumerate() {
-        if index > 0 {
-            sql.push(char::from(b'a' + (index % 26) as u8));
-        }
-        sql.push_str(part);
+    for letter in ('a'..='z').cycle().take(mib as usize) {
+        sql += &format!("INSERT INTO test_big.t (b) VALUES (REPEAT('{letter}', 1048576));");
     }
     source.server.sql(&(sql + "COMMIT")).await?;
     Ok(())
