@@ -27,8 +27,8 @@ const BULK_ROW_BYTES: u64 = 1_024;
 
 async fn bulk_insert(connection: &mut Connection) -> anyhow::Result<()> {
     let sql = format!(
-        "INSERT INTO tw_bulk.rows_of_bytes (body) SELECT REPEAT(MD5(RAND()), {}) FROM tw_bulk.numbers",
-        BULK_ROW_BYTES / 32
+        "INSERT INTO tw_bulk.rows_of_bytes (body) SELECT REPEAT(SHA2(RAND(), 256), {}) FROM tw_bulk.numbers",
+        BULK_ROW_BYTES / 64
     );
     connection.execute(&sql).await?;
     Ok(())
