@@ -10,9 +10,17 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-log", &["tailwater-wire"]),
     ("tailwater-relay", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
     ("tailwater-sandbox", &["tailwater-wire", "tailwater-session"]),
+    ("tailwater-admin", &[]),
     (
         "tailwater",
-        &["tailwater-wire", "tailwater-session", "tailwater-log", "tailwater-relay", "tailwater-sandbox"],
+        &[
+            "tailwater-wire",
+            "tailwater-session",
+            "tailwater-log",
+            "tailwater-relay",
+            "tailwater-sandbox",
+            "tailwater-admin",
+        ],
     ),
 ];
 

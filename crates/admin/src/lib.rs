@@ -1,0 +1,1 @@
+//! Pages for people: the only room with HTML. It knows no engine; what it shows is handed to it.
