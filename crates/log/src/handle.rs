@@ -34,6 +34,8 @@ pub struct SegmentSummary {
     pub source_offset: u64,
     /// Which server that is.
     pub source: SourceIdentity,
+    /// 1, and one more each time that the log went on from another server.
+    pub epoch: u32,
     /// Durable bytes.
     pub bytes: u64,
     /// Nothing is added to it any more.
@@ -50,6 +52,7 @@ fn summary(directory: &dyn Directory, state: &SegmentState, end: u64) -> Segment
         source_file: header.source_file.clone(),
         source_offset: header.source_offset,
         source: header.source.clone(),
+        epoch: header.epoch,
         bytes: state.sealed.map_or(end, |(length, _)| length),
         sealed: state.sealed.is_some(),
         gtids_before: header.gtids_before.clone(),

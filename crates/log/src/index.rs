@@ -47,11 +47,19 @@ pub(crate) struct SegmentHeader {
     pub source_offset: u64,
     /// Which server that is.
     pub source: SourceIdentity,
+    /// 1, and one more each time that the log went on from another server. Two servers may use the same file names.
+    #[serde(default = "first_epoch")]
+    pub epoch: u32,
     /// Every transaction of the log before this segment, in the flavour's notation.
     pub gtids_before: String,
     /// Whether those are all there were in the source. If not (the log begins here, or began in mid-file), what the
     /// first events of a file state of the transactions before it completes them.
     pub gtids_known: bool,
+}
+
+/// Logs of one server alone were once written without an epoch.
+fn first_epoch() -> u32 {
+    1
 }
 
 /// Why an index, or a part of it, cannot be used.
@@ -342,6 +350,7 @@ mod tests {
                 server_id: 1,
                 server_version: "9.7.0".into(),
             },
+            epoch: 2,
             gtids_before: "11111111-2222-3333-4444-555555555555:1-7".into(),
             gtids_known: true,
         };

@@ -39,6 +39,17 @@ pub struct SourceIdentity {
     pub server_version: String,
 }
 
+impl SourceIdentity {
+    /// Whether both are the same server, as far as it can be told: MariaDB has no more than its `server_id`.
+    pub fn same_server(&self, other: &Self) -> bool {
+        self.flavour == other.flavour
+            && match (&self.server_uuid, &other.server_uuid) {
+                (Some(ours), Some(theirs)) => ours.eq_ignore_ascii_case(theirs),
+                _ => self.server_id == other.server_id,
+            }
+    }
+}
+
 /// Where a log ends in its source's own binlog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTail {

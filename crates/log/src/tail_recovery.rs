@@ -493,6 +493,7 @@ pub(crate) fn header_after(
         source_file: String::from_utf8_lossy(rotate.file_name).into_owned(),
         source_offset: FIRST_EVENT_OFFSET,
         source: previous.source.clone(),
+        epoch: previous.epoch,
         gtids_before: gtids.to_string(),
         gtids_known,
     }))

@@ -208,16 +208,19 @@ impl LogWriter {
         source: &SourceIdentity,
         gtids: GtidSet,
     ) -> Result<(), LogError> {
-        let mut segment = self.shared.first_segment_number();
+        let (mut segment, mut epoch) = (self.shared.first_segment_number(), 1);
         if let Some(active) = &mut self.active {
             active.seal(&self.shared, &self.options)?;
-            segment = active.header().segment + 1;
+            let before = active.header();
+            segment = before.segment + 1;
+            epoch = before.epoch + u32::from(!before.source.same_server(source));
         }
         let header = Arc::new(SegmentHeader {
             segment,
             source_file: source_file.to_owned(),
             source_offset,
             source: source.clone(),
+            epoch,
             gtids_before: gtids.to_string(),
             gtids_known: self.gtids_known,
         });

@@ -2,7 +2,7 @@
 
 use tailwater_log::{EntryKind, LogDir, LogError, LogPosition, LogState, LogWriter};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::EventType;
+use tailwater_wire::event::{ChecksumAlgorithm, EventType};
 
 use crate::support::capture::{append, begin_file, identity, open, read_all, rotate, transact};
 use crate::support::events::{Source, header};
@@ -259,4 +259,25 @@ fn chunks_that_do_not_add_up_are_refused() {
     transact(&mut writer, &mut source, &[10]).unwrap();
     writer.sync().unwrap();
     assert_eq!(read_all(directory.path()).len(), 1);
+}
+
+#[test]
+fn each_time_that_the_log_goes_on_from_another_server_a_new_epoch_begins() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = (identity(Flavour::MySql), identity(Flavour::MySql));
+    first.server_version = "older".into();
+    second.server_uuid = Some("22222222-2222-2222-2222-222222222222".into());
+    let mut upgraded = first.clone();
+    upgraded.server_version = "newer".into();
+    let mut source = Source::new(Flavour::MySql);
+    for server in [&first, &upgraded, &second, &second, &first] {
+        // Opened anew each time, so that the epoch comes from what the files say.
+        let mut writer = open(directory.path());
+        let events = source.begin_file(ChecksumAlgorithm::Crc32);
+        writer.start_segment("binlog.000001", 4, server).unwrap();
+        events.iter().try_for_each(|event| append(&mut writer, event)).unwrap();
+        writer.close().unwrap();
+    }
+    let segments = LogDir::open_read_only(directory.path()).unwrap().segments().unwrap();
+    assert_eq!(segments.iter().map(|segment| segment.epoch).collect::<Vec<_>>(), [1, 1, 2, 2, 3]);
 }
