@@ -52,6 +52,7 @@ pub struct CaptureOptions {
 /// A running capture.
 #[derive(Debug)]
 pub struct Capture {
+    log: LogHandle,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
     thread: std::thread::JoinHandle<Result<(), RelayError>>,
@@ -66,6 +67,7 @@ impl Capture {
     /// [`RelayError::Log`] if the log cannot be opened.
     pub fn start(options: CaptureOptions, ended: CancellationToken) -> Result<Self, RelayError> {
         let writer = LogWriter::open(&options.directory, options.log.clone())?;
+        let log = writer.handle();
         let status = Arc::new(CaptureStatus::default());
         let stop = CancellationToken::new();
         let span = info_span!("relay.capture", source = %options.name);
@@ -93,7 +95,12 @@ impl Capture {
                 runtime.block_on(driver.run().instrument(span))
             })
             .map_err(RelayError::runtime)?;
-        Ok(Self { status, stop, thread })
+        Ok(Self { log, status, stop, thread })
+    }
+
+    /// The log that it writes, for readers. It outlives the capture.
+    pub fn log(&self) -> LogHandle {
+        self.log.clone()
     }
 
     /// State and counters, live.

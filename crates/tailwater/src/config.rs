@@ -1,11 +1,15 @@
 //! The configuration file of `tailwater run`: TOML, every key documented in docs/reference/config.md, unknown keys
 //! refused.
 
+mod serve;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+
+pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 
 /// A whole configuration file, checked.
 #[derive(Debug, Clone, Deserialize)]
@@ -16,6 +20,9 @@ pub struct Config {
     /// The servers whose commits are captured.
     #[serde(default, rename = "source")]
     pub sources: Vec<SourceConfig>,
+    /// Where their logs are served from.
+    #[serde(default, rename = "serve")]
+    pub serves: Vec<ServeConfig>,
 }
 
 /// `[log]`
@@ -194,6 +201,9 @@ impl Config {
                 *file = base.join(&*file);
             }
         }
+        for serve in &mut config.serves {
+            serve.rebase(base);
+        }
         Ok(config)
     }
 
@@ -225,6 +235,13 @@ impl Config {
             }
             if source.heartbeat_ms < 100 || source.watch_ms < 100 {
                 return Err(format!("source {name:?}: heartbeat_ms and watch_ms are at least 100"));
+            }
+        }
+        let mut addresses = HashSet::new();
+        for serve in &self.serves {
+            serve.check(&names)?;
+            if !addresses.insert(serve.listen) {
+                return Err(format!("serve.listen = \"{}\" is given twice", serve.listen));
             }
         }
         if self.log.preallocate_bytes < 64 << 10 {
@@ -290,6 +307,33 @@ mod tests {
         check("[[source]]\nname = 'orders'\nserver_id = 7", "twice");
         check("[[source]]\nname = '../x'\nserver_id = 7", "source.name");
         check("[[source]]\nname = 'x'\nserver_id = 0", "server_id");
+    }
+
+    #[test]
+    fn whom_a_log_is_served_to_is_checked() {
+        let user = "[[serve.user]]\nname = 'repl'\nhash = '*00'";
+        let serve = |change: &str, user: &str| {
+            format!("{GOOD}\n[[serve]]\nsource = 'orders'\nlisten = '127.0.0.1:3307'\n{change}\n{user}")
+        };
+        let config = load(&serve("", user)).unwrap();
+        assert_eq!(config.serves[0].users[0].hash.0, ["*00"]);
+        assert_eq!(
+            load(&serve("", &user.replace("'*00'", "['a', 'b']"))).unwrap().serves[0].users[0].hash.0.len(),
+            2
+        );
+        let check = |change: &str, user: &str, expected: &str| {
+            let (message, code) = complaint(&serve(change, user));
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(code, "TW-CFG-0003");
+        };
+        check("", "", "nobody could log in");
+        check("tls_key = 'k'", user, "together");
+        check("server_id = 0", user, "must not be 0");
+        check("", &format!("{user}\npassword = 'x'"), "give one of");
+        check("", &format!("{user}\n{user}"), "given twice");
+        check("", &serve("", user).replace(GOOD, user), "listen = \"127.0.0.1:3307\" is given twice");
+        let (message, _) = complaint(&serve("", user).replace("source = 'orders'", "source = 'other'"));
+        assert!(message.contains("no [[source]]"), "{message}");
     }
 
     #[test]

@@ -1,0 +1,154 @@
+//! `[[serve]]`: where native replicas and `mysqlbinlog` read the log from, and who may.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// `[[serve]]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServeConfig {
+    /// Name of the source whose log is served.
+    pub source: String,
+    /// Address and port to listen on.
+    pub listen: SocketAddr,
+    /// The `server_id` that clients see; the source's `server_id`, under which Tailwater is its replica, if absent.
+    pub server_id: Option<u32>,
+    /// The `server_uuid` that MySQL replicas see; made of the source's name and `server_id` if absent.
+    pub server_uuid: Option<String>,
+    /// Whether connections are encrypted.
+    #[serde(default)]
+    pub tls: ServeTlsConfig,
+    /// PEM file with the certificate and its chain; a certificate of its own is made at start if absent.
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with the key of `tls_certificate`.
+    pub tls_key: Option<PathBuf>,
+    /// Connections at once, those included that are not logged in yet.
+    #[serde(default = "default_connections_max")]
+    pub connections_max: usize,
+    /// A client that takes nothing for so long is disconnected.
+    #[serde(default = "default_write_timeout_ms")]
+    pub write_timeout_ms: u64,
+    /// Who may log in.
+    #[serde(default, rename = "user")]
+    pub users: Vec<UserConfig>,
+}
+
+/// `serve.tls`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServeTlsConfig {
+    /// Not offered.
+    Off,
+    /// For clients that ask for it.
+    #[default]
+    Preferred,
+    /// Clients without it are refused.
+    Required,
+}
+
+/// `[[serve.user]]`
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserConfig {
+    /// The user's name.
+    pub name: String,
+    /// The password itself.
+    pub password: Option<String>,
+    /// A file whose first line is the password; relative to the configuration file.
+    pub password_file: Option<PathBuf>,
+    /// What a server keeps of the password, as in `mysql.user`: one, or several for different plugins.
+    #[serde(default)]
+    pub hash: OneOrMany,
+    /// May purge the log and end the connections of others.
+    #[serde(default)]
+    pub admin: bool,
+}
+
+/// One string or several.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(from = "OneOrManyText")]
+pub struct OneOrMany(pub Vec<String>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrManyText {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl From<OneOrManyText> for OneOrMany {
+    fn from(text: OneOrManyText) -> Self {
+        match text {
+            OneOrManyText::One(one) => Self(vec![one]),
+            OneOrManyText::Many(many) => Self(many),
+        }
+    }
+}
+
+// A password is never printed.
+impl fmt::Debug for UserConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserConfig").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn default_connections_max() -> usize {
+    512
+}
+
+fn default_write_timeout_ms() -> u64 {
+    60_000
+}
+
+impl ServeConfig {
+    /// Makes relative paths count from `base`.
+    pub(super) fn rebase(&mut self, base: &Path) {
+        let of_users = self.users.iter_mut().map(|user| &mut user.password_file);
+        let own = [&mut self.tls_certificate, &mut self.tls_key];
+        for file in own.into_iter().chain(of_users).flatten() {
+            *file = base.join(&*file);
+        }
+    }
+
+    /// Says what contradicts itself.
+    pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
+        let what = format!("serve {}", self.listen);
+        if !sources.contains(&self.source) {
+            return Err(format!("{what}: source = {:?}: there is no [[source]] of that name", self.source));
+        }
+        if self.server_id == Some(0) {
+            return Err(format!("{what}: server_id must not be 0"));
+        }
+        if self.tls_certificate.is_some() != self.tls_key.is_some() {
+            return Err(format!("{what}: tls_certificate and tls_key are given together"));
+        }
+        if self.tls == ServeTlsConfig::Off && self.tls_certificate.is_some() {
+            return Err(format!("{what}: tls = \"off\" contradicts tls_certificate"));
+        }
+        if self.users.is_empty() {
+            return Err(format!("{what}: no [[serve.user]]: nobody could log in"));
+        }
+        if self.connections_max == 0 || self.write_timeout_ms < 1_000 {
+            return Err(format!("{what}: connections_max is at least 1, write_timeout_ms at least 1000"));
+        }
+        let mut names = HashSet::new();
+        for user in &self.users {
+            let what = format!("{what}: user {:?}", user.name);
+            if user.name.is_empty() || user.name.chars().count() > 80 {
+                return Err(format!("{what}: a name has 1 to 80 characters"));
+            }
+            if !names.insert(&user.name) {
+                return Err(format!("{what} is given twice"));
+            }
+            let passwords = [user.password.is_some(), user.password_file.is_some(), !user.hash.0.is_empty()];
+            if passwords.into_iter().filter(|given| *given).count() != 1 {
+                return Err(format!("{what}: give one of password, password_file and hash"));
+            }
+        }
+        Ok(())
+    }
+}
