@@ -6,7 +6,7 @@
 //! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
 //! - [`standing`]: servers that go on after the command that started them.
 //! - [`owned`]: other programs that must not outlive their owner either.
-//! - [`replication`]: accounts, semi-sync and native replicas.
+//! - [`replication`]: the account, and semi-sync; [`replica`]: native replicas.
 //! - [`link`]: a network between clients and servers that can be made slow or broken.
 //! - [`workload`]: load on a server, by clients that keep a [`ledger`] of what the server told them.
 //! - [`mod@require`]: servers for tests.
@@ -23,6 +23,7 @@ pub mod link;
 pub mod owned;
 mod port;
 mod process;
+pub mod replica;
 pub mod replication;
 pub mod require;
 pub mod server;
@@ -38,6 +39,7 @@ pub use kind::ServerKind;
 pub use ledger::{BinlogCheck, Ledger, LedgerCheck, LedgerReport};
 pub use link::Link;
 pub use owned::OwnedProcess;
+pub use replica::{ReplicaOf, ReplicaStart, ReplicaStatus};
 pub use replication::SemiSyncStatus;
 pub use require::{require, shared};
 pub use server::{Server, ServerSpec};

@@ -1,4 +1,4 @@
-//! Accounts, semi-sync and native replication between sandbox servers.
+//! The replication account, and semi-sync of both sides.
 
 use tailwater_session::{ConnectOptions, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
@@ -182,16 +182,6 @@ impl Server {
         }
         Ok(status)
     }
-
-    /// Makes this server a native replica of `source`, from the beginning of its GTIDs, and starts it.
-    ///
-    /// # Errors
-    /// [`SandboxError::Client`] with the server's message.
-    pub async fn replicate_from(&self, source: &Server) -> Result<(), SandboxError> {
-        source.create_replication_user().await?;
-        self.sql(&replica_statements(self.kind().flavour(), source.port())).await?;
-        Ok(())
-    }
 }
 
 /// Makes the replication account, without a trace in the binlog.
@@ -201,28 +191,6 @@ pub(crate) fn account_statements() -> String {
          CREATE USER IF NOT EXISTS {REPLICATION_USER}@'%' IDENTIFIED BY '{REPLICATION_PASSWORD}';
          GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {REPLICATION_USER}@'%';"
     )
-}
-
-/// Makes a server a replica of the one at `port`.
-pub(crate) fn replica_statements(flavour: Flavour, port: u16) -> String {
-    let account = |prefix: &str| {
-        format!(
-            "{prefix}_HOST='127.0.0.1', {prefix}_PORT={port}, {prefix}_USER='{REPLICATION_USER}', \
-             {prefix}_PASSWORD='{REPLICATION_PASSWORD}', {prefix}_CONNECT_RETRY=1"
-        )
-    };
-    match flavour {
-        // Without TLS, caching_sha2_password encrypts the password with the source's key.
-        Flavour::MySql => format!(
-            "CHANGE REPLICATION SOURCE TO {}, SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1; START REPLICA;",
-            account("SOURCE")
-        ),
-        // From 11.4 on a replica asks for TLS unless it is told not to.
-        Flavour::MariaDb => format!(
-            "CHANGE MASTER TO {}, MASTER_SSL=0, MASTER_USE_GTID=slave_pos; START SLAVE;",
-            account("MASTER")
-        ),
-    }
 }
 
 /// A source's own view of semi-sync.

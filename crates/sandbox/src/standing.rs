@@ -24,9 +24,8 @@ use crate::kind::ServerKind;
 use crate::layout::Layout;
 use crate::port::ReservedPort;
 use crate::process::{self, Lifetime, Limits};
-use crate::replication::{
-    account_statements, replica_statements, semi_sync_replica_options, semi_sync_source_options,
-};
+use crate::replica::{ReplicaOf, start_statement};
+use crate::replication::{account_statements, semi_sync_replica_options, semi_sync_source_options};
 use crate::server::blocking;
 use crate::sql::{SqlClient, no_tls};
 
@@ -151,7 +150,8 @@ pub async fn up(
         let client = SqlClient { install: &install, port: server.port };
         client.run(&account_statements()).await?;
         if let (Role::Replica, Some(source)) = (role, servers.first()) {
-            client.run(&replica_statements(kind.flavour(), source.port)).await?;
+            let change = ReplicaOf::port(source.port).change_statement(kind.flavour());
+            client.run(&format!("{change}; {};", start_statement(kind.flavour()))).await?;
         }
         servers.push(server);
     }

@@ -1,0 +1,218 @@
+//! Native replicas: of another sandbox server, or of whatever speaks as one at a port.
+
+use std::time::{Duration, Instant};
+
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+
+use crate::error::SandboxError;
+use crate::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use crate::server::Server;
+
+/// From where a replica reads, and how.
+#[derive(Debug, Clone)]
+pub struct ReplicaOf {
+    /// Port of the source on loopback.
+    pub port: u16,
+    /// User to log in as.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+    /// From where on.
+    pub start: ReplicaStart,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+}
+
+/// From where on a replica reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplicaStart {
+    /// Everything that it has not, by GTIDs: MySQL's auto-position, MariaDB's `slave_pos`.
+    Gtid,
+    /// MariaDB's `current_pos`; on MySQL the same as [`ReplicaStart::Gtid`].
+    CurrentPos,
+    /// By place in a binlog file of the source.
+    FilePosition {
+        /// The file's name.
+        file: String,
+        /// Offset of an event in it.
+        position: u64,
+    },
+}
+
+impl ReplicaOf {
+    /// By GTIDs, as the replication account of the sandbox, without TLS.
+    pub fn port(port: u16) -> Self {
+        Self {
+            port,
+            user: REPLICATION_USER.into(),
+            password: REPLICATION_PASSWORD.into(),
+            start: ReplicaStart::Gtid,
+            tls: false,
+        }
+    }
+
+    /// The same, from another place on.
+    pub fn start(self, start: ReplicaStart) -> Self {
+        Self { start, ..self }
+    }
+
+    /// The statement that makes a stopped server such a replica.
+    pub fn change_statement(&self, flavour: Flavour) -> String {
+        let Self { port, user, password, .. } = self;
+        let account = |prefix: &str| {
+            format!(
+                "{prefix}_HOST='127.0.0.1', {prefix}_PORT={port}, {prefix}_USER='{user}', \
+                 {prefix}_PASSWORD='{password}', {prefix}_CONNECT_RETRY=1, {prefix}_SSL={}",
+                u8::from(self.tls)
+            )
+        };
+        let place = |prefix: &str, file: &str, position: u64| {
+            format!("{prefix}_LOG_FILE='{file}', {prefix}_LOG_POS={position}")
+        };
+        match flavour {
+            Flavour::MySql => {
+                let start = match &self.start {
+                    ReplicaStart::FilePosition { file, position } => {
+                        format!("SOURCE_AUTO_POSITION=0, {}", place("SOURCE", file, *position))
+                    }
+                    _ => "SOURCE_AUTO_POSITION=1".into(),
+                };
+                // Without TLS, caching_sha2_password encrypts the password with the source's key.
+                format!(
+                    "CHANGE REPLICATION SOURCE TO {}, {start}, GET_SOURCE_PUBLIC_KEY=1, SOURCE_RETRY_COUNT=86400",
+                    account("SOURCE")
+                )
+            }
+            Flavour::MariaDb => {
+                let start = match &self.start {
+                    ReplicaStart::FilePosition { file, position } => {
+                        format!("{}, MASTER_USE_GTID=no", place("MASTER", file, *position))
+                    }
+                    ReplicaStart::CurrentPos => "MASTER_USE_GTID=current_pos".into(),
+                    ReplicaStart::Gtid => "MASTER_USE_GTID=slave_pos".into(),
+                };
+                // From 11.4 on a replica looks at the certificate unless it is told not to.
+                format!("CHANGE MASTER TO {}, MASTER_SSL_VERIFY_SERVER_CERT=0, {start}", account("MASTER"))
+            }
+        }
+    }
+}
+
+/// Starts a replica's threads.
+pub fn start_statement(flavour: Flavour) -> &'static str {
+    match flavour {
+        Flavour::MySql => "START REPLICA",
+        Flavour::MariaDb => "START SLAVE",
+    }
+}
+
+/// Stops a replica's threads.
+pub fn stop_statement(flavour: Flavour) -> &'static str {
+    match flavour {
+        Flavour::MySql => "STOP REPLICA",
+        Flavour::MariaDb => "STOP SLAVE",
+    }
+}
+
+/// A replica's own view of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    /// `Yes`, `No` or `Connecting`.
+    pub io_running: String,
+    /// `Yes` or `No`.
+    pub sql_running: String,
+    /// The receiving thread's last error, 0 for none, with its text.
+    pub io_error: (u64, String),
+    /// The applying threads' last error, 0 for none, with its text.
+    pub sql_error: (u64, String),
+    /// The source's file that it receives, and the offset that it has come to.
+    pub received: (String, u64),
+}
+
+impl Server {
+    /// Makes this server a native replica of `source`, from the beginning of its GTIDs, and starts it.
+    ///
+    /// # Errors
+    /// [`SandboxError::Client`] with the server's message.
+    pub async fn replicate_from(&self, source: &Server) -> Result<(), SandboxError> {
+        source.create_replication_user().await?;
+        self.replicate(&ReplicaOf::port(source.port())).await
+    }
+
+    /// Makes this server a native replica, and starts it.
+    ///
+    /// # Errors
+    /// [`SandboxError::Client`] with the server's message.
+    pub async fn replicate(&self, of: &ReplicaOf) -> Result<(), SandboxError> {
+        let flavour = self.kind().flavour();
+        let statements = format!("{}; {};", of.change_statement(flavour), start_statement(flavour));
+        self.sql(&statements).await?;
+        Ok(())
+    }
+
+    /// How its replication is; `None` if it is no replica.
+    ///
+    /// # Errors
+    /// [`SessionError`] if it cannot be asked.
+    pub async fn replica_status(&self) -> Result<Option<ReplicaStatus>, SessionError> {
+        let (show, names) = match self.kind().flavour() {
+            Flavour::MySql => (
+                "SHOW REPLICA STATUS",
+                ["Replica_IO_Running", "Replica_SQL_Running", "Source_Log_File", "Read_Source_Log_Pos"],
+            ),
+            Flavour::MariaDb => (
+                "SHOW SLAVE STATUS",
+                ["Slave_IO_Running", "Slave_SQL_Running", "Master_Log_File", "Read_Master_Log_Pos"],
+            ),
+        };
+        let mut connection = Connection::connect(&self.connect_options()).await?;
+        let answer = connection.query(show).await?;
+        let Some(row) = answer.first() else { return Ok(None) };
+        let text = |name: &str| {
+            let value = answer.column(name).and_then(|column| row.get_str(column));
+            value.unwrap_or_default().to_owned()
+        };
+        let number = |name: &str| text(name).parse().unwrap_or_default();
+        Ok(Some(ReplicaStatus {
+            io_running: text(names[0]),
+            sql_running: text(names[1]),
+            io_error: (number("Last_IO_Errno"), text("Last_IO_Error")),
+            sql_error: (number("Last_SQL_Errno"), text("Last_SQL_Error")),
+            received: (text(names[2]), number(names[3])),
+        }))
+    }
+
+    /// Every transaction that it has executed as a replica or by itself: `gtid_executed`, or MariaDB's `gtid_slave_pos`.
+    ///
+    /// # Errors
+    /// [`SandboxError::Client`] with the server's message.
+    pub async fn replicated_gtids(&self) -> Result<String, SandboxError> {
+        let variable = match self.kind().flavour() {
+            Flavour::MySql => "gtid_executed",
+            Flavour::MariaDb => "gtid_slave_pos",
+        };
+        Ok(self.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
+    }
+
+    /// Waits until it has executed what `gtids` names: a GTID set of MySQL, a position of MariaDB. False if that takes longer
+    /// than `patience`.
+    ///
+    /// # Errors
+    /// [`SandboxError::Client`] with the server's message.
+    pub async fn wait_for_gtids(&self, gtids: &str, patience: Duration) -> Result<bool, SandboxError> {
+        let begin = Instant::now();
+        loop {
+            let question = match self.kind().flavour() {
+                Flavour::MySql => format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{gtids}', 1)"),
+                Flavour::MariaDb => format!("SELECT MASTER_GTID_WAIT('{gtids}', 1)"),
+            };
+            if self.sql(&question).await? == ["0"] {
+                return Ok(true);
+            }
+            if begin.elapsed() > patience {
+                return Ok(false);
+            }
+        }
+    }
+}
