@@ -39,6 +39,7 @@ pub use kind::ServerKind;
 pub use ledger::{BinlogCheck, Ledger, LedgerCheck, LedgerReport};
 pub use link::Link;
 pub use owned::OwnedProcess;
+pub use port::ReservedPort;
 pub use replica::{ReplicaOf, ReplicaStart, ReplicaStatus};
 pub use replication::SemiSyncStatus;
 pub use require::{require, shared};

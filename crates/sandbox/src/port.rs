@@ -20,12 +20,16 @@ static TAKEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 /// It lies below the range from which the kernel takes the local ports of outgoing connections: a port out of that range
 /// could be taken by any client while the server restarts.
 #[derive(Debug)]
-pub(crate) struct ReservedPort {
+pub struct ReservedPort {
     number: u16,
 }
 
 impl ReservedPort {
-    pub(crate) fn pick() -> Result<Self, SandboxError> {
+    /// Picks one.
+    ///
+    /// # Errors
+    /// [`SandboxError::NoFreePort`].
+    pub fn pick() -> Result<Self, SandboxError> {
         let range = below_ephemeral();
         for _ in 0..TRIES_MAX {
             let number = rand::rng().random_range(range.clone());
@@ -44,7 +48,8 @@ impl ReservedPort {
         taken.get_or_insert_default().insert(number).then(|| Self { number })
     }
 
-    pub(crate) fn number(&self) -> u16 {
+    /// Its number.
+    pub fn number(&self) -> u16 {
         self.number
     }
 }

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use tailwater_log::AckMode;
 use tailwater_sandbox::install::Progress;
-use tailwater_sandbox::{Cache, Install, OwnedProcess, Server, ServerKind, ServerSpec};
+use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::{
+    Cache, Install, OwnedProcess, ReplicaOf, ReservedPort, Server, ServerKind, ServerSpec,
+};
 use tailwater_wire::Flavour;
 
 pub use proof::{Proof, compare_with_source, prove};
@@ -62,6 +65,7 @@ pub struct Trial {
     pub primary: Server,
     spec: TrialSpec,
     config: PathBuf,
+    served: ReservedPort,
     relay: Option<OwnedProcess>,
 }
 
@@ -91,7 +95,7 @@ impl Trial {
         let primary = Server::start(server).await?;
         primary.create_replication_user().await?;
         let config = spec.folder.join("tailwater.toml");
-        let trial = Self { primary, spec, config, relay: None };
+        let trial = Self { primary, spec, config, served: ReservedPort::pick()?, relay: None };
         trial.write_config(&trial.primary.address().ip().to_string(), trial.primary.port())?;
         Ok(trial)
     }
@@ -116,6 +120,15 @@ impl Trial {
         let _ =
             writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
         let _ = writeln!(text, "server_id = 4201\nheartbeat_ms = 500\nwatch_ms = 500");
+        let _ = writeln!(
+            text,
+            "\n[[serve]]\nsource = \"{SOURCE_NAME}\"\nlisten = \"127.0.0.1:{}\"",
+            self.serve_port()
+        );
+        let _ = writeln!(
+            text,
+            "[[serve.user]]\nname = \"{REPLICATION_USER}\"\npassword = \"{REPLICATION_PASSWORD}\"\nadmin = true"
+        );
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
     }
 
@@ -131,6 +144,16 @@ impl Trial {
     /// The log folder of the primary.
     pub fn log_directory(&self) -> PathBuf {
         self.spec.folder.join("log").join(SOURCE_NAME)
+    }
+
+    /// Where the relay serves the log, as the sandbox's replication account.
+    pub fn serve_port(&self) -> u16 {
+        self.served.number()
+    }
+
+    /// A native replica of the relay, by GTIDs.
+    pub fn replica_of_relay(&self) -> ReplicaOf {
+        ReplicaOf::port(self.serve_port())
     }
 
     /// What the relay printed.
