@@ -175,4 +175,14 @@ pub enum BenchCommand {
         #[arg(long)]
         quick: bool,
     },
+    /// Catching up from Tailwater's log against the source itself; what readers that follow cost the commits; how much
+    /// later a commit arrives; memory with 50 readers; size of the archived log.
+    Serve {
+        /// The family of the primary; both if absent.
+        #[arg(long, value_enum)]
+        server: Option<ServerFamily>,
+        /// Fewer and shorter measurements.
+        #[arg(long)]
+        quick: bool,
+    },
 }

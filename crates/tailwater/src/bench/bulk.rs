@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tailwater_log::LogDir;
-use tailwater_sandbox::{OwnedProcess, Server, ServerKind};
-use tailwater_session::Connection;
+use tailwater_sandbox::{OwnedProcess, ReservedPort, Server, ServerKind};
+use tailwater_session::{ConnectOptions, Connection};
 
 use super::stage::{Stage, Variant, plain_primary};
-use crate::trial::{Durability, SOURCE_NAME, TrialFolder};
+use crate::trial::{Durability, SOURCE_NAME, TrialFolder, serve_config, serve_options};
 
 /// A primary whose binlog holds at least a given number of bytes.
 #[derive(Debug)]
@@ -19,6 +19,55 @@ pub struct Archive {
     files: Vec<(String, u64)>,
     folder: TrialFolder,
     runs: u32,
+}
+
+/// A relay that serves what it captured.
+#[derive(Debug)]
+pub struct Served {
+    /// Its process.
+    pub relay: OwnedProcess,
+    /// How its readers connect.
+    pub options: ConnectOptions,
+    folder: PathBuf,
+    _port: ReservedPort,
+}
+
+impl Served {
+    /// Archives the sealed segments of its log: their bytes, the bytes of the archive, and how many seconds that took.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn archive(&self) -> anyhow::Result<(u64, u64, f64)> {
+        let log = self.folder.join("log").join(SOURCE_NAME);
+        let archive = self.folder.join("archive");
+        let begin = Instant::now();
+        let output = tokio::process::Command::new(std::env::current_exe()?)
+            .args(["log".as_ref(), "archive".as_ref(), log.as_os_str(), "--to".as_ref(), archive.as_os_str()])
+            .output()
+            .await?;
+        let seconds = begin.elapsed().as_secs_f64();
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let segments = LogDir::open_read_only(&log)?.segments()?;
+        let sealed = segments.iter().filter(|segment| segment.sealed).map(|segment| segment.bytes).sum();
+        Ok((sealed, bytes_of_files(&archive)?, seconds))
+    }
+}
+
+fn start_relay(folder: &Path) -> anyhow::Result<OwnedProcess> {
+    let config = folder.join("tailwater.toml");
+    let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
+    Ok(OwnedProcess::start(std::env::current_exe()?, arguments, &folder.join("relay.log"))?)
+}
+
+/// Bytes of all files in a folder and the folders in it.
+fn bytes_of_files(folder: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let data = entry.metadata()?;
+        bytes += if data.is_dir() { bytes_of_files(&entry.path())? } else { data.len() };
+    }
+    Ok(bytes)
 }
 
 /// One transaction's worth of the bulk load: 1,000 rows of 1 KiB.
@@ -83,11 +132,18 @@ impl Archive {
         Ok(folder)
     }
 
-    /// Captures all of it with Tailwater, every byte fdatasynced; MB/s, and the relay's peak memory in MiB.
-    ///
-    /// # Errors
-    /// If the relay fails.
-    pub async fn by_tailwater(&mut self) -> anyhow::Result<(f64, f64)> {
+    /// How a reader of the primary itself connects.
+    pub fn source(&self) -> ConnectOptions {
+        self.server.replication_options()
+    }
+
+    /// The primary's version.
+    pub fn version(&self) -> &str {
+        self.server.version()
+    }
+
+    /// Starts a relay that captures all of it; `more` is added to its configuration.
+    fn start_tailwater(&mut self, more: &str) -> anyhow::Result<(OwnedProcess, PathBuf)> {
         let folder = self.fresh_folder()?;
         let account = self.server.replication_options();
         std::fs::write(
@@ -96,16 +152,19 @@ impl Archive {
         )?;
         let config = format!(
             "[log]\ndirectory = \"log\"\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
-             defaults_file = \"client.cnf\"\ntls = \"off\"\nserver_id = 4202\nsemi_sync = false\nstart = \"oldest\"\n",
+             defaults_file = \"client.cnf\"\ntls = \"off\"\nserver_id = 4202\nsemi_sync = false\nstart = \"oldest\"\n{more}",
             self.server.port()
         );
         let path = folder.join("tailwater.toml");
         std::fs::write(&path, config)?;
-        let log = folder.join("log").join(SOURCE_NAME);
+        let relay = start_relay(&folder)?;
+        Ok((relay, folder))
+    }
 
+    /// Waits until a relay has all of it, durably.
+    async fn captured(&self, relay: &mut OwnedProcess, folder: &Path) -> anyhow::Result<()> {
         let begin = Instant::now();
-        let arguments = ["run".as_ref(), "-c".as_ref(), path.as_os_str()];
-        let mut relay = OwnedProcess::start(std::env::current_exe()?, arguments, &folder.join("relay.log"))?;
+        let log = folder.join("log").join(SOURCE_NAME);
         // The durable end is read from the index, which never claims more than is durable.
         while durable_bytes(&log) < self.bytes() {
             ensure!(relay.is_running(), "the relay ended; see {}", folder.join("relay.log").display());
@@ -114,11 +173,42 @@ impl Archive {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        Ok(())
+    }
+
+    /// Captures all of it with Tailwater, every byte fdatasynced; MB/s, and the relay's peak memory in MiB.
+    ///
+    /// # Errors
+    /// If the relay fails.
+    pub async fn by_tailwater(&mut self) -> anyhow::Result<(f64, f64)> {
+        let begin = Instant::now();
+        let (mut relay, folder) = self.start_tailwater("")?;
+        self.captured(&mut relay, &folder).await?;
         let rate = self.bytes() as f64 / 1e6 / begin.elapsed().as_secs_f64();
         let memory_mib = relay.memory_bytes_max().unwrap_or(0) as f64 / f64::from(1 << 20);
         relay.terminate(Duration::from_secs(30)).await?;
         std::fs::remove_dir_all(&folder)?;
         Ok((rate, memory_mib))
+    }
+
+    /// Captures all of it with Tailwater, which is then started anew and serves it.
+    ///
+    /// # Errors
+    /// If the relay fails.
+    pub async fn serve_by_tailwater(&mut self) -> anyhow::Result<Served> {
+        let port = ReservedPort::pick()?;
+        let (mut relay, folder) = self.start_tailwater(&serve_config(port.number()))?;
+        self.captured(&mut relay, &folder).await?;
+        // What capturing took of memory is not what serving takes.
+        relay.terminate(Duration::from_secs(30)).await?;
+        let relay = start_relay(&folder)?;
+        let options = serve_options(port.number());
+        let begin = Instant::now();
+        while let Err(error) = Connection::connect(&options).await {
+            ensure!(begin.elapsed() < Duration::from_secs(30), "tailwater does not serve: {error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Served { relay, options, folder, _port: port })
     }
 
     /// Copies all of it with the server's own tool, which does not fsync; MB/s.

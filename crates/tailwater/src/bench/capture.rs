@@ -1,15 +1,14 @@
 //! `tailwater bench capture`
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tailwater_sandbox::workload::Mix;
-use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
+use tailwater_sandbox::ServerKind;
 
 use super::bulk::{Archive, memory_with_huge_transaction, native_tool};
-use super::report::{Machine, Peer, Report, Row};
+use super::load::{Sample, sample};
+use super::report::{Machine, Peer, Report, Row, setting};
 use super::stage::{Stage, Variant};
 use crate::cli::ServerFamily;
 use crate::demo::choose_server;
@@ -79,10 +78,6 @@ pub async fn capture(family: Option<ServerFamily>, quick: bool) -> anyhow::Resul
     summarise(rows, &versions, machine)
 }
 
-fn setting(pairs: &[(&'static str, &str)]) -> BTreeMap<&'static str, String> {
-    pairs.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
-}
-
 async fn commits(
     plan: &Plan,
     kind: ServerKind,
@@ -99,7 +94,8 @@ async fn commits(
         for repeat in 0..plan.repeats {
             for (variant, samples) in &mut measured {
                 stage.attach(*variant).await?;
-                let sample = sample(plan, &stage, clients, first_worker).await?;
+                let sample =
+                    sample(&stage.trial.primary, clients, first_worker, plan.warm_up, plan.measured).await?;
                 first_worker += clients;
                 eprintln!(
                     "{kind}, {durability:?} durability, {clients} clients, {}, repeat {}: {:.0}/s, p50 {:.2} ms",
@@ -126,34 +122,6 @@ async fn commits(
         }
     }
     stage.stop().await
-}
-
-struct Sample {
-    rate: f64,
-    p50_ms: f64,
-    p99_ms: f64,
-}
-
-async fn sample(plan: &Plan, stage: &Stage, clients: u32, first_worker: u32) -> anyhow::Result<Sample> {
-    let spec = WorkloadSpec {
-        first_worker,
-        mix: Mix::SingleInsert { payload_bytes: 100 },
-        ..WorkloadSpec::new(clients)
-    };
-    let workload = Workload::start(stage.trial.primary.connect_options(), &spec, Arc::new(Ledger::new()));
-    tokio::time::sleep(plan.warm_up).await;
-    let before = workload.counters().snapshot();
-    tokio::time::sleep(plan.measured).await;
-    let after = workload.counters().snapshot();
-    let report = workload.finish().await;
-    if let Some(error) = report.errors.into_iter().next() {
-        return Err(error).context("a client of the load failed");
-    }
-    Ok(Sample {
-        rate: after.rate_since(&before),
-        p50_ms: after.latency_p50.as_secs_f64() * 1e3,
-        p99_ms: after.latency_p99.as_secs_f64() * 1e3,
-    })
 }
 
 async fn raw(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyhow::Result<()> {

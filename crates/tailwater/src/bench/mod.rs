@@ -1,11 +1,15 @@
 //! `tailwater bench`: the measurements behind every claim, ours and the peers' on the same machine in the same run.
 //!
-//! The map: [`capture`] is the benchmark, [`stage`] what it plays on (a primary that can be captured by us, by a native
-//! replica, or by nobody), [`bulk`] the raw rate and memory, [`report`] what is printed.
+//! The map: [`capture`] and [`serve`] are the benchmarks; [`stage`] is what they play on (a primary that can be captured
+//! by us, by a native replica, or by nobody), [`load`] who commits, [`followers`] who reads, [`bulk`] a binlog that is
+//! there already, [`report`] what is printed.
 
 mod bulk;
 mod capture;
+mod followers;
+mod load;
 mod report;
+mod serve;
 mod stage;
 
 use crate::cli::{BenchCommand, Output};
@@ -18,6 +22,7 @@ use crate::exit::Exit;
 pub async fn bench(command: &BenchCommand, output: Output) -> anyhow::Result<Exit> {
     let report = match command {
         BenchCommand::Capture { server, quick } => capture::capture(*server, *quick).await?,
+        BenchCommand::Serve { server, quick } => serve::serve(*server, *quick).await?,
     };
     match output {
         Output::Text => print!("{}", report.to_text()),

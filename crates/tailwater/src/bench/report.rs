@@ -61,6 +61,11 @@ pub struct Row {
     pub also: BTreeMap<&'static str, f64>,
 }
 
+/// A row's setting.
+pub fn setting(pairs: &[(&'static str, &str)]) -> BTreeMap<&'static str, String> {
+    pairs.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
+}
+
 /// What a benchmark ran on.
 #[derive(Debug, Serialize)]
 pub struct Machine {

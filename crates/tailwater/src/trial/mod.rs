@@ -14,6 +14,7 @@ use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{
     Cache, Install, OwnedProcess, ReplicaOf, ReservedPort, Server, ServerKind, ServerSpec,
 };
+use tailwater_session::{ConnectOptions, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
 
 pub use proof::{Proof, compare_with_source, prove};
@@ -120,15 +121,7 @@ impl Trial {
         let _ =
             writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
         let _ = writeln!(text, "server_id = 4201\nheartbeat_ms = 500\nwatch_ms = 500");
-        let _ = writeln!(
-            text,
-            "\n[[serve]]\nsource = \"{SOURCE_NAME}\"\nlisten = \"127.0.0.1:{}\"",
-            self.serve_port()
-        );
-        let _ = writeln!(
-            text,
-            "[[serve.user]]\nname = \"{REPLICATION_USER}\"\npassword = \"{REPLICATION_PASSWORD}\"\nadmin = true"
-        );
+        text += &serve_config(self.serve_port());
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
     }
 
@@ -149,6 +142,11 @@ impl Trial {
     /// Where the relay serves the log, as the sandbox's replication account.
     pub fn serve_port(&self) -> u16 {
         self.served.number()
+    }
+
+    /// How a reader of the log connects to the relay.
+    pub fn serve_options(&self) -> ConnectOptions {
+        serve_options(self.serve_port())
     }
 
     /// A native replica of the relay, by GTIDs.
@@ -237,6 +235,22 @@ impl Trial {
         self.primary.restart(Some(options)).await?;
         Ok(())
     }
+}
+
+/// The part of a relay's configuration that serves the log at a port of loopback.
+pub fn serve_config(port: u16) -> String {
+    format!(
+        "\n[[serve]]\nsource = \"{SOURCE_NAME}\"\nlisten = \"127.0.0.1:{port}\"\n[[serve.user]]\nname = \
+         \"{REPLICATION_USER}\"\npassword = \"{REPLICATION_PASSWORD}\"\nadmin = true\n"
+    )
+}
+
+/// How to connect to a relay that serves so.
+pub fn serve_options(port: u16) -> ConnectOptions {
+    let tls = TlsOptions { mode: TlsMode::Off, ..TlsOptions::default() };
+    ConnectOptions::new(Endpoint::tcp("127.0.0.1", port), REPLICATION_USER)
+        .password(REPLICATION_PASSWORD)
+        .tls(tls)
 }
 
 /// The installed server of a kind, fetched if it is missing; what happens is told on standard error.

@@ -1,0 +1,52 @@
+//! The load that the benchmarks measure commits with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tailwater_sandbox::workload::Mix;
+use tailwater_sandbox::{Ledger, Server, Workload, WorkloadSpec};
+
+/// One measurement of a load.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// Commits per second.
+    pub rate: f64,
+    /// Median time of a commit.
+    pub p50_ms: f64,
+    /// The time that one commit of a hundred exceeds.
+    pub p99_ms: f64,
+}
+
+/// Lets `clients` commit one small insert at a time, measured for `measured` after `warm_up`. No two measurements of a
+/// primary may share workers.
+///
+/// # Errors
+/// If a client fails.
+pub async fn sample(
+    primary: &Server,
+    clients: u32,
+    first_worker: u32,
+    warm_up: Duration,
+    measured: Duration,
+) -> anyhow::Result<Sample> {
+    let spec = WorkloadSpec {
+        first_worker,
+        mix: Mix::SingleInsert { payload_bytes: 100 },
+        ..WorkloadSpec::new(clients)
+    };
+    let workload = Workload::start(primary.connect_options(), &spec, Arc::new(Ledger::new()));
+    tokio::time::sleep(warm_up).await;
+    let before = workload.counters().snapshot();
+    tokio::time::sleep(measured).await;
+    let after = workload.counters().snapshot();
+    let report = workload.finish().await;
+    if let Some(error) = report.errors.into_iter().next() {
+        return Err(error).context("a client of the load failed");
+    }
+    Ok(Sample {
+        rate: after.rate_since(&before),
+        p50_ms: after.latency_p50.as_secs_f64() * 1e3,
+        p99_ms: after.latency_p99.as_secs_f64() * 1e3,
+    })
+}
