@@ -1,8 +1,10 @@
 //! `tailwater demo`: the main job end to end, on real servers that it starts itself.
 //!
-//! A primary with *reduced* durability commits only what the log has acknowledged. The relay is killed and comes back; then
-//! the primary is killed. What the clients were told is in the log, whole; what the primary's own disk lost is shown.
+//! A primary with *reduced* durability commits only what the log has acknowledged; two native replicas read from the log.
+//! The relay is killed and comes back; then the primary is killed. What the clients were told is in the log, whole, and on
+//! both replicas; what the primary's own disk lost is shown.
 
+mod replicas;
 mod report;
 mod view;
 
@@ -18,6 +20,7 @@ use tailwater_wire::Flavour;
 use crate::cli::{DemoArgs, Output, ServerFamily};
 use crate::exit::Exit;
 use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, prove, provide};
+use replicas::Replicas;
 use report::Report;
 use view::View;
 
@@ -38,6 +41,9 @@ const SHORT: Pace = Pace {
     relay_away: Duration::from_millis(700),
     after_fault: Duration::from_secs(2),
 };
+
+/// Native replicas that read from Tailwater.
+const REPLICAS: u32 = 2;
 
 /// The server that a family and a release series name.
 ///
@@ -102,6 +108,9 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     trial.wait_captured().await?;
     view.say("tailwater captures it into a log outside the server, fdatasync before each ACK");
 
+    let replicas = Replicas::start(&trial, kind, REPLICAS).await?;
+    view.say("two native replicas read from tailwater as if it were the primary");
+
     prepare(&trial.primary.connect_options()).await?;
     let ledger = Arc::new(Ledger::new());
     let load = WorkloadSpec { seed: rand::random(), ..WorkloadSpec::new(arguments.clients) };
@@ -127,6 +136,10 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     let load_report = workload.abort().await;
     // What the primary had sent before it died may still be in the relay's socket buffer.
     tokio::time::sleep(Duration::from_millis(300)).await;
+    view.say("the replicas apply what is left in the log; then their tables are compared with the ledger");
+    let replicated = replicas.settle(&trial.log_directory(), &ledger).await?;
+    let relay_memory_bytes_max =
+        relay_memory_bytes_max.max(trial.relay().and_then(|relay| relay.memory_bytes_max()).unwrap_or(0));
     trial.stop_relay().await?;
 
     view.say(
@@ -149,6 +162,10 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         unacknowledged_in_log: proof.ledger.unknown_but_present,
         acknowledged_while_relay_was_away: while_away,
         lost_by_primary: on_primary.missing.count,
+        replicas: replicated.replicas,
+        replicas_at_the_end: replicated.at_the_end,
+        replicas_equal_to_ledger: replicated.equal_to_ledger,
+        missing_on_replicas: replicated.missing,
         segments: proof.segments,
         segments_identical: proof.segments_identical,
         log_bytes: proof.log_bytes,
@@ -158,8 +175,9 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         longest_stall_ms: load_report.snapshot.longest_gap.as_secs_f64() * 1e3,
         relay_restarts: 1,
         relay_memory_bytes_max,
-        ok: proof.is_ok() && while_away == 0,
+        ok: proof.is_ok() && replicated.is_ok() && while_away == 0,
     };
+    replicas.stop().await?;
     trial.primary.stop().await?;
     match output {
         Output::Text => print!("{}", report.to_text()),
@@ -167,6 +185,9 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     }
     if !report.ok {
         eprintln!("what the log lacks or has wrong: {:?}", proof.ledger);
+        for complaint in &replicated.complaints {
+            eprintln!("{complaint}");
+        }
     }
     Ok(if report.ok { Exit::Done } else { Exit::Found })
 }

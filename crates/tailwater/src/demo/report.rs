@@ -29,6 +29,14 @@ pub struct Report {
     pub acknowledged_while_relay_was_away: u64,
     /// Acknowledged, and gone from the primary's tables after its restart.
     pub lost_by_primary: u64,
+    /// Native replicas that read from Tailwater.
+    pub replicas: u64,
+    /// Of these, how many applied everything that is in the log, though the primary is dead: must be all.
+    pub replicas_at_the_end: u64,
+    /// Of these, how many have the rows of the ledger and no others: must be all.
+    pub replicas_equal_to_ledger: u64,
+    /// Acknowledged, and missing on a replica: must be 0.
+    pub missing_on_replicas: u64,
     /// Segments of the log.
     pub segments: u64,
     /// Segments that are the primary's own binlog file, byte for byte.
@@ -82,6 +90,18 @@ impl Report {
             "acknowledged while tailwater was away",
             self.acknowledged_while_relay_was_away.to_string(),
             must_be_zero(self.acknowledged_while_relay_was_away),
+        );
+        let of_replicas = |count: u64| format!("{count} of {}", self.replicas);
+        line(
+            "native replicas at the end of the log",
+            of_replicas(self.replicas_at_the_end),
+            "they read from tailwater; the primary is dead",
+        );
+        line("  with tables equal to the ledger", of_replicas(self.replicas_equal_to_ledger), "");
+        line(
+            "  acknowledged, and missing on a replica",
+            self.missing_on_replicas.to_string(),
+            must_be_zero(self.missing_on_replicas),
         );
         let lost = if self.lost_by_primary > 0 {
             "the log has every one of them"

@@ -1,0 +1,113 @@
+//! The demo's native replicas, which read from Tailwater and do not know that it is not the primary.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tailwater_log::LogDir;
+use tailwater_sandbox::{Ledger, Server, ServerKind, ServerSpec};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use crate::trial::Trial;
+
+/// How long a replica may take to apply what the log has, once nothing more comes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Servers that replicate from the relay.
+#[derive(Debug)]
+pub struct Replicas {
+    servers: Vec<Server>,
+}
+
+/// What became of them.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// How many there are.
+    pub replicas: u64,
+    /// How many have applied everything that is in the log.
+    pub at_the_end: u64,
+    /// How many have exactly the rows that the ledger knows of, with the contents that it knows.
+    pub equal_to_ledger: u64,
+    /// Acknowledged transactions missing on any of them.
+    pub missing: u64,
+    /// What is wrong, for people.
+    pub complaints: Vec<String>,
+}
+
+impl Outcome {
+    /// Every replica has everything, and nothing else.
+    pub fn is_ok(&self) -> bool {
+        self.replicas > 0 && self.at_the_end == self.replicas && self.equal_to_ledger == self.replicas
+    }
+}
+
+impl Replicas {
+    /// Starts `count` unmodified servers and makes them replicas of the relay.
+    ///
+    /// # Errors
+    /// If one cannot be started, or refuses.
+    pub async fn start(trial: &Trial, kind: ServerKind, count: u32) -> anyhow::Result<Self> {
+        let mut servers = Vec::new();
+        for number in 1..=count {
+            let mut spec = ServerSpec::new(kind).name(format!("replica-{number}")).options([
+                format!("--server-id={}", 10 + number),
+                "--innodb-flush-log-at-trx-commit=0".into(),
+                "--sync-binlog=0".into(),
+            ]);
+            if kind.flavour() == Flavour::MySql {
+                spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
+            }
+            let server = Server::start(spec).await?;
+            server.replicate(&trial.replica_of_relay()).await?;
+            servers.push(server);
+        }
+        Ok(Self { servers })
+    }
+
+    /// Waits until they have applied everything in `log`, and compares their tables with the ledger.
+    ///
+    /// # Errors
+    /// If log or servers cannot be asked. What they lack is no error but in the [`Outcome`].
+    pub async fn settle(&self, log: &Path, ledger: &Ledger) -> anyhow::Result<Outcome> {
+        let gtids = LogDir::open_read_only(log)?.gtid_set()?.context("the log is empty")?;
+        let wanted = match &gtids {
+            GtidSet::MySql(set) => set.to_string(),
+            GtidSet::MariaDb(state) => state.position().to_string(),
+        };
+        ensure!(!wanted.is_empty(), "the log has no GTIDs");
+        let mut outcome = Outcome { replicas: self.servers.len() as u64, ..Outcome::default() };
+        for server in &self.servers {
+            let name = server.name();
+            if server.wait_for_gtids(&wanted, PATIENCE).await? {
+                outcome.at_the_end += 1;
+            } else {
+                let status = server.replica_status().await?;
+                outcome.complaints.push(format!("{name} does not reach the end of the log: {status:?}"));
+            }
+            let report = ledger.compare_with_server(&server.connect_options()).await?;
+            outcome.missing += report.missing.count;
+            let wrong = report.missing.count
+                + report.altered.count
+                + report.failed_but_present.count
+                + report.unlisted;
+            if wrong == 0 {
+                outcome.equal_to_ledger += 1;
+            } else {
+                outcome.complaints.push(format!("{name} differs from the ledger: {report:?}"));
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Stops them.
+    ///
+    /// # Errors
+    /// If one does not stop.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        for mut server in self.servers {
+            server.stop().await?;
+        }
+        Ok(())
+    }
+}
