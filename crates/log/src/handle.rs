@@ -118,6 +118,20 @@ impl LogHandle {
         segments.values().map(|state| summary(self.shared.directory.as_ref(), state, end)).collect()
     }
 
+    /// Every transaction before a segment, those before the log included; `None` where nothing says what was before the
+    /// log, because it began in the middle of a source's file.
+    ///
+    /// # Errors
+    /// [`LogError::Purged`], [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, LogError> {
+        let segments = self.shared.segments();
+        let Some(state) = segments.get(&segment) else {
+            let first = self.shared.first_segment_number();
+            return Err(LogError::Purged { path: self.path(), segment, first });
+        };
+        tail_recovery::gtids_before(self.shared.directory.as_ref(), &state.header)
+    }
+
     /// A reader from `from` on, which must lie between two entries; [`LogPosition::ZERO`] is the log's oldest entry.
     ///
     /// # Errors

@@ -460,6 +460,21 @@ pub(crate) fn gtids_up_to(directory: &dyn Directory, header: &SegmentHeader) -> 
     Ok(indexed.gtids)
 }
 
+/// Every transaction before a segment; `None` where neither the log nor the segment's first events say what was before
+/// the log.
+pub(crate) fn gtids_before(
+    directory: &dyn Directory,
+    header: &SegmentHeader,
+) -> Result<Option<GtidSet>, LogError> {
+    let mut gtids = parse_gtids_before(header, &directory.path_of(&index_name(header.segment)))?;
+    if header.gtids_known {
+        return Ok(Some(gtids));
+    }
+    let segment = Segment::open(directory, header.segment, OpenMode::Read)?;
+    let known = segment.learn_gtids(header, segment.length, &mut gtids)?;
+    Ok(known.then_some(gtids))
+}
+
 /// What the header of the segment behind `previous` must have said, if the segments themselves tell.
 pub(crate) fn header_after(
     directory: &dyn Directory,
