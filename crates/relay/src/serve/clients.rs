@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -12,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clients {
     connected: Arc<Mutex<BTreeMap<u32, Client>>>,
-    last_id: Arc<AtomicU32>,
 }
 
 /// One connection.
@@ -68,9 +66,8 @@ pub(crate) struct Registered {
 }
 
 impl Clients {
-    /// Puts a connection on the list.
-    pub(crate) fn add(&self, user: &str, peer: SocketAddr) -> Registered {
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    /// Puts a connection on the list, under the number that it was told.
+    pub(crate) fn add(&self, id: u32, user: &str, peer: SocketAddr) -> Registered {
         let stop = CancellationToken::new();
         let client = Client {
             id,
@@ -193,7 +190,8 @@ mod tests {
     use super::*;
 
     fn connect(clients: &Clients, server_id: u32, uuid: &str) -> (Registered, usize) {
-        let registered = clients.add("repl", SocketAddr::from(([127, 0, 0, 1], 4000)));
+        let id = clients.list().len() as u32 + 1;
+        let registered = clients.add(id, "repl", SocketAddr::from(([127, 0, 0, 1], 4000)));
         registered.set_replica(Replica { server_id, uuid: uuid.into(), ..Replica::default() });
         let ended = registered.begin_stream(Stream { server_id, ..Stream::default() });
         (registered, ended)

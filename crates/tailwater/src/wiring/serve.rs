@@ -1,0 +1,90 @@
+//! `[[serve]]` as the binlog server takes it.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tailwater_relay::serve::ServeOptions;
+use tailwater_session::server::{Accounts, Credential, Limits, ServerTls};
+use uuid::Uuid;
+
+use crate::config::{Config, ServeConfig, ServeTlsConfig, UserConfig};
+
+/// One binlog server per `[[serve]]`, with the name of its source.
+///
+/// # Errors
+/// If a password file cannot be read, or a hash or a password is none.
+pub fn serves(config: &Config) -> anyhow::Result<Vec<(String, ServeOptions)>> {
+    config
+        .serves
+        .iter()
+        .map(|serve| {
+            let options = serve_options(config, serve).with_context(|| format!("serve {}", serve.listen))?;
+            Ok((serve.source.clone(), options))
+        })
+        .collect()
+}
+
+fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOptions> {
+    let source = config.sources.iter().find(|source| source.name == serve.source);
+    let source = source.ok_or_else(|| anyhow!("there is no source {:?}", serve.source))?;
+    let server_id = serve.server_id.unwrap_or(source.server_id);
+    let mut accounts = Accounts::new();
+    for user in &serve.users {
+        accounts.add(&user.name, &credentials(user).with_context(|| format!("user {:?}", user.name))?)?;
+    }
+    let tls = match (serve.tls, &serve.tls_certificate, &serve.tls_key) {
+        (ServeTlsConfig::Off, ..) => ServerTls::Off,
+        (_, Some(certificate), Some(key)) => {
+            ServerTls::Files { certificate: certificate.clone(), key: key.clone() }
+        }
+        _ => ServerTls::Generated,
+    };
+    Ok(ServeOptions {
+        name: serve.source.clone(),
+        listen: serve.listen,
+        server_id,
+        server_uuid: match &serve.server_uuid {
+            Some(uuid) => Uuid::parse_str(uuid).context("server_uuid")?.to_string(),
+            None => own_uuid(&serve.source, server_id),
+        },
+        accounts,
+        admins: serve.users.iter().filter(|user| user.admin).map(|user| user.name.clone()).collect::<HashSet<_>>(),
+        tls,
+        require_tls: serve.tls == ServeTlsConfig::Required,
+        limits: Limits {
+            connections_max: serve.connections_max,
+            write_timeout: Some(Duration::from_millis(serve.write_timeout_ms)),
+            ..Limits::default()
+        },
+    })
+}
+
+fn credentials(user: &UserConfig) -> anyhow::Result<Vec<Credential>> {
+    if let Some(password) = &user.password {
+        return Ok(vec![Credential::password(password.clone())]);
+    }
+    if let Some(file) = &user.password_file {
+        let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+        return Ok(vec![Credential::password(text.lines().next().unwrap_or_default())]);
+    }
+    user.hash.0.iter().map(|hash| Credential::parse_hash(hash).map_err(|error| anyhow!("hash: {error}"))).collect()
+}
+
+/// The same at each start, and another for each relay of the same source, as these have server ids of their own.
+fn own_uuid(source: &str, server_id: u32) -> String {
+    let name = format!("tailwater/{source}/{server_id}");
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_uuid;
+
+    #[test]
+    fn a_relay_keeps_its_uuid_and_shares_it_with_no_other() {
+        assert_eq!(own_uuid("orders", 4201), own_uuid("orders", 4201));
+        assert_ne!(own_uuid("orders", 4201), own_uuid("orders", 4202));
+        assert_ne!(own_uuid("orders", 4201), own_uuid("stock", 4201));
+    }
+}
