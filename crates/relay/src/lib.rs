@@ -11,12 +11,14 @@
 //! - [`resume`]: pure: from where to go on after a restart of either side, or why not to.
 //! - [`watch`]: pure: does the source still wait for us before it acknowledges commits?
 //! - [`source`]: what is asked of a source over an ordinary connection to feed the three above.
+//! - [`serve`]: the binlog server: replicas connect to the log as if it were the source.
 //! - [`status`]: what the outside may know about a running capture.
 
 pub mod capture;
 mod error;
 mod reading;
 pub mod resume;
+pub mod serve;
 pub mod source;
 pub mod status;
 pub mod track;

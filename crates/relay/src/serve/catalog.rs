@@ -1,0 +1,372 @@
+//! The log's segments as the binlog files that clients see. Pure.
+//!
+//! A file is served under the source's own name with the source's own offsets, so that a replica can be moved between the
+//! source and its log without a change of position. Where capture has moved to another server the same name may come
+//! again with other content: from the second source on, the number of the source stands in the name.
+
+use std::collections::HashMap;
+
+use tailwater_log::{LogPosition, SegmentSummary};
+use tailwater_wire::event::BINLOG_MAGIC;
+
+use super::refusal::Refusal;
+
+/// The offset of a binlog file's first event.
+pub const FIRST_EVENT: u64 = BINLOG_MAGIC.len() as u64;
+
+/// What the catalogue needs to know of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentView {
+    /// Its number.
+    pub number: u64,
+    /// The source's binlog file that it mirrors.
+    pub source_file: String,
+    /// Offset in that file of its first event; at 4 it mirrors the file from its start.
+    pub source_offset: u64,
+    /// Length of the format description event at its head, in bytes. Matters only where `source_offset` is not 4: there it
+    /// stands before the event at `source_offset`.
+    pub head_bytes: u64,
+    /// Durable bytes, with the four of the magic.
+    pub bytes: u64,
+    /// Nothing is added to it any more.
+    pub sealed: bool,
+    /// Which source of the log it came from: 1 for the first, one more each time capture moved to another server.
+    pub epoch: u32,
+}
+
+impl SegmentView {
+    /// Of a segment of the log.
+    pub fn new(summary: &SegmentSummary, epoch: u32, head_bytes: u64) -> Self {
+        Self {
+            number: summary.number,
+            source_file: summary.source_file.clone(),
+            source_offset: summary.source_offset,
+            head_bytes,
+            bytes: summary.bytes,
+            sealed: summary.sealed,
+            epoch,
+        }
+    }
+
+    /// Offset in the segment of the event that stands at `source_offset` in the source's file.
+    fn first_in_place(&self) -> u64 {
+        if self.source_offset == FIRST_EVENT { FIRST_EVENT } else { FIRST_EVENT + self.head_bytes }
+    }
+
+    /// Offset in the source's file behind the last durable byte.
+    fn source_end(&self) -> u64 {
+        self.source_offset + self.bytes.saturating_sub(self.first_in_place())
+    }
+}
+
+/// A binlog file as it is served: one segment, or several where the log did not get the file in one piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedFile {
+    /// The name that clients see.
+    pub name: String,
+    /// Its parts in the order of the log; never empty.
+    pub segments: Vec<SegmentView>,
+}
+
+impl ServedFile {
+    /// Offset behind its last durable byte: what `SHOW BINARY LOGS` calls its size.
+    pub fn size(&self) -> u64 {
+        self.segments.iter().map(SegmentView::source_end).max().unwrap_or(FIRST_EVENT)
+    }
+
+    /// Offset of the first event that the log has of it; 4 unless the log began in its middle.
+    pub fn begins_at(&self) -> u64 {
+        self.segments.first().map_or(FIRST_EVENT, |segment| segment.source_offset)
+    }
+
+    /// The number of the source that wrote it.
+    pub fn epoch(&self) -> u32 {
+        self.segments.first().map_or(1, |segment| segment.epoch)
+    }
+
+    /// Whether the log can still get more of it.
+    pub fn is_open(&self) -> bool {
+        self.segments.last().is_some_and(|segment| !segment.sealed)
+    }
+
+    /// Where an offset of the file stands in the log, if the log has it.
+    fn locate(&self, position: u64) -> Option<LogPosition> {
+        let part = self.segments.iter().rev().find(|segment| segment.source_offset <= position)?;
+        let within = position - part.source_offset;
+        // What begins a segment is its format description, whatever the offset.
+        let offset = if within == 0 { FIRST_EVENT } else { part.first_in_place() + within };
+        (position <= part.source_end()).then_some(LogPosition { segment: part.number, offset })
+    }
+}
+
+/// A place in a served file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The name that clients see.
+    pub file: String,
+    /// Offset in the source's file.
+    pub position: u64,
+}
+
+/// All files that are served, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    files: Vec<ServedFile>,
+    by_name: HashMap<String, usize>,
+    by_segment: HashMap<u64, usize>,
+}
+
+impl Catalog {
+    /// The files that these segments, oldest first, are served as.
+    pub fn new(segments: impl IntoIterator<Item = SegmentView>) -> Self {
+        let mut catalog = Self::default();
+        for segment in segments {
+            let name = served_name(&segment.source_file, segment.epoch);
+            let continues = catalog
+                .files
+                .last()
+                .is_some_and(|file| file.name == name && file.size() <= segment.source_offset);
+            if !continues {
+                // A name that came before belongs to a file that its source has begun anew: the newest has it.
+                catalog.by_name.insert(name.clone(), catalog.files.len());
+                catalog.files.push(ServedFile { name, segments: Vec::new() });
+            }
+            catalog.by_segment.insert(segment.number, catalog.files.len() - 1);
+            if let Some(file) = catalog.files.last_mut() {
+                file.segments.push(segment);
+            }
+        }
+        catalog
+    }
+
+    /// The files, oldest first: `SHOW BINARY LOGS`.
+    pub fn files(&self) -> &[ServedFile] {
+        &self.files
+    }
+
+    /// The file of a name.
+    pub fn file(&self, name: &str) -> Option<&ServedFile> {
+        self.by_name.get(name).and_then(|index| self.files.get(*index))
+    }
+
+    /// The file that a segment is part of.
+    pub fn of_segment(&self, number: u64) -> Option<&ServedFile> {
+        self.by_segment.get(&number).and_then(|index| self.files.get(*index))
+    }
+
+    /// The file after the one of a name, in the order of the log.
+    pub fn next(&self, name: &str) -> Option<&ServedFile> {
+        self.files.get(self.by_name.get(name)? + 1)
+    }
+
+    /// Where the newest file ends: what `SHOW BINARY LOG STATUS` says.
+    pub fn end(&self) -> Option<Place> {
+        let newest = self.files.last()?;
+        Some(Place { file: newest.name.clone(), position: newest.size() })
+    }
+
+    /// Where an offset of a file stands in the log. The beginning of a segment is given as the offset of its format
+    /// description event. Whether an event begins there is for the log to say.
+    ///
+    /// # Errors
+    /// Why the log does not have it.
+    pub fn locate(&self, name: &str, position: u64) -> Result<LogPosition, NoSuchPlace> {
+        let Some(file) = self.file(name) else { return Err(NoSuchPlace::File) };
+        if position < FIRST_EVENT {
+            return Err(NoSuchPlace::BeforeFirst);
+        }
+        if position < file.begins_at() {
+            return Err(NoSuchPlace::NotCaptured { begins_at: file.begins_at() });
+        }
+        if position > file.size() {
+            return Err(NoSuchPlace::BehindEnd { size: file.size() });
+        }
+        file.locate(position).ok_or(NoSuchPlace::Hole)
+    }
+
+    /// The reverse of [`Catalog::locate`]. A place within the format description at the head of a segment that begins in
+    /// mid-file is the segment's beginning.
+    pub fn place(&self, position: LogPosition) -> Option<Place> {
+        let file = self.of_segment(position.segment)?;
+        let segment = file.segments.iter().find(|segment| segment.number == position.segment)?;
+        let within = position.offset.saturating_sub(segment.first_in_place());
+        Some(Place { file: file.name.clone(), position: segment.source_offset + within })
+    }
+
+    /// The number of the first segment that stays when everything before the file of this name is purged.
+    ///
+    /// # Errors
+    /// The server's refusal of a name that it does not have.
+    pub fn purge_to(&self, name: &str) -> Result<u64, Refusal> {
+        match self.file(name).and_then(|file| file.segments.first()) {
+            Some(segment) => Ok(segment.number),
+            None => Err(Refusal::new(1373, "Target log not found in binlog index")),
+        }
+    }
+}
+
+/// Why the log does not have a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoSuchPlace {
+    /// It has no such file.
+    File,
+    /// The offset is within the magic bytes.
+    BeforeFirst,
+    /// The log began in the middle of the file.
+    NotCaptured {
+        /// The first offset that it has.
+        begins_at: u64,
+    },
+    /// The file is not that long, yet.
+    BehindEnd {
+        /// How long it is.
+        size: u64,
+    },
+    /// That part of the file was not captured: the log had its transactions from elsewhere.
+    Hole,
+}
+
+/// The name under which a source's file is served.
+pub fn served_name(source_file: &str, epoch: u32) -> String {
+    if epoch < 2 {
+        return source_file.to_owned();
+    }
+    match source_file.rsplit_once('.') {
+        Some((base, number)) => format!("{base}.e{epoch}.{number}"),
+        None => format!("{source_file}.e{epoch}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn segment(number: u64, file: &str, source_offset: u64, source_end: u64, epoch: u32) -> SegmentView {
+        let head_bytes = 122;
+        let head = if source_offset == FIRST_EVENT { 0 } else { head_bytes };
+        SegmentView {
+            number,
+            source_file: file.into(),
+            source_offset,
+            head_bytes,
+            bytes: FIRST_EVENT + head + source_end - source_offset,
+            sealed: true,
+            epoch,
+        }
+    }
+
+    fn names(catalog: &Catalog) -> Vec<(&str, u64)> {
+        catalog.files().iter().map(|file| (file.name.as_str(), file.size())).collect()
+    }
+
+    fn at(segment: u64, offset: u64) -> LogPosition {
+        LogPosition { segment, offset }
+    }
+
+    #[test]
+    fn a_source_keeps_its_names_and_the_next_one_gets_its_number() {
+        let catalog = Catalog::new([
+            segment(1, "binlog.000003", 4, 1000, 1),
+            segment(2, "binlog.000004", 4, 200, 1),
+            segment(3, "binlog.000003", 4, 700, 2),
+            segment(4, "my.bin.000001", 4, 90, 3),
+        ]);
+        let expected = [
+            ("binlog.000003", 1000),
+            ("binlog.000004", 200),
+            ("binlog.e2.000003", 700),
+            ("my.bin.e3.000001", 90),
+        ];
+        assert_eq!(names(&catalog), expected);
+        assert_eq!(catalog.next("binlog.000004").unwrap().name, "binlog.e2.000003");
+        assert_eq!(catalog.next("my.bin.e3.000001"), None);
+        assert_eq!(catalog.next("elsewhere"), None);
+        assert_eq!(catalog.end(), Some(Place { file: "my.bin.e3.000001".into(), position: 90 }));
+        assert_eq!(catalog.purge_to("binlog.e2.000003"), Ok(3));
+        assert_eq!(catalog.purge_to("binlog.000009").unwrap_err().code, 1373);
+    }
+
+    #[test]
+    fn parts_of_a_file_are_one_file() {
+        let catalog = Catalog::new([
+            segment(4, "b.1", 4, 500, 1),
+            segment(5, "b.1", 500, 900, 1),
+            segment(6, "b.1", 1200, 1500, 1),
+        ]);
+        assert_eq!(names(&catalog), [("b.1", 1500)]);
+        let check = |position, expected| assert_eq!(catalog.locate("b.1", position), expected, "{position}");
+        check(3, Err(NoSuchPlace::BeforeFirst));
+        check(4, Ok(at(4, 4)));
+        check(126, Ok(at(4, 126)));
+        check(499, Ok(at(4, 499)));
+        check(500, Ok(at(5, 4)));
+        check(501, Ok(at(5, 4 + 122 + 1)));
+        check(900, Ok(at(5, 4 + 122 + 400)));
+        check(901, Err(NoSuchPlace::Hole));
+        check(1200, Ok(at(6, 4)));
+        check(1500, Ok(at(6, 4 + 122 + 300)));
+        check(1501, Err(NoSuchPlace::BehindEnd { size: 1500 }));
+        assert_eq!(catalog.locate("b.2", 4), Err(NoSuchPlace::File));
+        assert_eq!(catalog.of_segment(6).unwrap().name, "b.1");
+    }
+
+    #[test]
+    fn a_log_that_began_in_mid_file_does_not_have_what_came_before() {
+        let catalog = Catalog::new([segment(1, "b.7", 300, 900, 1)]);
+        assert_eq!(catalog.locate("b.7", 4), Err(NoSuchPlace::NotCaptured { begins_at: 300 }));
+        assert_eq!(catalog.locate("b.7", 300), Ok(at(1, 4)));
+        // The format description at its head stands nowhere in the file.
+        let place = |offset| catalog.place(at(1, offset)).unwrap().position;
+        assert_eq!((place(4), place(126), place(127)), (300, 300, 301));
+    }
+
+    #[test]
+    fn a_file_that_begins_anew_is_another_file() {
+        let catalog = Catalog::new([segment(1, "b.1", 4, 500, 1), segment(2, "b.1", 4, 300, 1)]);
+        assert_eq!(names(&catalog), [("b.1", 500), ("b.1", 300)]);
+        assert_eq!(catalog.locate("b.1", 200), Ok(at(2, 200)));
+    }
+
+    #[test]
+    fn an_empty_log_serves_nothing() {
+        let catalog = Catalog::new([]);
+        assert_eq!((catalog.files().len(), catalog.end()), (0, None));
+    }
+
+    proptest! {
+        #[test]
+        fn places_come_back(
+            parts in proptest::collection::vec((0u64..50, 0u64..3, 1u64..400, 0u64..300), 1..8),
+            probe in any::<proptest::sample::Index>(),
+        ) {
+            let mut segments = Vec::new();
+            let (mut file, mut end) = (1, 4);
+            for (number, (gap, next, length, head_bytes)) in parts.into_iter().enumerate() {
+                if next == 0 {
+                    (file, end) = (file + 1, 4);
+                }
+                let start = end + gap;
+                end = start + length;
+                let mut segment = segment(number as u64 + 1, &format!("b.{file}"), start, end, 1);
+                if start != 4 {
+                    segment.bytes = segment.bytes - segment.head_bytes + head_bytes;
+                }
+                segment.head_bytes = head_bytes;
+                segments.push(segment);
+            }
+            let segment = segments[probe.index(segments.len())].clone();
+            let catalog = Catalog::new(segments);
+            for offset in segment.first_in_place()..segment.bytes {
+                let place = catalog.place(at(segment.number, offset)).unwrap();
+                let found = catalog.locate(&place.file, place.position).unwrap();
+                if offset == segment.first_in_place() {
+                    prop_assert_eq!(found, at(segment.number, FIRST_EVENT));
+                } else {
+                    prop_assert_eq!(found, at(segment.number, offset));
+                }
+            }
+        }
+    }
+}

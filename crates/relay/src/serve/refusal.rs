@@ -1,0 +1,66 @@
+//! How a client is told no: the server's error numbers and, where there are any, its own words, since replicas and
+//! monitoring look at both.
+
+use std::fmt;
+
+use tailwater_wire::protocol::ErrPacket;
+
+/// An error for a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The server's number for it.
+    pub code: u16,
+    /// Five characters.
+    pub sqlstate: &'static str,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl Refusal {
+    /// Ends a dump; a replica that gets it does not try again.
+    pub const FATAL_ERROR_READING_BINLOG: u16 = 1236;
+    /// A statement that the grammar does not have.
+    pub const PARSE_ERROR: u16 = 1064;
+    /// A statement that this server does not run.
+    pub const NOT_SUPPORTED_YET: u16 = 1235;
+    /// A statement that would change something here.
+    pub const OPTION_PREVENTS_STATEMENT: u16 = 1290;
+    /// There is no such variable.
+    pub const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
+    /// An argument is not what a function takes.
+    pub const WRONG_ARGUMENTS: u16 = 1210;
+    /// There is no such function.
+    pub const NO_SUCH_FUNCTION: u16 = 1305;
+    /// There is no such column, as there are no tables.
+    pub const UNKNOWN_COLUMN: u16 = 1054;
+    /// A GTID set cannot be read.
+    pub const MALFORMED_GTID_SET: u16 = 1772;
+    /// A limit of ours.
+    pub const OUT_OF_RESOURCES: u16 = 1041;
+
+    /// An error by its number.
+    pub fn new(code: u16, message: impl Into<String>) -> Self {
+        let sqlstate = match code {
+            Self::PARSE_ERROR | Self::NOT_SUPPORTED_YET | Self::NO_SUCH_FUNCTION => "42000",
+            Self::UNKNOWN_COLUMN => "42S22",
+            _ => "HY000",
+        };
+        Self { code, sqlstate, message: message.into() }
+    }
+
+    /// An error that ends a dump.
+    pub fn dump(message: impl Into<String>) -> Self {
+        Self::new(Self::FATAL_ERROR_READING_BINLOG, message)
+    }
+
+    /// The packet.
+    pub fn packet(&self) -> ErrPacket {
+        ErrPacket { number: self.code, sql_state: self.sqlstate.to_owned(), message: self.message.clone() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.code, self.sqlstate, self.message)
+    }
+}

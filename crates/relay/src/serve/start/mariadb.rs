@@ -1,0 +1,177 @@
+//! MariaDB's GTID positions: the client sends the last GTID that it has of each domain.
+
+use std::collections::BTreeMap;
+
+use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtid};
+
+use super::{History, MariadbRequest, Outcome, Skip, at_segment, empty, newest_first, unknown_beginning};
+use crate::serve::refusal::Refusal;
+
+/// What a MariaDB client has of the log, and where it wants to stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MariadbSkip {
+    /// The domains of which the stream begins before the client's position.
+    pub domains: BTreeMap<u32, SkipDomain>,
+    /// It is an error if a client's GTID is not in the log although those around it are.
+    pub strict: bool,
+    /// The domains that have not reached their last GTID yet, and that GTID; `None` to go on for ever.
+    pub until: Option<BTreeMap<u32, MariadbGtid>>,
+    /// Leave the last GTIDs themselves out.
+    pub until_before: bool,
+    /// The state of the binlog where the stream begins.
+    pub state: MariadbBinlogState,
+}
+
+/// What to skip of a domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SkipDomain {
+    /// The last transaction that the client has.
+    pub gtid: MariadbGtid,
+    /// When the stream began the log had nothing of this domain. If something of it comes, the client's GTID must be there
+    /// by then.
+    pub was_empty: bool,
+}
+
+/// The last sequence number of a server in a domain, from that server itself.
+pub(crate) fn written_by(state: &MariadbBinlogState, domain: u32, server_id: u32) -> Option<u64> {
+    let mut entries = state.iter().filter(|gtid| gtid.domain == domain && gtid.server_id == server_id);
+    entries.next().map(|gtid| gtid.sequence)
+}
+
+/// The refusal of a position that the log does not have.
+pub(crate) fn not_in_binlog(gtid: &MariadbGtid, state: &MariadbBinlogState) -> Refusal {
+    let message = format!(
+        "Error: connecting slave requested to start from GTID {gtid}, which is not in the master's binlog"
+    );
+    Refusal::dump(match is_ahead(gtid, state) {
+        true => message,
+        false => format!(
+            "{message}. Since the master's binlog contains GTIDs with higher sequence numbers, it probably means that the \
+             slave has diverged due to executing extra erroneous transactions"
+        ),
+    })
+}
+
+fn is_ahead(gtid: &MariadbGtid, state: &MariadbBinlogState) -> bool {
+    state.last(gtid.domain).is_none_or(|last| last.sequence < gtid.sequence)
+}
+
+pub(super) fn by_gtids(request: &MariadbRequest, log: &dyn History) -> Result<Outcome, Refusal> {
+    let state = mariadb_state(log.gtids())?;
+    let (mut domains, mut until) = match check_position(request, &state) {
+        Ok(checked) => checked,
+        Err(outcome) => return Ok(outcome),
+    };
+    let mut oldest = None;
+    for segment in newest_first(log) {
+        let before = log.gtids_before(segment)?.map(mariadb_state).transpose()?;
+        if let Some(before) = before {
+            if follows_directly(&domains, &before) {
+                pass_over(&before, &mut domains, &mut until);
+                let skip = MariadbSkip {
+                    domains,
+                    strict: request.strict,
+                    until,
+                    until_before: request.until_before,
+                    state: before,
+                };
+                let begin = at_segment(segment, log, Skip::Mariadb(Box::new(skip)));
+                return Ok(begin.unwrap_or_else(|| empty(log)));
+            }
+            oldest = Some(Some(before));
+        } else {
+            oldest = Some(None);
+        }
+    }
+    const TOO_OLD: &str = "Could not find GTID state requested by slave in any binlog files. Probably the slave state is too \
+                           old and required binlog files have been purged.";
+    Ok(match oldest {
+        None => empty(log),
+        Some(Some(before)) => Outcome::refuse(format!(
+            "{TOO_OLD} The slave has '{}', and the log begins behind '{}'",
+            request.position,
+            before.position()
+        )),
+        Some(None) => Outcome::refuse(format!("{TOO_OLD} Or {}", unknown_beginning(log))),
+    })
+}
+
+fn mariadb_state(set: GtidSet) -> Result<MariadbBinlogState, Refusal> {
+    match set {
+        GtidSet::MariaDb(state) => Ok(state),
+        GtidSet::MySql(_) => {
+            Err(Refusal::dump("the log is of a MySQL source, and the client asks by MariaDB GTIDs"))
+        }
+    }
+}
+
+type Checked = (BTreeMap<u32, SkipDomain>, Option<BTreeMap<u32, MariadbGtid>>);
+
+/// Whether each of the client's GTIDs is in the log or may come (`check_slave_start_position`). The server also knows the
+/// position that it has itself as a replica; the log has no such thing.
+fn check_position(request: &MariadbRequest, state: &MariadbBinlogState) -> Result<Checked, Outcome> {
+    let mut domains = BTreeMap::new();
+    let mut until: Option<BTreeMap<u32, MariadbGtid>> =
+        request.until.as_ref().map(|until| until.iter().map(|gtid| (gtid.domain, gtid)).collect());
+    let has = |gtid: &MariadbGtid| {
+        written_by(state, gtid.domain, gtid.server_id).is_some_and(|last| last >= gtid.sequence)
+    };
+    for gtid in request.position.iter() {
+        let last = state.last(gtid.domain);
+        domains.insert(gtid.domain, SkipDomain { gtid, was_empty: last.is_none() });
+        if has(&gtid) || last.is_none() {
+            continue;
+        }
+        if request.ignore_duplicates && is_ahead(&gtid, state) {
+            continue;
+        }
+        if let Some(until) = &mut until
+            && until.get(&gtid.domain).is_none_or(has)
+        {
+            // It stops before it starts, in this domain.
+            until.remove(&gtid.domain);
+            continue;
+        }
+        let refusal = not_in_binlog(&gtid, state);
+        return Err(match is_ahead(&gtid, state) {
+            true => Outcome::Wait(refusal),
+            false => Outcome::Refuse(refusal),
+        });
+    }
+    Ok((domains, until))
+}
+
+/// Whether all that the client lacks comes behind `before` (`contains_all_slave_gtid`).
+fn follows_directly(domains: &BTreeMap<u32, SkipDomain>, before: &MariadbBinlogState) -> bool {
+    before.iter().all(|past| {
+        let Some(SkipDomain { gtid, .. }) = domains.get(&past.domain) else {
+            // The client wants this domain from its beginning.
+            return false;
+        };
+        // Another server's numbers say nothing. Of its own server the client's GTID must come later, or be the very last
+        // of the domain.
+        gtid.server_id != past.server_id
+            || gtid.sequence > past.sequence
+            || (gtid.sequence == past.sequence && before.last(past.domain) == Some(past))
+    })
+}
+
+/// Forgets what lies before the beginning of the stream: there nothing is left to be skipped, or the end is passed.
+fn pass_over(
+    before: &MariadbBinlogState,
+    domains: &mut BTreeMap<u32, SkipDomain>,
+    until: &mut Option<BTreeMap<u32, MariadbGtid>>,
+) {
+    for past in before.iter() {
+        if domains.get(&past.domain).is_some_and(|domain| domain.gtid == past) {
+            domains.remove(&past.domain);
+        }
+        if let Some(until) = until
+            && until
+                .get(&past.domain)
+                .is_some_and(|last| last.server_id == past.server_id && last.sequence <= past.sequence)
+        {
+            until.remove(&past.domain);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Where a client's stream begins in the log, or why it does not. Pure.
+//!
+//! The rules are the servers' own (`rpl_binlog_sender.cc` of MySQL, `sql_repl.cc` of MariaDB), and so are the words of a
+//! refusal, which replicas and monitoring know; what the log can say beyond them stands behind them. One thing is added:
+//! the log may be a moment behind its source, so a client that has what the log has not yet got is first kept waiting.
+
+mod mariadb;
+mod mysql;
+mod request;
+
+use tailwater_log::LogPosition;
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
+
+pub use mariadb::{MariadbSkip, SkipDomain};
+pub use request::{DumpRequest, From, MariadbRequest};
+
+use super::catalog::{Catalog, FIRST_EVENT, NoSuchPlace};
+use super::refusal::Refusal;
+
+/// What is asked of the log to find the beginning of a stream.
+pub trait History {
+    /// The family of the log's source.
+    fn flavour(&self) -> Flavour;
+
+    /// The files that it serves.
+    fn catalog(&self) -> &Catalog;
+
+    /// Every durable transaction, and all before the log's beginning as far as they are known.
+    fn gtids(&self) -> GtidSet;
+
+    /// Every transaction before a segment, those before the log's beginning included; `None` if these are not known,
+    /// because the log began in the middle of a file. Where the segment mirrors a file from its start, its own
+    /// previous-GTIDs or GTID-list event says it.
+    ///
+    /// # Errors
+    /// The segment cannot be read; the text goes to the client.
+    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, Refusal>;
+
+    /// The UUID of the server that is captured now (MySQL).
+    fn source_uuid(&self) -> Option<[u8; 16]>;
+}
+
+/// What becomes of a dump request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The stream begins.
+    Begin(Begin),
+    /// The client is ahead of the log. If that does not change soon, this is the answer.
+    Wait(Refusal),
+    /// There is no stream for this client.
+    Refuse(Refusal),
+}
+
+impl Outcome {
+    fn refuse(message: impl Into<String>) -> Self {
+        Self::Refuse(Refusal::dump(message))
+    }
+
+    fn wait(message: impl Into<String>) -> Self {
+        Self::Wait(Refusal::dump(message))
+    }
+}
+
+/// The beginning of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begin {
+    /// The first entry to look at. The beginning of a segment is given as the offset of its format description event.
+    pub from: LogPosition,
+    /// The served file that this is in.
+    pub file: String,
+    /// The offset in it: what the rotate event at the head of the stream names.
+    pub position: u64,
+    /// What to leave out from there on.
+    pub skip: Skip,
+}
+
+/// What a client already has of the log behind the beginning of its stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Skip {
+    /// Nothing: it asked by position.
+    Nothing,
+    /// The transactions of a set.
+    Mysql {
+        /// What the client has.
+        has: MysqlGtidSet,
+        /// It has transactions of the log behind the beginning of the stream, so it has seen the format description event
+        /// there too, and the temporary tables that it made since must stay.
+        resumes: bool,
+    },
+    /// In each domain what comes up to a GTID.
+    Mariadb(Box<MariadbSkip>),
+}
+
+/// Decides where a client's stream begins.
+pub fn decide(request: &DumpRequest, log: &dyn History) -> Outcome {
+    let decided = match &request.from {
+        From::FilePosition { file, position } => {
+            Ok(by_position(file, *position, log).unwrap_or_else(|outcome| outcome))
+        }
+        From::Mysql { has, file, position } if !file.is_empty() => {
+            Ok(match by_position(file, *position, log) {
+                Ok(Outcome::Begin(begin)) => {
+                    let resumes = begin.position > FIRST_EVENT;
+                    Outcome::Begin(Begin { skip: Skip::Mysql { has: has.clone(), resumes }, ..begin })
+                }
+                Ok(outcome) | Err(outcome) => outcome,
+            })
+        }
+        From::Mysql { has, position, .. } => mysql::by_gtids(has, *position, log),
+        From::Mariadb(request) => mariadb::by_gtids(request, log),
+    };
+    decided.unwrap_or_else(Outcome::Refuse)
+}
+
+const NO_SUCH_FILE: &str = "Could not find first log file name in binary log index file";
+
+fn empty(log: &dyn History) -> Outcome {
+    let nothing = match log.flavour() {
+        Flavour::MySql => "the log of its source is empty as yet",
+        Flavour::MariaDb => "the log of its master is empty as yet",
+    };
+    Outcome::wait(format!("{NO_SUCH_FILE}; {nothing}"))
+}
+
+fn by_position(name: &str, position: u64, log: &dyn History) -> Result<Outcome, Outcome> {
+    let catalog = log.catalog();
+    let (Some(oldest), Some(newest)) = (catalog.files().first(), catalog.files().last()) else {
+        return Err(empty(log));
+    };
+    // No name is the oldest file, whatever the log has of it.
+    let (file, position) = match name {
+        "" if position == FIRST_EVENT => (oldest.name.as_str(), oldest.begins_at()),
+        "" => (oldest.name.as_str(), position),
+        name => (name, position),
+    };
+    let words = |mysql: &str| match log.flavour() {
+        Flavour::MySql => mysql.to_owned(),
+        Flavour::MariaDb => format!(
+            "Client requested master to start replication from impossible position; the first event '{file}' at \
+             {position}, the last event read from '{file}' at 4, the last byte read from '{file}' at 4."
+        ),
+    };
+    let reason = match catalog.locate(file, position) {
+        Ok(from) => {
+            let skip = Skip::Nothing;
+            return Ok(Outcome::Begin(Begin { from, file: file.to_owned(), position, skip }));
+        }
+        Err(reason) => reason,
+    };
+    Err(match reason {
+        NoSuchPlace::File if follows(file, &newest.name) => Outcome::wait(NO_SUCH_FILE),
+        NoSuchPlace::File => Outcome::refuse(NO_SUCH_FILE),
+        NoSuchPlace::BeforeFirst => {
+            Outcome::refuse(words("Client requested source to start replication from position < 4"))
+        }
+        NoSuchPlace::BehindEnd { size } => {
+            let message = words("Client requested source to start replication from position > file size");
+            match catalog.file(file).is_some_and(|file| file.is_open()) {
+                true => Outcome::wait(format!("{message} (the log has {file} up to {size})")),
+                false => Outcome::refuse(format!("{message} ({file} ends at {size})")),
+            }
+        }
+        NoSuchPlace::NotCaptured { begins_at } => Outcome::refuse(format!(
+            "{NO_SUCH_FILE}: the log has {file} only from position {begins_at} on, where its capture began, and the client \
+             asks for position {position}; start from there, or take what comes before from the source itself"
+        )),
+        NoSuchPlace::Hole => Outcome::refuse(format!(
+            "{NO_SUCH_FILE}: position {position} of {file} is in a part that the log has from another server's file; connect \
+             by GTIDs"
+        )),
+    })
+}
+
+/// Whether a file may be one that the log's newest is followed by.
+fn follows(name: &str, newest: &str) -> bool {
+    match (name.rsplit_once('.'), newest.rsplit_once('.')) {
+        (Some((base, number)), Some((newest_base, newest_number))) => {
+            base == newest_base
+                && matches!((number.parse::<u64>(), newest_number.parse::<u64>()), (Ok(a), Ok(b)) if a > b)
+        }
+        _ => false,
+    }
+}
+
+/// The beginning of a segment as the beginning of a stream.
+fn at_segment(segment: u64, log: &dyn History, skip: Skip) -> Option<Outcome> {
+    let from = LogPosition { segment, offset: FIRST_EVENT };
+    let place = log.catalog().place(from)?;
+    Some(Outcome::Begin(Begin { from, file: place.file, position: place.position, skip }))
+}
+
+/// The segments, newest first.
+fn newest_first(log: &dyn History) -> impl Iterator<Item = u64> {
+    let files = log.catalog().files().iter().rev();
+    files.flat_map(|file| file.segments.iter().rev().map(|segment| segment.number))
+}
+
+/// What keeps a client by GTIDs from a log that does not know what came before it.
+fn unknown_beginning(log: &dyn History) -> String {
+    let place = log.catalog().files().first();
+    let place = place.map_or(String::new(), |file| format!(", {}:{}", file.name, file.begins_at()));
+    format!(
+        "the log began in the middle of a file{place} and does not know the transactions before it; connect by file and \
+         position, or begin a new log at the start of a file"
+    )
+}
+
+#[cfg(test)]
+mod tests;

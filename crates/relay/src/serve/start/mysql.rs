@@ -1,0 +1,97 @@
+//! MySQL's auto-position: the client sends the set of what it has.
+
+use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
+
+use super::{History, Outcome, Skip, at_segment, empty, newest_first, unknown_beginning};
+use crate::serve::catalog::FIRST_EVENT;
+use crate::serve::refusal::Refusal;
+
+/// Servers put GTID sets into an error only as long as the whole fits their buffers.
+const SETS_BYTES_MAX: usize = 400;
+
+pub(super) fn by_gtids(has: &MysqlGtidSet, position: u64, log: &dyn History) -> Result<Outcome, Refusal> {
+    if position < FIRST_EVENT {
+        return Ok(Outcome::refuse("Client requested source to start replication from position < 4"));
+    }
+    let mut oldest = None;
+    // What came before a segment only grows, so the newest that fits leaves the least to be skipped.
+    for segment in newest_first(log) {
+        let before = log.gtids_before(segment)?.map(mysql_set).transpose()?;
+        match before {
+            Some(before) if has.is_superset_of(&before) => return begin(segment, &before, has, log),
+            before => oldest = Some(before),
+        }
+    }
+    Ok(match oldest {
+        None => empty(log),
+        Some(Some(purged)) => Outcome::refuse(purged_message(has, &purged.subtract(has))),
+        Some(None) => Outcome::refuse(format!("{PURGED} {}", unknown_beginning(log))),
+    })
+}
+
+fn begin(
+    segment: u64,
+    before: &MysqlGtidSet,
+    has: &MysqlGtidSet,
+    log: &dyn History,
+) -> Result<Outcome, Refusal> {
+    let executed = mysql_set(log.gtids())?;
+    // A log that began in the middle of a file may know more of what came before from a later file.
+    let ahead = own_transactions(has, log.source_uuid()).subtract(before).subtract(&executed);
+    if !ahead.is_empty() {
+        return Ok(Outcome::wait(has_more(&ahead)));
+    }
+    let resumes = !has.subtract(before).intersect(&executed).is_empty();
+    let begin = at_segment(segment, log, Skip::Mysql { has: has.clone(), resumes });
+    Ok(begin.unwrap_or_else(|| empty(log)))
+}
+
+fn mysql_set(set: GtidSet) -> Result<MysqlGtidSet, Refusal> {
+    match set {
+        GtidSet::MySql(set) => Ok(set),
+        GtidSet::MariaDb(_) => {
+            Err(Refusal::dump("the log is of a MariaDB source, and the client asks by MySQL GTIDs"))
+        }
+    }
+}
+
+/// Of what the client has, that which the captured server itself committed.
+fn own_transactions(has: &MysqlGtidSet, source: Option<[u8; 16]>) -> MysqlGtidSet {
+    let mut own = MysqlGtidSet::new();
+    let Some(source) = source else { return own };
+    for (uuid, tag, interval) in has.iter_intervals().filter(|(uuid, _, _)| **uuid == source) {
+        // It comes from a set, so it fits one.
+        let _ = own.insert_interval(*uuid, tag, interval);
+    }
+    own
+}
+
+const PURGED: &str = "Cannot replicate because the source purged required binary logs. Replicate the missing transactions \
+                      from elsewhere, or provision a new replica from backup. Consider increasing the source's binary log \
+                      expiration period.";
+
+fn purged_message(has: &MysqlGtidSet, missing: &MysqlGtidSet) -> String {
+    let sets = format!(
+        "The GTID set sent by the replica is '{has:#}', and the missing transactions are '{missing:#}'"
+    );
+    match sets.len() <= SETS_BYTES_MAX {
+        true => format!("{PURGED} {sets}"),
+        false => format!(
+            "{PURGED} The GTID sets and the missing purged transactions are too long to print in this message. For more \
+             information, please see the manual for GTID_SUBTRACT and SELECT @@GLOBAL.gtid_purged here"
+        ),
+    }
+}
+
+fn has_more(ahead: &MysqlGtidSet) -> String {
+    let ahead = ahead.to_string();
+    let named = match ahead.len() <= SETS_BYTES_MAX {
+        true => format!(": {ahead}"),
+        false => String::new(),
+    };
+    format!(
+        "Replica has more GTIDs than the source has, using the source's SERVER_UUID{named}. The source may have lost \
+         transactions that were already replicated to the replica, or its log has stopped to follow it. Replicate any \
+         transactions that the source has rolled back from the replica to the source, and look after the capture of this log"
+    )
+}

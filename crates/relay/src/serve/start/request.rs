@@ -1,0 +1,279 @@
+//! What a client asks for with a dump command and with what it has set before.
+
+use std::time::Duration;
+
+use tailwater_wire::Flavour;
+use tailwater_wire::event::ChecksumAlgorithm;
+use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
+use tailwater_wire::protocol::command::{Command, DumpFlags};
+
+use crate::serve::refusal::Refusal;
+use crate::serve::statement::Session;
+
+/// MariaDB clients of this capability understand GTID events. Those below need the server to rewrite its events.
+const MARIADB_CAPABILITY_GTID: i128 = 4;
+
+/// In a MySQL client's flags: send heartbeats in their second form.
+const FLAG_HEARTBEAT_V2: DumpFlags = DumpFlags(0x02);
+
+/// A dump as a client wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpRequest {
+    /// The client's own server id.
+    pub server_id: u32,
+    /// A MySQL replica's UUID.
+    pub replica_uuid: Option<String>,
+    /// Where to begin.
+    pub from: From,
+    /// Whether to go on waiting at the end of the log.
+    pub wait_for_more: bool,
+    /// After this long without an event the client wants a heartbeat.
+    pub heartbeat_period: Option<Duration>,
+    /// Heartbeats in their second form.
+    pub heartbeat_v2: bool,
+    /// What the client says about checksums; `None` if it cannot handle them.
+    pub checksum: Option<ChecksumAlgorithm>,
+    /// MariaDB: send the texts of statements that changed rows.
+    pub annotate_rows: bool,
+    /// MariaDB: leave out events that are marked so.
+    pub skip_marked: bool,
+    /// The client acknowledges transactions.
+    pub semi_sync: bool,
+}
+
+/// Where a client's stream shall begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum From {
+    /// At an offset of a file; an empty name is the oldest file.
+    FilePosition {
+        /// The file.
+        file: String,
+        /// The offset in it.
+        position: u64,
+    },
+    /// MySQL: with whatever a set lacks.
+    Mysql {
+        /// What the client has.
+        has: MysqlGtidSet,
+        /// Begin in this file, where its name is not empty.
+        file: String,
+        /// The offset in it.
+        position: u64,
+    },
+    /// MariaDB: behind the last GTID of each domain.
+    Mariadb(MariadbRequest),
+}
+
+/// What a MariaDB client says about GTIDs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MariadbRequest {
+    /// `@slave_connect_state`.
+    pub position: MariadbPosition,
+    /// `@slave_gtid_strict_mode`: a GTID that stands in a hole of the log is an error.
+    pub strict: bool,
+    /// `@slave_gtid_ignore_duplicates`: the client may be ahead of the log.
+    pub ignore_duplicates: bool,
+    /// `@slave_until_gtid`: the last GTID of each domain to send.
+    pub until: Option<MariadbPosition>,
+    /// `@slave_gtid_until_before_gtids`: stop before these.
+    pub until_before: bool,
+}
+
+impl DumpRequest {
+    /// Reads a dump command of a client of a log of `flavour`; `None` for any other command.
+    ///
+    /// # Errors
+    /// The client is of the other flavour, or too old, or what it says about GTIDs cannot be read.
+    pub fn new(command: &Command<'_>, session: &Session, flavour: Flavour) -> Option<Result<Self, Refusal>> {
+        match command {
+            Command::BinlogDump { position, flags, server_id, file } => {
+                let from = match (flavour, session.connect_state()) {
+                    (Flavour::MariaDb, Some(state)) => mariadb_request(session, &state).map(From::Mariadb),
+                    _ => Ok(From::FilePosition {
+                        file: String::from_utf8_lossy(file).into_owned(),
+                        position: u64::from(*position),
+                    }),
+                };
+                Some(Self::with(from, server_id.0, *flags, session, flavour))
+            }
+            Command::BinlogDumpGtid { flags, server_id, file, position, set_block } => {
+                let from = MysqlGtidSet::decode(set_block)
+                    .map(|has| From::Mysql {
+                        has,
+                        file: String::from_utf8_lossy(file).into_owned(),
+                        position: *position,
+                    })
+                    .map_err(|error| Refusal::dump(format!("The GTID set that the client sent: {error}")));
+                let mismatch = (flavour == Flavour::MariaDb).then(mysql_client_of_mariadb);
+                let from = mismatch.map_or(from, Err);
+                Some(Self::with(from, server_id.0, *flags, session, flavour))
+            }
+            _ => None,
+        }
+    }
+
+    fn with(
+        from: Result<From, Refusal>,
+        server_id: u32,
+        flags: DumpFlags,
+        session: &Session,
+        flavour: Flavour,
+    ) -> Result<Self, Refusal> {
+        check_flavour(session, flavour)?;
+        Ok(Self {
+            server_id,
+            replica_uuid: session.replica_uuid(),
+            from: from?,
+            wait_for_more: server_id != 0 && !flags.has(DumpFlags::NON_BLOCK),
+            heartbeat_period: session.heartbeat_period(),
+            heartbeat_v2: flavour == Flavour::MySql && flags.has(FLAG_HEARTBEAT_V2),
+            checksum: session.checksum(),
+            annotate_rows: flavour == Flavour::MariaDb && flags.has(DumpFlags::SEND_ANNOTATE_ROWS),
+            skip_marked: session.skip_replication(),
+            semi_sync: session.semi_sync(),
+        })
+    }
+}
+
+/// Clients of one flavour do not understand the binlog of the other; each says in its own way which it is.
+fn check_flavour(session: &Session, flavour: Flavour) -> Result<(), Refusal> {
+    match (flavour, session.mariadb_capability()) {
+        (Flavour::MySql, Some(_)) => Err(Refusal::dump(
+            "This is the log of a MySQL source, and the client is a MariaDB replica or mariadb-binlog, which cannot read \
+             it; use a MySQL replica or mysqlbinlog of MySQL",
+        )),
+        (Flavour::MySql, None) => Ok(()),
+        (Flavour::MariaDb, _) if session.replica_uuid().is_some() => Err(mysql_client_of_mariadb()),
+        (Flavour::MariaDb, Some(capability)) if capability >= MARIADB_CAPABILITY_GTID => Ok(()),
+        (Flavour::MariaDb, capability) => Err(Refusal::dump(format!(
+            "This is the log of a MariaDB source, and the client announces capability {} (@mariadb_slave_capability); {} \
+             is needed to read GTID events: a replica or mariadb-binlog of MariaDB 10.0.3 or later",
+            capability.unwrap_or(0),
+            MARIADB_CAPABILITY_GTID,
+        ))),
+    }
+}
+
+fn mysql_client_of_mariadb() -> Refusal {
+    Refusal::dump(
+        "This is the log of a MariaDB source, and the client is a MySQL replica or mysqlbinlog of MySQL, which cannot read \
+         it; use a MariaDB replica or mariadb-binlog",
+    )
+}
+
+fn mariadb_request(session: &Session, state: &str) -> Result<MariadbRequest, Refusal> {
+    let parse = |text: &str, what: &str| {
+        MariadbPosition::parse(text).map_err(|error| Refusal::dump(format!("{what} of the client: {error}")))
+    };
+    Ok(MariadbRequest {
+        position: parse(state, "@slave_connect_state")?,
+        strict: session.is_on("slave_gtid_strict_mode"),
+        ignore_duplicates: session.is_on("slave_gtid_ignore_duplicates"),
+        until: session.until().map(|text| parse(&text, "@slave_until_gtid")).transpose()?,
+        until_before: session.is_on("slave_gtid_until_before_gtids"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_wire::ServerId;
+
+    use super::*;
+    use crate::serve::statement::Value;
+
+    fn session(variables: &[(&str, &str)]) -> Session {
+        let mut session = Session::new();
+        for (name, value) in variables {
+            session.set_variable(name, Value::Text((*value).into())).unwrap();
+        }
+        session
+    }
+
+    fn dump(flags: u16, server_id: u32) -> Command<'static> {
+        Command::BinlogDump {
+            position: 120,
+            flags: DumpFlags(flags),
+            server_id: ServerId(server_id),
+            file: b"b.1",
+        }
+    }
+
+    fn dump_gtid(set_block: &[u8]) -> Command<'_> {
+        Command::BinlogDumpGtid {
+            flags: DumpFlags(2),
+            server_id: ServerId(9),
+            file: b"",
+            position: 4,
+            set_block,
+        }
+    }
+
+    fn refused(command: &Command<'_>, session: &Session, flavour: Flavour) -> String {
+        let refusal = DumpRequest::new(command, session, flavour).unwrap().unwrap_err();
+        assert_eq!(refusal.code, 1236);
+        refusal.message
+    }
+
+    #[test]
+    fn a_mysql_replica_by_gtid() {
+        let has = MysqlGtidSet::parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5").unwrap();
+        let session = session(&[
+            ("replica_uuid", "r"),
+            ("source_binlog_checksum", "CRC32"),
+            ("source_heartbeat_period", "2000000000"),
+            ("rpl_semi_sync_replica", "1"),
+        ]);
+        let block = has.encode();
+        let request = DumpRequest::new(&dump_gtid(&block), &session, Flavour::MySql).unwrap().unwrap();
+        assert_eq!(request.from, From::Mysql { has, file: String::new(), position: 4 });
+        assert!(request.heartbeat_v2 && request.wait_for_more && request.semi_sync && !request.annotate_rows);
+        assert_eq!(request.heartbeat_period, Some(Duration::from_secs(2)));
+        assert_eq!(request.checksum, Some(ChecksumAlgorithm::Crc32));
+        assert!(refused(&dump_gtid(&[1; 7]), &session, Flavour::MySql).contains("GTID set"));
+    }
+
+    #[test]
+    fn a_mariadb_replica_by_gtid() {
+        let session = session(&[
+            ("mariadb_slave_capability", "4"),
+            ("slave_connect_state", "0-1-7,2-3-4"),
+            ("slave_gtid_strict_mode", "1"),
+            ("slave_gtid_ignore_duplicates", "0"),
+            ("slave_until_gtid", "0-1-9"),
+        ]);
+        let request = DumpRequest::new(&dump(2, 9), &session, Flavour::MariaDb).unwrap().unwrap();
+        let expected = MariadbRequest {
+            position: MariadbPosition::parse("0-1-7,2-3-4").unwrap(),
+            strict: true,
+            until: Some(MariadbPosition::parse("0-1-9").unwrap()),
+            ..MariadbRequest::default()
+        };
+        assert_eq!(request.from, From::Mariadb(expected));
+        assert!(request.annotate_rows && !request.heartbeat_v2);
+    }
+
+    #[test]
+    fn by_position_and_not_waiting() {
+        let mariadb = session(&[("mariadb_slave_capability", "4")]);
+        let request = DumpRequest::new(&dump(1, 9), &mariadb, Flavour::MariaDb).unwrap().unwrap();
+        assert_eq!(request.from, From::FilePosition { file: "b.1".into(), position: 120 });
+        assert!(!request.wait_for_more);
+        let request = DumpRequest::new(&dump(0, 0), &session(&[]), Flavour::MySql).unwrap().unwrap();
+        assert!(!request.wait_for_more);
+        assert!(DumpRequest::new(&Command::Ping, &mariadb, Flavour::MariaDb).is_none());
+    }
+
+    #[test]
+    fn clients_of_the_other_flavour_are_told_so() {
+        let mariadb = session(&[("mariadb_slave_capability", "4")]);
+        assert!(refused(&dump(0, 9), &mariadb, Flavour::MySql).contains("log of a MySQL source"));
+        let mysql = session(&[("slave_uuid", "u")]);
+        assert!(refused(&dump(0, 9), &mysql, Flavour::MariaDb).contains("log of a MariaDB source"));
+        assert!(refused(&dump_gtid(&[0; 8]), &session(&[]), Flavour::MariaDb).contains("MariaDB source"));
+        let old = session(&[("mariadb_slave_capability", "2")]);
+        assert!(refused(&dump(0, 9), &old, Flavour::MariaDb).contains("announces capability 2"));
+        assert!(refused(&dump(0, 9), &session(&[]), Flavour::MariaDb).contains("announces capability 0"));
+        let malformed = session(&[("mariadb_slave_capability", "4"), ("slave_connect_state", "0-1")]);
+        assert!(refused(&dump(0, 9), &malformed, Flavour::MariaDb).contains("@slave_connect_state"));
+    }
+}

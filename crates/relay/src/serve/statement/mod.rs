@@ -1,0 +1,5 @@
+//! What clients ask in SQL.
+
+mod session;
+
+pub use session::{Session, Value};

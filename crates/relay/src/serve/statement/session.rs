@@ -1,0 +1,234 @@
+//! What a client has set with `SET`, as far as it means something to a dump.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tailwater_wire::event::ChecksumAlgorithm;
+
+use crate::serve::refusal::Refusal;
+
+/// The most user variables that a client may set.
+const VARIABLES_MAX: usize = 256;
+
+/// The most bytes that a client's user variables may have together.
+const VARIABLES_BYTES_MAX: usize = 4 << 20;
+
+/// A value in SQL, as far as replicas use them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// `NULL`.
+    Null,
+    /// A whole number.
+    Integer(i128),
+    /// Anything else.
+    Text(String),
+}
+
+impl Value {
+    /// As it stands in a row.
+    pub fn into_cell(self) -> Option<String> {
+        match self {
+            Self::Null => None,
+            Self::Integer(number) => Some(number.to_string()),
+            Self::Text(text) => Some(text),
+        }
+    }
+
+    /// The number that it is, or begins with; 0 if none, as in SQL.
+    pub fn to_integer(&self) -> Option<i128> {
+        match self {
+            Self::Null => None,
+            Self::Integer(number) => Some(*number),
+            Self::Text(text) => {
+                let text = text.trim_start();
+                let digits = text.trim_start_matches(['-', '+']);
+                let sign = text.len() - digits.len();
+                let count = digits.bytes().take_while(u8::is_ascii_digit).count();
+                Some(text.get(..sign + count).and_then(|number| number.parse().ok()).unwrap_or(0))
+            }
+        }
+    }
+}
+
+/// The state of one client's connection.
+#[derive(Debug, Clone, Default)]
+pub struct Session {
+    /// By name in lower case, without the `@`.
+    variables: BTreeMap<String, Value>,
+    bytes: usize,
+    skip_replication: bool,
+    database: Option<String>,
+}
+
+impl Session {
+    /// A fresh connection.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The value of a user variable; `NULL` for one that was not set.
+    pub fn variable(&self, name: &str) -> Value {
+        self.variables.get(&name.to_lowercase()).cloned().unwrap_or(Value::Null)
+    }
+
+    /// Sets a user variable.
+    ///
+    /// # Errors
+    /// [`Refusal::OUT_OF_RESOURCES`] beyond 256 variables, or 4 MiB in all.
+    pub fn set_variable(&mut self, name: &str, value: Value) -> Result<(), Refusal> {
+        let name = name.to_lowercase();
+        let size = |value: &Value| match value {
+            Value::Text(text) => name.len() + text.len(),
+            Value::Null | Value::Integer(_) => name.len() + 16,
+        };
+        let before = self.variables.get(&name).map_or(0, size);
+        let bytes = self.bytes - before + size(&value);
+        let count = self.variables.len() + usize::from(before == 0);
+        if count > VARIABLES_MAX || bytes > VARIABLES_BYTES_MAX {
+            let limit = format!("{VARIABLES_MAX} user variables of {VARIABLES_BYTES_MAX} bytes in all");
+            let message = format!("A client of this binlog server can set no more than {limit}");
+            return Err(Refusal::new(Refusal::OUT_OF_RESOURCES, message));
+        }
+        self.bytes = bytes;
+        self.variables.insert(name, value);
+        Ok(())
+    }
+
+    /// Sets a variable of the server for this connection. Those that mean nothing here are taken and forgotten.
+    pub fn set_system_variable(&mut self, name: &str, value: &Value) {
+        if name.eq_ignore_ascii_case("skip_replication") {
+            let on = matches!(value, Value::Text(text) if text.eq_ignore_ascii_case("on"));
+            self.skip_replication = on || value.to_integer().is_some_and(|number| number != 0);
+        }
+    }
+
+    /// The database that the client chose with `USE`; there are none, but clients like to be believed.
+    pub fn database(&self) -> Option<&str> {
+        self.database.as_deref()
+    }
+
+    /// Chooses a database.
+    pub fn set_database(&mut self, name: &str) {
+        self.database = Some(name.chars().take(64).collect());
+    }
+
+    /// The text of the first of these user variables that has one.
+    fn text(&self, names: &[&str]) -> Option<String> {
+        names.iter().find_map(|name| self.variable(name).into_cell())
+    }
+
+    fn integer(&self, names: &[&str]) -> Option<i128> {
+        names.iter().find_map(|name| self.variable(name).to_integer())
+    }
+
+    /// How long a stream may be silent: `@source_heartbeat_period` in nanoseconds, under either name. `None`: as long as
+    /// it likes.
+    pub fn heartbeat_period(&self) -> Option<Duration> {
+        let period = self.integer(&["source_heartbeat_period", "master_heartbeat_period"])?;
+        u64::try_from(period).ok().filter(|nanoseconds| *nanoseconds > 0).map(Duration::from_nanos)
+    }
+
+    /// What the client says about checksums; `None` if it has never heard of them.
+    pub fn checksum(&self) -> Option<ChecksumAlgorithm> {
+        let text = self.text(&["source_binlog_checksum", "master_binlog_checksum"])?;
+        Some(match text.eq_ignore_ascii_case("crc32") || text == "1" {
+            true => ChecksumAlgorithm::Crc32,
+            false => ChecksumAlgorithm::Off,
+        })
+    }
+
+    /// How much of MariaDB's binlog the client understands, `@mariadb_slave_capability`; `None` if it said nothing.
+    pub fn mariadb_capability(&self) -> Option<i128> {
+        self.integer(&["mariadb_slave_capability"])
+    }
+
+    /// `@slave_connect_state`: where a MariaDB replica stands; `None` if it does not go by GTIDs.
+    pub fn connect_state(&self) -> Option<String> {
+        self.text(&["slave_connect_state"])
+    }
+
+    /// `@slave_until_gtid`: where a MariaDB replica wants to stop.
+    pub fn until(&self) -> Option<String> {
+        self.text(&["slave_until_gtid"])
+    }
+
+    /// Whether a user variable is a number other than 0.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.integer(&[name]).is_some_and(|number| number != 0)
+    }
+
+    /// A MySQL replica's own UUID.
+    pub fn replica_uuid(&self) -> Option<String> {
+        self.text(&["replica_uuid", "slave_uuid"])
+    }
+
+    /// Whether the client will acknowledge what it gets.
+    pub fn semi_sync(&self) -> bool {
+        self.is_on("rpl_semi_sync_replica") || self.is_on("rpl_semi_sync_slave")
+    }
+
+    /// MariaDB: whether events marked with `@@skip_replication` shall not be sent.
+    pub fn skip_replication(&self) -> bool {
+        self.skip_replication
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::Text(text.into())
+    }
+
+    #[test]
+    fn numbers_are_read_as_sql_does() {
+        let check = |from: &str, expected| assert_eq!(text(from).to_integer(), Some(expected), "{from:?}");
+        check("30000001024", 30_000_001_024);
+        check(" 12abc", 12);
+        check("-7", -7);
+        check("+7", 7);
+        check("--7", 0);
+        check("", 0);
+        check("abc", 0);
+        check(&"9".repeat(60), 0);
+        assert_eq!(Value::Null.to_integer(), None);
+    }
+
+    #[test]
+    fn both_generations_of_names_are_understood() {
+        let mut session = Session::new();
+        assert_eq!((session.checksum(), session.heartbeat_period()), (None, None));
+        session.set_variable("MASTER_binlog_checksum", text("NONE")).unwrap();
+        session.set_variable("master_heartbeat_period", Value::Integer(1_500_000_000)).unwrap();
+        session.set_variable("slave_uuid", text("u")).unwrap();
+        assert_eq!(session.checksum(), Some(ChecksumAlgorithm::Off));
+        assert_eq!(session.heartbeat_period(), Some(Duration::from_millis(1500)));
+        assert_eq!(session.replica_uuid().as_deref(), Some("u"));
+        session.set_variable("source_binlog_checksum", text("CRC32")).unwrap();
+        session.set_variable("source_heartbeat_period", Value::Integer(0)).unwrap();
+        assert_eq!(session.checksum(), Some(ChecksumAlgorithm::Crc32));
+        assert_eq!(session.heartbeat_period(), None);
+        assert!(!session.semi_sync());
+        session.set_variable("rpl_semi_sync_replica", Value::Integer(1)).unwrap();
+        assert!(session.semi_sync());
+    }
+
+    #[test]
+    fn what_a_client_sets_is_bounded() {
+        let mut session = Session::new();
+        let big = text(&"x".repeat(1 << 20));
+        for _ in 0..100 {
+            session.set_variable("same", big.clone()).unwrap();
+        }
+        let results: Vec<_> =
+            (0..5).map(|number| session.set_variable(&format!("v{number}"), big.clone())).collect();
+        assert!(results.iter().any(|result| result.as_ref().is_err_and(|error| error.code == 1041)));
+        let mut session = Session::new();
+        for number in 0..VARIABLES_MAX {
+            session.set_variable(&format!("v{number}"), Value::Null).unwrap();
+        }
+        session.set_variable("v0", text("again")).unwrap();
+        assert!(session.set_variable("one more", Value::Null).is_err());
+    }
+}
