@@ -91,6 +91,11 @@ impl LogHandle {
         self.shared.path()
     }
 
+    /// The server that the newest segment came from; `None` while there is none.
+    pub fn source(&self) -> Option<SourceIdentity> {
+        self.shared.newest_header().map(|header| header.source.clone())
+    }
+
     /// How far the log is durable.
     pub fn durable(&self) -> Durable {
         self.shared.durable()

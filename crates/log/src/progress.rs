@@ -129,6 +129,10 @@ impl Shared {
         lock(&self.segments).clone()
     }
 
+    pub(crate) fn newest_header(&self) -> Option<Arc<SegmentHeader>> {
+        lock(&self.segments).last_key_value().map(|(_, state)| Arc::clone(&state.header))
+    }
+
     pub(crate) fn watermarks(&self) -> MutexGuard<'_, BTreeMap<u64, WatermarkState>> {
         lock(&self.watermarks)
     }

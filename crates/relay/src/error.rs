@@ -133,6 +133,14 @@ pub enum RelayError {
          or set semi_sync = false to capture without that promise"
     )]
     SemiSyncOff,
+    /// The binlog server cannot listen.
+    #[error("clients cannot be received at {address}: {source}")]
+    Listen {
+        /// The address of the configuration.
+        address: std::net::SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
 }
 
 /// Whether trying again can help.
@@ -178,6 +186,7 @@ impl RelayError {
             Self::TornTail { .. } => "TW-RELAY-0011",
             Self::ServerIdTaken { .. } => "TW-RELAY-0012",
             Self::StartRefused { .. } => "TW-RELAY-0013",
+            Self::Listen { .. } => "TW-RELAY-0014",
         }
     }
 
@@ -208,7 +217,8 @@ impl RelayError {
             | Self::Rewound { .. }
             | Self::Purged { .. }
             | Self::WrongFlavour { .. }
-            | Self::StartRefused { .. } => Retry::Refuse,
+            | Self::StartRefused { .. }
+            | Self::Listen { .. } => Retry::Refuse,
             // A person may be about to enable these, or the source is still starting.
             Self::NoBinlog
             | Self::SemiSyncOff
@@ -251,6 +261,10 @@ mod tests {
             RelayError::TornTail { file: text() },
             RelayError::ServerIdTaken { server_id: 1 },
             RelayError::StartRefused { start: text(), reason: text() },
+            RelayError::Listen {
+                address: std::net::SocketAddr::from(([127, 0, 0, 1], 1)),
+                source: std::io::Error::other(""),
+            },
         ];
         let alarms = [
             SemiSyncAlarm::Disabled,

@@ -1,0 +1,186 @@
+//! The listener: lets clients in, and holds what their connections share.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tailwater_log::LogHandle;
+use tailwater_session::SessionError;
+use tailwater_session::server::{Acceptor, Accounts, Limits, ServerOptions, ServerTls};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use super::clients::Clients;
+use super::conversation::converse;
+use super::history::{Heads, LogView};
+use super::pace::Pace;
+use crate::error::RelayError;
+use crate::status::CaptureStatus;
+
+/// What is served, to whom, and where.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// Names the source in messages.
+    pub name: String,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The `server_id` that clients see.
+    pub server_id: u32,
+    /// The `server_uuid` that MySQL replicas see.
+    pub server_uuid: String,
+    /// Who may log in.
+    pub accounts: Accounts,
+    /// Which of them may purge the log and end the connections of others.
+    pub admins: HashSet<String>,
+    /// TLS.
+    pub tls: ServerTls,
+    /// Whether clients without TLS are refused.
+    pub require_tls: bool,
+    /// How much clients may take.
+    pub limits: Limits,
+}
+
+/// What is served from: a log, and what is known of the capture that writes it.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// The log.
+    pub log: LogHandle,
+    /// How its capture is.
+    pub status: Arc<CaptureStatus>,
+    /// Where its source is, for `SHOW REPLICA STATUS`.
+    pub source_host: String,
+    /// See `source_host`.
+    pub source_port: u16,
+    /// The user that the capture logs in as.
+    pub source_user: String,
+}
+
+/// A binlog server that runs.
+#[derive(Debug)]
+pub struct BinlogServer {
+    address: SocketAddr,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// What all connections of one binlog server share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: ServeOptions,
+    pub(super) served: Served,
+    pub(super) clients: Clients,
+    pub(super) pace: Pace,
+    pub(super) stop: CancellationToken,
+    heads: Mutex<Heads>,
+}
+
+impl Shared {
+    /// What the log has now; `None` while it has nothing.
+    pub(super) fn log_view(&self) -> Option<LogView> {
+        // Nothing panics while the lock is held, so a poisoned one still guards sound data.
+        let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
+        LogView::of(&self.served.log, &mut heads)
+    }
+}
+
+/// How long to wait when the system has no room for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+impl BinlogServer {
+    /// Listens, and serves until [`BinlogServer::stop`]. Runs on the present tokio runtime, which must be a
+    /// multi-threaded one: reading old segments may block.
+    ///
+    /// # Errors
+    /// [`RelayError::Listen`] if the address cannot be had.
+    pub async fn start(options: ServeOptions, served: Served) -> Result<Self, RelayError> {
+        let failed = |source| RelayError::Listen { address: options.listen, source };
+        let acceptor = Acceptor::new(ServerOptions {
+            identity: None,
+            accounts: options.accounts.clone(),
+            tls: options.tls.clone(),
+            require_tls: options.require_tls,
+            limits: options.limits.clone(),
+        })?;
+        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let durable = served.log.subscribe();
+        let stop = CancellationToken::new();
+        let span = info_span!("relay.serve", source = %options.name);
+        let shared = Arc::new(Shared {
+            pace: Pace::new(&durable),
+            options,
+            served,
+            clients: Clients::default(),
+            stop: stop.clone(),
+            heads: Mutex::default(),
+        });
+        info!(parent: &span, %address, "the log is served");
+        let task = tokio::spawn(serve(listener, Arc::new(acceptor), shared, durable).instrument(span));
+        Ok(Self { address, stop, task })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends all connections and stops listening.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        // It ends when its connections have.
+        let _ = self.task.await;
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    acceptor: Arc<Acceptor>,
+    shared: Arc<Shared>,
+    durable: watch::Receiver<tailwater_log::Durable>,
+) {
+    let pace = tokio::spawn(shared.pace.clone().keep(durable));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            () = shared.stop.cancelled() => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!("a connection could not be accepted: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if let Some(source) = shared.served.log.source() {
+            acceptor.set_identity(source.flavour, &source.server_version);
+        }
+        let span = info_span!("relay.client", %peer);
+        connections.spawn(receive(Arc::clone(&acceptor), socket, peer, Arc::clone(&shared)).instrument(span));
+    }
+    pace.abort();
+    while connections.join_next().await.is_some() {}
+}
+
+async fn receive(acceptor: Arc<Acceptor>, socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+    let session = tokio::select! {
+        () = shared.stop.cancelled() => return,
+        session = acceptor.accept(socket, peer) => session,
+    };
+    let result = match session {
+        // Logged where it was refused.
+        Err(SessionError::LoginRefused { .. }) => return,
+        Err(error) => Err(error),
+        Ok(session) => converse(session, &shared).await,
+    };
+    match result {
+        Ok(()) => debug!("client gone"),
+        Err(error) => debug!(code = error.code(), "client gone: {error}"),
+    }
+}
