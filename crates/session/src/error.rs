@@ -1,7 +1,8 @@
-//! What can go wrong with a connection.
+//! What can go wrong with a connection, to a server or from a client.
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,22 +47,22 @@ pub enum SessionError {
         /// What the system says.
         source: io::Error,
     },
-    /// The server closed the connection.
-    #[error("the server closed the connection while {doing}")]
+    /// The server, or the client of ours, closed the connection.
+    #[error("the other side closed the connection while {doing}")]
     Closed {
         /// What was being done.
         doing: &'static str,
     },
-    /// The server sent nothing, or took nothing, for too long.
-    #[error("the server was silent for {} s while {doing}", seconds.as_secs_f64())]
+    /// The server, or the client of ours, sent nothing, or took nothing, for too long.
+    #[error("the other side was silent for {} s while {doing}", seconds.as_secs_f64())]
     Timeout {
         /// What was being done.
         doing: &'static str,
         /// The limit.
         seconds: Duration,
     },
-    /// The server sent bytes that make no sense.
-    #[error("the server broke the protocol while {doing}: {source}")]
+    /// The server, or the client of ours, sent bytes that make no sense.
+    #[error("the other side broke the protocol while {doing}: {source}")]
     Protocol {
         /// What was being done.
         doing: &'static str,
@@ -185,6 +186,46 @@ pub enum SessionError {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// A client of ours did not prove who it is.
+    #[error("login of user {user:?} from {peer} refused: {reason}")]
+    LoginRefused {
+        /// The client's address.
+        peer: SocketAddr,
+        /// Who it claims to be, cut to a sensible length.
+        user: String,
+        /// Why, for the log only: the client is told nothing but that access is denied.
+        reason: &'static str,
+    },
+    /// A client of ours did not finish its login in time.
+    #[error("no login from {peer} within {} s (login_timeout)", seconds.as_secs_f64())]
+    LoginTimeout {
+        /// The client's address.
+        peer: SocketAddr,
+        /// The limit.
+        seconds: Duration,
+    },
+    /// A client came when there were too many already.
+    #[error("connection from {peer} refused: {reason}")]
+    LimitReached {
+        /// The client's address.
+        peer: SocketAddr,
+        /// Which limit.
+        reason: &'static str,
+    },
+    /// An account of ours cannot be logged in to.
+    #[error("account {user:?}: {reason}")]
+    Account {
+        /// The account.
+        user: String,
+        /// What is wrong, and what to do. Never the password or hash.
+        reason: String,
+    },
+    /// TLS towards clients cannot be set up.
+    #[error("TLS for clients cannot be set up: {reason}")]
+    ServerTls {
+        /// What is wrong, with the file.
+        reason: String,
+    },
     /// Something in the environment is no use.
     #[error("environment variable {name}: {reason}")]
     Environment {
@@ -253,6 +294,11 @@ impl SessionError {
             Self::DumpRequest { .. } => "TW-SES-0020",
             Self::OptionFile { .. } => "TW-SES-0021",
             Self::Environment { .. } => "TW-SES-0022",
+            Self::LoginRefused { .. } => "TW-SES-0023",
+            Self::LoginTimeout { .. } => "TW-SES-0024",
+            Self::LimitReached { .. } => "TW-SES-0025",
+            Self::Account { .. } => "TW-SES-0026",
+            Self::ServerTls { .. } => "TW-SES-0027",
         }
     }
 
@@ -266,6 +312,8 @@ impl SessionError {
             | Self::Closed { .. }
             | Self::Timeout { .. }
             | Self::Protocol { .. }
+            | Self::LoginTimeout { .. }
+            | Self::LimitReached { .. }
             | Self::OutOfStep => Retry::Later,
             Self::Server { error, .. } | Self::Denied { error, .. } => error.retry(),
             Self::Tls { .. }
@@ -279,6 +327,9 @@ impl SessionError {
             | Self::MissingGrant { .. }
             | Self::DumpRequest { .. }
             | Self::OptionFile { .. }
+            | Self::LoginRefused { .. }
+            | Self::Account { .. }
+            | Self::ServerTls { .. }
             | Self::Environment { .. } => Retry::AfterChange,
         }
     }
@@ -307,5 +358,28 @@ impl ServerError {
             1205 | 1213 | 1613 | 1614 => Retry::Later,
             _ => Retry::AfterChange,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_explained_once_and_no_other() {
+        let page = include_str!("../../../docs/reference/errors.md");
+        let source = include_str!("error.rs");
+        let codes: Vec<_> =
+            source.lines().filter_map(|line| line.split_once("=> \"TW-SES-")?.1.split('"').next()).collect();
+        assert!(!codes.is_empty());
+        for code in &codes {
+            let row = format!("\n| TW-SES-{code} |");
+            assert_eq!(page.matches(&row).count(), 1, "TW-SES-{code} in docs/reference/errors.md");
+        }
+        assert_eq!(
+            page.matches("\n| TW-SES-").count(),
+            codes.len(),
+            "errors.md explains codes that no error has"
+        );
     }
 }

@@ -1,9 +1,11 @@
-//! Connections to MySQL and MariaDB servers: log in, ask, and receive the binlog.
+//! Connections to MySQL and MariaDB servers: log in, ask, and receive the binlog. And the other side of such
+//! connections: let clients log in, answer them, and send them a binlog.
 //!
 //! The map:
 //! - [`options`]: where and how to connect; [`option_file`] reads it from option files and the environment.
 //! - [`connection`]: a logged-in connection, [`Connection::query`] and its kin; [`rows`] is what they give.
 //! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
+//! - [`server`]: the server's side, for clients and replicas that connect to us.
 //! - [`grants`]: whether a user may do what a job needs.
 //! - [`backoff`]: how long to wait before the next attempt.
 //! - [`error`]: what can go wrong, with stable codes.
@@ -21,6 +23,7 @@ pub mod option_file;
 pub mod options;
 mod packet_stream;
 pub mod rows;
+pub mod server;
 mod socket;
 mod tls;
 

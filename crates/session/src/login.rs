@@ -130,7 +130,7 @@ async fn start_tls(
     match (socket, &options.endpoint) {
         (Socket::Tcp(tcp), Endpoint::Tcp { host, .. }) => {
             let stream = tls::start(tcp, host, &options.endpoint.to_string(), &options.tls).await?;
-            Ok(PacketStream::resume(Socket::Tls(Box::new(stream)), sequence))
+            Ok(PacketStream::resume(Socket::Tls(Box::new(stream.into())), sequence))
         }
         (socket, _) => Ok(PacketStream::resume(socket, sequence)),
     }

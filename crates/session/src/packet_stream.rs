@@ -54,7 +54,7 @@ impl PacketStream {
     /// [`SessionError::Protocol`] if bytes were already received: whatever came before TLS was not protected by it.
     pub(crate) fn into_socket(self, doing: &'static str) -> Result<(Socket, u8), SessionError> {
         if !self.buffer.is_empty() {
-            let source = WireError::malformed("start of TLS", "the server sent bytes before it");
+            let source = WireError::malformed("start of TLS", "bytes came before it");
             return Err(SessionError::Protocol { doing, source });
         }
         Ok((self.socket, self.sequence))
@@ -174,6 +174,66 @@ impl PacketStream {
         self.out.clear();
         packet::put_packets(&mut self.out, 0, payload);
         self.flush(doing).await
+    }
+
+    /// Appends one payload to what [`PacketStream::send_queued`] will send, numbered on.
+    pub(crate) fn queue_packet(&mut self, payload: &[u8]) {
+        self.sequence = packet::put_packets(&mut self.out, self.sequence, payload);
+    }
+
+    /// How many bytes are queued.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Sends what is queued.
+    pub(crate) async fn send_queued(&mut self, doing: &'static str) -> Result<(), SessionError> {
+        let result = self.flush(doing).await;
+        self.out.clear();
+        result
+    }
+
+    /// Forgets what was queued or sent before.
+    pub(crate) fn clear_queue(&mut self) {
+        self.out.clear();
+    }
+
+    /// Expects the next packet to begin a new exchange, as a client's command does.
+    pub(crate) fn begin_exchange(&mut self) {
+        self.sequence = 0;
+    }
+
+    /// Receives one whole payload of one packet and not a byte behind it: what follows may be meant for TLS.
+    pub(crate) async fn read_packet_alone(
+        &mut self,
+        doing: &'static str,
+        payload_bytes_max: usize,
+    ) -> Result<Bytes, SessionError> {
+        loop {
+            match packet::frame(&self.buffer, self.sequence, payload_bytes_max) {
+                Ok(Frame::Incomplete { needed }) => {
+                    self.buffer.reserve(needed);
+                    let mut front = (&mut self.socket).take(needed as u64);
+                    match front.read_buf(&mut self.buffer).await {
+                        Ok(0) => return Err(SessionError::Closed { doing }),
+                        Ok(_) => {}
+                        Err(source) => return Err(SessionError::Io { doing, source }),
+                    }
+                }
+                Ok(Frame::Complete { .. }) => return self.read_packet(doing, payload_bytes_max).await,
+                Err(source) => return Err(SessionError::Protocol { doing, source }),
+            }
+        }
+    }
+
+    /// The socket, and what was received and not yet consumed.
+    pub(crate) fn into_parts(self) -> (Socket, BytesMut) {
+        (self.socket, self.buffer)
+    }
+
+    /// The number of the next packet.
+    pub(crate) fn sequence(&self) -> u8 {
+        self.sequence
     }
 
     /// Begins a new exchange with a command.

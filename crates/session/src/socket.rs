@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::client::TlsStream;
+use tokio_rustls::TlsStream;
 
 use crate::error::SessionError;
 use crate::options::Endpoint;
@@ -18,7 +18,7 @@ const KEEPALIVE_INTERVAL_SECONDS: u32 = 10;
 /// How many of them may go unanswered.
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// An open byte stream to a server.
+/// An open byte stream to a server, or to a client of ours.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
@@ -67,7 +67,7 @@ impl Socket {
 
 /// No waiting for more bytes to send (an acknowledgement is tiny, and a commit waits for it), and a dead peer is found
 /// out even when there is nothing to send.
-fn set_up(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn set_up(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     use std::time::Duration;
     stream.set_nodelay(true)?;

@@ -5,5 +5,7 @@ mod fake;
 mod fake_dump;
 mod hostile;
 mod login;
+mod served;
+mod served_login;
 mod statements;
 mod tls;

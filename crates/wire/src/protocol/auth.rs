@@ -313,7 +313,7 @@ fn xor(left: &[u8], right: &[u8]) -> Vec<u8> {
 }
 
 /// Compares without a branch on the contents, so that timing tells nothing about them.
-fn equal(left: &[u8], right: &[u8]) -> bool {
+pub(super) fn equal(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len()
         && left.iter().zip(right).fold(0, |sum, (left, right)| sum | (left ^ right)) == 0
 }

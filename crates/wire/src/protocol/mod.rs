@@ -4,7 +4,7 @@
 //! - [`packet`]: framing, and the splitting of payloads of 16 MiB and more.
 //! - [`capabilities`]: what the two sides agree on.
 //! - [`handshake`]: the server's greeting, the request for TLS, the client's answer.
-//! - [`auth`]: authentication plugins and their scrambles.
+//! - [`auth`]: authentication plugins and their scrambles; [`sha256_crypt`] and [`password_key`] are a server's part of it.
 //! - [`response`]: OK, ERR and EOF packets.
 //! - [`resultset`]: column definitions and rows in text form.
 //! - [`command`]: what a client asks for, binlog dumps included.
@@ -17,9 +17,11 @@ pub mod capabilities;
 pub mod command;
 pub mod handshake;
 pub mod packet;
+pub mod password_key;
 pub mod response;
 pub mod resultset;
 pub mod semi_sync;
+pub mod sha256_crypt;
 
 pub use capabilities::{Capabilities, MariadbCapabilities, ServerStatus};
 pub use handshake::{HandshakeResponse, HandshakeV10};

@@ -105,6 +105,13 @@ impl ErrPacket {
         out.extend_from_slice(&state);
         out.extend_from_slice(self.message.as_bytes());
     }
+
+    /// Appends the packet's payload as it stands in place of a greeting: there, clients know of no SQL state yet.
+    pub fn encode_before_greeting(&self, out: &mut Vec<u8>) {
+        out.push(ERR);
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(self.message.as_bytes());
+    }
 }
 
 /// The end of a part of a result.
@@ -169,6 +176,9 @@ mod tests {
         let error = ErrPacket::parse(b"\xff\x10\x04Too many connections").unwrap();
         assert_eq!((error.number, error.message.as_str()), (1040, "Too many connections"));
         assert_eq!(error.sql_state, "HY000");
+        let mut out = Vec::new();
+        error.encode_before_greeting(&mut out);
+        assert_eq!(out, b"\xff\x10\x04Too many connections");
     }
 
     #[test]

@@ -1,0 +1,123 @@
+//! From an open socket to a logged-in client.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use tailwater_wire::protocol::packet::put_packets;
+use tailwater_wire::protocol::response::ErrPacket;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tracing::{debug, warn};
+
+use crate::error::SessionError;
+use crate::server::admission::{Admission, Place, lock};
+use crate::server::certificate::ServerCertificate;
+use crate::server::client_session::ClientSession;
+use crate::server::handshake::Receiver;
+use crate::server::options::ServerOptions;
+use crate::socket;
+
+/// How long a client that is not even greeted may take to take that.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Lets clients log in.
+#[derive(Debug)]
+pub struct Acceptor {
+    receiver: Receiver,
+    admission: Arc<Mutex<Admission>>,
+    next_id: AtomicU32,
+}
+
+impl Acceptor {
+    /// Reads or makes the certificate.
+    ///
+    /// # Errors
+    /// [`SessionError::ServerTls`].
+    pub fn new(options: ServerOptions) -> Result<Self, SessionError> {
+        let ServerOptions { flavour, version_text, accounts, tls, require_tls, limits } = options;
+        let certificate = ServerCertificate::load(&tls)?;
+        if require_tls && certificate.is_none() {
+            let reason = "TLS is required, but it is off: nobody could log in".to_owned();
+            return Err(SessionError::ServerTls { reason });
+        }
+        let admission = Arc::new(Mutex::new(Admission::new(limits.clone())));
+        let key = Arc::new(OnceLock::new());
+        let receiver = Receiver { flavour, version_text, accounts, certificate, require_tls, limits, key };
+        Ok(Self { receiver, admission, next_id: AtomicU32::new(1) })
+    }
+
+    /// Logs a client in that has just connected. Takes until the client is logged in or given up, so call it on a task of
+    /// its own for each client.
+    ///
+    /// A refused login is logged with address and user, and slows further logins of the address down.
+    ///
+    /// # Errors
+    /// [`SessionError::LimitReached`], [`SessionError::LoginRefused`] or [`SessionError::LoginTimeout`];
+    /// [`SessionError::Tls`], [`SessionError::Protocol`], [`SessionError::Closed`] or [`SessionError::Io`] if there was
+    /// no login at all. The client has been told, as far as it listens, and the connection is closed.
+    pub async fn accept(&self, socket: TcpStream, peer: SocketAddr) -> Result<ClientSession, SessionError> {
+        const DOING: &str = "setting up a client's connection";
+        socket::set_up(&socket).map_err(|source| SessionError::Io { doing: DOING, source })?;
+        let mut place = match Place::take(&self.admission, peer.ip(), Instant::now()) {
+            Ok(place) => place,
+            Err(reason) => {
+                turn_away(socket).await;
+                return Err(SessionError::LimitReached { peer, reason });
+            }
+        };
+        let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let seconds = self.receiver.limits.login_timeout;
+        let hearing = self.receiver.hear(socket, peer, connection_id);
+        let heard = match tokio::time::timeout(seconds, hearing).await {
+            Ok(heard) => heard,
+            Err(_) => Err(SessionError::LoginTimeout { peer, seconds }),
+        };
+        let mut heard = match heard {
+            Ok(heard) => heard,
+            Err(error) => {
+                if let SessionError::LoginRefused { .. } = error {
+                    warn!(%peer, %error, "login refused");
+                }
+                return Err(error);
+            }
+        };
+        let refusal = heard.refusal();
+        // Right and wrong passwords wait alike, so that nobody learns more by going away early.
+        let delay = place.delay(refusal.is_some(), Instant::now());
+        if let Some(reason) = refusal {
+            let error = SessionError::LoginRefused { peer, user: heard.user.clone(), reason };
+            warn!(%peer, user = ?heard.user, reason, delay_ms = delay.as_millis() as u64, "login refused");
+            tokio::time::sleep(delay).await;
+            heard.tell(peer).await?;
+            return Err(error);
+        }
+        tokio::time::sleep(delay).await;
+        heard.tell(peer).await?;
+        place.set_logged_in();
+        debug!(%peer, user = heard.user, tls = heard.tls, connection_id, "client logged in");
+        Ok(ClientSession::new(heard, peer, connection_id, place, &self.receiver.limits))
+    }
+
+    /// How many connections are open, those that are not logged in included.
+    pub fn connections(&self) -> usize {
+        lock(&self.admission).counts().0
+    }
+
+    /// How many connections are not logged in.
+    pub fn unauthenticated(&self) -> usize {
+        lock(&self.admission).counts().1
+    }
+}
+
+/// Tells a client in place of a greeting that there is no room for it.
+async fn turn_away(mut socket: TcpStream) {
+    let error =
+        ErrPacket { number: 1040, sql_state: "08004".to_owned(), message: "Too many connections".to_owned() };
+    let (mut payload, mut packet) = (Vec::new(), Vec::new());
+    error.encode_before_greeting(&mut payload);
+    put_packets(&mut packet, 0, &payload);
+    // Whether it listens does not matter.
+    let _ = tokio::time::timeout(REFUSAL_TIMEOUT, socket.write_all(&packet)).await;
+}

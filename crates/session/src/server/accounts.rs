@@ -1,0 +1,331 @@
+//! Who may log in, and what proves it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use sha2::{Digest, Sha256};
+use tailwater_wire::protocol::auth::{
+    AuthPlugin, caching_sha2_password_hash, caching_sha2_password_verify, ed25519_public_key, ed25519_verify,
+    native_password_hash, native_password_verify,
+};
+use tailwater_wire::protocol::sha256_crypt::Sha256Crypt;
+
+use crate::error::SessionError;
+use crate::options::Secret;
+
+/// The longest user name, in characters: MariaDB's limit; MySQL's is 32.
+const USER_CHARS_MAX: usize = 128;
+
+/// How many credentials an account may have. Each is tried at each login.
+const CREDENTIALS_MAX: usize = 8;
+
+/// One way to prove to be a user: the password, or a hash of it that fits one authentication plugin.
+#[derive(Clone)]
+pub struct Credential(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Password(Secret),
+    Native([u8; 20]),
+    CachingSha2(Sha256Crypt),
+    Ed25519([u8; 32]),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.0 {
+            Kind::Password(_) => "password ***",
+            Kind::Native(_) => "mysql_native_password ***",
+            Kind::CachingSha2(_) => "caching_sha2_password ***",
+            Kind::Ed25519(_) => "ed25519 ***",
+        })
+    }
+}
+
+impl Credential {
+    /// The password itself, which works with every plugin.
+    pub fn password(password: impl Into<Secret>) -> Self {
+        Self(Kind::Password(password.into()))
+    }
+
+    /// A hash as a server stores it in `mysql.user`:
+    /// - `*` and 40 hexadecimal digits: `mysql_native_password`;
+    /// - `$A$005$`, salt and digest: MySQL's `caching_sha2_password`. As the salt may hold any character, also in the form
+    ///   `0x24412430...` that `SHOW CREATE USER` prints under `print_identified_with_as_hex = ON`;
+    /// - 43 characters of base64: MariaDB's `ed25519`.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the hash.
+    pub fn parse_hash(text: &str) -> Result<Self, String> {
+        if let Some(digits) = text.strip_prefix('*') {
+            let hash = hex(digits).and_then(|bytes| <[u8; 20]>::try_from(bytes).ok());
+            return match hash {
+                Some(hash) => Ok(Self(Kind::Native(hash))),
+                None => Err("a hash of mysql_native_password is * and 40 hexadecimal digits".to_owned()),
+            };
+        }
+        if text.starts_with("$A$") {
+            return caching_sha2(text.as_bytes());
+        }
+        if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+            return match hex(digits) {
+                Some(bytes) if bytes.starts_with(b"$A$") => caching_sha2(&bytes),
+                _ => {
+                    Err("what follows 0x is no hash of caching_sha2_password in hexadecimal digits"
+                        .to_owned())
+                }
+            };
+        }
+        match (text.len(), base64_key(text)) {
+            (43, Some(key)) => Ok(Self(Kind::Ed25519(key))),
+            _ => Err("it is no hash of mysql_native_password (*...), caching_sha2_password ($A$... or 0x2441...) or \
+                      ed25519 (43 characters of base64)"
+                .to_owned()),
+        }
+    }
+}
+
+fn caching_sha2(text: &[u8]) -> Result<Credential, String> {
+    let hash = Sha256Crypt::parse(text).map_err(|error| {
+        format!("{error}; copy it as SHOW CREATE USER prints it under print_identified_with_as_hex = ON")
+    })?;
+    Ok(Credential(Kind::CachingSha2(hash)))
+}
+
+fn hex(digits: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    match digits.as_bytes().as_chunks::<2>() {
+        (pairs, []) => pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect(),
+        _ => None,
+    }
+}
+
+/// 32 bytes in 43 characters of base64, without the `=` that would follow.
+fn base64_key(text: &str) -> Option<[u8; 32]> {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut bytes = Vec::with_capacity(33);
+    let (mut word, mut bits) = (0u32, 0);
+    for char in text.bytes().take(43) {
+        let value = ALPHABET.iter().position(|known| *known == char)?;
+        word = word << 6 | value as u32;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((word >> bits) as u8);
+        }
+    }
+    bytes.try_into().ok()
+}
+
+/// A stored hash of `caching_sha2_password`, and the fast one that is known once somebody has logged in with it.
+#[derive(Debug)]
+struct StoredSha2 {
+    crypt: Sha256Crypt,
+    fast: OnceLock<[u8; 32]>,
+}
+
+/// What proves to be one user, by plugin.
+#[derive(Debug, Default)]
+pub(super) struct Proofs {
+    native: Vec<[u8; 20]>,
+    /// Of passwords that are known.
+    sha2_fast: Vec<[u8; 32]>,
+    sha2_stored: Vec<StoredSha2>,
+    ed25519: Vec<[u8; 32]>,
+}
+
+impl Proofs {
+    fn of(credentials: &[Credential]) -> Result<Self, &'static str> {
+        const EMPTY: &str = "its password is empty; nobody logs in without one";
+        let mut proofs = Self::default();
+        for credential in credentials {
+            match &credential.0 {
+                Kind::Password(secret) if secret.expose().is_empty() => return Err(EMPTY),
+                Kind::Password(secret) => {
+                    let password = secret.expose().as_bytes();
+                    proofs.native.push(native_password_hash(password));
+                    proofs.sha2_fast.push(caching_sha2_password_hash(password));
+                    proofs.ed25519.push(ed25519_public_key(password));
+                }
+                Kind::Native(hash) => proofs.native.push(*hash),
+                Kind::CachingSha2(crypt) if crypt.verify(b"") => return Err(EMPTY),
+                Kind::CachingSha2(crypt) => {
+                    proofs.sha2_stored.push(StoredSha2 { crypt: crypt.clone(), fast: OnceLock::new() });
+                }
+                Kind::Ed25519(key) if *key == ed25519_public_key(b"") => return Err(EMPTY),
+                Kind::Ed25519(key) => proofs.ed25519.push(*key),
+            }
+        }
+        Ok(proofs)
+    }
+
+    /// Proofs of the same form that nobody can give.
+    fn decoy_of(shape: &Self) -> Self {
+        let mut native = shape.native.clone();
+        native.fill_with(rand::random);
+        let mut sha2_fast = shape.sha2_fast.clone();
+        sha2_fast.fill_with(rand::random);
+        let stored = |of: &StoredSha2| StoredSha2 { crypt: of.crypt.clone(), fast: OnceLock::new() };
+        let mut ed25519 = shape.ed25519.clone();
+        // Public keys whose secret was never kept.
+        ed25519.fill_with(|| ed25519_public_key(&rand::random::<[u8; 32]>()));
+        Self { native, sha2_fast, sha2_stored: shape.sha2_stored.iter().map(stored).collect(), ed25519 }
+    }
+
+    /// Whether `plugin` can prove anything here.
+    pub(super) fn offers(&self, plugin: AuthPlugin) -> bool {
+        match plugin {
+            AuthPlugin::NativePassword => !self.native.is_empty(),
+            AuthPlugin::CachingSha2Password => !self.sha2_fast.is_empty() || self.has_stored(),
+            AuthPlugin::Ed25519 => !self.ed25519.is_empty(),
+            AuthPlugin::Sha256Password | AuthPlugin::ClearPassword => false,
+        }
+    }
+
+    /// Whether there is a hash that only the password itself can be checked against.
+    pub(super) fn has_stored(&self) -> bool {
+        !self.sha2_stored.is_empty()
+    }
+
+    pub(super) fn native(&self, answer: &[u8], nonce: &[u8; 20]) -> Option<Proven> {
+        find(&self.native, |hash| native_password_verify(answer, nonce, hash))
+            .map(|hash| Proven::Native(*hash))
+    }
+
+    pub(super) fn sha2_fast(&self, answer: &[u8], nonce: &[u8; 20]) -> bool {
+        let known = find(&self.sha2_fast, |hash| caching_sha2_password_verify(answer, nonce, hash)).is_some();
+        let cached = find(&self.sha2_stored, |stored| {
+            stored.fast.get().is_some_and(|hash| caching_sha2_password_verify(answer, nonce, hash))
+        });
+        known | cached.is_some()
+    }
+
+    pub(super) fn ed25519(&self, answer: &[u8], nonce: &[u8; 32]) -> Option<Proven> {
+        find(&self.ed25519, |key| ed25519_verify(answer, nonce, key)).map(|key| Proven::Ed25519(*key))
+    }
+
+    /// Whether this is the password. Takes milliseconds per stored hash. What fits is remembered as a fast hash, as the
+    /// server does.
+    pub(super) fn sha2_password(&self, password: &[u8], decoy: bool) -> bool {
+        let fast = caching_sha2_password_hash(password);
+        let known = find(&self.sha2_fast, |hash| *hash == fast).is_some();
+        let stored = find(&self.sha2_stored, |stored| stored.crypt.verify(password));
+        if decoy {
+            return false;
+        }
+        if let Some(stored) = stored {
+            let _ = stored.fast.set(fast);
+        }
+        known | stored.is_some()
+    }
+}
+
+/// The last that fits. All are looked at, so that time does not tell which did.
+fn find<T>(all: &[T], fits: impl Fn(&T) -> bool) -> Option<&T> {
+    all.iter().fold(None, |found, one| if fits(one) { Some(one) } else { found })
+}
+
+/// What a client proved to know, as a server that stores hashes sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proven {
+    Native([u8; 20]),
+    Ed25519([u8; 32]),
+    /// A password, by `caching_sha2_password`.
+    Password,
+}
+
+impl Proven {
+    /// What both sides know of the password, for MariaDB's proof of a certificate.
+    pub(super) fn shared_secret(&self) -> Option<&[u8]> {
+        match self {
+            Self::Native(hash) => Some(hash),
+            Self::Ed25519(key) => Some(key),
+            Self::Password => None,
+        }
+    }
+}
+
+/// An account that somebody claims to be.
+#[derive(Debug, Clone)]
+pub(super) struct Claimed {
+    pub(super) proofs: Arc<Proofs>,
+    /// There is no such account: whatever comes is wrong, and must not look different from a wrong password.
+    pub(super) decoy: bool,
+}
+
+/// Who may log in.
+#[derive(Debug, Clone)]
+pub struct Accounts {
+    users: HashMap<String, Arc<Proofs>>,
+    /// By the order in which they were added.
+    shapes: Vec<Arc<Proofs>>,
+    /// So that nobody can compute which account an unknown user is modelled on.
+    decoy_key: [u8; 32],
+}
+
+impl Default for Accounts {
+    fn default() -> Self {
+        Self { users: HashMap::new(), shapes: Vec::new(), decoy_key: rand::random() }
+    }
+}
+
+impl Accounts {
+    /// Nobody yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets `user` log in with any of `credentials`, from anywhere. With a password known, every plugin works; with
+    /// hashes, those that they are of.
+    ///
+    /// # Errors
+    /// [`SessionError::Account`] for a name that is empty, too long or taken, for no credential or too many, and for an
+    /// empty password.
+    pub fn add(&mut self, user: &str, credentials: &[Credential]) -> Result<(), SessionError> {
+        let wrong = |reason: &str| SessionError::Account { user: user.to_owned(), reason: reason.to_owned() };
+        if user.is_empty() {
+            return Err(wrong("it has no name; nobody logs in anonymously"));
+        }
+        if user.chars().count() > USER_CHARS_MAX || user.contains('\0') {
+            return Err(wrong("its name is longer than 128 characters, or contains a zero byte"));
+        }
+        if credentials.is_empty() || credentials.len() > CREDENTIALS_MAX {
+            return Err(wrong("it needs a password or hash, and may have 8"));
+        }
+        if self.users.contains_key(user) {
+            return Err(wrong("there are two accounts of that name"));
+        }
+        let proofs = Arc::new(Proofs::of(credentials).map_err(wrong)?);
+        self.users.insert(user.to_owned(), Arc::clone(&proofs));
+        self.shapes.push(proofs);
+        Ok(())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.users.len()
+    }
+
+    /// Whether nobody may log in.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    /// The account of that name; or a decoy, the same kind for the same name each time, modelled on an account that
+    /// there is.
+    pub(super) fn claim(&self, user: &str) -> Claimed {
+        // The decoy is made in either case, so that time does not tell.
+        let hash = Sha256::new().chain_update(self.decoy_key).chain_update(user).finalize();
+        let number =
+            u64::from_le_bytes([hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]]);
+        let decoy = match number.checked_rem(self.shapes.len() as u64) {
+            Some(index) => Proofs::decoy_of(&self.shapes[index as usize]),
+            None => Proofs { native: vec![rand::random()], ..Proofs::default() },
+        };
+        match self.users.get(user) {
+            Some(proofs) => Claimed { proofs: Arc::clone(proofs), decoy: false },
+            None => Claimed { proofs: Arc::new(decoy), decoy: true },
+        }
+    }
+}

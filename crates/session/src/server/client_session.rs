@@ -1,0 +1,262 @@
+//! A client that is logged in: commands come, answers go.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tailwater_wire::WireError;
+use tailwater_wire::cursor::put_lenenc_int;
+use tailwater_wire::protocol::command::COM_QUIT;
+use tailwater_wire::protocol::response::{EofPacket, ErrPacket, OK, OkPacket};
+use tailwater_wire::protocol::resultset::{COLUMNS_MAX, encode_text_row};
+use tailwater_wire::protocol::{
+    COLLATION_BINARY, COLLATION_UTF8MB4, Capabilities, ColumnDefinition, ServerStatus,
+};
+
+use crate::error::SessionError;
+use crate::packet_stream::PacketStream;
+use crate::server::admission::Place;
+use crate::server::event_stream::{self, EventReceiver, EventSender};
+use crate::server::handshake::Heard;
+use crate::server::limits::Limits;
+
+const WAITING: &str = "waiting for a client's command";
+const ANSWERING: &str = "answering a client";
+
+/// How much of a result is collected before it is sent, in bytes.
+const SEND_BYTES: usize = 64 << 10;
+
+const TYPE_LONGLONG: u8 = 8;
+const TYPE_VAR_STRING: u8 = 253;
+const FLAG_BINARY: u16 = 128;
+
+/// A column of text in utf8mb4.
+pub fn text_column(name: impl Into<String>) -> ColumnDefinition {
+    ColumnDefinition {
+        name: name.into(),
+        collation: u16::from(COLLATION_UTF8MB4),
+        length_max: 4096,
+        column_type: TYPE_VAR_STRING,
+        decimals: 31,
+        ..ColumnDefinition::default()
+    }
+}
+
+/// A column of whole numbers.
+pub fn integer_column(name: impl Into<String>) -> ColumnDefinition {
+    ColumnDefinition {
+        name: name.into(),
+        collation: u16::from(COLLATION_BINARY),
+        length_max: 21,
+        column_type: TYPE_LONGLONG,
+        flags: FLAG_BINARY,
+        ..ColumnDefinition::default()
+    }
+}
+
+/// A client that is logged in. Dropping it closes the connection.
+///
+/// One command at a time: [`ClientSession::read_command`], then exactly one of the answers. A call that is cancelled half-way
+/// through an answer leaves half of it behind: drop the session then.
+#[derive(Debug)]
+pub struct ClientSession {
+    stream: PacketStream,
+    capabilities: Capabilities,
+    user: String,
+    peer: SocketAddr,
+    tls: bool,
+    connection_id: u32,
+    attributes: Vec<(String, String)>,
+    command_bytes_max: usize,
+    place: Place,
+}
+
+impl ClientSession {
+    pub(super) fn new(
+        heard: Heard,
+        peer: SocketAddr,
+        connection_id: u32,
+        place: Place,
+        limits: &Limits,
+    ) -> Self {
+        let Heard { mut stream, capabilities, tls, user, attributes, .. } = heard;
+        stream.read_timeout = limits.idle_timeout;
+        stream.write_timeout = limits.write_timeout;
+        let command_bytes_max = limits.command_bytes_max;
+        Self { stream, capabilities, user, peer, tls, connection_id, attributes, command_bytes_max, place }
+    }
+
+    /// Who logged in.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The client's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Whether the connection runs under TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls
+    }
+
+    /// The id that the client was told, as `KILL` takes it.
+    pub fn connection_id(&self) -> u32 {
+        self.connection_id
+    }
+
+    /// What the client says of itself: up to 32 names and values of up to 256 characters. Foreign text: escape it before
+    /// it goes to a terminal or a page.
+    pub fn client_attributes(&self) -> &[(String, String)] {
+        &self.attributes
+    }
+
+    /// The client's program, if it says.
+    pub fn program_name(&self) -> Option<&str> {
+        let program = self.attributes.iter().find(|(name, _)| name == "program_name");
+        program.map(|(_, value)| value.as_str())
+    }
+
+    /// How long the client may send nothing from now on; `None` for ever.
+    pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
+        self.stream.read_timeout = timeout;
+    }
+
+    /// The client's next command, as [`tailwater_wire::protocol::command::Command::parse`] reads it; `None` once it said
+    /// goodbye or is gone. May be cancelled without losing anything.
+    ///
+    /// # Errors
+    /// [`SessionError::Timeout`] after [`Limits::idle_timeout`]; [`SessionError::Protocol`] for a command longer than
+    /// [`Limits::command_bytes_max`] or packets that make no sense: the client has been told, and the session is over.
+    /// [`SessionError::Io`].
+    pub async fn read_command(&mut self) -> Result<Option<Bytes>, SessionError> {
+        self.stream.begin_exchange();
+        match self.stream.read_packet(WAITING, self.command_bytes_max).await {
+            Ok(payload) if payload.first() == Some(&COM_QUIT) => Ok(None),
+            Ok(payload) => Ok(Some(payload)),
+            Err(SessionError::Closed { .. }) => Ok(None),
+            Err(SessionError::Io { source, .. }) if is_gone(&source) => Ok(None),
+            Err(SessionError::Protocol { doing, source }) => {
+                let (number, message) = match source {
+                    WireError::TooLarge { .. } => {
+                        (1153, "Got a packet bigger than 'max_allowed_packet' bytes")
+                    }
+                    _ => (1156, "Got packets out of order"),
+                };
+                // The error that matters is the client's.
+                let _ = self.write_error(number, "08S01", message).await;
+                Err(SessionError::Protocol { doing, source })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Answers with OK. The status bit of autocommit is added.
+    ///
+    /// # Errors
+    /// [`SessionError::Timeout`] or [`SessionError::Io`].
+    pub async fn write_ok(&mut self, ok: OkPacket) -> Result<(), SessionError> {
+        let ok = OkPacket { status: ok.status | ServerStatus::AUTOCOMMIT, ..ok };
+        let mut payload = Vec::new();
+        ok.encode(OK, &mut payload);
+        self.stream.write_packet(ANSWERING, &payload).await
+    }
+
+    /// Answers with an error of the server's numbers, such as 1064 (`42000`).
+    ///
+    /// # Errors
+    /// [`SessionError::Timeout`] or [`SessionError::Io`].
+    pub async fn write_error(
+        &mut self,
+        number: u16,
+        sql_state: &str,
+        message: &str,
+    ) -> Result<(), SessionError> {
+        self.stream.write_packet(ANSWERING, &error_payload(number, sql_state, message)).await
+    }
+
+    /// Answers with an EOF packet, in the form that was agreed on.
+    ///
+    /// # Errors
+    /// [`SessionError::Timeout`] or [`SessionError::Io`].
+    pub async fn write_eof(&mut self) -> Result<(), SessionError> {
+        let payload = self.eof_payload();
+        self.stream.write_packet(ANSWERING, &payload).await
+    }
+
+    /// Answers with rows of text values; `None` is NULL. Every row has a value for each of the columns, of which there is
+    /// at least one. Rows are taken as they are sent, so they need not be in memory all at once.
+    ///
+    /// # Errors
+    /// [`SessionError::OutOfStep`] if a row has another number of values: nothing more can be sent then.
+    /// [`SessionError::Timeout`] or [`SessionError::Io`].
+    pub async fn write_rows<Rows, Row, Value>(
+        &mut self,
+        columns: &[ColumnDefinition],
+        rows: Rows,
+    ) -> Result<(), SessionError>
+    where
+        Rows: IntoIterator<Item = Row>,
+        Row: IntoIterator<Item = Option<Value>>,
+        Value: AsRef<[u8]>,
+    {
+        if columns.is_empty() || columns.len() as u64 > COLUMNS_MAX {
+            return Err(SessionError::OutOfStep);
+        }
+        self.stream.clear_queue();
+        let mut payload = Vec::new();
+        put_lenenc_int(&mut payload, columns.len() as u64);
+        self.stream.queue_packet(&payload);
+        for column in columns {
+            payload.clear();
+            column.encode(&mut payload);
+            self.stream.queue_packet(&payload);
+        }
+        if !self.capabilities.has(Capabilities::DEPRECATE_EOF) {
+            let eof = self.eof_payload();
+            self.stream.queue_packet(&eof);
+        }
+        for row in rows {
+            let values: Vec<Option<Value>> = row.into_iter().collect();
+            if values.len() != columns.len() {
+                return Err(SessionError::OutOfStep);
+            }
+            payload.clear();
+            encode_text_row(values.iter().map(|value| value.as_ref().map(AsRef::as_ref)), &mut payload);
+            drop(values);
+            self.stream.queue_packet(&payload);
+            if self.stream.queued_bytes() >= SEND_BYTES {
+                self.stream.send_queued(ANSWERING).await?;
+            }
+        }
+        let eof = self.eof_payload();
+        self.stream.queue_packet(&eof);
+        self.stream.send_queued(ANSWERING).await
+    }
+
+    /// Goes over to sending a binlog, in answer to the command that was read last. With `semi_sync` each event carries the
+    /// header by which acknowledgements are asked for: do so if, and only if, the client asked for it.
+    pub fn into_event_stream(self, semi_sync: bool) -> (EventSender, EventReceiver) {
+        event_stream::split(self.stream, self.peer, self.place, semi_sync)
+    }
+
+    fn eof_payload(&self) -> Vec<u8> {
+        let mut payload = Vec::new();
+        EofPacket { warnings: 0, status: ServerStatus::AUTOCOMMIT }.encode(self.capabilities, &mut payload);
+        payload
+    }
+}
+
+pub(super) fn error_payload(number: u16, sql_state: &str, message: &str) -> Vec<u8> {
+    let mut payload = Vec::new();
+    ErrPacket { number, sql_state: sql_state.to_owned(), message: message.to_owned() }.encode(&mut payload);
+    payload
+}
+
+/// Whether the connection ended without a word.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut | UnexpectedEof)
+}

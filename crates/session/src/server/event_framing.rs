@@ -1,0 +1,198 @@
+//! Cuts a stream of events into packets. No I/O: bytes go into a buffer.
+
+use tailwater_wire::protocol::packet::{PACKET_PAYLOAD_BYTES_MAX, PacketHeader};
+use tailwater_wire::protocol::response::OK;
+use tailwater_wire::protocol::semi_sync::SemiSyncHeader;
+
+/// Where the framing stands.
+#[derive(Debug)]
+pub(super) struct EventFraming {
+    semi_sync: bool,
+    /// The number of the next packet.
+    sequence: u8,
+    /// Bytes of the event that its packets so far have no room for.
+    beyond_packet: u64,
+    /// Bytes of the event that the current packet still has room for.
+    packet_left: usize,
+    /// The current packet is as long as packets can be, so that another one follows, be it empty.
+    continued: bool,
+    /// The current event asks for an acknowledgement.
+    wants_ack: bool,
+    /// The caller announced another length than it gave; nothing more may be sent.
+    broken: bool,
+}
+
+impl EventFraming {
+    /// The first packet is numbered `sequence`.
+    pub(super) fn new(semi_sync: bool, sequence: u8) -> Self {
+        Self {
+            semi_sync,
+            sequence,
+            beyond_packet: 0,
+            packet_left: 0,
+            continued: false,
+            wants_ack: false,
+            broken: false,
+        }
+    }
+
+    /// Whether no event is under way, and none was announced with a wrong length.
+    pub(super) fn is_between_events(&self) -> bool {
+        !self.broken && self.packet_left == 0 && self.beyond_packet == 0 && !self.continued
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Begins an event of `length` bytes.
+    pub(super) fn begin(&mut self, out: &mut Vec<u8>, length: u64, wants_ack: bool) {
+        if !self.is_between_events() {
+            self.broken = true;
+            return;
+        }
+        self.wants_ack = wants_ack;
+        let header = SemiSyncHeader { ack_requested: wants_ack }.to_bytes();
+        let prefix: &[u8] = if self.semi_sync { &[OK, header[0], header[1]] } else { &[OK] };
+        self.beyond_packet = prefix.len() as u64 + length;
+        self.begin_packet(out);
+        out.extend_from_slice(prefix);
+        self.packet_left -= prefix.len();
+        self.end_packet(out);
+    }
+
+    /// Goes on with the event.
+    pub(super) fn push(&mut self, out: &mut Vec<u8>, mut chunk: &[u8]) {
+        while !chunk.is_empty() {
+            if self.broken || self.packet_left == 0 {
+                self.broken = true;
+                return;
+            }
+            let (part, rest) = chunk.split_at(chunk.len().min(self.packet_left));
+            out.extend_from_slice(part);
+            self.packet_left -= part.len();
+            chunk = rest;
+            self.end_packet(out);
+        }
+    }
+
+    /// Appends a packet that is no event, at the end of the stream.
+    pub(super) fn put_last(&mut self, out: &mut Vec<u8>, payload: &[u8]) {
+        self.beyond_packet = payload.len() as u64;
+        self.begin_packet(out);
+        out.extend_from_slice(payload);
+        self.packet_left = 0;
+    }
+
+    fn begin_packet(&mut self, out: &mut Vec<u8>) {
+        let payload_bytes = self.beyond_packet.min(PACKET_PAYLOAD_BYTES_MAX as u64) as usize;
+        let header = PacketHeader { payload_bytes, sequence: self.sequence };
+        out.extend_from_slice(&header.to_bytes());
+        self.sequence = self.sequence.wrapping_add(1);
+        self.beyond_packet -= payload_bytes as u64;
+        self.packet_left = payload_bytes;
+        self.continued = header.is_continued();
+    }
+
+    /// If the current packet is full, begins the next one, or ends the event.
+    fn end_packet(&mut self, out: &mut Vec<u8>) {
+        if self.packet_left > 0 {
+            return;
+        }
+        if self.continued {
+            // An event that fills its last packet is closed by an empty one.
+            self.begin_packet(out);
+            if self.packet_left > 0 {
+                return;
+            }
+        }
+        // As in the servers: after an event that is to be acknowledged both sides number anew, since the
+        // acknowledgement, which is packet number 0, may come at any time.
+        if self.semi_sync && self.wants_ack {
+            self.sequence = 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, put_packets};
+
+    use super::*;
+
+    const MAX: usize = PACKET_PAYLOAD_BYTES_MAX;
+
+    fn event(length: usize) -> Vec<u8> {
+        (0..length).map(|index| (index % 251) as u8).collect()
+    }
+
+    /// Frames an event, given in chunks of `chunk` bytes.
+    fn framed(framing: &mut EventFraming, event: &[u8], chunk: usize, wants_ack: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        framing.begin(&mut out, event.len() as u64, wants_ack);
+        for chunk in event.chunks(chunk) {
+            assert!(!framing.is_between_events());
+            framing.push(&mut out, chunk);
+        }
+        assert!(framing.is_between_events());
+        out
+    }
+
+    #[test]
+    fn packets_are_those_of_the_whole_payload() {
+        for semi_sync in [false, true] {
+            let prefix: &[u8] = if semi_sync { &[0, 0xef, 0] } else { &[0] };
+            let first = MAX - prefix.len();
+            for length in
+                [0, 1, 19, 5000, first - 1, first, first + 1, first + MAX - 1, first + MAX, 40 << 20]
+            {
+                let event = event(length);
+                let mut expected = Vec::new();
+                let next = put_packets(&mut expected, 250, &[prefix, &event].concat());
+                for chunk in [1 << 20, 999_983, usize::MAX] {
+                    let mut framing = EventFraming::new(semi_sync, 250);
+                    assert!(
+                        framed(&mut framing, &event, chunk, false) == expected,
+                        "{length} bytes by {chunk}"
+                    );
+                    assert_eq!(framing.sequence, next);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_to_acknowledge_begins_the_numbers_anew() {
+        let mut framing = EventFraming::new(true, 1);
+        assert_eq!(framed(&mut framing, b"a", 1, false)[3], 1);
+        let out = framed(&mut framing, b"b", 1, true);
+        assert_eq!(out, b"\x04\0\0\x02\0\xef\x01b");
+        assert_eq!(framed(&mut framing, b"c", 1, false)[3], 1);
+        assert_eq!(framed(&mut framing, b"d", 1, false)[3], 2);
+        // An event of several packets is numbered through.
+        let out = framed(&mut framing, &event(MAX), 1 << 20, true);
+        assert_eq!((out[3], out[PACKET_HEADER_BYTES + MAX + 3]), (3, 4));
+        assert_eq!(framed(&mut framing, b"e", 1, false)[3], 1);
+        // Without semi-sync nobody acknowledges.
+        let mut framing = EventFraming::new(false, 1);
+        framed(&mut framing, b"a", 1, true);
+        assert_eq!(framed(&mut framing, b"b", 1, true), b"\x02\0\0\x02\0b");
+    }
+
+    #[test]
+    fn a_wrong_length_is_noticed() {
+        let mut out = Vec::new();
+        let mut framing = EventFraming::new(false, 1);
+        framing.begin(&mut out, 2, false);
+        framing.push(&mut out, b"abc");
+        assert!(framing.is_broken());
+        let mut framing = EventFraming::new(false, 1);
+        framing.begin(&mut out, 2, false);
+        framing.push(&mut out, b"a");
+        framing.begin(&mut out, 2, false);
+        assert!(framing.is_broken() && !framing.is_between_events());
+        let mut framing = EventFraming::new(false, 1);
+        framing.push(&mut out, b"a");
+        assert!(framing.is_broken());
+    }
+}

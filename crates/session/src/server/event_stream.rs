@@ -1,0 +1,281 @@
+//! A binlog to a client: events go out in big writes, acknowledgements come in.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tailwater_wire::WireError;
+use tailwater_wire::protocol::ServerStatus;
+use tailwater_wire::protocol::capabilities::Capabilities;
+use tailwater_wire::protocol::command::COM_QUIT;
+use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, PacketHeader};
+use tailwater_wire::protocol::response::EofPacket;
+use tailwater_wire::protocol::semi_sync;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::error::SessionError;
+use crate::packet_stream::PacketStream;
+use crate::server::admission::Place;
+use crate::server::client_session::{error_payload, is_gone};
+use crate::server::event_framing::EventFraming;
+use crate::socket::Socket;
+
+const SENDING: &str = "sending events to a client";
+const RECEIVING: &str = "receiving a client's acknowledgements";
+
+/// The longest packet that a client has reason to send: an acknowledgement.
+const CLIENT_PACKET_BYTES_MAX: usize = 1 + 8 + semi_sync::FILE_NAME_BYTES_MAX + 1;
+
+/// A buffer that grew beyond this for one chunk is given back.
+const KEPT_BYTES_MAX: usize = 2 << 20;
+
+#[derive(Debug)]
+enum Writer {
+    Tcp(OwnedWriteHalf),
+    Other(WriteHalf<Socket>),
+}
+
+#[derive(Debug)]
+enum Reader {
+    Tcp(OwnedReadHalf),
+    Other(ReadHalf<Socket>),
+}
+
+impl Writer {
+    fn get(&mut self) -> &mut (dyn AsyncWrite + Unpin + Send) {
+        match self {
+            Self::Tcp(half) => half,
+            Self::Other(half) => half,
+        }
+    }
+}
+
+impl Reader {
+    fn get(&mut self) -> &mut (dyn AsyncRead + Unpin + Send) {
+        match self {
+            Self::Tcp(half) => half,
+            Self::Other(half) => half,
+        }
+    }
+}
+
+/// Both directions of a connection whose client asked for a binlog.
+pub(super) fn split(
+    stream: PacketStream,
+    peer: SocketAddr,
+    place: Place,
+    semi_sync: bool,
+) -> (EventSender, EventReceiver) {
+    let place = Arc::new(place);
+    let (sequence, write_timeout) = (stream.sequence(), stream.write_timeout);
+    let (socket, buffer) = stream.into_parts();
+    let (reader, writer) = match socket {
+        Socket::Tcp(stream) => {
+            let (reader, writer) = stream.into_split();
+            (Reader::Tcp(reader), Writer::Tcp(writer))
+        }
+        socket => {
+            let (reader, writer) = tokio::io::split(socket);
+            (Reader::Other(reader), Writer::Other(writer))
+        }
+    };
+    let sender = EventSender {
+        writer,
+        framing: EventFraming::new(semi_sync, sequence),
+        out: Vec::new(),
+        sent: 0,
+        write_timeout,
+        peer,
+        _place: Arc::clone(&place),
+    };
+    (sender, EventReceiver { reader, buffer, peer, _place: place })
+}
+
+/// Sends events. They are collected in memory, without a limit here, and sent by [`EventSender::flush`]: call it whenever
+/// [`EventSender::buffered`] exceeds some 256 KiB, and when there is nothing more to send for now.
+///
+/// An event is [`EventSender::begin_event`] with its length, and [`EventSender::push`] of its bytes, in as many chunks as they
+/// come, so that no event need be in memory as a whole. If other bytes are pushed than were announced, nothing more can be
+/// sent: [`EventSender::flush`] says [`SessionError::OutOfStep`].
+#[derive(Debug)]
+pub struct EventSender {
+    writer: Writer,
+    framing: EventFraming,
+    out: Vec<u8>,
+    /// How many bytes of `out` the system has taken.
+    sent: usize,
+    write_timeout: Option<Duration>,
+    peer: SocketAddr,
+    _place: Arc<Place>,
+}
+
+impl EventSender {
+    /// The client's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// How long the client may take nothing; `None` for ever. At first [`crate::server::Limits::write_timeout`].
+    pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.write_timeout = timeout;
+    }
+
+    /// Begins an event of `length` bytes, header and checksum included. `wants_ack` asks for an acknowledgement; it is
+    /// passed over in a stream without semi-sync.
+    pub fn begin_event(&mut self, length: u64, wants_ack: bool) {
+        self.framing.begin(&mut self.out, length, wants_ack);
+    }
+
+    /// Goes on with the event that was begun. With its last byte the event is complete.
+    pub fn push(&mut self, chunk: &[u8]) {
+        self.framing.push(&mut self.out, chunk);
+    }
+
+    /// A whole event.
+    pub fn push_event(&mut self, event: &[u8], wants_ack: bool) {
+        self.begin_event(event.len() as u64, wants_ack);
+        self.push(event);
+    }
+
+    /// How many bytes wait for [`EventSender::flush`].
+    pub fn buffered(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Sends what was collected, be it the end of an event or not. May be cancelled: the next call goes on.
+    ///
+    /// # Errors
+    /// [`SessionError::Timeout`] if the client takes nothing for as long as the write time-out; [`SessionError::Io`] if it
+    /// is gone; [`SessionError::OutOfStep`] if an event was not given as announced.
+    pub async fn flush(&mut self) -> Result<(), SessionError> {
+        if self.framing.is_broken() {
+            return Err(SessionError::OutOfStep);
+        }
+        let limit = self.write_timeout;
+        while self.sent < self.out.len() {
+            // The time counts from the last byte that the client took: a slow one is no dead one.
+            let count = within(limit, self.writer.get().write(&self.out[self.sent..])).await?;
+            if count == 0 {
+                let source = io::Error::from(io::ErrorKind::WriteZero);
+                return Err(SessionError::Io { doing: SENDING, source });
+            }
+            self.sent += count;
+        }
+        self.out.clear();
+        self.sent = 0;
+        if self.out.capacity() > KEPT_BYTES_MAX {
+            self.out = Vec::new();
+        }
+        within(limit, self.writer.get().flush()).await
+    }
+
+    /// Ends the stream with an error, such as 1236 (`HY000`), after sending what was collected.
+    ///
+    /// # Errors
+    /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] in the middle of an event.
+    pub async fn finish_error(
+        &mut self,
+        number: u16,
+        sql_state: &str,
+        message: &str,
+    ) -> Result<(), SessionError> {
+        self.finish(&error_payload(number, sql_state, message)).await
+    }
+
+    /// Ends the stream at its end, for a client that asked not to wait for more, after sending what was collected.
+    ///
+    /// # Errors
+    /// As [`EventSender::flush`]; [`SessionError::OutOfStep`] in the middle of an event.
+    pub async fn finish_eof(&mut self) -> Result<(), SessionError> {
+        let mut payload = Vec::new();
+        // The old form whatever was agreed on, as both servers do it here.
+        let eof = EofPacket { warnings: 0, status: ServerStatus::AUTOCOMMIT };
+        eof.encode(Capabilities::default(), &mut payload);
+        self.finish(&payload).await
+    }
+
+    async fn finish(&mut self, payload: &[u8]) -> Result<(), SessionError> {
+        if !self.framing.is_between_events() {
+            return Err(SessionError::OutOfStep);
+        }
+        self.framing.put_last(&mut self.out, payload);
+        self.flush().await?;
+        let limit = self.write_timeout;
+        // What the client was to know it knows.
+        let _ = within(limit, self.writer.get().shutdown()).await;
+        Ok(())
+    }
+}
+
+/// Waits for a write, as long as allowed.
+async fn within<T>(
+    limit: Option<Duration>,
+    write: impl Future<Output = io::Result<T>>,
+) -> Result<T, SessionError> {
+    let result = match limit {
+        None => write.await,
+        Some(seconds) => match tokio::time::timeout(seconds, write).await {
+            Ok(result) => result,
+            Err(_) => return Err(SessionError::Timeout { doing: SENDING, seconds }),
+        },
+    };
+    result.map_err(|source| SessionError::Io { doing: SENDING, source })
+}
+
+/// Receives what a client sends while it is sent events: acknowledgements, or its end.
+#[derive(Debug)]
+pub struct EventReceiver {
+    reader: Reader,
+    buffer: BytesMut,
+    peer: SocketAddr,
+    _place: Arc<Place>,
+}
+
+impl EventReceiver {
+    /// The client's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The next packet of the client, as [`semi_sync::Ack::parse`] reads it; `None` once it is gone. May be cancelled
+    /// without losing anything. There is no time limit: a client that acknowledges nothing need not send anything.
+    ///
+    /// # Errors
+    /// [`SessionError::Protocol`] for a packet longer than any acknowledgement; [`SessionError::Io`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>, SessionError> {
+        loop {
+            if let Some(payload) = self.take_packet()? {
+                return Ok((payload.first() != Some(&COM_QUIT) || payload.len() > 1).then_some(payload));
+            }
+            self.buffer.reserve(PACKET_HEADER_BYTES + CLIENT_PACKET_BYTES_MAX);
+            match self.reader.get().read_buf(&mut self.buffer).await {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(error) if is_gone(&error) => return Ok(None),
+                Err(source) => return Err(SessionError::Io { doing: RECEIVING, source }),
+            }
+        }
+    }
+
+    /// A whole packet off the buffer. Its number is not looked at: replicas begin anew with each acknowledgement.
+    fn take_packet(&mut self) -> Result<Option<Bytes>, SessionError> {
+        let Some(header) = PacketHeader::parse(&self.buffer) else { return Ok(None) };
+        if header.payload_bytes > CLIENT_PACKET_BYTES_MAX {
+            let source = WireError::TooLarge {
+                what: "packet of a client that is sent events",
+                size: header.payload_bytes as u64,
+                size_max: CLIENT_PACKET_BYTES_MAX as u64,
+            };
+            return Err(SessionError::Protocol { doing: RECEIVING, source });
+        }
+        let packet_bytes = PACKET_HEADER_BYTES + header.payload_bytes;
+        if self.buffer.len() < packet_bytes {
+            return Ok(None);
+        }
+        let mut packet = self.buffer.split_to(packet_bytes).freeze();
+        Ok(Some(packet.split_off(PACKET_HEADER_BYTES)))
+    }
+}

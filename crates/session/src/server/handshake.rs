@@ -1,0 +1,369 @@
+//! One login over a socket: greeting, TLS, the conversation of [`Authentication`], the verdict.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tailwater_wire::cursor::put_lenenc_bytes;
+use tailwater_wire::protocol::auth::{MORE_DATA, OsRng};
+use tailwater_wire::protocol::handshake::{ClientAnswer, HandshakeV10, parse_version};
+use tailwater_wire::protocol::password_key::PasswordKey;
+use tailwater_wire::protocol::response::{ErrPacket, OK, OkPacket};
+use tailwater_wire::protocol::{COLLATION_UTF8MB4, Capabilities, MariadbCapabilities, ServerStatus};
+use tailwater_wire::{Flavour, WireError};
+use tokio::net::TcpStream;
+
+use crate::error::SessionError;
+use crate::packet_stream::PacketStream;
+use crate::server::accounts::{Accounts, Proven};
+use crate::server::authentication::{Authentication, Step, default_plugin, is_mariadb_client, nonce};
+use crate::server::certificate::ServerCertificate;
+use crate::server::limits::{LOGIN_BYTES_MAX, Limits};
+use crate::socket::Socket;
+
+const LOGGING_IN: &str = "logging a client in";
+
+/// What we can do, of what a server of either flavour can. Left out on purpose: compression, files of the client,
+/// several statements in one, query attributes, session state in OK packets, several authentication factors.
+const OFFERED: Capabilities = Capabilities::FOUND_ROWS
+    .with(Capabilities::LONG_FLAG)
+    .with(Capabilities::CONNECT_WITH_DB)
+    .with(Capabilities::NO_SCHEMA)
+    .with(Capabilities::ODBC)
+    .with(Capabilities::IGNORE_SPACE)
+    .with(Capabilities::PROTOCOL_41)
+    .with(Capabilities::INTERACTIVE)
+    .with(Capabilities::IGNORE_SIGPIPE)
+    .with(Capabilities::TRANSACTIONS)
+    .with(Capabilities::RESERVED)
+    .with(Capabilities::SECURE_CONNECTION)
+    .with(Capabilities::MULTI_RESULTS)
+    .with(Capabilities::PS_MULTI_RESULTS)
+    .with(Capabilities::PLUGIN_AUTH)
+    .with(Capabilities::CONNECT_ATTRS)
+    .with(Capabilities::PLUGIN_AUTH_LENENC_DATA)
+    .with(Capabilities::CAN_HANDLE_EXPIRED_PASSWORDS)
+    .with(Capabilities::DEPRECATE_EOF);
+
+/// The lower 8 bits of MySQL's default collation, `utf8mb4_0900_ai_ci`.
+const COLLATION_MYSQL: u8 = 255;
+
+/// The longest user name kept for messages, in characters.
+const USER_CHARS_MAX: usize = 128;
+
+/// How many packets a login may take; the longest that there is takes 5.
+const LOGIN_PACKETS_MAX: usize = 8;
+
+/// How many attributes of a client are kept, and how many characters of each name and value.
+const ATTRIBUTES_MAX: usize = 32;
+const ATTRIBUTE_CHARS_MAX: usize = 256;
+
+/// What all logins share.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    pub(super) flavour: Flavour,
+    pub(super) version_text: String,
+    pub(super) accounts: Accounts,
+    pub(super) certificate: Option<ServerCertificate>,
+    pub(super) require_tls: bool,
+    pub(super) limits: Limits,
+    /// Made when the first client asks for it; `None` if it cannot be.
+    pub(super) key: Arc<OnceLock<Option<PasswordKey>>>,
+}
+
+/// A client that has said all it had to say.
+pub(super) struct Heard {
+    pub(super) stream: PacketStream,
+    pub(super) capabilities: Capabilities,
+    pub(super) tls: bool,
+    pub(super) user: String,
+    pub(super) attributes: Vec<(String, String)>,
+    password_used: bool,
+    verdict: Result<Grant, &'static str>,
+}
+
+/// What goes with OK.
+struct Grant {
+    before_ok: Option<Vec<u8>>,
+    /// MariaDB's proof that the certificate is ours.
+    proof: Option<String>,
+}
+
+impl Receiver {
+    /// The version as clients are told it: MariaDB 10 hides behind an old one of MySQL.
+    fn greeted_version(&self) -> String {
+        match (self.flavour, parse_version(&self.version_text)) {
+            (Flavour::MariaDb, (10, ..)) if !self.version_text.starts_with("5.5.5-") => {
+                format!("5.5.5-{}", self.version_text)
+            }
+            _ => self.version_text.clone(),
+        }
+    }
+
+    fn greeting(&self, connection_id: u32, auth_data: &[u8]) -> HandshakeV10 {
+        let mut capabilities = OFFERED;
+        if self.certificate.is_some() {
+            capabilities = capabilities | Capabilities::SSL;
+        }
+        let collation = match self.flavour {
+            Flavour::MySql => {
+                capabilities = capabilities | Capabilities::LONG_PASSWORD;
+                COLLATION_MYSQL
+            }
+            Flavour::MariaDb => COLLATION_UTF8MB4,
+        };
+        HandshakeV10 {
+            server_version: self.greeted_version(),
+            connection_id,
+            auth_data: auth_data.to_vec(),
+            capabilities,
+            mariadb_capabilities: MariadbCapabilities::default(),
+            collation,
+            status: ServerStatus::AUTOCOMMIT,
+            auth_plugin: default_plugin(self.flavour).name().to_owned(),
+        }
+    }
+
+    /// Greets a client and hears it, to the point where it is to be told whether it is let in. Without any time limit of
+    /// its own.
+    pub(super) async fn hear(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        connection_id: u32,
+    ) -> Result<Heard, SessionError> {
+        let mut stream = PacketStream::new(Socket::Tcp(socket));
+        stream.write_timeout = self.limits.write_timeout;
+        let nonce = nonce();
+        let greeting = self.greeting(connection_id, &nonce);
+        let mut payload = Vec::new();
+        greeting
+            .encode(&mut payload)
+            .map_err(|source| SessionError::Protocol { doing: LOGGING_IN, source })?;
+        stream.write_packet(LOGGING_IN, &payload).await?;
+
+        let payload = read(&mut stream, true).await?;
+        let mut tls = false;
+        let response = match parse_answer(&mut stream, &payload).await? {
+            ClientAnswer::Response(response) => response,
+            ClientAnswer::SslRequest(_) => {
+                stream = self.start_tls(stream, peer).await?;
+                tls = true;
+                let payload = read(&mut stream, false).await?;
+                match parse_answer(&mut stream, &payload).await? {
+                    ClientAnswer::Response(response) => response,
+                    ClientAnswer::SslRequest(_) => return Err(bad_handshake(&mut stream, "TLS twice").await),
+                }
+            }
+        };
+        let user: String = response.user.chars().take(USER_CHARS_MAX).collect();
+        if self.require_tls && !tls {
+            refuse(
+                &mut stream,
+                3159,
+                "HY000",
+                "Connections using insecure transport are prohibited while --require_secure_transport=ON.",
+            )
+            .await?;
+            let reason = "it does not use TLS, which is required (require_tls)";
+            return Err(SessionError::LoginRefused { peer, user, reason });
+        }
+
+        let claimed = self.accounts.claim(&response.user);
+        let greeted = default_plugin(self.flavour);
+        let (login, step) = Authentication::begin(claimed, &response, greeted, nonce, tls);
+        let capabilities = greeting.capabilities & response.capabilities;
+        let (login, verdict) = self.converse(&mut stream, login, step).await?;
+        let verdict = verdict.map(|(before_ok, proven)| {
+            let fingerprint = self.certificate.as_ref().filter(|_| tls && is_mariadb_client(&response));
+            let proof = fingerprint
+                .and_then(|certificate| certificate_proof(&login, &proven, &certificate.fingerprint));
+            Grant { before_ok, proof }
+        });
+        let attributes = bounded(response.attributes);
+        let password_used = login.password_used;
+        Ok(Heard { stream, capabilities, tls, user, attributes, password_used, verdict })
+    }
+
+    async fn start_tls(
+        &self,
+        mut stream: PacketStream,
+        peer: SocketAddr,
+    ) -> Result<PacketStream, SessionError> {
+        let Some(certificate) = &self.certificate else {
+            return Err(bad_handshake(&mut stream, "TLS is asked for, which was not offered").await);
+        };
+        let (socket, sequence) = stream.into_socket("starting TLS with a client")?;
+        let Socket::Tcp(tcp) = socket else { return Ok(PacketStream::resume(socket, sequence)) };
+        match certificate.acceptor.accept(tcp).await {
+            Ok(encrypted) => {
+                let mut stream = PacketStream::resume(Socket::Tls(Box::new(encrypted.into())), sequence);
+                stream.write_timeout = self.limits.write_timeout;
+                Ok(stream)
+            }
+            Err(error) => Err(SessionError::Tls { endpoint: peer.to_string(), reason: error.to_string() }),
+        }
+    }
+
+    /// Goes through the conversation; gives what it came to, and the state that it left.
+    async fn converse(
+        &self,
+        stream: &mut PacketStream,
+        mut login: Authentication,
+        mut step: Step,
+    ) -> Result<(Authentication, Result<(Option<Vec<u8>>, Proven), &'static str>), SessionError> {
+        for _ in 0..LOGIN_PACKETS_MAX {
+            step = match step {
+                Step::Ask(payload) => {
+                    stream.write_packet(LOGGING_IN, &payload).await?;
+                    login.answered(&read(stream, false).await?)
+                }
+                Step::SendKey => {
+                    let Some(mut pem) = self.public_key().await else {
+                        return Ok((login, Err("the server has no RSA key")));
+                    };
+                    pem.insert(0, MORE_DATA);
+                    stream.write_packet(LOGGING_IN, &pem).await?;
+                    login.answered(&read(stream, false).await?)
+                }
+                Step::Decrypt(secret) => {
+                    let fits = self.check_encrypted(&login, secret).await;
+                    login.checked(fits)
+                }
+                Step::Check(password) => {
+                    let claimed = login.claimed().clone();
+                    let check = move || claimed.proofs.sha2_password(&password, claimed.decoy);
+                    // A check that panics has found no password.
+                    let fits = tokio::task::spawn_blocking(check).await.unwrap_or(false);
+                    login.checked(fits)
+                }
+                Step::Granted { before_ok, proven } => return Ok((login, Ok((before_ok, proven)))),
+                Step::Denied(reason) => return Ok((login, Err(reason))),
+            };
+        }
+        Ok((login, Err("the login took too many packets")))
+    }
+
+    /// The public key, made now if it is the first time. Goes on to be made if the client that asked first goes away.
+    async fn public_key(&self) -> Option<Vec<u8>> {
+        let key = Arc::clone(&self.key);
+        let pem = move || Some(key_of(&key)?.public_pem().as_bytes().to_vec());
+        tokio::task::spawn_blocking(pem).await.ok().flatten()
+    }
+
+    async fn check_encrypted(&self, login: &Authentication, secret: Vec<u8>) -> bool {
+        let Ok(nonce) = login.nonce().try_into() else { return false };
+        let (key, claimed) = (Arc::clone(&self.key), login.claimed().clone());
+        let check = move || {
+            let password = key_of(&key).and_then(|key| key.decrypt(&secret, &nonce, &mut OsRng).ok());
+            password.is_some_and(|password| claimed.proofs.sha2_password(&password, claimed.decoy))
+        };
+        tokio::task::spawn_blocking(check).await.unwrap_or(false)
+    }
+}
+
+fn key_of(key: &OnceLock<Option<PasswordKey>>) -> Option<&PasswordKey> {
+    let made = key.get_or_init(|| match PasswordKey::generate(&mut OsRng) {
+        Ok(key) => Some(key),
+        Err(error) => {
+            tracing::error!(%error, "no RSA key for clients that log in without TLS");
+            None
+        }
+    });
+    made.as_ref()
+}
+
+impl Heard {
+    /// Why the client is not let in; `None` if it is.
+    pub(super) fn refusal(&self) -> Option<&'static str> {
+        self.verdict.as_ref().err().copied()
+    }
+
+    /// Tells the client whether it is let in.
+    pub(super) async fn tell(&mut self, peer: SocketAddr) -> Result<(), SessionError> {
+        let grant = match &self.verdict {
+            Ok(grant) => grant,
+            Err(_) => {
+                let message = format!(
+                    "Access denied for user '{}'@'{}' (using password: {})",
+                    self.user,
+                    peer.ip().to_canonical(),
+                    if self.password_used { "YES" } else { "NO" },
+                );
+                return refuse(&mut self.stream, 1045, "28000", &message).await;
+            }
+        };
+        self.stream.clear_queue();
+        if let Some(payload) = &grant.before_ok {
+            self.stream.queue_packet(payload);
+        }
+        let mut payload = Vec::new();
+        let status = ServerStatus::AUTOCOMMIT;
+        OkPacket { status, ..OkPacket::default() }.encode(OK, &mut payload);
+        if let Some(proof) = &grant.proof {
+            put_lenenc_bytes(&mut payload, proof.as_bytes());
+        }
+        self.stream.queue_packet(&payload);
+        self.stream.send_queued(LOGGING_IN).await
+    }
+}
+
+/// What proves to clients of MariaDB 11.4 and later that a certificate that nobody vouches for is that of a server that
+/// knows their password: SHA256 of (what the server stores, the random bytes, the certificate's SHA256), in the text of
+/// OK. Source: `run_plugin_auth` in `plugins/auth/my_auth.c` of MariaDB Connector/C.
+fn certificate_proof(login: &Authentication, proven: &Proven, fingerprint: &[u8; 32]) -> Option<String> {
+    let secret = proven.shared_secret()?;
+    let digest = Sha256::new()
+        .chain_update(secret)
+        .chain_update(login.scramble())
+        .chain_update(fingerprint)
+        .finalize();
+    let digits = digest.iter().map(|byte| format!("{byte:02X}"));
+    Some(std::iter::once("\x01".to_owned()).chain(digits).collect())
+}
+
+async fn read(stream: &mut PacketStream, alone: bool) -> Result<Bytes, SessionError> {
+    let read = match alone {
+        true => stream.read_packet_alone(LOGGING_IN, LOGIN_BYTES_MAX).await,
+        false => stream.read_packet(LOGGING_IN, LOGIN_BYTES_MAX).await,
+    };
+    if let Err(SessionError::Protocol { source, .. }) = read {
+        return Err(bad_packet(stream, source).await);
+    }
+    read
+}
+
+async fn parse_answer(stream: &mut PacketStream, payload: &[u8]) -> Result<ClientAnswer, SessionError> {
+    match ClientAnswer::parse(payload) {
+        Ok(answer) => Ok(answer),
+        Err(source) => Err(bad_packet(stream, source).await),
+    }
+}
+
+async fn bad_handshake(stream: &mut PacketStream, reason: &str) -> SessionError {
+    bad_packet(stream, WireError::malformed("client's answer", reason)).await
+}
+
+/// Tells a client that it makes no sense, if it still listens.
+async fn bad_packet(stream: &mut PacketStream, source: WireError) -> SessionError {
+    let _ = refuse(stream, 1043, "08S01", "Bad handshake").await;
+    SessionError::Protocol { doing: LOGGING_IN, source }
+}
+
+async fn refuse(
+    stream: &mut PacketStream,
+    number: u16,
+    state: &str,
+    message: &str,
+) -> Result<(), SessionError> {
+    let error = ErrPacket { number, sql_state: state.to_owned(), message: message.to_owned() };
+    let mut payload = Vec::new();
+    error.encode(&mut payload);
+    stream.write_packet(LOGGING_IN, &payload).await
+}
+
+fn bounded(attributes: Vec<(String, String)>) -> Vec<(String, String)> {
+    let cut = |text: String| text.chars().take(ATTRIBUTE_CHARS_MAX).collect();
+    attributes.into_iter().take(ATTRIBUTES_MAX).map(|(name, value)| (cut(name), cut(value))).collect()
+}

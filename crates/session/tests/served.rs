@@ -1,0 +1,155 @@
+//! A server made of ours, for the tests of the server's side.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tailwater_session::server::{
+    Acceptor, Accounts, ClientSession, Credential, ServerOptions, ServerTls, integer_column, text_column,
+};
+use tailwater_session::{ConnectOptions, Endpoint, SessionError};
+use tailwater_wire::Flavour;
+use tailwater_wire::protocol::OkPacket;
+use tailwater_wire::protocol::command::Command;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// The password of all accounts here.
+pub const PASSWORD: &str = "Geheim!1 äöü";
+
+/// Options for a server like one of the flavour, with an account `u` whose password is known.
+pub fn options(flavour: Flavour) -> ServerOptions {
+    with_account(flavour, &[Credential::password(PASSWORD)])
+}
+
+/// The same with other credentials.
+pub fn with_account(flavour: Flavour, credentials: &[Credential]) -> ServerOptions {
+    let mut accounts = Accounts::new();
+    accounts.add("u", credentials).expect("an account");
+    let version = match flavour {
+        Flavour::MySql => "9.7.0-tailwater",
+        Flavour::MariaDb => "10.11.18-MariaDB-tailwater",
+    };
+    let mut options = ServerOptions::new(flavour, version, accounts);
+    options.tls = ServerTls::Off;
+    // Most tests fail to log in on purpose, and need not wait for it.
+    options.limits.failed_login_delay_max = Duration::ZERO;
+    options
+}
+
+/// A listening server. Its clients are answered until it is dropped.
+pub struct Served {
+    pub address: SocketAddr,
+    pub acceptor: Arc<Acceptor>,
+    /// How each connection's login ended.
+    refusals: Arc<Mutex<Vec<SessionError>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Served {
+    /// Listens, and answers every statement with who asks.
+    pub async fn start(options: ServerOptions) -> Result<Self> {
+        Self::start_with(options, |session| async move {
+            let _ = answer(session).await;
+        })
+        .await
+    }
+
+    /// Listens, and hands each client that logged in to `serve`.
+    pub async fn start_with<F, Serve>(options: ServerOptions, serve: Serve) -> Result<Self>
+    where
+        F: Future<Output = ()> + Send + 'static,
+        Serve: Fn(ClientSession) -> F + Send + Sync + 'static,
+    {
+        let acceptor = Arc::new(Acceptor::new(options)?);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let refusals = Arc::new(Mutex::new(Vec::new()));
+        let (serve, shared, refused) = (Arc::new(serve), Arc::clone(&acceptor), Arc::clone(&refusals));
+        let task = tokio::spawn(async move {
+            while let Ok((socket, peer)) = listener.accept().await {
+                let (serve, acceptor, refused) =
+                    (Arc::clone(&serve), Arc::clone(&shared), Arc::clone(&refused));
+                tokio::spawn(async move {
+                    match acceptor.accept(socket, peer).await {
+                        Ok(session) => serve(session).await,
+                        Err(error) => refused.lock().expect("a lock").push(error),
+                    }
+                });
+            }
+        });
+        Ok(Self { address, acceptor, refusals, task })
+    }
+
+    pub fn connect_options(&self) -> ConnectOptions {
+        ConnectOptions::new(Endpoint::tcp("127.0.0.1", self.address.port()), "u").password(PASSWORD)
+    }
+
+    /// How logins that did not succeed ended, since the last call.
+    pub fn refusals(&self) -> Vec<SessionError> {
+        std::mem::take(&mut self.refusals.lock().expect("a lock"))
+    }
+
+    /// Waits until a login has been refused.
+    pub async fn refusal(&self) -> Result<SessionError> {
+        for _ in 0..1000 {
+            if let Some(error) = self.refusals().pop() {
+                return Ok(error);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bail!("no login was refused")
+    }
+
+    /// Waits until there are so many connections.
+    pub async fn until_connections(&self, count: usize) -> Result<()> {
+        for _ in 0..1000 {
+            if self.acceptor.connections() == count {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bail!("there are {} connections rather than {count}", self.acceptor.connections())
+    }
+}
+
+/// Answers `SELECT ...` with a row about the session, `ERROR ...` with an error, `EMPTY` with no rows, and all else with OK.
+async fn answer(mut session: ClientSession) -> Result<()> {
+    while let Some(payload) = session.read_command().await? {
+        match Command::parse(&payload)? {
+            Command::Query(sql) if sql.to_ascii_uppercase().starts_with(b"SELECT") => {
+                let columns = [
+                    text_column("user"),
+                    text_column("tls"),
+                    integer_column("id"),
+                    text_column("sql"),
+                    text_column("n"),
+                ];
+                let (user, id) = (session.user().to_owned(), session.connection_id().to_string());
+                let tls = if session.is_tls() { "tls" } else { "plain" };
+                let row = [Some(user.as_bytes()), Some(tls.as_bytes()), Some(id.as_bytes()), Some(sql), None];
+                session.write_rows(&columns, [row]).await?;
+            }
+            Command::Query(sql) if sql.starts_with(b"ERROR") => {
+                session.write_error(1064, "42000", "You have an error").await?;
+            }
+            Command::Query(b"EMPTY") => {
+                session.write_rows(&[text_column("a")], Vec::<Vec<Option<&str>>>::new()).await?;
+            }
+            Command::Query(sql) if sql.starts_with(b"ROWS ") => {
+                let count: usize = str::from_utf8(&sql[5..])?.trim().parse().context("a number")?;
+                let rows = (0..count).map(|index| [Some(index.to_string()), Some("x".repeat(index % 300))]);
+                session.write_rows(&[integer_column("a"), text_column("b")], rows).await?;
+            }
+            _ => session.write_ok(OkPacket { affected_rows: 7, ..OkPacket::default() }).await?,
+        }
+    }
+    Ok(())
+}

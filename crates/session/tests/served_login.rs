@@ -1,0 +1,105 @@
+//! Our own client logs in to our own server.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_session::server::{Credential, ServerTls};
+use tailwater_session::{Connection, SessionError, TlsMode};
+use tailwater_wire::Flavour;
+
+use crate::served::{PASSWORD, Served, options};
+
+const FLAVOURS: [Flavour; 2] = [Flavour::MySql, Flavour::MariaDb];
+
+#[tokio::test]
+async fn a_session_goes_both_ways() -> Result<()> {
+    for flavour in FLAVOURS {
+        let served = Served::start(options(flavour)).await?;
+        let mut connection = Connection::connect(&served.connect_options().database("any")).await?;
+        let info = connection.server().clone();
+        ensure!(info.flavour == flavour && !info.tls && info.connection_id == 1, "{info:?}");
+        let expected = if flavour == Flavour::MySql { (9, 7, 0) } else { (10, 11, 18) };
+        ensure!(info.version == expected, "{info:?}");
+        connection.ping().await?;
+        let result = connection.query("SELECT who").await?;
+        let row = result.first().context("no row")?;
+        ensure!(row.get_str(0) == Some("u") && row.get_str(1) == Some("plain") && row.get_u64(2) == Some(1));
+        ensure!(row.get_str(3) == Some("SELECT who") && row.get(4).is_none());
+        ensure!(result.columns[2].name == "id");
+        ensure!(connection.query("EMPTY").await?.rows.is_empty());
+        ensure!(connection.execute("DO anything").await?.affected_rows == 7);
+        let error = connection.query("ERROR").await.err().context("no error")?;
+        ensure!(error.server_error().is_some_and(|error| error.number == 1064 && error.sql_state == "42000"));
+        let rows = connection.query("ROWS 5000").await?.rows;
+        ensure!(rows.len() == 5000);
+        for (index, row) in rows.iter().enumerate() {
+            ensure!(row.get_u64(0) == Some(index as u64) && row.get(1).map(<[u8]>::len) == Some(index % 300));
+        }
+        connection.close().await;
+        served.until_connections(0).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn nobody_else_gets_in() -> Result<()> {
+    for flavour in FLAVOURS {
+        let served = Served::start(options(flavour)).await?;
+        let right = served.connect_options();
+        for (user, password, used) in [
+            ("u", "wrong", "YES"),
+            ("nobody", PASSWORD, "YES"),
+            ("u", "", "NO"),
+            ("", PASSWORD, "YES"),
+            ("", "", "NO"),
+        ] {
+            let mut options = right.clone().password(password);
+            options.user = user.to_owned();
+            let error = Connection::connect(&options).await.err().context("logged in")?;
+            let refused = error.server_error().context("no error of the server")?;
+            ensure!((refused.number, refused.sql_state.as_str()) == (1045, "28000"), "{error}");
+            let message = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
+            ensure!(refused.message == message, "{refused}");
+            let refusal = served.refusal().await?;
+            ensure!(
+                matches!(&refusal, SessionError::LoginRefused { user: logged, .. } if logged == user),
+                "{refusal}"
+            );
+        }
+        Connection::connect(&right).await?;
+        served.until_connections(0).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn tls_with_a_certificate_of_our_own() -> Result<()> {
+    for flavour in FLAVOURS {
+        let mut server = options(flavour);
+        server.tls = ServerTls::Generated;
+        let served = Served::start(server).await?;
+        for (mode, tls) in [(TlsMode::Off, "plain"), (TlsMode::Required, "tls")] {
+            let mut options = served.connect_options();
+            options.tls.mode = mode;
+            let mut connection = Connection::connect(&options).await?;
+            ensure!(connection.query("SELECT 1").await?.first().and_then(|row| row.get_str(1)) == Some(tls));
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn empty_passwords_and_doubtful_accounts_are_refused() -> Result<()> {
+    use tailwater_session::server::Accounts;
+    let mut accounts = Accounts::new();
+    accounts.add("one", &[Credential::password("x")])?;
+    for (user, credentials) in [
+        ("one", vec![Credential::password("y")]),
+        ("", vec![Credential::password("y")]),
+        ("two", vec![]),
+        ("two", vec![Credential::password("y"), Credential::password("")]),
+    ] {
+        let error = accounts.add(user, &credentials).err().context("accepted")?;
+        ensure!(error.code() == "TW-SES-0026", "{error}");
+    }
+    ensure!(accounts.len() == 1);
+    Ok(())
+}
