@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use tailwater_wire::Flavour;
 use tailwater_wire::protocol::packet::put_packets;
 use tailwater_wire::protocol::response::ErrPacket;
 use tokio::io::AsyncWriteExt;
@@ -25,7 +26,7 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Lets clients log in.
 #[derive(Debug)]
 pub struct Acceptor {
-    receiver: Receiver,
+    receiver: RwLock<Arc<Receiver>>,
     admission: Arc<Mutex<Admission>>,
     next_id: AtomicU32,
 }
@@ -45,7 +46,22 @@ impl Acceptor {
         let admission = Arc::new(Mutex::new(Admission::new(limits.clone())));
         let key = Arc::new(OnceLock::new());
         let receiver = Receiver { flavour, version_text, accounts, certificate, require_tls, limits, key };
-        Ok(Self { receiver, admission, next_id: AtomicU32::new(1) })
+        Ok(Self { receiver: RwLock::new(Arc::new(receiver)), admission, next_id: AtomicU32::new(1) })
+    }
+
+    /// Speaks like another server from the next client on.
+    pub fn set_identity(&self, flavour: Flavour, version_text: &str) {
+        let receiver = self.receiver();
+        if receiver.flavour != flavour || receiver.version_text != version_text {
+            let changed =
+                Receiver { flavour, version_text: version_text.to_owned(), ..Receiver::clone(&receiver) };
+            *self.receiver.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(changed);
+        }
+    }
+
+    fn receiver(&self) -> Arc<Receiver> {
+        // Nothing panics while the lock is held, so a poisoned one still guards sound data.
+        Arc::clone(&self.receiver.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Logs a client in that has just connected. Takes until the client is logged in or given up, so call it on a task of
@@ -63,13 +79,14 @@ impl Acceptor {
         let mut place = match Place::take(&self.admission, peer.ip(), Instant::now()) {
             Ok(place) => place,
             Err(reason) => {
-                turn_away(socket).await;
+                turn_away(socket, 1040, "08004", "Too many connections").await;
                 return Err(SessionError::LimitReached { peer, reason });
             }
         };
         let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let seconds = self.receiver.limits.login_timeout;
-        let hearing = self.receiver.hear(socket, peer, connection_id);
+        let receiver = self.receiver();
+        let seconds = receiver.limits.login_timeout;
+        let hearing = receiver.hear(socket, peer, connection_id);
         let heard = match tokio::time::timeout(seconds, hearing).await {
             Ok(heard) => heard,
             Err(_) => Err(SessionError::LoginTimeout { peer, seconds }),
@@ -97,7 +114,7 @@ impl Acceptor {
         heard.tell(peer).await?;
         place.set_logged_in();
         debug!(%peer, user = heard.user, tls = heard.tls, connection_id, "client logged in");
-        Ok(ClientSession::new(heard, peer, connection_id, place, &self.receiver.limits))
+        Ok(ClientSession::new(heard, peer, connection_id, place, &receiver.limits))
     }
 
     /// How many connections are open, those that are not logged in included.
@@ -111,10 +128,9 @@ impl Acceptor {
     }
 }
 
-/// Tells a client in place of a greeting that there is no room for it.
-async fn turn_away(mut socket: TcpStream) {
-    let error =
-        ErrPacket { number: 1040, sql_state: "08004".to_owned(), message: "Too many connections".to_owned() };
+/// Tells a client in place of a greeting that it is not received.
+pub async fn turn_away(mut socket: TcpStream, number: u16, sql_state: &str, message: &str) {
+    let error = ErrPacket { number, sql_state: sql_state.to_owned(), message: message.to_owned() };
     let (mut payload, mut packet) = (Vec::new(), Vec::new());
     error.encode_before_greeting(&mut payload);
     put_packets(&mut packet, 0, &payload);

@@ -60,7 +60,7 @@ const ATTRIBUTES_MAX: usize = 32;
 const ATTRIBUTE_CHARS_MAX: usize = 256;
 
 /// What all logins share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Receiver {
     pub(super) flavour: Flavour,
     pub(super) version_text: String,

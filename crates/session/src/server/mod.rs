@@ -25,7 +25,7 @@ mod handshake;
 pub mod limits;
 pub mod options;
 
-pub use acceptor::Acceptor;
+pub use acceptor::{Acceptor, turn_away};
 pub use accounts::{Accounts, Credential};
 pub use client_session::{ClientSession, integer_column, text_column};
 pub use event_stream::{EventReceiver, EventSender};
