@@ -233,6 +233,7 @@ impl Driver {
         let mut control = Connection::connect(&self.connect).await?;
         check_grants(&mut control, Purpose::Capture).await?;
         let mut source = source::ask_state(&mut control).await?;
+        self.status.set_source_variables(source::ask_variables(&mut control).await?);
         let log_state = self.log_state(source.identity.flavour)?;
         if log_state.tail.is_none() && self.options.start == StartPolicy::Current {
             let current = source::ask_current_binlog(&mut control, &self.connect, self.options.server_id);

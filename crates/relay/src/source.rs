@@ -1,5 +1,6 @@
 //! What is asked of a source over an ordinary connection: who it is, what it has, whether it waits for us.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, QueryResult, Row};
@@ -58,6 +59,20 @@ pub async fn ask_state(connection: &mut Connection) -> Result<SourceState, Relay
         }
     };
     Ok(SourceState { identity, binlogs: None, current_binlog: None, gtids, gtids_purged })
+}
+
+/// Asks the source for its settings that readers of its binlog want to know.
+///
+/// # Errors
+/// [`RelayError::Session`] if it cannot be asked.
+pub async fn ask_variables(connection: &mut Connection) -> Result<BTreeMap<String, String>, RelayError> {
+    const NAMES: &str = "'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'binlog_row_value_options', \
+        'binlog_transaction_compression', 'log_bin_compress', 'character_set_server', 'collation_server', 'time_zone', \
+        'system_time_zone', 'lower_case_table_names', 'sql_mode', 'gtid_mode', 'enforce_gtid_consistency', \
+        'gtid_domain_id', 'max_allowed_packet', 'explicit_defaults_for_timestamp', 'version_comment'";
+    let answer = connection.query(&format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({NAMES})")).await?;
+    let variable = |row: &Row| Some((row.get_str(0)?.to_owned(), row.get_str(1)?.to_owned()));
+    Ok(answer.rows.iter().filter_map(variable).collect())
 }
 
 /// How long a source may take to list its binlog files. It waits for a lock that commits may hold which wait for us.

@@ -1,7 +1,9 @@
 //! What the outside may know about a running capture.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use crate::watch::SemiSyncAlarm;
 
@@ -34,7 +36,18 @@ pub struct CaptureStatus {
 #[derive(Debug, Default)]
 struct Detail {
     state: Option<CaptureState>,
+    last_failure: Option<Failure>,
     alarms: Vec<SemiSyncAlarm>,
+    source_variables: BTreeMap<String, String>,
+}
+
+/// Why a capture last stood still.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// In words.
+    pub message: String,
+    /// When.
+    pub at: SystemTime,
 }
 
 /// One look at a [`CaptureStatus`].
@@ -52,6 +65,8 @@ pub struct StatusSnapshot {
     pub syncs: u64,
     /// Streams opened since the capture started.
     pub connections: u64,
+    /// Why it last stood still, if it ever did, be it over or not.
+    pub last_failure: Option<Failure>,
     /// What the semi-sync watch last found wrong.
     pub alarms: Vec<SemiSyncAlarm>,
 }
@@ -67,12 +82,26 @@ impl CaptureStatus {
             acks: self.acks.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
             connections: self.connections.load(Ordering::Relaxed),
+            last_failure: detail.last_failure.clone(),
             alarms: detail.alarms.clone(),
         }
     }
 
+    /// Settings of the source that readers of its binlog ask for, as it last said them; none before it was reached.
+    pub fn source_variables(&self) -> BTreeMap<String, String> {
+        self.detail().source_variables.clone()
+    }
+
+    pub(crate) fn set_source_variables(&self, variables: BTreeMap<String, String>) {
+        self.detail().source_variables = variables;
+    }
+
     pub(crate) fn set_state(&self, state: CaptureState) {
-        self.detail().state = Some(state);
+        let mut detail = self.detail();
+        if let CaptureState::Waiting(message) | CaptureState::Refused(message) = &state {
+            detail.last_failure = Some(Failure { message: message.clone(), at: SystemTime::now() });
+        }
+        detail.state = Some(state);
     }
 
     pub(crate) fn set_alarms(&self, alarms: Vec<SemiSyncAlarm>) {

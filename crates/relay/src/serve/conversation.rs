@@ -1,0 +1,173 @@
+//! One client: its commands, until it goes or begins to read.
+
+use std::time::Duration;
+
+use tailwater_log::LogHandle;
+use tailwater_session::SessionError;
+use tailwater_session::server::{ClientSession, integer_column, text_column};
+use tailwater_wire::protocol::command::{Command, RegisterReplica};
+use tailwater_wire::protocol::response::OkPacket;
+use tracing::{info, warn};
+
+use super::clients::{Registered, Replica};
+use super::refusal::Refusal;
+use super::server::Shared;
+use super::start::{self, Begin, DumpRequest, Outcome};
+use super::statement::{Answer, ColumnType, PurgeBefore, Rows, Session, answer};
+use super::{sending, view};
+
+/// Commands besides those of [`Command`] that clients send, and that are answered.
+const COM_INIT_DB: u8 = 0x02;
+const COM_SET_OPTION: u8 = 0x1b;
+const COM_RESET_CONNECTION: u8 = 0x1f;
+
+/// How long a client that is ahead of the log is kept waiting: the capture may be about to bring what it has.
+const AHEAD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Hears a client that has logged in.
+pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Result<(), SessionError> {
+    let registered = shared.clients.add(client.connection_id(), client.user(), client.peer());
+    let mut session = Session::default();
+    loop {
+        let payload = tokio::select! {
+            () = shared.stop.cancelled() => return say_goodbye(client).await,
+            () = registered.stop().cancelled() => return say_goodbye(client).await,
+            payload = client.read_command() => payload?,
+        };
+        let Some(payload) = payload else { return Ok(()) };
+        let command = match Command::parse(&payload) {
+            Ok(command) => command,
+            Err(error) => {
+                client.write_error(1835, "HY000", &format!("Malformed communication packet: {error}")).await?;
+                continue;
+            }
+        };
+        match command {
+            Command::Quit => return Ok(()),
+            Command::Ping => client.write_ok(OkPacket::default()).await?,
+            Command::Query(sql) => query(&mut client, &mut session, shared, &registered, sql).await?,
+            Command::RegisterReplica(replica) => {
+                registered.set_replica(registration(&replica, &session));
+                client.write_ok(OkPacket::default()).await?;
+            }
+            Command::Other { command: COM_INIT_DB | COM_RESET_CONNECTION, .. } => {
+                client.write_ok(OkPacket::default()).await?;
+            }
+            Command::Other { command: COM_SET_OPTION, .. } => client.write_eof().await?,
+            Command::BinlogDump { .. } | Command::BinlogDumpGtid { .. } => {
+                return match begin(shared, &session, &command).await {
+                    Ok((request, begin)) => {
+                        sending::send(client, shared, &registered, request, begin).await
+                    }
+                    Err(refusal) => {
+                        info!(code = refusal.code, "no stream: {}", refusal.message);
+                        refuse(&mut client, &refusal).await
+                    }
+                };
+            }
+            Command::Other { .. } => {
+                let refusal = Refusal::new(1047, "Unknown command: this is Tailwater's binlog server");
+                refuse(&mut client, &refusal).await?;
+            }
+        }
+    }
+}
+
+async fn say_goodbye(mut client: ClientSession) -> Result<(), SessionError> {
+    client.write_error(1053, "08S01", "Server shutdown in progress").await
+}
+
+async fn refuse(client: &mut ClientSession, refusal: &Refusal) -> Result<(), SessionError> {
+    client.write_error(refusal.code, refusal.sqlstate, &refusal.message).await
+}
+
+fn registration(replica: &RegisterReplica<'_>, session: &Session) -> Replica {
+    Replica {
+        server_id: replica.server_id,
+        host: String::from_utf8_lossy(replica.host).into_owned(),
+        port: replica.port,
+        uuid: session.replica_uuid().unwrap_or_default(),
+    }
+}
+
+/// Where the stream begins that a command asks for. A client that is ahead of the log waits for a while.
+async fn begin(
+    shared: &Shared,
+    session: &Session,
+    command: &Command<'_>,
+) -> Result<(DumpRequest, Begin), Refusal> {
+    let mut durable = shared.served.log.subscribe();
+    let deadline = tokio::time::Instant::now() + AHEAD_PATIENCE;
+    loop {
+        durable.mark_unchanged();
+        let nothing = || Refusal::dump("the log of this source is empty as yet");
+        let refusal = match shared.log_view() {
+            None => nothing(),
+            Some(log) => {
+                let flavour = start::History::flavour(&log);
+                let request = DumpRequest::new(command, session, flavour).ok_or_else(nothing)??;
+                match tokio::task::block_in_place(|| start::decide(&request, &log)) {
+                    Outcome::Begin(begin) => return Ok((request, begin)),
+                    Outcome::Refuse(refusal) => return Err(refusal),
+                    Outcome::Wait(refusal) => refusal,
+                }
+            }
+        };
+        let changed = tokio::time::timeout_at(deadline, durable.changed()).await;
+        if !matches!(changed, Ok(Ok(()))) {
+            return Err(refusal);
+        }
+    }
+}
+
+async fn query(
+    client: &mut ClientSession,
+    session: &mut Session,
+    shared: &Shared,
+    registered: &Registered,
+    sql: &[u8],
+) -> Result<(), SessionError> {
+    let Some(view) = view::look(shared, client) else {
+        let refusal = Refusal::new(1105, "the log of this source is empty as yet, and its source was not reached");
+        return refuse(client, &refusal).await;
+    };
+    let is_admin = shared.options.admins.contains(client.user());
+    let denied = || Refusal::new(1227, "Access denied; you need `admin = true` in Tailwater's [[serve.user]]");
+    match answer(session, &view, sql) {
+        Answer::Ok => client.write_ok(OkPacket::default()).await,
+        Answer::Rows(rows) => write_rows(client, rows).await,
+        Answer::Error(refusal) => refuse(client, &refusal).await,
+        Answer::Kill { connection_id, .. } if !is_admin && connection_id != registered.id() => {
+            refuse(client, &denied()).await
+        }
+        Answer::Kill { connection_id, .. } => match shared.clients.kill(connection_id) {
+            true => client.write_ok(OkPacket::default()).await,
+            false => refuse(client, &Refusal::new(1094, format!("Unknown thread id: {connection_id}"))).await,
+        },
+        Answer::Purge(_) if !is_admin => refuse(client, &denied()).await,
+        Answer::Purge(before) => match purge(shared, &before) {
+            Ok(()) => client.write_ok(OkPacket::default()).await,
+            Err(refusal) => refuse(client, &refusal).await,
+        },
+        Answer::GtidPosition { column, file, position } => {
+            let found = gtid_position(shared, &file, position);
+            let rows = Rows {
+                columns: vec![super::statement::Column { name: column, column_type: ColumnType::Text }],
+                rows: vec![vec![found]],
+            };
+            write_rows(client, rows).await
+        }
+    }
+}
+
+async fn write_rows(client: &mut ClientSession, rows: Rows) -> Result<(), SessionError> {
+    let columns: Vec<_> = rows
+        .columns
+        .into_iter()
+        .map(|column| match column.column_type {
+            ColumnType::Integer => integer_column(column.name),
+            ColumnType::Text => text_column(column.name),
+        })
+        .collect();
+    client.write_rows(&columns, rows.rows).await
+}
