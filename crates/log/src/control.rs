@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::document;
 use crate::error::LogError;
 use crate::index::SegmentHeader;
-use crate::storage::{Directory, OpenMode};
+use crate::storage::Directory;
 
-const NAME: &str = "control.json";
-const NAME_NEW: &str = "control.json.new";
+pub(crate) const NAME: &str = "control.json";
 
 /// The newest format version, the one written.
 pub(crate) const FORMAT_VERSION: u32 = 1;
@@ -34,19 +34,11 @@ impl Control {
 
     /// Reads it; `None` if there is none.
     pub(crate) fn read(directory: &dyn Directory) -> Result<Option<Self>, LogError> {
+        let Some(document) = document::read(directory, NAME, BYTES_MAX)? else { return Ok(None) };
         let path = directory.path_of(NAME);
-        let file = match directory.open(NAME, OpenMode::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(LogError::io("open", path, error)),
-        };
-        let length = file.length().map_err(|error| LogError::io("read", &path, error))?;
-        if length > BYTES_MAX {
-            return Err(LogError::corrupt(path, 0, format!("a control file of {length} bytes")));
-        }
-        let mut bytes = vec![0; length as usize];
-        let filled = file.read_full_at(&mut bytes, 0).map_err(|error| LogError::io("read", &path, error))?;
-        Self::decode(&bytes[..filled])
+        document
+            .map_err(Damage::Malformed)
+            .and_then(|document| Self::parse(&document))
             .map_err(|damage| match damage {
                 Damage::Version(found) => LogError::FormatVersion { path, found, known: FORMAT_VERSION },
                 Damage::Malformed(reason) => LogError::corrupt(path, 0, reason),
@@ -56,39 +48,15 @@ impl Control {
 
     /// Replaces it durably.
     pub(crate) fn write(&self, directory: &dyn Directory) -> Result<(), LogError> {
-        let fail = |action, name: &str| {
-            let path = directory.path_of(name);
-            move |error| LogError::write(action, path, error)
-        };
-        match directory.remove(NAME_NEW) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(fail("remove", NAME_NEW)(error));
-            }
-            _ => {}
-        }
-        let file = directory.open(NAME_NEW, OpenMode::CreateNew).map_err(fail("create", NAME_NEW))?;
-        file.write_at(&self.encode(), 0).map_err(fail("write", NAME_NEW))?;
-        file.sync().map_err(fail("fdatasync", NAME_NEW))?;
-        directory.rename(NAME_NEW, NAME).map_err(fail("replace", NAME))?;
-        directory.sync().map_err(fail("sync the directory of", NAME))
+        document::replace(directory, NAME, &self.document())
     }
 
-    fn encode(&self) -> Vec<u8> {
+    fn document(&self) -> String {
         // Strings and integers always serialize.
-        let document = serde_json::to_string(self).unwrap_or_default();
-        format!("{document}\ncrc32 {:08x}\n", crc32fast::hash(document.as_bytes())).into_bytes()
+        serde_json::to_string(self).unwrap_or_default()
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Damage> {
-        let malformed = |reason: &str| Damage::Malformed(reason.into());
-        let text = std::str::from_utf8(bytes).map_err(|_| malformed("it is not text"))?;
-        let mut lines = text.lines();
-        let (Some(document), Some(crc), None) = (lines.next(), lines.next(), lines.next()) else {
-            return Err(malformed("it does not have two lines"));
-        };
-        if crc != format!("crc32 {:08x}", crc32fast::hash(document.as_bytes())) {
-            return Err(malformed("its checksum does not match"));
-        }
+    fn parse(document: &str) -> Result<Self, Damage> {
         #[derive(Deserialize)]
         struct Version {
             format_version: u32,
@@ -109,32 +77,30 @@ enum Damage {
     Version(u32),
 }
 
-/// Whether a file name is that of a control file that was not put in place.
-pub(crate) fn is_replacement_name(name: &str) -> bool {
-    name == NAME_NEW
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn decode(bytes: &[u8]) -> Result<Control, Damage> {
+        document::decode(bytes).map_err(Damage::Malformed).and_then(|document| Control::parse(&document))
+    }
+
     #[test]
     fn it_comes_back_and_damage_is_seen() {
         let control = Control { first_segment: 17, ..Control::new() };
-        let bytes = control.encode();
-        assert_eq!(Control::decode(&bytes), Ok(control));
+        let bytes = document::encode(&control.document());
+        assert_eq!(decode(&bytes), Ok(control));
         for at in 0..bytes.len() - 1 {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            assert!(Control::decode(&damaged).is_err(), "byte {at}");
-            assert!(Control::decode(&bytes[..at]).is_err(), "length {at}");
+            assert!(decode(&damaged).is_err(), "byte {at}");
+            assert!(decode(&bytes[..at]).is_err(), "length {at}");
         }
     }
 
     #[test]
     fn a_newer_version_is_named() {
         let document = r#"{"format_version":9,"something":"else"}"#;
-        let text = format!("{document}\ncrc32 {:08x}\n", crc32fast::hash(document.as_bytes()));
-        assert_eq!(Control::decode(text.as_bytes()), Err(Damage::Version(9)));
+        assert_eq!(decode(&document::encode(document)), Err(Damage::Version(9)));
     }
 }

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use tailwater_wire::{Flavour, WireError};
 
+use crate::archive::ArchiveFailure;
+use crate::archive::seekable::SeekableDamage;
+
 /// Why the log refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
@@ -143,6 +146,34 @@ pub enum LogError {
         /// What is there instead.
         reason: String,
     },
+    /// The archive could not be asked, or refused. The log itself is not touched.
+    #[error("the archive does not answer as it should: cannot {action} {path}: {source}")]
+    Archive {
+        /// What was tried, as a verb phrase.
+        action: &'static str,
+        /// On which object, or on which source's folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// What stands in the archive is not what the log has. Nothing is purged for its sake.
+    #[error("{object} in the archive is not what the log holds: {reason}")]
+    ArchiveDiffers {
+        /// The object.
+        object: PathBuf,
+        /// How it differs.
+        reason: String,
+    },
+    /// Segments that were to be purged are still needed. Nothing was dropped.
+    #[error("segment {segment} of the log in {path} is not purged: {reason}")]
+    StillNeeded {
+        /// The log's directory.
+        path: PathBuf,
+        /// The oldest segment that is needed.
+        segment: u64,
+        /// By whom, and what can be done.
+        reason: String,
+    },
     /// There is no log here.
     #[error("there is no log in {path}; name a source's directory below the configured log directory")]
     NoLog {
@@ -168,12 +199,23 @@ impl LogError {
             Self::Purged { .. } => "TW-LOG-0011",
             Self::NoSuchPosition { .. } => "TW-LOG-0012",
             Self::NoLog { .. } => "TW-LOG-0013",
+            Self::Archive { .. } => "TW-LOG-0014",
+            Self::ArchiveDiffers { .. } => "TW-LOG-0015",
+            Self::StillNeeded { .. } => "TW-LOG-0016",
         }
     }
 
-    /// An error of an operation that changes nothing.
+    /// An error of an operation that changes nothing. If the archive took part in it, it says so itself.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
-        Self::Io { action, path: path.into(), source }
+        let path = path.into();
+        let inner = source.get_ref();
+        if let Some(damage) = inner.and_then(|inner| inner.downcast_ref::<SeekableDamage>()) {
+            return Self::corrupt(path, damage.offset, damage.reason.clone());
+        }
+        match inner.is_some_and(|inner| inner.is::<ArchiveFailure>()) {
+            true => Self::Archive { action, path, source },
+            false => Self::Io { action, path, source },
+        }
     }
 
     /// An error of a write, an allocation or a sync: these poison the log.
@@ -194,6 +236,17 @@ impl LogError {
 
     pub(crate) fn sequence(path: &Path, reason: impl Into<String>) -> Self {
         Self::Sequence { path: path.into(), reason: reason.into() }
+    }
+
+    /// Whether an archive that failed with it may do better when it is asked again.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Archive { source, .. } => {
+                !matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
+            }
+            Self::ArchiveDiffers { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether the error, once it happened, must end all writing.

@@ -1,13 +1,15 @@
 //! The log as seen by those who do not write to it, in the writer's process and beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::watch;
 
+use crate::archive::overlay::ArchivedDirectory;
+use crate::archive::{self, Archive, ArchiveDropped, ArchiveOptions, ArchiveProgress, Archived};
 use crate::control::Control;
 use crate::error::LogError;
 use crate::index::SegmentHeader;
@@ -16,7 +18,8 @@ use crate::options::Retention;
 use crate::position::{Entry, LogPosition, SourceIdentity};
 use crate::progress::{Durable, SegmentState, Shared};
 use crate::reader::{Bound, LogReader};
-use crate::retention::{self, Purge, Watermark};
+use crate::readers::{Readers, RememberedReader};
+use crate::retention::{self, Purge, PurgeLimit, Watermark};
 use crate::segment::{FIRST_EVENT_OFFSET, index_name, parse_segment_name, segment_name};
 use crate::storage::{Directory, RealDirectory};
 use crate::tail_recovery;
@@ -59,13 +62,42 @@ fn summary(directory: &dyn Directory, state: &SegmentState, end: u64) -> Segment
     }
 }
 
-/// [`LogError::Purged`] if a segment that could not be read is no part of the log any more.
-pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), LogError> {
-    match Control::read(directory)? {
-        Some(Control { first_segment: first, .. }) if segment < first => {
-            Err(LogError::Purged { path: directory.path().to_owned(), segment, first })
+/// A segment whose index is complete.
+fn sealed_state(directory: &dyn Directory, number: u64) -> Result<Option<SegmentState>, LogError> {
+    let index = index_file::read_sealed(directory, number)?;
+    Ok(index.map(|index| SegmentState {
+        header: Arc::new(index.header),
+        sealed: Some((index.length, index.entries)),
+    }))
+}
+
+/// Numbers of the segments there are, archived ones that lead up to the others included.
+pub(crate) fn segment_numbers(directory: &dyn Directory) -> Result<BTreeSet<u64>, LogError> {
+    let list = |error| LogError::io("list", directory.path(), error);
+    let first = match Control::read(directory)? {
+        Some(Control { first_segment: first, .. }) => {
+            directory.archived_before(first).map_err(list)?.unwrap_or(first)
         }
-        _ => Ok(()),
+        None => 1,
+    };
+    let names = directory.list().map_err(list)?;
+    Ok(names.iter().filter_map(|name| parse_segment_name(name)).filter(|number| *number >= first).collect())
+}
+
+/// [`LogError::Purged`] if a segment is no part of the log any more, and is not archived.
+pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), LogError> {
+    let first = match Control::read(directory)? {
+        // The archive is not asked for what was not purged: it may be out of reach.
+        Some(Control { first_segment: first, .. }) if segment >= first => return Ok(()),
+        Some(Control { first_segment: first, .. }) => {
+            let archived = directory.archived_before(first);
+            archived.map_err(|error| LogError::io("list", directory.path(), error))?.unwrap_or(first)
+        }
+        None => segment_numbers(directory)?.first().copied().unwrap_or_default(),
+    };
+    match segment < first {
+        true => Err(LogError::Purged { path: directory.path().to_owned(), segment, first }),
+        false => Ok(()),
     }
 }
 
@@ -116,11 +148,42 @@ impl LogHandle {
         self.shared.last_transaction()
     }
 
-    /// The segments, oldest first.
+    /// The segments, oldest first, and before them those that were purged here and are archived. Asks the archive, if
+    /// there is one, for what it does not know of them yet; archived ones are left out if that fails.
     pub fn segments(&self) -> Vec<SegmentSummary> {
         let end = self.shared.durable().position.offset;
         let segments = self.shared.segments();
-        segments.values().map(|state| summary(self.shared.directory.as_ref(), state, end)).collect()
+        let first = segments.keys().next().copied().unwrap_or_else(|| self.shared.first_segment_number());
+        let archived = self.archived_segments(first).unwrap_or_else(|error| {
+            tracing::warn!(log = %self.path().display(), code = error.code(), "archived segments are left out: {error}");
+            Vec::new()
+        });
+        let reading = self.shared.reading.as_ref();
+        let archived = archived.iter().map(|state| summary(reading, state, end));
+        let local = segments.values().map(|state| summary(self.shared.directory.as_ref(), state, end));
+        archived.chain(local).collect()
+    }
+
+    /// The archived segments that lead up to the first that is here.
+    fn archived_segments(&self, first: u64) -> Result<Vec<SegmentState>, LogError> {
+        let Some(archive) = &self.shared.archive else { return Ok(Vec::new()) };
+        let oldest = archive.leading_to(first).map_err(|error| LogError::io("list", archive.url(), error))?;
+        let mut states = Vec::new();
+        for number in oldest.unwrap_or(first)..first {
+            let state = match archive.state(number) {
+                Some(state) => state,
+                None => {
+                    let state = sealed_state(self.shared.reading.as_ref(), number)?.ok_or_else(|| {
+                        let path = archive.url().join(index_name(number));
+                        LogError::corrupt(path, 0, "it has no seal, as an archived segment must")
+                    })?;
+                    archive.remember(number, state.clone());
+                    state
+                }
+            };
+            states.push(state);
+        }
+        Ok(states)
     }
 
     /// Every transaction before a segment, those before the log included; `None` where nothing says what was before the
@@ -143,24 +206,98 @@ impl LogHandle {
     /// [`LogError::Purged`], [`LogError::NoSuchPosition`], [`LogError::Io`].
     pub fn reader(&self, from: LogPosition) -> Result<LogReader, LogError> {
         let bound = Bound::Live(Arc::clone(&self.shared), self.shared.subscribe());
-        LogReader::open(Arc::clone(&self.shared.directory), bound, from)
+        LogReader::open(Arc::clone(&self.shared.reading), bound, from)
     }
 
     /// Keeps everything from `position` on from being purged for as long as the watermark lives. `name` is shown to the
     /// operator when that holds a purge up.
     pub fn register_reader(&self, name: &str, position: LogPosition) -> Watermark {
-        Watermark::register(Arc::clone(&self.shared), name, position)
+        Watermark::register(Arc::clone(&self.shared), name, position, false)
+    }
+
+    /// The same, and remembers the reader beyond that: an operator's purge is refused for its sake while it is away, and
+    /// while nobody has the log open; a purge by [`LogOptions::retention`] leaves it what it needs for a week, unless
+    /// that is archived. Registering it again under its name says where it is now.
+    ///
+    /// [`LogOptions::retention`]: crate::LogOptions::retention
+    pub fn register_remembered_reader(&self, name: &str, position: LogPosition) -> Watermark {
+        Watermark::register(Arc::clone(&self.shared), name, position, true)
+    }
+
+    /// The readers that are remembered, whether they are here or not.
+    pub fn remembered_readers(&self) -> Vec<RememberedReader> {
+        self.shared.readers().all()
+    }
+
+    /// Forgets a reader that will not come back; whether it was remembered.
+    ///
+    /// # Errors
+    /// [`LogError::DiskFull`], [`LogError::Write`]: it may still be remembered after a restart.
+    pub fn forget_reader(&self, name: &str) -> Result<bool, LogError> {
+        let mut readers = self.shared.readers();
+        let known = readers.forget(name);
+        readers.write(self.shared.directory.as_ref(), true)?;
+        Ok(known)
     }
 
     /// Drops the oldest sealed segments that are past the limits of [`LogOptions::retention`], but none that a
-    /// registered reader needs, and never the newest.
+    /// registered reader needs, none that is not archived if it is to be, and never the newest.
     ///
     /// # Errors
-    /// [`LogError::Io`], [`LogError::Write`].
+    /// [`LogError::Io`], [`LogError::Write`]; [`LogError::ArchiveDiffers`] if another log is archived under this one's
+    /// name. An archive that does not answer is no error: its segments count as not archived.
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
     pub fn purge(&self, now: SystemTime) -> Result<Purge, LogError> {
         retention::purge(&self.shared, self.retention, now)
+    }
+
+    /// Drops what an operator wants to be rid of, all of it or nothing; never the newest segment.
+    ///
+    /// # Errors
+    /// [`LogError::StillNeeded`], with the reader's name, if a reader needs a part of it or it is not archived and is to
+    /// be; [`LogError::NoSuchPosition`] for a segment behind the newest; [`LogError::Archive`],
+    /// [`LogError::ArchiveDiffers`]; [`LogError::Io`], [`LogError::Write`].
+    pub fn purge_by(&self, limit: PurgeLimit) -> Result<Purge, LogError> {
+        retention::purge_by(&self.shared, limit)
+    }
+
+    /// Drops all segments before `segment`: see [`Self::purge_by`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn purge_to(&self, segment: u64) -> Result<Purge, LogError> {
+        self.purge_by(PurgeLimit::To(segment))
+    }
+
+    /// Archives every sealed segment that is not archived yet, in this thread, for as long as that takes. Does nothing
+    /// without [`LogOptions::archive`](crate::LogOptions::archive).
+    ///
+    /// # Errors
+    /// As [`LogDir::archive_sealed`].
+    pub fn archive_sealed(
+        &self,
+        options: ArchiveOptions,
+        mut progress: impl FnMut(ArchiveProgress),
+    ) -> Result<Archived, LogError> {
+        match &self.shared.archive {
+            Some(archive) => {
+                archive::archive_sealed(self.shared.directory.as_ref(), archive, options, &mut progress)
+            }
+            None => Ok(Archived::default()),
+        }
+    }
+
+    /// Removes archived segments that were archived longer than `time_max` ago, that the log no longer holds itself, and
+    /// that no reader needs, remembered ones included.
+    ///
+    /// # Errors
+    /// [`LogError::Archive`].
+    pub fn drop_archived(&self, time_max: Duration, now: SystemTime) -> Result<ArchiveDropped, LogError> {
+        match (&self.shared.archive, now.checked_sub(time_max)) {
+            (Some(archive), Some(before)) => archive.drop_old(retention::oldest_needed(&self.shared), before),
+            _ => Ok(ArchiveDropped::default()),
+        }
     }
 }
 
@@ -168,6 +305,8 @@ impl LogHandle {
 #[derive(Debug, Clone)]
 pub struct LogDir {
     directory: Arc<dyn Directory>,
+    /// What of it is here; `None` if all is archived.
+    local: Option<Arc<dyn Directory>>,
 }
 
 impl LogDir {
@@ -180,8 +319,36 @@ impl LogDir {
         Self::open_on(Arc::new(RealDirectory::new(directory)))
     }
 
+    /// Opens the log of one source with its archive behind it: segments that were purged are read from there, all of
+    /// them if there is no log in `directory`.
+    ///
+    /// # Errors
+    /// As [`LogDir::open_read_only`], and [`LogError::Archive`]. [`LogError::NoLog`] if the archive has none either.
+    pub fn open_with_archive(directory: &Path, archive: &Archive) -> Result<Self, LogError> {
+        match Self::open_read_only(directory) {
+            Ok(Self { directory: local, .. }) => {
+                let directory = ArchivedDirectory::new(Some(Arc::clone(&local)), archive.clone());
+                Ok(Self { directory: Arc::new(directory), local: Some(local) })
+            }
+            Err(LogError::NoLog { .. }) => Self::open_archive(archive),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens what is archived of a source.
+    ///
+    /// # Errors
+    /// [`LogError::NoLog`] if nothing is; [`LogError::Archive`].
+    pub fn open_archive(archive: &Archive) -> Result<Self, LogError> {
+        let log = Self { directory: Arc::new(ArchivedDirectory::new(None, archive.clone())), local: None };
+        match log.numbers()?.is_empty() {
+            true => Err(LogError::NoLog { path: archive.url() }),
+            false => Ok(log),
+        }
+    }
+
     pub(crate) fn open_on(directory: Arc<dyn Directory>) -> Result<Self, LogError> {
-        let log = Self { directory };
+        let log = Self { local: Some(Arc::clone(&directory)), directory };
         let known = Control::read(log.directory.as_ref());
         if !matches!(known, Ok(Some(_))) && log.numbers().unwrap_or_default().is_empty() {
             known?;
@@ -197,13 +364,55 @@ impl LogDir {
 
     /// Numbers of the segments there are, oldest first.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, LogError> {
-        let names =
-            self.directory.list().map_err(|error| LogError::io("list", self.directory.path(), error))?;
-        let first = Control::read(self.directory.as_ref())?.map_or(1, |control| control.first_segment);
-        let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
-        numbers.retain(|number| *number >= first);
-        numbers.sort_unstable();
-        Ok(numbers)
+        Ok(segment_numbers(self.directory.as_ref())?.into_iter().collect())
+    }
+
+    /// Where the log is: its directory, or, if there is none, its archive.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Archives every sealed segment that is here and not in `archive` yet, oldest first. May be done beside a writer,
+    /// and be interrupted at any time: a segment is archived when it was put, read back, and compared with the one here.
+    ///
+    /// # Errors
+    /// [`LogError::Archive`] if the store failed for longer than [`ArchiveOptions::retry_max`];
+    /// [`LogError::ArchiveDiffers`] if it gives back something else, or holds another log's segments;
+    /// [`LogError::Corrupt`], [`LogError::Io`]. What was archived before the error stays.
+    pub fn archive_sealed(
+        &self,
+        archive: &Archive,
+        options: ArchiveOptions,
+        mut progress: impl FnMut(ArchiveProgress),
+    ) -> Result<Archived, LogError> {
+        match &self.local {
+            Some(local) => archive::archive_sealed(local.as_ref(), archive, options, &mut progress),
+            None => Ok(Archived::default()),
+        }
+    }
+
+    /// What a purge would drop, if nobody has the log open. With an archive, only what is in it.
+    ///
+    /// # Errors
+    /// As [`LogHandle::purge_by`], which does it, but for [`LogError::Write`].
+    pub fn plan_purge(&self, limit: PurgeLimit, archive: Option<&Archive>) -> Result<Purge, LogError> {
+        let Some(local) = self.local.as_deref() else { return Ok(Purge::default()) };
+        let readers = Readers::read(local)?.all();
+        let inventory = retention::inventory_of(local, segment_numbers(local)?, readers)?;
+        let plan = retention::plan(local, &inventory, limit, archive)?;
+        retention::refuse(local, &inventory, &plan)?;
+        Ok(plan)
+    }
+
+    /// The readers that are remembered.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`].
+    pub fn remembered_readers(&self) -> Result<Vec<RememberedReader>, LogError> {
+        match &self.local {
+            Some(local) => Ok(Readers::read(local.as_ref())?.all()),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// The segments, oldest first.
@@ -213,11 +422,8 @@ impl LogDir {
     pub fn segments(&self) -> Result<Vec<SegmentSummary>, LogError> {
         let mut summaries = Vec::new();
         for number in self.numbers()? {
-            let state = match index_file::read_sealed(self.directory.as_ref(), number)? {
-                Some(index) => SegmentState {
-                    header: Arc::new(index.header),
-                    sealed: Some((index.length, index.entries)),
-                },
+            let state = match sealed_state(self.directory.as_ref(), number)? {
+                Some(state) => state,
                 None => match self.header(number) {
                     Ok(header) => SegmentState { header: Arc::new(header), sealed: None },
                     // It went while this looked.

@@ -7,17 +7,21 @@
 //! - [`LogHandle`] and [`LogDir`] (`handle`): the log for readers in the writer's process and beside it; [`LogReader`].
 //! - `recovery`, `tail_recovery`, `tear`: what opening does after a crash; what is a torn write and what is damage.
 //! - `segment`, `framing`, `index`, `index_file`, `control`: the files, and how events become entries.
-//! - `retention`: what may be purged. `verify`: reads everything back.
+//! - `retention`: what may be purged; `readers`: who is remembered while away. `verify`: reads everything back.
+//! - [`archive`]: sealed segments in an object store, and reading on in them.
 //! - `storage`: the seam to the disk, real or simulated.
 //!
 //! What always holds: nothing is published that is not durable; readers see whole transactions only; after a failed
 //! write or fdatasync nothing more is published by this process.
 
 mod active;
+pub mod archive;
 mod control;
+mod document;
 mod error;
 mod flusher;
 mod framing;
+pub mod fuzzing;
 mod gtid_before;
 mod handle;
 mod index;
@@ -26,6 +30,7 @@ mod options;
 mod position;
 mod progress;
 mod reader;
+mod readers;
 mod recovery;
 mod retention;
 mod segment;
@@ -42,13 +47,15 @@ mod events;
 #[cfg(test)]
 mod simulation;
 
+pub use archive::{Archive, ArchiveStore};
 pub use error::LogError;
 pub use handle::{LogDir, LogHandle, SegmentSummary};
 pub use options::{AckMode, LogOptions, Retention};
 pub use position::{Entry, EntryFlags, EntryKind, LogPosition, SourceIdentity, SourceTail, TransactionSpan};
 pub use progress::{Durable, LogState};
 pub use reader::LogReader;
+pub use readers::RememberedReader;
 pub use recovery::{Cut, Recovery};
-pub use retention::{Purge, Watermark};
+pub use retention::{Purge, PurgeLimit, Watermark};
 pub use verify::{Problem, Verification, VerifyProgress};
 pub use writer::{Appended, LogWriter};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::archive::Archive;
+
 /// When a commit may be acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckMode {
@@ -41,6 +43,9 @@ pub struct LogOptions {
     pub sync_interval: Duration,
     /// What [`LogHandle::purge`](crate::LogHandle::purge) keeps.
     pub retention: Retention,
+    /// Where sealed segments go too. With one, no segment is purged that is not there, and readers go on in it behind
+    /// what was purged.
+    pub archive: Option<Archive>,
 }
 
 impl Default for LogOptions {
@@ -53,6 +58,7 @@ impl Default for LogOptions {
             unsynced_bytes_max: 16 << 20,
             sync_interval: Duration::from_millis(50),
             retention: Retention::default(),
+            archive: None,
         }
     }
 }

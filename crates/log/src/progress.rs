@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use tailwater_wire::gtid::GtidSet;
 use tokio::sync::watch;
 
+use crate::archive::Archive;
+use crate::archive::overlay::ArchivedDirectory;
 use crate::control::Control;
 use crate::error::LogError;
 use crate::index::{Record, SegmentHeader};
 use crate::position::{Entry, LogPosition};
+use crate::readers::Readers;
 use crate::retention::WatermarkState;
 use crate::segment::index_name;
 use crate::storage::{Directory, File};
@@ -48,12 +52,16 @@ pub(crate) struct SegmentState {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub directory: Arc<dyn Directory>,
+    /// The same for readers, with the archive behind it if there is one.
+    pub reading: Arc<dyn Directory>,
+    pub archive: Option<Archive>,
     durable: watch::Sender<Durable>,
     tail: Mutex<Tail>,
     segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
     control: Mutex<Control>,
     watermarks: Mutex<BTreeMap<u64, WatermarkState>>,
+    readers: Mutex<Readers>,
 }
 
 /// The newest segment's index, and the entries that wait for their bytes to be durable.
@@ -94,16 +102,28 @@ impl Shared {
         directory: Arc<dyn Directory>,
         control: Control,
         segments: BTreeMap<u64, SegmentState>,
+        archive: Option<Archive>,
     ) -> Self {
+        let reading: Arc<dyn Directory> = match &archive {
+            Some(archive) => Arc::new(ArchivedDirectory::new(Some(Arc::clone(&directory)), archive.clone())),
+            None => Arc::clone(&directory),
+        };
+        let readers = Readers::read(directory.as_ref()).unwrap_or_else(|error| {
+            tracing::warn!(code = error.code(), "readers that are away are not remembered: {error}");
+            Readers::default()
+        });
         let durable = Durable { position: LogPosition::ZERO, state: LogState::Open };
         Self {
             directory,
+            reading,
+            archive,
             durable: watch::Sender::new(durable),
             tail: Mutex::default(),
             segments: Mutex::new(segments),
             poison: OnceLock::new(),
             control: Mutex::new(control),
             watermarks: Mutex::default(),
+            readers: Mutex::new(readers),
         }
     }
 
@@ -137,6 +157,26 @@ impl Shared {
         lock(&self.watermarks)
     }
 
+    pub(crate) fn readers(&self) -> MutexGuard<'_, Readers> {
+        lock(&self.readers)
+    }
+
+    /// Remembers where a reader is, durably `at_once` or soon.
+    pub(crate) fn note_reader(&self, name: &str, position: LogPosition, at_once: bool) {
+        let mut readers = self.readers();
+        if !readers.note(name, position, SystemTime::now()) {
+            tracing::warn!(reader = name, "too many readers are remembered for one more");
+        }
+        // Nothing that was captured is at stake, so the log goes on.
+        if let Err(error) = readers.write(self.directory.as_ref(), at_once) {
+            tracing::warn!(
+                reader = name,
+                code = error.code(),
+                "a reader's position is not remembered: {error}"
+            );
+        }
+    }
+
     /// The number of the oldest segment, or of the first to come.
     pub(crate) fn first_segment_number(&self) -> u64 {
         lock(&self.control).first_segment
@@ -154,7 +194,11 @@ impl Shared {
 
     pub(crate) fn forget_segments_before(&self, first: u64) {
         let mut segments = lock(&self.segments);
-        *segments = segments.split_off(&first);
+        let kept = segments.split_off(&first);
+        let forgotten = std::mem::replace(&mut *segments, kept);
+        if let Some(archive) = &self.archive {
+            forgotten.into_iter().for_each(|(number, state)| archive.remember(number, state));
+        }
     }
 
     /// Makes `start` the newest segment: all of it up to `start.end` is durable.

@@ -1,5 +1,6 @@
 //! Reading the log: whole transactions, and never a byte that is not durable.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,14 +8,13 @@ use std::sync::Arc;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
 use tokio::sync::watch;
 
-use crate::control::Control;
 use crate::error::LogError;
-use crate::handle::if_purged;
+use crate::handle::{if_purged, segment_numbers};
 use crate::index::{IndexDamage, Record, SegmentHeader};
 use crate::index_file::{IndexReader, NextRecord};
 use crate::position::{Entry, LogPosition, SourceIdentity};
 use crate::progress::{Durable, LogState, Shared};
-use crate::segment::{FIRST_EVENT_OFFSET, index_name, parse_segment_name, segment_name};
+use crate::segment::{FIRST_EVENT_OFFSET, index_name, segment_name};
 use crate::storage::{Directory, File, OpenMode};
 
 /// How much of a segment is read at once.
@@ -251,14 +251,12 @@ impl LogReader {
     }
 
     fn seek(&mut self, from: LogPosition) -> Result<(), LogError> {
-        let first = self.first_segment()?;
         if from == LogPosition::ZERO {
+            let first = self.numbers()?.first().copied();
             self.position = LogPosition { segment: first.unwrap_or(1), offset: FIRST_EVENT_OFFSET };
             return Ok(());
         }
-        if first.is_some_and(|first| from.segment < first) {
-            return Err(self.purged(from.segment, first.unwrap_or(0)));
-        }
+        if_purged(self.directory.as_ref(), from.segment)?;
         let no_such = |reader: &Self, reason: &str| LogError::NoSuchPosition {
             path: reader.directory.path().to_owned(),
             segment: from.segment,
@@ -286,15 +284,8 @@ impl LogReader {
         Ok(())
     }
 
-    fn first_segment(&self) -> Result<Option<u64>, LogError> {
-        let first = Control::read(self.directory.as_ref())?.map_or(1, |control| control.first_segment);
-        let names =
-            self.directory.list().map_err(|error| LogError::io("list", self.directory.path(), error))?;
-        Ok(names.iter().filter_map(|name| parse_segment_name(name)).filter(|number| *number >= first).min())
-    }
-
-    fn purged(&self, segment: u64, first: u64) -> LogError {
-        LogError::Purged { path: self.directory.path().to_owned(), segment, first }
+    fn numbers(&self) -> Result<BTreeSet<u64>, LogError> {
+        segment_numbers(self.directory.as_ref())
     }
 
     /// Opens a segment and stands at its beginning; false if it is not there yet.
@@ -304,8 +295,11 @@ impl LogReader {
         let file = match self.directory.open(&name, OpenMode::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return match self.first_segment()? {
-                    Some(first) if first > number => Err(self.purged(number, first)),
+                if_purged(self.directory.as_ref(), number)?;
+                return match self.numbers()?.last() {
+                    Some(last) if *last > number && self.directory.modified(&name).is_err() => {
+                        Err(LogError::corrupt(path, 0, format!("it is missing, though there is {last}")))
+                    }
                     _ => Ok(false),
                 };
             }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use tailwater_wire::event::header::BINLOG_MAGIC;
 
 use crate::control::{self, Control};
+use crate::document;
 use crate::error::LogError;
 use crate::framing::Framing;
 use crate::index::SegmentHeader;
 use crate::index_file;
 use crate::position::LogPosition;
 use crate::progress::{SegmentState, TailStart};
+use crate::readers;
 use crate::segment::{FIRST_EVENT_OFFSET, index_name, parse_index_name, parse_segment_name, segment_name};
 use crate::storage::{Directory, File, OpenMode};
 use crate::tail_recovery;
@@ -199,7 +201,9 @@ fn remove_leftovers(
         let number = parse_segment_name(name).or_else(|| parse_index_name(name));
         let stale = match number {
             Some(number) => !numbers.contains(&number),
-            None => control::is_replacement_name(name),
+            None => {
+                document::replaced_by(name).is_some_and(|name| [control::NAME, readers::NAME].contains(&name))
+            }
         };
         if !stale {
             continue;

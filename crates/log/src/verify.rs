@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tailwater_wire::gtid::GtidSet;
 
+use crate::control::Control;
 use crate::error::LogError;
 use crate::framing::{Before, Framing};
 use crate::gtid_before;
@@ -94,6 +95,7 @@ impl LogDir {
             told_at: 0,
             bytes_total: 0,
         };
+        self.missing_archived(&mut found)?;
         let numbers = self.numbers()?;
         let mut ends = Vec::new();
         for number in &numbers {
@@ -112,10 +114,28 @@ impl LogDir {
                 found.problem(&path, 0, format!("the segment is missing: behind {number} comes {next}"));
             }
             let newest = position + 1 == numbers.len();
-            verifier.segment(*number, end, newest, &mut found, &mut progress)?;
+            match verifier.segment(*number, end, newest, &mut found, &mut progress) {
+                // What an archived segment is compressed into is damaged; those behind it can be read.
+                Err(LogError::Corrupt { path, offset, reason }) => {
+                    found.problem(&path, offset, reason);
+                    verifier.running = None;
+                }
+                result => result?,
+            }
             found.segments += 1;
         }
         Ok(found)
+    }
+
+    /// What was archived once, and is not all there.
+    fn missing_archived(&self, found: &mut Verification) -> Result<(), LogError> {
+        let Some(control) = Control::read(self.directory())? else { return Ok(()) };
+        let missing = self.directory().missing_before(control.first_segment);
+        for number in missing.map_err(|error| LogError::io("list", self.directory().path(), error))? {
+            let path = self.directory().path_of(&segment_name(number));
+            found.problem(&path, 0, "the segment is neither here nor in the archive, which has older ones");
+        }
+        Ok(())
     }
 
     fn file_bytes(&self, number: u64) -> Result<u64, LogError> {

@@ -74,7 +74,7 @@ impl LogWriter {
         };
         let Recovered { control, segments, tail, recovery } = recovery::recover(&directory)?;
         recovery.tell(directory.path());
-        let shared = Arc::new(Shared::new(directory, control, segments));
+        let shared = Arc::new(Shared::new(directory, control, segments, options.archive.clone()));
         let mut writer = Self {
             flusher: Flusher::new(Arc::clone(&shared), options.sync_interval),
             shared,

@@ -6,6 +6,7 @@ mod support {
 }
 
 mod background;
+mod error_codes;
 mod exclusive;
 mod full_disk;
 mod reading;

@@ -44,6 +44,16 @@ pub(crate) trait Directory: Debug + Send + Sync {
     /// Takes the exclusive lock, held until the guard is dropped; `None` if somebody else has it.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
 
+    /// The oldest of the archived segments that lead up to `first`, the directory's own first, without a gap.
+    fn archived_before(&self, _first: u64) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Segments before `first` that are missing although older ones are archived.
+    fn missing_before(&self, _first: u64) -> io::Result<Vec<u64>> {
+        Ok(Vec::new())
+    }
+
     /// The full path of a file, for messages.
     fn path_of(&self, name: &str) -> PathBuf {
         self.path().join(name)

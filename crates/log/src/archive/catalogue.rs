@@ -1,0 +1,322 @@
+//! Which segments of a source are archived. The objects say so: there is no other record that could differ from them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::overlay::ArchivedFile;
+use super::seekable::SeekableReader;
+use super::store::{ArchiveFailure, ArchiveObject, ArchiveStore, RangedRead, StoredObject};
+use crate::error::LogError;
+use crate::progress::SegmentState;
+use crate::segment::{index_name, parse_index_name, parse_segment_name, segment_name};
+use crate::storage::File;
+
+/// What a segment's object is called more than the segment.
+const COMPRESSED_SUFFIX: &str = ".zst";
+
+/// Once a store could not be asked, nobody waits for it again within this time.
+const FAILURE_HELD: Duration = Duration::from_secs(5);
+
+/// The archived segments of one source. Cheap to clone; clones know the same.
+///
+/// A segment is archived when both its objects are there. The index is put last, once what was put before it has been
+/// read back, so half an upload is never taken for a segment.
+#[derive(Debug, Clone)]
+pub struct Archive {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Arc<dyn ArchiveStore>,
+    source: String,
+    known: Mutex<Known>,
+}
+
+/// What is known of the store.
+#[derive(Debug, Default)]
+struct Known {
+    listed: bool,
+    segments: BTreeMap<u64, Entry>,
+    /// Segments whose index is not there: not archived yet, or not removed to the end.
+    halves: BTreeSet<u64>,
+    failed: Option<(Instant, ErrorKind, String)>,
+}
+
+/// An archived segment.
+#[derive(Debug, Clone)]
+struct Entry {
+    compressed_bytes: u64,
+    index_bytes: u64,
+    archived_at: SystemTime,
+    /// It was compared with the log's own, or put by this process.
+    confirmed: bool,
+    /// What its index begins and ends with, once somebody has asked.
+    state: Option<SegmentState>,
+}
+
+/// What [`Archive::drop_old`] removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArchiveDropped {
+    /// The segments, oldest first.
+    pub segments: Vec<u64>,
+    /// The bytes of their objects.
+    pub bytes: u64,
+}
+
+impl Archive {
+    /// The segments of `source` in `store`. Nothing is asked yet.
+    pub fn new(store: Arc<dyn ArchiveStore>, source: &str) -> Self {
+        let inner = Inner { store, source: source.to_owned(), known: Mutex::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The sources that have archived segments in a store.
+    ///
+    /// # Errors
+    /// [`LogError::Archive`].
+    pub fn sources(store: &dyn ArchiveStore) -> Result<Vec<String>, LogError> {
+        let objects = store.list("").map_err(|error| LogError::io("list", store.url(), error))?;
+        let indexes = objects.iter().filter_map(|object| object.name.split_once('/'));
+        let sources: BTreeSet<&str> =
+            indexes.filter(|(_, file)| parse_index_name(file).is_some()).map(|(source, _)| source).collect();
+        Ok(sources.into_iter().map(str::to_owned).collect())
+    }
+
+    /// The source's name.
+    pub fn source(&self) -> &str {
+        &self.inner.source
+    }
+
+    /// Where the source's objects are, for messages.
+    pub fn url(&self) -> PathBuf {
+        // A path, for the messages that name files; nothing opens it.
+        PathBuf::from(format!("{}/{}", self.inner.store.url().trim_end_matches('/'), self.inner.source))
+    }
+
+    pub(super) fn store(&self) -> &dyn ArchiveStore {
+        self.inner.store.as_ref()
+    }
+
+    /// The name of the object that holds a segment.
+    pub(super) fn segment_object(&self, number: u64) -> String {
+        format!("{}/{}{COMPRESSED_SUFFIX}", self.inner.source, segment_name(number))
+    }
+
+    /// The name of the object that holds its index.
+    pub(super) fn index_object(&self, number: u64) -> String {
+        format!("{}/{}", self.inner.source, index_name(number))
+    }
+
+    /// Where the object behind a file of the log is, for messages; `None` for what is never archived.
+    pub(super) fn path_of(&self, name: &str) -> Option<PathBuf> {
+        match (parse_segment_name(name), parse_index_name(name)) {
+            (Some(_), _) => Some(self.url().join(format!("{name}{COMPRESSED_SUFFIX}"))),
+            (None, Some(_)) => Some(self.url().join(name)),
+            (None, None) => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Each change below is whole before anything can panic.
+        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known, having asked the store once.
+    fn known(&self) -> io::Result<MutexGuard<'_, Known>> {
+        let known = self.lock();
+        if known.listed {
+            return Ok(known);
+        }
+        if let Some((at, kind, reason)) = &known.failed
+            && at.elapsed() < FAILURE_HELD
+        {
+            return Err(ArchiveFailure::error(*kind, reason.clone()));
+        }
+        drop(known);
+        self.refresh()?;
+        Ok(self.lock())
+    }
+
+    /// Asks the store again for what it has.
+    pub(crate) fn refresh(&self) -> io::Result<()> {
+        let listed = self.inner.store.list(&self.inner.source);
+        let mut known = self.lock();
+        match listed {
+            Ok(objects) => {
+                known.take(&self.inner.source, &objects);
+                Ok(())
+            }
+            Err(error) => {
+                known.failed = Some((Instant::now(), error.kind(), error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
+    /// The archived segments, oldest first.
+    pub(crate) fn numbers(&self) -> io::Result<Vec<u64>> {
+        Ok(self.known()?.segments.keys().copied().collect())
+    }
+
+    /// The oldest of the archived segments that lead up to `before` without a gap.
+    pub(crate) fn leading_to(&self, before: u64) -> io::Result<Option<u64>> {
+        let known = self.known()?;
+        let run = known.segments.range(..before).rev().zip((1..before).rev());
+        Ok(run
+            .take_while(|((number, _), expected)| *number == expected)
+            .last()
+            .map(|((number, _), _)| *number))
+    }
+
+    /// The segments before `before` that are missing, though older ones are archived.
+    pub(crate) fn missing_before(&self, before: u64) -> io::Result<Vec<u64>> {
+        const TOLD_MAX: usize = 1_000;
+        let known = self.known()?;
+        let Some(oldest) = known.segments.keys().next().copied() else { return Ok(Vec::new()) };
+        let missing = (oldest..before).filter(|number| !known.segments.contains_key(number));
+        Ok(missing.take(TOLD_MAX).collect())
+    }
+
+    pub(crate) fn contains(&self, number: u64) -> io::Result<bool> {
+        Ok(self.known()?.segments.contains_key(&number))
+    }
+
+    fn entry(&self, number: u64) -> io::Result<Entry> {
+        let known = self.known()?;
+        known.segments.get(&number).cloned().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// The content of an archived segment.
+    pub(crate) fn open_segment(&self, number: u64) -> io::Result<Arc<dyn File>> {
+        let entry = self.entry(number)?;
+        let object = self.object(self.segment_object(number), entry.compressed_bytes);
+        Ok(Arc::new(ArchivedFile(SeekableReader::open(Arc::new(object))?)))
+    }
+
+    /// The index of an archived segment.
+    pub(crate) fn open_index(&self, number: u64) -> io::Result<Arc<dyn File>> {
+        let entry = self.entry(number)?;
+        Ok(Arc::new(ArchivedFile(self.object(self.index_object(number), entry.index_bytes))))
+    }
+
+    pub(super) fn object(&self, name: String, bytes: u64) -> StoredObject {
+        StoredObject::new(Arc::clone(&self.inner.store), name, bytes)
+    }
+
+    /// Opens an object that was just put, as long as the store says.
+    pub(super) fn fresh_object(&self, name: &str) -> io::Result<Arc<dyn RangedRead>> {
+        let bytes = self.inner.store.length(name)?;
+        Ok(Arc::new(self.object(name.to_owned(), bytes)))
+    }
+
+    pub(crate) fn archived_at(&self, number: u64) -> io::Result<SystemTime> {
+        Ok(self.entry(number)?.archived_at)
+    }
+
+    /// Whether the segment is archived and known to be the log's own.
+    pub(crate) fn is_confirmed(&self, number: u64) -> io::Result<bool> {
+        Ok(self.known()?.segments.get(&number).is_some_and(|entry| entry.confirmed))
+    }
+
+    /// Takes a segment for the log's own: it was put, or compared.
+    pub(super) fn confirm(&self, number: u64, bytes: Option<(u64, u64)>) {
+        let mut known = self.lock();
+        known.halves.remove(&number);
+        match (known.segments.get_mut(&number), bytes) {
+            (Some(entry), None) => entry.confirmed = true,
+            (_, Some((compressed_bytes, index_bytes))) => {
+                let archived_at = SystemTime::now();
+                let entry =
+                    Entry { compressed_bytes, index_bytes, archived_at, confirmed: true, state: None };
+                known.segments.insert(number, entry);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// What the index of an archived segment begins and ends with, if somebody has asked before.
+    pub(crate) fn state(&self, number: u64) -> Option<SegmentState> {
+        self.lock().segments.get(&number)?.state.clone()
+    }
+
+    pub(crate) fn remember(&self, number: u64, state: SegmentState) {
+        if let Some(entry) = self.lock().segments.get_mut(&number) {
+            entry.state = Some(state);
+        }
+    }
+
+    /// Removes the oldest segments that were archived before `before`, but only such as come before `keep_from`, the
+    /// oldest that the log itself holds or a reader needs.
+    ///
+    /// # Errors
+    /// [`LogError::Archive`].
+    pub fn drop_old(&self, keep_from: u64, before: SystemTime) -> Result<ArchiveDropped, LogError> {
+        let fail = |action| move |error| LogError::io(action, self.url(), error);
+        self.refresh().map_err(fail("list"))?;
+        let (doomed, halves): (Vec<(u64, Entry)>, Vec<u64>) = {
+            let known = self.known().map_err(fail("list"))?;
+            let old = known.segments.range(..keep_from).take_while(|(_, entry)| entry.archived_at < before);
+            let halves = known.halves.range(..keep_from);
+            (old.map(|(number, entry)| (*number, entry.clone())).collect(), halves.copied().collect())
+        };
+        // What an interrupted removal left. Nobody uploads what the log no longer holds.
+        for number in halves {
+            self.inner.store.delete(&self.segment_object(number)).map_err(fail("delete from"))?;
+        }
+        let mut dropped = ArchiveDropped::default();
+        for (number, entry) in doomed {
+            // The index first: without it, what is left is no segment.
+            for name in [self.index_object(number), self.segment_object(number)] {
+                self.inner.store.delete(&name).map_err(fail("delete from"))?;
+            }
+            self.lock().segments.remove(&number);
+            dropped.segments.push(number);
+            dropped.bytes += entry.compressed_bytes + entry.index_bytes;
+        }
+        Ok(dropped)
+    }
+}
+
+impl Known {
+    /// Takes what was listed for what there is; keeps what was found out about it before.
+    fn take(&mut self, source: &str, objects: &[ArchiveObject]) {
+        let mut compressed = BTreeMap::new();
+        let mut indexes = BTreeMap::new();
+        for object in objects {
+            let Some(file) = object.name.strip_prefix(source).and_then(|rest| rest.strip_prefix('/')) else {
+                continue;
+            };
+            if let Some(number) = parse_index_name(file) {
+                indexes.insert(number, object);
+            } else if let Some(number) = file.strip_suffix(COMPRESSED_SUFFIX).and_then(parse_segment_name) {
+                compressed.insert(number, object);
+            }
+        }
+        let before = std::mem::take(&mut self.segments);
+        self.halves = compressed.keys().filter(|number| !indexes.contains_key(number)).copied().collect();
+        for (number, index) in indexes {
+            let Some(segment) = compressed.get(&number) else { continue };
+            let mut entry = Entry {
+                compressed_bytes: segment.bytes,
+                index_bytes: index.bytes,
+                archived_at: index.modified,
+                confirmed: false,
+                state: None,
+            };
+            let same = |known: &&Entry| {
+                (known.compressed_bytes, known.index_bytes) == (entry.compressed_bytes, entry.index_bytes)
+            };
+            if let Some(known) = before.get(&number).filter(same) {
+                entry.confirmed = known.confirmed;
+                entry.state = known.state.clone();
+            }
+            self.segments.insert(number, entry);
+        }
+        self.listed = true;
+        self.failed = None;
+    }
+}

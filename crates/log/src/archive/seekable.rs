@@ -1,0 +1,457 @@
+//! zstd's seekable format: independent frames with a table of where each begins, so that a part can be read without the
+//! rest, and `zstd -d` reads the whole. Format: contrib/seekable_format/zstd_seekable_compression_format.md of zstd, and
+//! docs/reference/log-format.md.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, ErrorKind, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zstd::bulk::{Compressor, Decompressor};
+use zstd::zstd_safe::{CParameter, compress_bound};
+
+use super::store::{RangedRead, read_exactly_at};
+
+/// How much of the content goes into one frame, in bytes: what one small read costs at least.
+pub const FRAME_BYTES: usize = 1 << 20;
+
+/// A frame that holds more of the content is refused, in bytes. Other programs choose other sizes.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// A table of more frames is refused: it would take more than 64 MiB of memory.
+pub const FRAMES_MAX: usize = 4 << 20;
+
+/// Frames that a reader keeps decompressed.
+const FRAMES_HELD_MAX: usize = 4;
+
+/// The frame that holds the table is one that decompressors skip.
+const SKIPPABLE_MAGIC: u32 = 0x184d_2a5e;
+const SKIPPABLE_HEADER_BYTES: usize = 8;
+const SEEKABLE_MAGIC: u32 = 0x8f92_eab1;
+const FOOTER_BYTES: usize = 9;
+/// Of the descriptor: each entry has a checksum behind its two lengths.
+const HAS_CHECKSUMS: u8 = 0x80;
+/// Of the descriptor: must be zero.
+const RESERVED: u8 = 0x7c;
+
+/// Bytes that are no content in the seekable format, or not what was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct SeekableDamage {
+    /// Where, in the compressed bytes.
+    pub offset: u64,
+    /// What is wrong there.
+    pub reason: String,
+}
+
+impl SeekableDamage {
+    fn error(offset: u64, reason: impl Into<String>) -> io::Error {
+        io::Error::new(ErrorKind::InvalidData, Self { offset, reason: reason.into() })
+    }
+}
+
+/// Compresses what it reads from `input`, frame by frame, in bounded memory: gives the compressed bytes as a [`Read`].
+pub struct SeekableEncoder<R> {
+    input: R,
+    compressor: Compressor<'static>,
+    content: Vec<u8>,
+    output: Vec<u8>,
+    given: usize,
+    /// The table's entries so far.
+    table: Vec<u8>,
+    frames: usize,
+    ended: bool,
+}
+
+impl<R: Read> SeekableEncoder<R> {
+    /// `level` is zstd's, 1 to 19.
+    ///
+    /// # Errors
+    /// If zstd does not take the level, or has no memory.
+    pub fn new(input: R, level: i32) -> io::Result<Self> {
+        let mut compressor = Compressor::new(level)?;
+        compressor.set_parameter(CParameter::ChecksumFlag(true))?;
+        Ok(Self {
+            input,
+            compressor,
+            content: Vec::new(),
+            output: Vec::new(),
+            given: 0,
+            table: Vec::new(),
+            frames: 0,
+            ended: false,
+        })
+    }
+
+    /// What was compressed from.
+    pub fn into_input(self) -> R {
+        self.input
+    }
+
+    /// Puts the next frame, or the table behind the last, into `output`.
+    fn refill(&mut self) -> io::Result<()> {
+        self.content.clear();
+        io::Read::by_ref(&mut self.input).take(FRAME_BYTES as u64).read_to_end(&mut self.content)?;
+        self.given = 0;
+        if self.content.is_empty() {
+            self.output = encode_table(&self.table, self.frames);
+            self.ended = true;
+            return Ok(());
+        }
+        if self.frames == FRAMES_MAX {
+            return Err(io::Error::new(ErrorKind::FileTooLarge, format!("more than {FRAMES_MAX} frames")));
+        }
+        self.output.clear();
+        self.output.reserve(compress_bound(self.content.len()));
+        let compressed_bytes = self.compressor.compress_to_buffer(&self.content, &mut self.output)?;
+        // Neither is more than a little over FRAME_BYTES.
+        self.table.extend_from_slice(&(compressed_bytes as u32).to_le_bytes());
+        self.table.extend_from_slice(&(self.content.len() as u32).to_le_bytes());
+        self.frames += 1;
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for SeekableEncoder<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.given == self.output.len() {
+            if self.ended {
+                return Ok(0);
+            }
+            self.refill()?;
+        }
+        let count = buffer.len().min(self.output.len() - self.given);
+        buffer[..count].copy_from_slice(&self.output[self.given..self.given + count]);
+        self.given += count;
+        Ok(count)
+    }
+}
+
+impl<R> fmt::Debug for SeekableEncoder<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SeekableEncoder").field("frames", &self.frames).finish_non_exhaustive()
+    }
+}
+
+fn encode_table(entries: &[u8], frames: usize) -> Vec<u8> {
+    let mut table = SKIPPABLE_MAGIC.to_le_bytes().to_vec();
+    table.extend_from_slice(&((entries.len() + FOOTER_BYTES) as u32).to_le_bytes());
+    table.extend_from_slice(entries);
+    table.extend_from_slice(&(frames as u32).to_le_bytes());
+    table.push(0);
+    table.extend_from_slice(&SEEKABLE_MAGIC.to_le_bytes());
+    table
+}
+
+/// Where each frame lies, compressed and in the content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SeekTable {
+    /// Ends of the frames, both strictly in order but for frames without content.
+    ends: Vec<FrameEnd>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct FrameEnd {
+    compressed: u64,
+    content: u64,
+}
+
+impl SeekTable {
+    /// Reads the table at the end of `source`.
+    fn read(source: &dyn RangedRead) -> io::Result<Self> {
+        let length = source.length()?;
+        let footer_at = length
+            .checked_sub(FOOTER_BYTES as u64)
+            .ok_or_else(|| SeekableDamage::error(0, format!("{length} bytes hold no seek table")))?;
+        let mut footer = [0; FOOTER_BYTES];
+        read_exactly_at(source, &mut footer, footer_at)?;
+        let (frames, entry_bytes) =
+            parse_footer(&footer).map_err(|reason| SeekableDamage::error(footer_at, reason))?;
+        let bytes = SKIPPABLE_HEADER_BYTES + frames * entry_bytes + FOOTER_BYTES;
+        let table_at = length.checked_sub(bytes as u64).ok_or_else(|| {
+            SeekableDamage::error(footer_at, format!("a seek table of {bytes} bytes in {length}"))
+        })?;
+        let mut table = vec![0; bytes];
+        read_exactly_at(source, &mut table, table_at)?;
+        Self::parse(&table, entry_bytes, table_at)
+            .map_err(|reason| SeekableDamage::error(table_at, format!("the seek table: {reason}")))
+    }
+
+    /// Parses the frame that holds the table, which begins at `table_at`.
+    fn parse(table: &[u8], entry_bytes: usize, table_at: u64) -> Result<Self, String> {
+        let stated = u32_at(table, 4) as usize;
+        if u32_at(table, 0) != SKIPPABLE_MAGIC || stated != table.len() - SKIPPABLE_HEADER_BYTES {
+            return Err("it is not in a frame of its own".into());
+        }
+        let entries = &table[SKIPPABLE_HEADER_BYTES..table.len() - FOOTER_BYTES];
+        let mut end = FrameEnd::default();
+        let mut ends = Vec::with_capacity(entries.len() / entry_bytes);
+        for entry in entries.chunks_exact(entry_bytes) {
+            let (compressed, content) = (u32_at(entry, 0), u32_at(entry, 4));
+            if content as usize > FRAME_BYTES_MAX || compressed as usize > compress_bound(FRAME_BYTES_MAX) {
+                return Err(format!("a frame of {content} bytes, at most {FRAME_BYTES_MAX} are read"));
+            }
+            end.compressed += u64::from(compressed);
+            end.content += u64::from(content);
+            ends.push(end);
+        }
+        if end.compressed != table_at {
+            return Err(format!("its frames have {} bytes, {table_at} stand before it", end.compressed));
+        }
+        Ok(Self { ends })
+    }
+
+    fn content_bytes(&self) -> u64 {
+        self.ends.last().map_or(0, |end| end.content)
+    }
+
+    /// The frame that holds a byte of the content; `None` behind its end.
+    fn frame_at(&self, offset: u64) -> Option<usize> {
+        let frame = self.ends.partition_point(|end| end.content <= offset);
+        (frame < self.ends.len()).then_some(frame)
+    }
+
+    fn start(&self, frame: usize) -> FrameEnd {
+        frame.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default()
+    }
+}
+
+/// The number of frames, and the bytes of an entry.
+fn parse_footer(footer: &[u8; FOOTER_BYTES]) -> Result<(usize, usize), String> {
+    let (frames, descriptor) = (u32_at(footer, 0) as usize, footer[4]);
+    if u32_at(footer, 5) != SEEKABLE_MAGIC {
+        return Err("it does not end with a seek table".into());
+    }
+    if descriptor & RESERVED != 0 {
+        return Err(format!("a seek table of an unknown kind, {descriptor:#04x}"));
+    }
+    if frames > FRAMES_MAX {
+        return Err(format!("a seek table of {frames} frames, at most {FRAMES_MAX} are read"));
+    }
+    Ok((frames, if descriptor & HAS_CHECKSUMS == 0 { 8 } else { 12 }))
+}
+
+/// Reads the content of `source` at any place. Keeps the table and a few decompressed frames in memory.
+pub struct SeekableReader {
+    source: Arc<dyn RangedRead>,
+    table: SeekTable,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    decompressor: Decompressor<'static>,
+    /// Frames by number, the one used last at the end.
+    frames: VecDeque<(usize, Vec<u8>)>,
+    compressed: Vec<u8>,
+}
+
+impl SeekableReader {
+    /// Reads the table.
+    ///
+    /// # Errors
+    /// `InvalidData` around a [`SeekableDamage`] if there is none that makes sense; those of `source`.
+    pub fn open(source: Arc<dyn RangedRead>) -> io::Result<Self> {
+        let table = SeekTable::read(source.as_ref())?;
+        let held =
+            Held { decompressor: Decompressor::new()?, frames: VecDeque::new(), compressed: Vec::new() };
+        Ok(Self { source, table, held: Mutex::new(held) })
+    }
+
+    /// Bytes of the content.
+    pub fn content_bytes(&self) -> u64 {
+        self.table.content_bytes()
+    }
+}
+
+impl RangedRead for SeekableReader {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let Some(frame) = self.table.frame_at(offset) else { return Ok(0) };
+        // What a panic leaves half done is not kept among the frames.
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let content = held.frame(self.source.as_ref(), &self.table, frame)?;
+        let rest = content.get((offset - self.table.start(frame).content) as usize..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.content_bytes())
+    }
+}
+
+impl Held {
+    fn frame(&mut self, source: &dyn RangedRead, table: &SeekTable, number: usize) -> io::Result<&[u8]> {
+        let held = self.frames.iter().position(|(held, _)| *held == number);
+        let entry = match held.and_then(|position| self.frames.remove(position)) {
+            Some(entry) => entry,
+            None => {
+                let reused = match self.frames.len() < FRAMES_HELD_MAX {
+                    true => Vec::new(),
+                    false => self.frames.pop_front().map(|(_, content)| content).unwrap_or_default(),
+                };
+                (number, self.decompress(source, table, number, reused)?)
+            }
+        };
+        self.frames.push_back(entry);
+        Ok(self.frames.back().map(|(_, content)| content.as_slice()).unwrap_or_default())
+    }
+
+    fn decompress(
+        &mut self,
+        source: &dyn RangedRead,
+        table: &SeekTable,
+        number: usize,
+        mut content: Vec<u8>,
+    ) -> io::Result<Vec<u8>> {
+        let (start, end) = (table.start(number), table.ends[number]);
+        // Both lengths were checked when the table was read.
+        self.compressed.resize((end.compressed - start.compressed) as usize, 0);
+        read_exactly_at(source, &mut self.compressed, start.compressed)?;
+        let expected = (end.content - start.content) as usize;
+        content.clear();
+        content.reserve_exact(expected);
+        let damage =
+            |reason: String| SeekableDamage::error(start.compressed, format!("frame {number}: {reason}"));
+        let count = self
+            .decompressor
+            .decompress_to_buffer(&self.compressed, &mut content)
+            .map_err(|error| damage(error.to_string()))?;
+        if count != expected {
+            return Err(damage(format!("{count} bytes of content, the seek table says {expected}")));
+        }
+        Ok(content)
+    }
+}
+
+impl fmt::Debug for SeekableReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SeekableReader").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// Four bytes that the caller knows to be there.
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    bytes
+        .get(offset..offset + 4)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(u32::from_le_bytes)
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn compress(content: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        SeekableEncoder::new(content, 3).unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Content that compresses a little, and no frame like another.
+    fn content(bytes: usize, seed: u64) -> Vec<u8> {
+        let mut random = crate::storage::simulated::Random(seed);
+        (0..bytes.div_ceil(8))
+            .flat_map(|_| (random.next() & 0x0f0f_3fff_0f0f_0f0f).to_le_bytes())
+            .take(bytes)
+            .collect()
+    }
+
+    fn open(bytes: Vec<u8>) -> io::Result<SeekableReader> {
+        SeekableReader::open(Arc::new(bytes))
+    }
+
+    fn read_all(reader: &SeekableReader, piece: usize) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        let mut buffer = vec![0; piece];
+        loop {
+            match reader.read_at(&mut buffer, all.len() as u64)? {
+                0 => return Ok(all),
+                count => all.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    #[test]
+    fn the_whole_comes_back_and_plain_zstd_reads_it() {
+        for bytes in [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 5 * FRAME_BYTES + 77] {
+            let content = content(bytes, 7);
+            let compressed = compress(&content);
+            assert!(zstd::stream::decode_all(compressed.as_slice()).unwrap() == content, "{bytes}");
+            let reader = open(compressed).unwrap();
+            assert_eq!(reader.content_bytes(), bytes as u64);
+            assert!(read_all(&reader, 100_001).unwrap() == content, "{bytes}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_range_is_what_it_was(
+            bytes in 0..4 * FRAME_BYTES,
+            seed in any::<u64>(),
+            ranges in proptest::collection::vec((any::<prop::sample::Index>(), 0..2 * FRAME_BYTES), 1..20),
+        ) {
+            let content = content(bytes, seed);
+            let reader = open(compress(&content)).unwrap();
+            for (start, length) in ranges {
+                let start = start.index(bytes + 1);
+                let mut buffer = vec![0; length.min(bytes - start)];
+                read_exactly_at(&reader, &mut buffer, start as u64).unwrap();
+                prop_assert!(buffer == content[start..start + buffer.len()]);
+            }
+        }
+
+        #[test]
+        fn a_flipped_bit_is_found_before_wrong_content_is_given(
+            bytes in 1..3 * FRAME_BYTES,
+            at in any::<prop::sample::Index>(),
+            bit in 0u8..8,
+        ) {
+            let content = content(bytes, 3);
+            let mut compressed = compress(&content);
+            let at = at.index(compressed.len());
+            compressed[at] ^= 1 << bit;
+            if let Ok(read) = open(compressed).and_then(|reader| read_all(&reader, FRAME_BYTES)) {
+                // The descriptor has bits without a meaning.
+                prop_assert!(read == content);
+            }
+        }
+
+        #[test]
+        fn a_cut_is_found(bytes in 1..3 * FRAME_BYTES, at in any::<prop::sample::Index>()) {
+            let mut compressed = compress(&content(bytes, 5));
+            compressed.truncate(at.index(compressed.len()));
+            let error = open(compressed).unwrap_err();
+            prop_assert_eq!(error.kind(), ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
+    fn tables_with_checksums_are_read_and_big_ones_refused() {
+        let content = content(FRAME_BYTES + 5, 1);
+        let compressed = compress(&content);
+        let table_at = compressed.len() - SKIPPABLE_HEADER_BYTES - 2 * 8 - FOOTER_BYTES;
+        let entries = &compressed[table_at + SKIPPABLE_HEADER_BYTES..compressed.len() - FOOTER_BYTES];
+        let mut with_checksums = Vec::new();
+        for entry in entries.chunks(8) {
+            with_checksums.extend_from_slice(entry);
+            with_checksums.extend_from_slice(b"\x01\x02\x03\x04");
+        }
+        let mut bytes = compressed[..table_at].to_vec();
+        bytes.extend_from_slice(&encode_table(&with_checksums, 2));
+        let descriptor = bytes.len() - 5;
+        bytes[descriptor] = HAS_CHECKSUMS;
+        assert!(read_all(&open(bytes.clone()).unwrap(), 1000).unwrap() == content);
+
+        let count = bytes.len() - FOOTER_BYTES;
+        bytes[count..count + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(open(bytes).unwrap_err().to_string().contains("at most"));
+        let mut huge = compressed;
+        huge[table_at + SKIPPABLE_HEADER_BYTES + 4..][..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(open(huge).unwrap_err().to_string().contains("at most"));
+    }
+}

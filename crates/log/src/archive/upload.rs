@@ -1,0 +1,399 @@
+//! Puts sealed segments into the archive. A segment counts as archived once it was read back as it is here.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::catalogue::Archive;
+use super::seekable::{SeekableEncoder, SeekableReader};
+use super::store::RangedRead;
+use crate::error::LogError;
+use crate::handle::segment_numbers;
+use crate::index_file;
+use crate::segment::{index_name, segment_name};
+use crate::storage::{Directory, File, OpenMode};
+
+/// How segments are archived.
+#[derive(Debug, Clone, Copy)]
+pub struct ArchiveOptions {
+    /// zstd's, 1 to 19.
+    pub level: i32,
+    /// For how long a store that fails is asked again, for one segment.
+    pub retry_max: Duration,
+}
+
+impl Default for ArchiveOptions {
+    fn default() -> Self {
+        Self { level: 3, retry_max: Duration::from_secs(30) }
+    }
+}
+
+/// What is being done with a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArchiveStep {
+    /// It is compressed and uploaded.
+    Upload,
+    /// It is read back.
+    Check,
+    /// It is archived.
+    Done,
+}
+
+/// How far archiving is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArchiveProgress {
+    /// The segment at hand.
+    pub segment: u64,
+    /// What is done with it.
+    pub step: ArchiveStep,
+    /// Bytes of the segment that this step has done.
+    pub segment_bytes: u64,
+    /// Its length in bytes.
+    pub segment_bytes_total: u64,
+    /// Bytes of the segments done.
+    pub bytes: u64,
+    /// Bytes of all that were not archived.
+    pub bytes_total: u64,
+}
+
+/// What was archived.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Archived {
+    /// The segments archived, oldest first.
+    pub segments: Vec<u64>,
+    /// How many were before.
+    pub segments_before: u64,
+    /// The bytes of those archived now, indexes not counted.
+    pub bytes: u64,
+    /// What they became.
+    pub compressed_bytes: u64,
+}
+
+/// A segment that is complete.
+struct Sealed {
+    number: u64,
+    bytes: u64,
+}
+
+/// Archives every sealed segment of `directory` that is not archived yet, oldest first. What was archived before stays
+/// so if a later one fails.
+pub(crate) fn archive_sealed(
+    directory: &dyn Directory,
+    archive: &Archive,
+    options: ArchiveOptions,
+    progress: &mut dyn FnMut(ArchiveProgress),
+) -> Result<Archived, LogError> {
+    let mut archived = Archived::default();
+    let waiting = waiting(directory, archive, &mut archived)?;
+    let bytes_total = waiting.iter().map(|segment| segment.bytes).sum();
+    let mut bytes = 0;
+    for Sealed { number, bytes: segment_bytes_total } in waiting {
+        let mut upload =
+            Upload { directory, archive, number, bytes: segment_bytes_total, level: options.level };
+        let mut tell = |step, segment_bytes, bytes| {
+            let told = ArchiveProgress {
+                segment: number,
+                step,
+                segment_bytes,
+                segment_bytes_total,
+                bytes,
+                bytes_total,
+            };
+            progress(told);
+        };
+        let uploaded =
+            persistently(options.retry_max, number, || upload.run(&mut |step, done| tell(step, done, bytes)));
+        let Some(compressed_bytes) = uploaded? else { continue };
+        bytes += segment_bytes_total;
+        archived.segments.push(number);
+        archived.bytes += segment_bytes_total;
+        archived.compressed_bytes += compressed_bytes;
+        tell(ArchiveStep::Done, segment_bytes_total, bytes);
+    }
+    Ok(archived)
+}
+
+/// The sealed segments that are not archived. Those that are must be the same as here.
+fn waiting(
+    directory: &dyn Directory,
+    archive: &Archive,
+    archived: &mut Archived,
+) -> Result<Vec<Sealed>, LogError> {
+    archive.refresh().map_err(|error| LogError::io("list", archive.url(), error))?;
+    let contains = |number| archive.contains(number);
+    let mut waiting = Vec::new();
+    let mut numbers = segment_numbers(directory)?;
+    // The newest may go on, even if it looks sealed.
+    numbers.pop_last();
+    for number in numbers {
+        if contains(number).map_err(|error| LogError::io("list", archive.url(), error))? {
+            confirm(directory, archive, number)?;
+            archived.segments_before += 1;
+            continue;
+        }
+        match index_file::read_sealed(directory, number)? {
+            Some(index) => waiting.push(Sealed { number, bytes: index.length }),
+            None => {
+                let path = directory.path_of(&index_name(number));
+                return Err(LogError::corrupt(
+                    path,
+                    0,
+                    "it has no seal; it is rebuilt when the log is opened",
+                ));
+            }
+        }
+    }
+    Ok(waiting)
+}
+
+/// Sees to it that what the archive holds as a segment of this log is that segment: its index must be the same.
+///
+/// Another log may have been archived under the same name, and then nothing may be purged here for its sake.
+pub(crate) fn confirm(directory: &dyn Directory, archive: &Archive, number: u64) -> Result<(), LogError> {
+    let object = archive.url().join(index_name(number));
+    let fail = |error| LogError::io("read", &object, error);
+    if archive.is_confirmed(number).map_err(fail)? {
+        return Ok(());
+    }
+    let theirs = archive.open_index(number).map_err(fail)?;
+    let their_ends = ends_of(theirs.as_ref()).map_err(fail)?;
+    let path = directory.path_of(&index_name(number));
+    let ours = directory.open(&index_name(number), OpenMode::Read).and_then(|file| ends_of(file.as_ref()));
+    if ours.map_err(|error| LogError::io("read", &path, error))? != their_ends {
+        let reason = format!("{} of the log is another; give this log another archive", path.display());
+        return Err(LogError::ArchiveDiffers { object, reason });
+    }
+    archive.confirm(number, None);
+    Ok(())
+}
+
+/// The length of an index, and what tells it from others: its header, and its last GTIDs with the seal.
+fn ends_of(index: &dyn File) -> io::Result<(u64, Vec<u8>)> {
+    const END_BYTES: usize = 64 << 10;
+    let length = index.length()?;
+    let mut ends = vec![0; 2 * END_BYTES];
+    let (front, back) = ends.split_at_mut(END_BYTES);
+    let front = index.read_full_at(front, 0)?;
+    let back = index.read_full_at(back, length.saturating_sub(END_BYTES as u64))?;
+    ends.copy_within(END_BYTES..END_BYTES + back, front);
+    ends.truncate(front + back);
+    Ok((length, ends))
+}
+
+/// Tries again, with pauses, what a store or the way to it may have failed at.
+fn persistently<T>(
+    retry_max: Duration,
+    segment: u64,
+    mut attempt: impl FnMut() -> Result<T, LogError>,
+) -> Result<T, LogError> {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(100);
+    loop {
+        match attempt() {
+            Err(error) if error.is_passing() && began.elapsed() + pause <= retry_max => {
+                tracing::warn!(segment, code = error.code(), "archiving is tried again: {error}");
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_secs(5));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// One segment on its way.
+struct Upload<'a> {
+    directory: &'a dyn Directory,
+    archive: &'a Archive,
+    number: u64,
+    bytes: u64,
+    level: i32,
+}
+
+impl Upload<'_> {
+    /// The bytes that the segment takes in the archive; `None` if it was purged meanwhile.
+    fn run(&mut self, tell: &mut dyn FnMut(ArchiveStep, u64)) -> Result<Option<u64>, LogError> {
+        let names = [segment_name(self.number), index_name(self.number)];
+        let mut files = Vec::new();
+        for name in &names {
+            match self.directory.open(name, OpenMode::Read) {
+                Ok(file) => files.push(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(LogError::io("open", self.directory.path_of(name), error)),
+            }
+        }
+        let [segment, index] = files.as_slice() else { return Ok(None) };
+        let compressed_bytes = self.put_segment(segment.as_ref(), tell)?;
+        // Only now: this makes the segment an archived one.
+        let index_bytes = self.put_index(index.as_ref())?;
+        self.archive.confirm(self.number, Some((compressed_bytes, index_bytes)));
+        Ok(Some(compressed_bytes))
+    }
+
+    fn put_segment(&self, file: &dyn File, tell: &mut dyn FnMut(ArchiveStep, u64)) -> Result<u64, LogError> {
+        let name = self.archive.segment_object(self.number);
+        let object = self.object_path(&name);
+        let mut content = Content::new(file, self.bytes);
+        let mut content_told =
+            Telling { content: &mut content, tell: &mut |bytes| tell(ArchiveStep::Upload, bytes) };
+        let encoder = SeekableEncoder::new(&mut content_told, self.level);
+        encoder
+            .and_then(|mut encoder| self.archive.store().put(&name, &mut encoder))
+            .map_err(|error| LogError::io("put", &object, error))?;
+        let put = content.finished(&object)?;
+        let stored =
+            self.archive.fresh_object(&name).map_err(|error| LogError::io("read", &object, error))?;
+        let compressed_bytes = stored.length().map_err(|error| LogError::io("read", &object, error))?;
+        let read = SeekableReader::open(stored)
+            .and_then(|reader| {
+                let bytes = reader.content_bytes();
+                Content::new(&reader, bytes).checksum(&mut |done| tell(ArchiveStep::Check, done))
+            })
+            .map_err(|error| differs_if_damaged(LogError::io("read", &object, error)))?;
+        same(&object, put, read)?;
+        Ok(compressed_bytes)
+    }
+
+    fn put_index(&self, file: &dyn File) -> Result<u64, LogError> {
+        let name = self.archive.index_object(self.number);
+        let object = self.object_path(&name);
+        let bytes = file
+            .length()
+            .map_err(|error| LogError::io("read", self.directory.path_of(&index_name(self.number)), error))?;
+        let mut content = Content::new(file, bytes);
+        self.archive.store().put(&name, &mut content).map_err(|error| LogError::io("put", &object, error))?;
+        let put = content.finished(&object)?;
+        let stored =
+            self.archive.fresh_object(&name).map_err(|error| LogError::io("read", &object, error))?;
+        let read = stored
+            .length()
+            .and_then(|bytes| Content::new(stored.as_ref(), bytes).checksum(&mut |_| ()))
+            .map_err(|error| LogError::io("read", &object, error))?;
+        if let Err(error) = same(&object, put, read) {
+            // It must not stand for a segment that was read back.
+            self.archive.store().delete(&name).map_err(|error| LogError::io("delete", &object, error))?;
+            return Err(error);
+        }
+        Ok(bytes)
+    }
+
+    fn object_path(&self, name: &str) -> PathBuf {
+        let file = name.rsplit('/').next().unwrap_or(name);
+        self.archive.url().join(file)
+    }
+}
+
+/// Length and CRC-32.
+type Sum = (u64, u32);
+
+fn same(object: &std::path::Path, put: Sum, read: Sum) -> Result<(), LogError> {
+    match put == read {
+        true => Ok(()),
+        false => {
+            let reason = format!(
+                "{} bytes with CRC {:08x} were put, {} with CRC {:08x} read back",
+                put.0, put.1, read.0, read.1
+            );
+            Err(LogError::ArchiveDiffers { object: object.to_owned(), reason })
+        }
+    }
+}
+
+/// What was just put is not damage of the log but something wrong with the store.
+fn differs_if_damaged(error: LogError) -> LogError {
+    match error {
+        LogError::Corrupt { path, offset, reason } => {
+            LogError::ArchiveDiffers { object: path, reason: format!("at offset {offset}: {reason}") }
+        }
+        error => error,
+    }
+}
+
+/// Reads `bytes` bytes of something front to back, and sums them up.
+struct Content<'a, S: ?Sized> {
+    source: &'a S,
+    at: u64,
+    bytes: u64,
+    crc: crc32fast::Hasher,
+}
+
+impl<'a, S: ReadAt + ?Sized> Content<'a, S> {
+    fn new(source: &'a S, bytes: u64) -> Self {
+        Self { source, at: 0, bytes, crc: crc32fast::Hasher::new() }
+    }
+
+    /// The sum of all, read here.
+    fn checksum(&mut self, tell: &mut dyn FnMut(u64)) -> io::Result<Sum> {
+        let mut piece = vec![0; (1 << 20).min(self.bytes as usize)];
+        loop {
+            match self.read(&mut piece)? {
+                0 => return Ok((self.at, self.crc.clone().finalize())),
+                _ => tell(self.at),
+            }
+        }
+    }
+
+    /// The sum of all, which somebody has read.
+    fn finished(self, object: &std::path::Path) -> Result<Sum, LogError> {
+        match self.at == self.bytes {
+            true => Ok((self.at, self.crc.finalize())),
+            false => {
+                let reason = format!("{} of {} bytes were taken", self.at, self.bytes);
+                Err(LogError::ArchiveDiffers { object: object.to_owned(), reason })
+            }
+        }
+    }
+}
+
+impl<S: ReadAt + ?Sized> Read for Content<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = buffer.len().min(usize::try_from(self.bytes - self.at).unwrap_or(usize::MAX));
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let count = self.source.read_some_at(&mut buffer[..wanted], self.at)?;
+        if count == 0 {
+            let reason = format!("it ends at {}, and is {} bytes long", self.at, self.bytes);
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
+        }
+        self.crc.update(&buffer[..count]);
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// Says how far the reading of a [`Content`] is.
+struct Telling<'a, 'b, S: ?Sized> {
+    content: &'a mut Content<'b, S>,
+    tell: &'a mut dyn FnMut(u64),
+}
+
+impl<S: ReadAt + ?Sized> Read for Telling<'_, '_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.content.read(buffer)?;
+        (self.tell)(self.content.at);
+        Ok(count)
+    }
+}
+
+/// What files here and objects there have in common.
+trait ReadAt {
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+impl ReadAt for dyn File + '_ {
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
+    }
+}
+
+impl ReadAt for dyn RangedRead + '_ {
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
+    }
+}
+
+impl ReadAt for SeekableReader {
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
+    }
+}

@@ -1,0 +1,159 @@
+//! Readers that are remembered while they are away, so that nothing they still need is purged meanwhile.
+//! Format: docs/reference/log-format.md.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::document;
+use crate::error::LogError;
+use crate::position::LogPosition;
+use crate::storage::Directory;
+
+pub(crate) const NAME: &str = "readers.json";
+
+/// The newest format version, the one written.
+const FORMAT_VERSION: u32 = 1;
+
+/// A file of remembered readers is never longer.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// More readers than this are not remembered.
+const READERS_MAX: usize = 10_000;
+
+/// Positions that moved are written at most this often.
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A reader that the log remembers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RememberedReader {
+    /// As it was registered.
+    pub name: String,
+    /// What it still needs begins here, or behind.
+    pub position: LogPosition,
+    /// When it was last here.
+    pub seen: SystemTime,
+}
+
+/// Who is remembered, and how much of that is on disk.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    readers: BTreeMap<String, (LogPosition, SystemTime)>,
+    changed: bool,
+    written: Option<Instant>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    format_version: u32,
+    readers: Vec<Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    name: String,
+    segment: u64,
+    offset: u64,
+    seen_seconds: u64,
+}
+
+impl Readers {
+    /// Reads who is remembered.
+    pub(crate) fn read(directory: &dyn Directory) -> Result<Self, LogError> {
+        let Some(document) = document::read(directory, NAME, BYTES_MAX)? else { return Ok(Self::default()) };
+        let path = directory.path_of(NAME);
+        let parse =
+            |document: String| serde_json::from_str::<File>(&document).map_err(|error| error.to_string());
+        let file = match document.and_then(parse) {
+            Ok(file) if file.format_version > FORMAT_VERSION => {
+                let (found, known) = (file.format_version, FORMAT_VERSION);
+                return Err(LogError::FormatVersion { path, found, known });
+            }
+            Ok(file) => file,
+            Err(reason) => return Err(LogError::corrupt(path, 0, reason)),
+        };
+        let mut readers = BTreeMap::new();
+        for entry in file.readers.into_iter().take(READERS_MAX) {
+            let position = LogPosition { segment: entry.segment, offset: entry.offset };
+            let seen = UNIX_EPOCH.checked_add(Duration::from_secs(entry.seen_seconds)).unwrap_or(UNIX_EPOCH);
+            readers.insert(entry.name, (position, seen));
+        }
+        Ok(Self { readers, ..Self::default() })
+    }
+
+    /// All of them, by name.
+    pub(crate) fn all(&self) -> Vec<RememberedReader> {
+        let remembered = |(name, (position, seen)): (&String, &(LogPosition, SystemTime))| RememberedReader {
+            name: name.clone(),
+            position: *position,
+            seen: *seen,
+        };
+        self.readers.iter().map(remembered).collect()
+    }
+
+    /// Notes where a reader is. False if there are too many others.
+    pub(crate) fn note(&mut self, name: &str, position: LogPosition, now: SystemTime) -> bool {
+        if self.readers.len() >= READERS_MAX && !self.readers.contains_key(name) {
+            return false;
+        }
+        self.readers.insert(name.to_owned(), (position, now));
+        self.changed = true;
+        true
+    }
+
+    pub(crate) fn forget(&mut self, name: &str) -> bool {
+        let known = self.readers.remove(name).is_some();
+        self.changed |= known;
+        known
+    }
+
+    /// Writes what changed, durably; not `at_once` only if the last time was long enough ago.
+    pub(crate) fn write(&mut self, directory: &dyn Directory, at_once: bool) -> Result<(), LogError> {
+        let recent = self.written.is_some_and(|written| written.elapsed() < WRITE_INTERVAL);
+        if !self.changed || (recent && !at_once) {
+            return Ok(());
+        }
+        // Also when it fails: a disk that is full is not asked at every step.
+        self.written = Some(Instant::now());
+        let entry = |reader: RememberedReader| Entry {
+            name: reader.name,
+            segment: reader.position.segment,
+            offset: reader.position.offset,
+            seen_seconds: reader.seen.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        };
+        let file =
+            File { format_version: FORMAT_VERSION, readers: self.all().into_iter().map(entry).collect() };
+        // Strings and integers always serialize.
+        document::replace(directory, NAME, &serde_json::to_string(&file).unwrap_or_default())?;
+        self.changed = false;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::simulated::SimulatedDirectory;
+
+    #[test]
+    fn they_come_back_as_they_were_and_damage_is_named() {
+        let disk = SimulatedDirectory::default();
+        let mut readers = Readers::default();
+        let at = UNIX_EPOCH + Duration::from_secs(1_795_305_599);
+        assert!(readers.note("replica \"db2\"\n", LogPosition { segment: 7, offset: 4 }, at));
+        assert!(readers.note("b", LogPosition { segment: 8, offset: 99 }, at));
+        readers.write(&disk, true).unwrap();
+        assert_eq!(Readers::read(&disk).unwrap().all(), readers.all());
+        assert!(readers.forget("b") && !readers.forget("b"));
+        readers.write(&disk, false).unwrap();
+        assert_eq!(Readers::read(&disk).unwrap().all().len(), 2, "it was written just before");
+        readers.write(&disk, true).unwrap();
+        assert_eq!(Readers::read(&disk).unwrap().all(), readers.all());
+
+        let mut bytes = disk.contents(NAME).unwrap();
+        bytes[10] ^= 1;
+        disk.replace(NAME, bytes);
+        assert_eq!(Readers::read(&disk).unwrap_err().code(), "TW-LOG-0003");
+    }
+}
