@@ -193,11 +193,17 @@ impl LogHandle {
     /// [`LogError::Purged`], [`LogError::Corrupt`], [`LogError::Io`].
     pub fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, LogError> {
         let segments = self.shared.segments();
-        let Some(state) = segments.get(&segment) else {
-            let first = self.shared.first_segment_number();
-            return Err(LogError::Purged { path: self.path(), segment, first });
+        let first = segments.keys().next().copied().unwrap_or_else(|| self.shared.first_segment_number());
+        let state = match segments.get(&segment) {
+            Some(state) => state.clone(),
+            None => {
+                let archived = self.archived_segments(first)?;
+                let oldest = archived.first().map_or(first, |state| state.header.segment);
+                let state = archived.into_iter().find(|state| state.header.segment == segment);
+                state.ok_or_else(|| LogError::Purged { path: self.path(), segment, first: oldest })?
+            }
         };
-        tail_recovery::gtids_before(self.shared.directory.as_ref(), &state.header)
+        tail_recovery::gtids_before(self.shared.reading.as_ref(), &state.header)
     }
 
     /// A reader from `from` on, which must lie between two entries; [`LogPosition::ZERO`] is the log's oldest entry.
