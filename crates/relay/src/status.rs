@@ -29,6 +29,8 @@ pub struct CaptureStatus {
     event_bytes: AtomicU64,
     acks: AtomicU64,
     syncs: AtomicU64,
+    /// When a transaction was last appended, in milliseconds since 1970.
+    grown_ms: AtomicU64,
     connections: AtomicU64,
     detail: Mutex<Detail>,
 }
@@ -92,6 +94,11 @@ impl CaptureStatus {
         self.detail().source_variables.clone()
     }
 
+    /// When a transaction was last appended, in milliseconds since 1970; 0 if none was since the capture started.
+    pub fn grown_ms(&self) -> u64 {
+        self.grown_ms.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_source_variables(&self, variables: BTreeMap<String, String>) {
         self.detail().source_variables = variables;
     }
@@ -114,7 +121,11 @@ impl CaptureStatus {
 
     pub(crate) fn count_appended(&self, bytes: u64, transactions: u64) {
         self.event_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.transactions.fetch_add(transactions, Ordering::Relaxed);
+        if transactions > 0 {
+            self.transactions.fetch_add(transactions, Ordering::Relaxed);
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            self.grown_ms.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn count_ack(&self) {

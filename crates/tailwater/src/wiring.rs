@@ -1,5 +1,7 @@
 //! Turns configuration into what the rooms take.
 
+mod serve;
+
 use std::time::Duration;
 
 use tailwater_log::{AckMode, LogOptions, Retention};
@@ -7,6 +9,8 @@ use tailwater_relay::CaptureOptions;
 use tailwater_relay::resume::StartPolicy;
 use tailwater_session::option_file::{ClientOptions, OptionSources};
 use tailwater_session::{ConnectOptions, TlsMode};
+
+pub use serve::{served, serves};
 
 use crate::config::{AckConfig, Config, LogConfig, SourceConfig, StartConfig, TlsConfig};
 

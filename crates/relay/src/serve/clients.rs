@@ -55,6 +55,8 @@ pub(crate) struct Stream {
     pub acknowledged: Option<(String, u64)>,
     /// It asked for semi-sync.
     pub semi_sync: bool,
+    /// It asked by GTIDs.
+    pub by_gtids: bool,
 }
 
 /// Takes a connection off the list when it ends.

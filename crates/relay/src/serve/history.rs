@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use tailwater_log::{LogHandle, LogPosition};
 use tailwater_wire::Flavour;
+use tailwater_wire::event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
 use tailwater_wire::gtid::GtidSet;
 
 use super::catalog::{Catalog, FIRST_EVENT, SegmentView};
@@ -18,28 +19,41 @@ pub(crate) struct LogView {
     catalog: Catalog,
     gtids: GtidSet,
     source_uuid: Option<[u8; 16]>,
+    checksum: ChecksumAlgorithm,
 }
 
-/// Lengths of the format description events at the heads of segments that begin in mid-file. They never change.
+/// What the format description events at the heads of segments say. They never change.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
-    bytes: HashMap<u64, u64>,
+    known: HashMap<u64, Head>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    /// Length of the event in bytes.
+    bytes: u64,
+    /// Of the segment's events.
+    checksum: ChecksumAlgorithm,
 }
 
 impl Heads {
-    fn bytes_of(&mut self, log: &LogHandle, segment: u64) -> u64 {
-        if let Some(bytes) = self.bytes.get(&segment) {
-            return *bytes;
+    /// `None` if the head is not there yet, or gone just now: nothing in the segment can be asked for then.
+    fn of(&mut self, log: &LogHandle, segment: u64) -> Option<Head> {
+        if let Some(head) = self.known.get(&segment) {
+            return Some(*head);
         }
-        let mut read = || {
-            let mut reader = log.reader(LogPosition { segment, offset: FIRST_EVENT }).ok()?;
-            reader.try_next().ok()??;
-            Some(u64::from(reader.next_event().ok()??.event_length))
+        let mut reader = log.reader(LogPosition { segment, offset: FIRST_EVENT }).ok()?;
+        reader.try_next().ok()??;
+        let header = reader.next_event().ok()??;
+        let mut event = Vec::new();
+        reader.read_event(&mut event).ok()?;
+        let format = FormatDescription::parse(event.get(EVENT_HEADER_BYTES..)?).ok()?;
+        let head = Head {
+            bytes: u64::from(header.event_length),
+            checksum: format.checksum.unwrap_or(ChecksumAlgorithm::Off),
         };
-        // Not there yet, or gone just now: nothing in the segment can be asked for then.
-        let Some(bytes) = read() else { return 0 };
-        self.bytes.insert(segment, bytes);
-        bytes
+        self.known.insert(segment, head);
+        Some(head)
     }
 }
 
@@ -54,19 +68,25 @@ impl LogView {
             .map(|segment| {
                 let head_bytes = match segment.source_offset {
                     FIRST_EVENT => 0,
-                    _ => heads.bytes_of(log, segment.number),
+                    _ => heads.of(log, segment.number).map_or(0, |head| head.bytes),
                 };
                 SegmentView::new(segment, segment.epoch, head_bytes)
             })
             .collect();
-        heads.bytes.retain(|number, _| segments.first().is_some_and(|first| *number >= first.number));
+        heads.known.retain(|number, _| segments.first().is_some_and(|first| *number >= first.number));
         Some(Self {
             log: log.clone(),
             flavour: source.flavour,
             catalog: Catalog::new(views),
             gtids: log.gtid_set().unwrap_or_else(|| GtidSet::empty(source.flavour)),
             source_uuid: source.server_uuid.as_deref().and_then(parse_uuid),
+            checksum: heads.of(log, newest.number).map_or(ChecksumAlgorithm::Crc32, |head| head.checksum),
         })
+    }
+
+    /// The checksums of its newest events.
+    pub(crate) fn checksum(&self) -> ChecksumAlgorithm {
+        self.checksum
     }
 }
 

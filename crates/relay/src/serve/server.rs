@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tailwater_log::LogHandle;
 use tailwater_session::SessionError;
@@ -57,6 +57,8 @@ pub struct Served {
     pub source_port: u16,
     /// The user that the capture logs in as.
     pub source_user: String,
+    /// Whether its connection must be encrypted.
+    pub source_tls: bool,
 }
 
 /// A binlog server that runs.
@@ -75,15 +77,21 @@ pub(super) struct Shared {
     pub(super) clients: Clients,
     pub(super) pace: Pace,
     pub(super) stop: CancellationToken,
+    pub(super) address: SocketAddr,
+    pub(super) hostname: String,
+    pub(super) began: Instant,
     heads: Mutex<Heads>,
 }
 
 impl Shared {
     /// What the log has now; `None` while it has nothing.
     pub(super) fn log_view(&self) -> Option<LogView> {
-        // Nothing panics while the lock is held, so a poisoned one still guards sound data.
-        let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
-        LogView::of(&self.served.log, &mut heads)
+        // Of archived segments the archive may have to be asked.
+        tokio::task::block_in_place(|| {
+            // Nothing panics while the lock is held, so a poisoned one still guards sound data.
+            let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
+            LogView::of(&self.served.log, &mut heads)
+        })
     }
 }
 
@@ -116,6 +124,9 @@ impl BinlogServer {
             served,
             clients: Clients::default(),
             stop: stop.clone(),
+            address,
+            hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            began: Instant::now(),
             heads: Mutex::default(),
         });
         info!(parent: &span, %address, "the log is served");

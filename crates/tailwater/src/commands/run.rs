@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use tailwater_relay::Capture;
+use tailwater_relay::serve::BinlogServer;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -24,7 +25,8 @@ use crate::wiring;
 pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(path)?;
     init_messages();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Captures have threads of their own; the binlog servers share these.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // Before the first capture: told to stop at any moment after that, it closes its log in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
     let mut captures = Vec::new();
@@ -34,7 +36,20 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
         let capture = Capture::start(options, ended.clone()).with_context(|| format!("source {name}"))?;
         captures.push((name, capture, ended));
     }
-    runtime.block_on(supervise(captures, signals))
+    let mut servers = Vec::new();
+    for (source, options) in wiring::serves(&config)? {
+        let of_source = config.sources.iter().zip(&captures).find(|(config, _)| config.name == source);
+        let (source, (_, capture, _)) = of_source.with_context(|| format!("there is no source {source:?}"))?;
+        let served = wiring::served(source, capture)?;
+        servers.push(runtime.block_on(BinlogServer::start(options, served))?);
+    }
+    let ended = runtime.block_on(supervise(captures, signals));
+    runtime.block_on(async {
+        for server in servers {
+            server.stop().await;
+        }
+    });
+    ended
 }
 
 /// What tells the process to stop.

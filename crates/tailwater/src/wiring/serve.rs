@@ -4,11 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use tailwater_relay::serve::ServeOptions;
+use tailwater_relay::Capture;
+use tailwater_relay::serve::{ServeOptions, Served};
+use tailwater_session::{Endpoint, TlsMode};
 use tailwater_session::server::{Accounts, Credential, Limits, ServerTls};
 use uuid::Uuid;
 
-use crate::config::{Config, ServeConfig, ServeTlsConfig, UserConfig};
+use super::connect_options;
+use crate::config::{Config, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig};
 
 /// One binlog server per `[[serve]]`, with the name of its source.
 ///
@@ -23,6 +26,26 @@ pub fn serves(config: &Config) -> anyhow::Result<Vec<(String, ServeOptions)>> {
             Ok((serve.source.clone(), options))
         })
         .collect()
+}
+
+/// What a binlog server serves from.
+///
+/// # Errors
+/// If the option file with the source's credentials cannot be read.
+pub fn served(source: &SourceConfig, capture: &Capture) -> anyhow::Result<Served> {
+    let connect = connect_options(source)?;
+    let (source_host, source_port) = match &connect.endpoint {
+        Endpoint::Tcp { host, port } => (host.clone(), *port),
+        Endpoint::Unix { path } => (path.display().to_string(), 0),
+    };
+    Ok(Served {
+        log: capture.log(),
+        status: capture.status(),
+        source_host,
+        source_port,
+        source_tls: !matches!(connect.tls.mode, TlsMode::Off | TlsMode::Preferred),
+        source_user: connect.user,
+    })
 }
 
 fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOptions> {

@@ -1,0 +1,168 @@
+//! What a statement can ask for, as it is at the moment.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tailwater_log::{Entry, SourceIdentity};
+use tailwater_session::server::ClientSession;
+use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
+
+use super::clients::Client;
+use super::server::Shared;
+use super::start::History;
+use super::statement::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, View};
+use crate::status::CaptureState;
+
+/// What a replica says of a connection that broke.
+const CONNECTION_LOST: u16 = 2013;
+
+/// The longest pause of a capture between two attempts, in seconds.
+const RETRY_SECONDS: u64 = 2;
+
+/// Looks; `None` while the log has nothing.
+pub(super) fn look(shared: &Shared, client: &ClientSession) -> Option<View> {
+    let log = shared.log_view()?;
+    let source = shared.served.log.source()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let variables = shared.served.status.source_variables();
+    let oldest = log.catalog().files().first().and_then(|file| file.segments.first());
+    let gtids = match log.gtids() {
+        GtidSet::MySql(executed) => {
+            let purged = match oldest.and_then(|segment| log.gtids_before(segment.number).ok().flatten()) {
+                Some(GtidSet::MySql(purged)) => purged,
+                _ => MysqlGtidSet::new(),
+            };
+            let mode = match variables.get("gtid_mode") {
+                Some(mode) => mode.clone(),
+                // Before the source was reached: by what it wrote.
+                None if executed.is_empty() => "OFF".into(),
+                None => "ON".into(),
+            };
+            ServedGtids::Mysql { executed, purged, mode }
+        }
+        GtidSet::MariaDb(state) => {
+            let domain = variables.get("gtid_domain_id").and_then(|domain| domain.parse().ok());
+            let domain = domain.unwrap_or_else(|| newest_domain(shared, &state));
+            ServedGtids::Mariadb { state, domain }
+        }
+    };
+    let clients = shared.clients.list();
+    Some(View {
+        server_version: source.server_version.clone(),
+        server_id: shared.options.server_id,
+        server_uuid: shared.options.server_uuid.clone(),
+        hostname: shared.hostname.clone(),
+        port: shared.address.port(),
+        gtids,
+        checksum: log.checksum(),
+        files: log.catalog().files().iter().map(|file| (file.name.clone(), file.size())).collect(),
+        replicas: clients.iter().filter_map(replica_view).collect(),
+        processes: clients.iter().map(|client| process_view(client, &log)).collect(),
+        capture: capture_view(shared, &source, u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
+        source_variables: variables,
+        semi_sync: true,
+        now_us: u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
+        uptime_seconds: shared.began.elapsed().as_secs(),
+        user: format!("{}@{}", client.user(), client.peer().ip()),
+        connection_id: client.connection_id(),
+    })
+}
+
+fn newest_domain(shared: &Shared, state: &MariadbBinlogState) -> u32 {
+    let last = shared.served.log.last_transaction().and_then(|entry| entry.gtid);
+    match last {
+        Some(tailwater_wire::gtid::Gtid::MariaDb(gtid)) => gtid.domain,
+        _ => state.iter().next().map_or(0, |gtid| gtid.domain),
+    }
+}
+
+fn replica_view(client: &Client) -> Option<ReplicaView> {
+    let replica = client.replica.as_ref()?;
+    Some(ReplicaView {
+        server_id: replica.server_id,
+        host: replica.host.clone(),
+        port: replica.port,
+        uuid: replica.uuid.clone(),
+        user: client.user.clone(),
+        semi_sync: client.stream.as_ref().is_some_and(|stream| stream.semi_sync),
+    })
+}
+
+fn process_view(client: &Client, log: &impl History) -> ProcessView {
+    let (command, state) = match &client.stream {
+        None => ("Sleep".to_owned(), String::new()),
+        Some(stream) => {
+            let (file, position) = &stream.sent;
+            let end = log.catalog().end();
+            let state = match end.is_some_and(|end| end.file == *file && end.position <= *position) {
+                true => format!("Has sent all of the log, {file}:{position}; waiting for more"),
+                false => format!("Sending the log, at {file}:{position}"),
+            };
+            let state = match &stream.acknowledged {
+                Some((file, position)) => format!("{state}; acknowledged {file}:{position}"),
+                None => state,
+            };
+            (if stream.by_gtids { "Binlog Dump GTID" } else { "Binlog Dump" }.to_owned(), state)
+        }
+    };
+    ProcessView {
+        id: client.id,
+        user: client.user.clone(),
+        host: client.peer.to_string(),
+        command,
+        seconds: client.since.elapsed().as_secs(),
+        state,
+    }
+}
+
+fn capture_view(shared: &Shared, source: &SourceIdentity, now_ms: u64) -> CaptureView {
+    let served = &shared.served;
+    let snapshot = served.status.snapshot();
+    let state = match &snapshot.state {
+        CaptureState::Streaming => "Waiting for source to send event".to_owned(),
+        CaptureState::Connecting => "Connecting to source".into(),
+        CaptureState::Waiting(reason) => format!("Waiting to reconnect after: {reason}"),
+        CaptureState::Refused(reason) => format!("Stopped: {reason}"),
+        CaptureState::Stopped => "Stopped".into(),
+    };
+    let segments = served.log.segments();
+    let (file, position) = segments.last().map_or((String::new(), 0), |newest| {
+        let end = served.log.last_transaction().map_or(0, |entry: Entry| entry.source_end);
+        (newest.source_file.clone(), end.max(newest.source_offset))
+    });
+    CaptureView {
+        streaming: snapshot.state == CaptureState::Streaming,
+        connecting: matches!(snapshot.state, CaptureState::Connecting | CaptureState::Waiting(_)),
+        state,
+        source_host: served.source_host.clone(),
+        source_port: served.source_port,
+        source_user: served.source_user.clone(),
+        source_server_id: Some(source.server_id),
+        source_uuid: source.server_uuid.clone(),
+        file,
+        position,
+        seconds_behind: (snapshot.state == CaptureState::Streaming).then(|| seconds_behind(shared, now_ms)),
+        retry_seconds: RETRY_SECONDS,
+        last_error: snapshot
+            .last_failure
+            .filter(|_| snapshot.state != CaptureState::Streaming)
+            .map(|failure| CaptureError {
+                number: CONNECTION_LOST,
+                message: failure.message,
+                time: failure.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            }),
+        log_bytes: segments.iter().map(|segment| segment.bytes).sum(),
+        tls: served.source_tls,
+    }
+}
+
+/// How old the newest transaction is, if it has just come; a stream that has been silent for a moment has brought all
+/// that there is.
+fn seconds_behind(shared: &Shared, now_ms: u64) -> u64 {
+    const MOMENT_MS: u64 = 1_000;
+    let grown_ms = shared.served.status.grown_ms();
+    let newest_ms = shared.served.log.last_transaction().map_or(now_ms, |entry| entry.commit_time_us / 1_000);
+    match now_ms.saturating_sub(grown_ms) {
+        0..=MOMENT_MS => now_ms.saturating_sub(newest_ms) / 1_000,
+        _ => 0,
+    }
+}
