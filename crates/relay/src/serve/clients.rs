@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -29,6 +30,7 @@ pub(crate) struct Client {
     /// Since when it does what it does.
     pub since: Instant,
     stop: CancellationToken,
+    displaced: Arc<AtomicBool>,
 }
 
 /// What a replica says of itself.
@@ -65,12 +67,14 @@ pub(crate) struct Registered {
     clients: Clients,
     id: u32,
     stop: CancellationToken,
+    displaced: Arc<AtomicBool>,
 }
 
 impl Clients {
     /// Puts a connection on the list, under the number that it was told.
     pub(crate) fn add(&self, id: u32, user: &str, peer: SocketAddr) -> Registered {
         let stop = CancellationToken::new();
+        let displaced = Arc::new(AtomicBool::new(false));
         let client = Client {
             id,
             user: user.to_owned(),
@@ -79,9 +83,10 @@ impl Clients {
             stream: None,
             since: Instant::now(),
             stop: stop.clone(),
+            displaced: Arc::clone(&displaced),
         };
         self.lock().insert(id, client);
-        Registered { clients: self.clone(), id, stop }
+        Registered { clients: self.clone(), id, stop, displaced }
     }
 
     /// All of them, by their number.
@@ -116,6 +121,11 @@ impl Registered {
         &self.stop
     }
 
+    /// Whether [`Registered::stop`] was cancelled because the same replica has come again.
+    pub(crate) fn is_displaced(&self) -> bool {
+        self.displaced.load(Ordering::Relaxed)
+    }
+
     /// Notes what it says of itself.
     pub(crate) fn set_replica(&self, replica: Replica) {
         self.change(|client| client.replica = Some(replica));
@@ -142,6 +152,7 @@ impl Registered {
                 _ => false,
             };
             if same {
+                other.displaced.store(true, Ordering::Relaxed);
                 other.stop.cancel();
                 ended += 1;
             }
@@ -218,6 +229,7 @@ mod tests {
             let (newer, ended) = connect(&clients, second.0, second.1);
             assert_eq!(ended, usize::from(ends), "{first:?} {second:?}");
             assert_eq!((older.stop().is_cancelled(), newer.stop().is_cancelled()), (ends, false));
+            assert_eq!(older.is_displaced(), ends);
         };
         check((7, ""), (7, ""), true);
         check((7, ""), (8, ""), false);

@@ -6,8 +6,24 @@
 //! - [`start`]: where a client's stream begins, or why it does not.
 //! - [`filter`]: what of the log goes into one client's stream, and what is made up for it.
 //! - [`refusal`]: how a client is told no.
+//!
+//! The driver:
+//! - [`server`]: the listener, and what connections share: `clients` (who is there), `pace` (how often they are told that
+//!   the log has grown), `history` (one look at the log).
+//! - `conversation`: one client's commands; `view` is what its statements can ask for.
+//! - `sending`: one client's stream.
 
 pub mod catalog;
+mod clients;
+mod conversation;
+pub mod filter;
+mod history;
+mod pace;
 pub mod refusal;
+mod sending;
+pub mod server;
 pub mod start;
 pub mod statement;
+mod view;
+
+pub use server::{BinlogServer, ServeOptions, Served};
