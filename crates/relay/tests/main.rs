@@ -5,5 +5,6 @@ mod disk;
 mod histories;
 mod interruptions;
 mod semi_sync;
+mod statements;
 mod support;
 mod torn;

@@ -1,0 +1,116 @@
+//! What is answered to a statement.
+
+use super::session::Value;
+use crate::serve::refusal::Refusal;
+
+/// The answer to a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Done.
+    Ok,
+    /// Rows, maybe none.
+    Rows(Rows),
+    /// Refused.
+    Error(Refusal),
+    /// End a connection, or what it is doing, and then say OK.
+    Kill {
+        /// Its number.
+        connection_id: u32,
+        /// Only what it is doing.
+        query_only: bool,
+    },
+    /// Drop the oldest files, as far as their readers allow, and then say OK.
+    Purge(PurgeBefore),
+    /// MariaDB's `BINLOG_GTID_POS()`: one row with the GTID position at an offset of a file; `NULL` if the log does not
+    /// have it.
+    GtidPosition {
+        /// The name of the one column.
+        column: String,
+        /// The served file.
+        file: String,
+        /// The offset in it.
+        position: u64,
+    },
+}
+
+/// What to purge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PurgeBefore {
+    /// All files before this one.
+    File(String),
+    /// All files that were last written before this time, in seconds since 1970.
+    Time(u64),
+}
+
+/// A result set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rows {
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// Its rows; each as long as `columns`.
+    pub rows: Vec<Vec<Option<String>>>,
+}
+
+/// A column of a result set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// What its values are.
+    pub column_type: ColumnType,
+}
+
+/// What the values of a column are. All are sent as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnType {
+    /// Whole numbers.
+    Integer,
+    /// Texts in UTF-8.
+    Text,
+}
+
+impl Rows {
+    /// A result set whose columns are given as `name`, or `name#` for whole numbers.
+    pub(super) fn new(columns: &[&str]) -> Self {
+        let column = |text: &&str| match text.strip_suffix('#') {
+            Some(name) => Column { name: name.to_owned(), column_type: ColumnType::Integer },
+            None => Column { name: (*text).to_owned(), column_type: ColumnType::Text },
+        };
+        Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub(super) fn push(&mut self, values: impl IntoIterator<Item = Value>) {
+        self.rows.push(values.into_iter().map(Value::into_cell).collect());
+    }
+}
+
+impl From<Rows> for Answer {
+    fn from(rows: Rows) -> Self {
+        Self::Rows(rows)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+macro_rules! integers {
+    ($($int:ty)*) => {$(
+        impl From<$int> for Value {
+            fn from(number: $int) -> Self {
+                Self::Integer(number.into())
+            }
+        }
+    )*};
+}
+
+integers! { u16 u32 u64 i64 }

@@ -1,0 +1,238 @@
+//! `LIKE` and the conditions of `SHOW ... WHERE`.
+
+use sqlparser::tokenizer::Token;
+
+use super::tokens::{Parsed, Tokens};
+
+/// Which rows of a `SHOW` are wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Filter {
+    All,
+    /// The first column is like this.
+    Like(String),
+    Where(Condition),
+}
+
+/// What must hold of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Condition {
+    /// A column is one of these, as `=` has it.
+    In(String, Vec<String>),
+    /// A column is like this.
+    Like(String, String),
+    Not(Box<Condition>),
+    And(Box<Condition>, Box<Condition>),
+    Or(Box<Condition>, Box<Condition>),
+}
+
+impl Filter {
+    pub fn parse(tokens: &mut Tokens) -> Parsed<Self> {
+        if tokens.accept_words(&["LIKE"]) {
+            return pattern(tokens).map(Self::Like);
+        }
+        if tokens.accept_words(&["WHERE"]) {
+            return either(tokens).map(Self::Where);
+        }
+        Ok(Self::All)
+    }
+
+    /// Whether a row is wanted, given the names of its columns.
+    pub fn admits(&self, columns: &[&str], row: &[&str]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Like(pattern) => row.first().is_some_and(|text| like(text, pattern)),
+            Self::Where(condition) => condition.holds(columns, row),
+        }
+    }
+}
+
+impl Condition {
+    fn holds(&self, columns: &[&str], row: &[&str]) -> bool {
+        let value = |column: &String| {
+            let index = columns.iter().position(|name| name.eq_ignore_ascii_case(column));
+            index.and_then(|index| row.get(index)).copied()
+        };
+        match self {
+            Self::In(column, texts) => value(column)
+                .is_some_and(|value| texts.iter().any(|text| text.to_lowercase() == value.to_lowercase())),
+            Self::Like(column, pattern) => value(column).is_some_and(|value| like(value, pattern)),
+            Self::Not(inner) => !inner.holds(columns, row),
+            Self::And(a, b) => a.holds(columns, row) && b.holds(columns, row),
+            Self::Or(a, b) => a.holds(columns, row) || b.holds(columns, row),
+        }
+    }
+}
+
+fn either(tokens: &mut Tokens) -> Parsed<Condition> {
+    tokens.deeper(|tokens| {
+        let mut condition = both(tokens)?;
+        // Each one nests one level deeper in what is built, so they are counted like parentheses.
+        if tokens.accept_words(&["OR"]) || tokens.accept(&Token::StringConcat) {
+            condition = Condition::Or(Box::new(condition), Box::new(either(tokens)?));
+        }
+        Ok(condition)
+    })
+}
+
+fn both(tokens: &mut Tokens) -> Parsed<Condition> {
+    tokens.deeper(|tokens| {
+        let condition = one(tokens)?;
+        if tokens.accept_words(&["AND"]) {
+            return Ok(Condition::And(Box::new(condition), Box::new(both(tokens)?)));
+        }
+        Ok(condition)
+    })
+}
+
+fn one(tokens: &mut Tokens) -> Parsed<Condition> {
+    if tokens.accept(&Token::LParen) {
+        let inner = either(tokens)?;
+        tokens.expect(&Token::RParen)?;
+        return Ok(inner);
+    }
+    if tokens.accept_words(&["NOT"]) {
+        return tokens.deeper(one).map(|inner| Condition::Not(Box::new(inner)));
+    }
+    let mut column = tokens.name()?;
+    if tokens.accept(&Token::Period) {
+        column = tokens.name()?;
+    }
+    let negated = tokens.accept_words(&["NOT"]);
+    let condition = if tokens.accept_words(&["LIKE"]) {
+        Condition::Like(column, pattern(tokens)?)
+    } else if tokens.accept_words(&["IN"]) {
+        tokens.expect(&Token::LParen)?;
+        let mut texts = vec![literal(tokens)?];
+        while tokens.accept(&Token::Comma) {
+            texts.push(literal(tokens)?);
+        }
+        tokens.expect(&Token::RParen)?;
+        Condition::In(column, texts)
+    } else if !negated && (tokens.accept(&Token::Eq) || tokens.accept(&Token::Spaceship)) {
+        Condition::In(column, vec![literal(tokens)?])
+    } else if !negated && tokens.accept(&Token::Neq) {
+        let equal = Condition::In(column, vec![literal(tokens)?]);
+        return Ok(Condition::Not(Box::new(equal)));
+    } else {
+        return Err(tokens.unexpected());
+    };
+    Ok(if negated { Condition::Not(Box::new(condition)) } else { condition })
+}
+
+fn pattern(tokens: &mut Tokens) -> Parsed<String> {
+    let at = tokens.unexpected();
+    let pattern = tokens.expect_string()?;
+    if pattern.len() > PATTERN_BYTES_MAX { Err(at) } else { Ok(pattern) }
+}
+
+fn literal(tokens: &mut Tokens) -> Parsed<String> {
+    if let Some(number) = tokens.integer() {
+        return Ok(number.to_string());
+    }
+    tokens.expect_string()
+}
+
+/// The longest pattern, in bytes; names are at most 64 characters.
+const PATTERN_BYTES_MAX: usize = 256;
+
+/// The longest text that can be like a pattern, in bytes, as the work is the product of both.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Whether `text` is like `pattern`, in letters of either case: `%` is anything, `_` one character, and a backslash takes
+/// its meaning from the next.
+pub(super) fn like(text: &str, pattern: &str) -> bool {
+    if text.len() > TEXT_BYTES_MAX {
+        return false;
+    }
+    let fold = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<_>>();
+    let (text, pattern) = (fold(text), parse_pattern(&fold(pattern)));
+    let (mut at, mut piece) = (0, 0);
+    // Where to go on if the present try fails: the last `%`, one character later.
+    let mut retry: Option<(usize, usize)> = None;
+    while at < text.len() {
+        match pattern.get(piece) {
+            Some(Piece::Any) => {
+                retry = Some((at, piece + 1));
+                piece += 1;
+            }
+            Some(Piece::One) => (at, piece) = (at + 1, piece + 1),
+            Some(Piece::This(character)) if *character == text[at] => (at, piece) = (at + 1, piece + 1),
+            _ => match &mut retry {
+                Some((from, behind)) => {
+                    *from += 1;
+                    (at, piece) = (*from, *behind);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[piece..].iter().all(|piece| matches!(piece, Piece::Any))
+}
+
+enum Piece {
+    Any,
+    One,
+    This(char),
+}
+
+fn parse_pattern(pattern: &[char]) -> Vec<Piece> {
+    let mut pieces = Vec::with_capacity(pattern.len());
+    let mut characters = pattern.iter().copied();
+    while let Some(character) = characters.next() {
+        pieces.push(match character {
+            '%' => Piece::Any,
+            '_' => Piece::One,
+            '\\' => Piece::This(characters.next().unwrap_or('\\')),
+            other => Piece::This(other),
+        });
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn like_is_sql() {
+        let check = |text, pattern, expected| assert_eq!(like(text, pattern), expected, "{text} {pattern}");
+        check("server_id", "SERVER_ID", true);
+        check("server_id", "server\\_id", true);
+        check("server-id", "server_id", true);
+        check("server-id", "server\\_id", false);
+        check("rpl_semi_sync_master_enabled", "rpl_semi_sync_%", true);
+        check("abc", "%", true);
+        check("", "%", true);
+        check("", "", true);
+        check("", "_", false);
+        check("abc", "%b%", true);
+        check("abcabd", "%ab_", true);
+        check("abc", "a%d", false);
+        check("a%c", "a\\%c", true);
+        check("abc", "a\\%c", false);
+        check("a\\", "a\\", true);
+    }
+
+    fn oracle(text: &[char], pattern: &[Piece]) -> bool {
+        match (pattern.first(), text.first()) {
+            (None, None) => true,
+            (Some(Piece::Any), _) => {
+                oracle(text, &pattern[1..]) || (!text.is_empty() && oracle(&text[1..], pattern))
+            }
+            (Some(Piece::One), Some(_)) => oracle(&text[1..], &pattern[1..]),
+            (Some(Piece::This(wanted)), Some(found)) => wanted == found && oracle(&text[1..], &pattern[1..]),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn like_is_what_the_definition_says(text in "[ab]{0,8}", pattern in "[ab%_]{0,6}") {
+            let characters: Vec<char> = text.chars().collect();
+            let pieces = parse_pattern(&pattern.chars().collect::<Vec<_>>());
+            prop_assert_eq!(like(&text, &pattern), oracle(&characters, &pieces));
+        }
+    }
+}

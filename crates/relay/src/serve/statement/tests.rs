@@ -1,0 +1,439 @@
+use proptest::prelude::*;
+use tailwater_wire::event::ChecksumAlgorithm;
+use tailwater_wire::gtid::{MariadbBinlogState, MysqlGtidSet};
+
+use super::*;
+
+const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+
+/// What real replicas, readers and shells said to real servers: `KIND<TAB>statement`; tests/statements.rs listens anew.
+const HEARD: &str = include_str!("../../../tests/data/statements.txt");
+
+fn view(flavour: Flavour) -> View {
+    let gtids = match flavour {
+        Flavour::MySql => ServedGtids::Mysql {
+            executed: MysqlGtidSet::parse(&format!("{A}:1-9,00000000-0000-0000-0000-00000000000b:1"))
+                .unwrap(),
+            purged: MysqlGtidSet::parse(&format!("{A}:1-3")).unwrap(),
+            mode: "ON".into(),
+        },
+        Flavour::MariaDb => {
+            ServedGtids::Mariadb { state: MariadbBinlogState::parse("0-2-5,0-1-9,1-1-4").unwrap(), domain: 0 }
+        }
+    };
+    View {
+        server_version: "9.7.0-tailwater".into(),
+        server_id: 4711,
+        server_uuid: A.into(),
+        hostname: "host".into(),
+        port: 3307,
+        gtids,
+        checksum: ChecksumAlgorithm::Crc32,
+        files: vec![("b.000001".into(), 1000), ("b.000002".into(), 333)],
+        replicas: vec![ReplicaView {
+            server_id: 2,
+            host: "r".into(),
+            port: 3306,
+            uuid: "u".into(),
+            user: "repl".into(),
+            semi_sync: true,
+        }],
+        processes: vec![ProcessView {
+            id: 7,
+            user: "repl".into(),
+            host: "127.0.0.1:5".into(),
+            command: "Query".into(),
+            seconds: 3,
+            state: "starting".into(),
+        }],
+        capture: CaptureView {
+            streaming: true,
+            source_host: "db1".into(),
+            source_port: 3306,
+            source_user: "tw".into(),
+            state: "Waiting for source to send event".into(),
+            file: "b.000002".into(),
+            position: 333,
+            seconds_behind: Some(0),
+            retry_seconds: 1,
+            source_server_id: Some(1),
+            ..CaptureView::default()
+        },
+        source_variables: [("binlog_format".to_owned(), "ROW".to_owned())].into(),
+        semi_sync: true,
+        now_us: 1_709_208_000_000_000,
+        uptime_seconds: 60,
+        user: "repl@127.0.0.1".into(),
+        connection_id: 7,
+    }
+}
+
+/// The answer in one line: `columns -> row | row`, NULL for NULL.
+fn shown(answer: &Answer) -> String {
+    match answer {
+        Answer::Ok => "ok".into(),
+        Answer::Rows(Rows { columns, rows }) => {
+            let columns: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+            let row = |row: &Vec<Option<String>>| {
+                assert_eq!(row.len(), columns.len());
+                row.iter().map(|cell| cell.as_deref().unwrap_or("NULL")).collect::<Vec<_>>().join(",")
+            };
+            format!("{} -> {}", columns.join(","), rows.iter().map(row).collect::<Vec<_>>().join(" | "))
+        }
+        Answer::Error(refusal) => format!("error {} {}", refusal.code, refusal.sqlstate),
+        Answer::Kill { connection_id, query_only } => format!("kill {connection_id} {query_only}"),
+        Answer::Purge(before) => format!("purge {before:?}"),
+        Answer::GtidPosition { column, file, position } => format!("{column} of {file}:{position}"),
+    }
+}
+
+/// Statements one after the other in one session of a server, and the last one's answer.
+fn run_all(flavour: Flavour, statements: &[&str]) -> String {
+    let (mut session, view) = (Session::new(), view(flavour));
+    let answers: Vec<_> = statements.iter().map(|sql| answer(&mut session, &view, sql.as_bytes())).collect();
+    shown(answers.last().unwrap())
+}
+
+fn mysql(sql: &str, expected: &str) {
+    assert_eq!(run_all(Flavour::MySql, &[sql]), expected, "{sql}");
+}
+
+fn mariadb(sql: &str, expected: &str) {
+    assert_eq!(run_all(Flavour::MariaDb, &[sql]), expected, "{sql}");
+}
+
+#[test]
+fn what_replicas_and_readers_say_is_answered() {
+    for line in HEARD.lines() {
+        let (kind, sql) = line.split_once('\t').unwrap();
+        let flavour = if kind.starts_with("mysql") { Flavour::MySql } else { Flavour::MariaDb };
+        let answered = run_all(flavour, &[sql]);
+        assert!(!answered.starts_with("error"), "{line}: {answered}");
+    }
+}
+
+#[test]
+fn variables_under_the_names_that_were_asked_for() {
+    mysql("SELECT @@GLOBAL.SERVER_ID", "@@GLOBAL.SERVER_ID -> 4711");
+    mysql("SELECT @@GLOBAL.GTID_MODE", "@@GLOBAL.GTID_MODE -> ON");
+    mysql("select @@version_comment limit 1", "@@version_comment -> Tailwater binlog server");
+    mysql(
+        "SELECT @@server_id, @@log_bin, @@server_uuid",
+        &format!("@@server_id,@@log_bin,@@server_uuid -> 4711,1,{A}"),
+    );
+    mysql("SELECT @@gtid_purged AS p, @@session.autocommit x", &format!("p,x -> {A}:1-3,1"));
+    mysql("SELECT @@global.rpl_semi_sync_source_enabled", "@@global.rpl_semi_sync_source_enabled -> 1");
+    mysql("SELECT @@binlog_format", "@@binlog_format -> ROW");
+    mysql("SELECT @nothing", "@nothing -> NULL");
+    mysql("SELECT @@no_such_thing", "error 1193 HY000");
+    mysql("SELECT @@gtid_domain_id", "error 1193 HY000");
+    mariadb("SELECT @@GLOBAL.gtid_domain_id", "@@GLOBAL.gtid_domain_id -> 0");
+    mariadb(
+        "SELECT @@gtid_binlog_state, @@gtid_binlog_pos",
+        "@@gtid_binlog_state,@@gtid_binlog_pos -> 0-2-5,0-1-9,1-1-4,0-1-9,1-1-4",
+    );
+    mariadb("SELECT @@server_uuid", "error 1193 HY000");
+}
+
+#[test]
+fn what_a_client_sets_it_gets_back() {
+    let check = |statements: &[&str], expected| assert_eq!(run_all(Flavour::MySql, statements), expected);
+    let sets = "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum";
+    check(&[sets, "SELECT @source_binlog_checksum"], "@source_binlog_checksum -> CRC32");
+    check(&["SET @a := -5", "SELECT @A"], "@A -> -5");
+    check(&["SET @`a b`='x' 'y', @'c'=NULL", "SELECT @`a b`, @c"], "@`a b`,@c -> xy,NULL");
+    check(&["SET @a.b=1", "SELECT @a.b"], "@a.b -> 1");
+    check(&["USE shop", "SELECT DATABASE()"], "DATABASE() -> shop");
+    let (mut session, view) = (Session::new(), view(Flavour::MariaDb));
+    assert_eq!(answer(&mut session, &view, b"SET skip_replication=1"), Answer::Ok);
+    assert!(session.skip_replication());
+    assert_eq!(answer(&mut session, &view, b"SET @@session.skip_replication=OFF"), Answer::Ok);
+    assert!(!session.skip_replication());
+}
+
+#[test]
+fn settings_that_mean_nothing_are_taken() {
+    for sql in [
+        "SET NAMES utf8mb4",
+        "SET NAMES 'latin1' COLLATE latin1_swedish_ci",
+        "SET CHARACTER SET DEFAULT",
+        "SET autocommit=0, @@session.sql_mode='ANSI', time_zone = '+00:00'",
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY",
+        "SET character_set_results = NULL",
+        "/*!40101 SET NAMES utf8 */;",
+        "SET @@SESSION.wait_timeout := 100",
+        "BEGIN",
+        "START TRANSACTION WITH CONSISTENT SNAPSHOT",
+        "COMMIT WORK",
+        "ROLLBACK -- not that there was anything",
+    ] {
+        mysql(sql, "ok");
+    }
+}
+
+#[test]
+fn functions() {
+    mysql("SELECT UNIX_TIMESTAMP()", "UNIX_TIMESTAMP() -> 1709208000");
+    mysql("SELECT NOW() AS n, UTC_TIMESTAMP", "n,UTC_TIMESTAMP -> 2024-02-29 12:00:00,2024-02-29 12:00:00");
+    mysql(
+        "select USER(), CURRENT_USER, connection_id()",
+        "USER(),CURRENT_USER,connection_id() -> repl@127.0.0.1,repl@127.0.0.1,7",
+    );
+    mysql("SELECT VERSION()", "VERSION() -> 9.7.0-tailwater");
+    mysql("SELECT 1, 'two', (3), -4, NULL, TRUE", "1,two,(3),-4,NULL,TRUE -> 1,two,3,-4,NULL,1");
+    mysql("SELECT 1 LIMIT 0", "1 -> ");
+    mysql("SELECT 1 FROM DUAL", "1 -> 1");
+    mysql(&format!("SELECT GTID_SUBSET('{A}:2-3', '{A}:1-9') s"), "s -> 1");
+    mysql(&format!("SELECT GTID_SUBSET('{A}:2-10', @@gtid_executed) s"), "s -> 0");
+    mysql(
+        &format!("SELECT GTID_SUBTRACT(@@gtid_executed, '{A}:1-8') s"),
+        &format!("s -> 00000000-0000-0000-0000-00000000000b:1,\n{A}:9"),
+    );
+    mysql("SELECT GTID_SUBTRACT(NULL, '') s", "s -> NULL");
+    mysql("SELECT GTID_SUBSET('x', '')", "error 1772 HY000");
+    mysql("SELECT SLEEP(1)", "error 1305 42000");
+    mariadb("SELECT binlog_gtid_pos('b.000001',468)", "binlog_gtid_pos('b.000001',468) of b.000001:468");
+}
+
+#[test]
+fn lists_of_the_server() {
+    mysql("SHOW BINARY LOGS", "Log_name,File_size,Encrypted -> b.000001,1000,No | b.000002,333,No");
+    mariadb("SHOW MASTER LOGS", "Log_name,File_size -> b.000001,1000 | b.000002,333");
+    let executed = format!("00000000-0000-0000-0000-00000000000b:1,\n{A}:1-9");
+    let status =
+        format!("File,Position,Binlog_Do_DB,Binlog_Ignore_DB,Executed_Gtid_Set -> b.000002,333,,,{executed}");
+    mysql("SHOW BINARY LOG STATUS", &status);
+    mysql("show master status", &status);
+    mariadb("SHOW BINLOG STATUS", "File,Position,Binlog_Do_DB,Binlog_Ignore_DB -> b.000002,333,,");
+    mysql("SHOW REPLICAS", "Server_Id,Host,Port,Source_Id,Replica_UUID -> 2,r,3306,4711,u");
+    mysql("SHOW SLAVE HOSTS", "Server_id,Host,Port,Master_id,Slave_UUID -> 2,r,3306,4711,u");
+    mariadb("SHOW REPLICA HOSTS", "Server_id,Host,Port,Master_id -> 2,r,3306,4711");
+    mysql(
+        "SHOW PROCESSLIST",
+        "Id,User,Host,db,Command,Time,State,Info -> 7,repl,127.0.0.1:5,NULL,Query,3,starting,SHOW PROCESSLIST",
+    );
+    mariadb(
+        "SHOW FULL PROCESSLIST",
+        "Id,User,Host,db,Command,Time,State,Info,Progress -> 7,repl,127.0.0.1:5,NULL,Query,3,starting,SHOW FULL PROCESSLIST,0",
+    );
+    mysql("SHOW WARNINGS LIMIT 5", "Level,Code,Message -> ");
+    mysql("SHOW DATABASES", "Database -> ");
+    mysql(
+        "SHOW GRANTS FOR CURRENT_USER()",
+        "Grants for repl@127.0.0.1 -> GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `repl`@`127.0.0.1`",
+    );
+    mysql("SHOW TABLES", "error 1235 42000");
+    mysql("SHOW FULL VARIABLES", "error 1064 42000");
+}
+
+#[test]
+fn variables_and_counters_are_listed_by_name() {
+    let found = |flavour, sql: &str| match answer(&mut Session::new(), &view(flavour), sql.as_bytes()) {
+        Answer::Rows(rows) => {
+            rows.rows.into_iter().map(|row| row[0].clone().unwrap()).collect::<Vec<_>>().join(" ")
+        }
+        other => panic!("{sql}: {other:?}"),
+    };
+    let mysql = |sql: &str, expected: &str| assert_eq!(found(Flavour::MySql, sql), expected, "{sql}");
+    mysql("SHOW VARIABLES LIKE 'SERVER_ID'", "server_id");
+    mysql("SHOW GLOBAL VARIABLES LIKE 'server\\_%'", "server_id server_uuid");
+    mysql(
+        "SHOW SESSION VARIABLES WHERE Variable_name IN ('server_id', 'BINLOG_format', 'x')",
+        "binlog_format server_id",
+    );
+    mysql(
+        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log\\_b%' AND Value <> 'OFF')",
+        "log_bin version",
+    );
+    mysql("SHOW VARIABLES WHERE Variable_name LIKE 'time%' AND NOT Value = 'x'", "time_zone");
+    mysql(
+        "SHOW VARIABLES WHERE Variable_name NOT LIKE '%' OR Variable_name NOT IN ('x') AND Value = '4711'",
+        "server_id",
+    );
+    mysql(
+        "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'",
+        "Rpl_semi_sync_source_clients Rpl_semi_sync_source_status Uptime",
+    );
+    assert_eq!(found(Flavour::MariaDb, "SHOW STATUS LIKE 'binlog_snapshot_file'"), "Binlog_snapshot_file");
+    assert_eq!(
+        found(Flavour::MariaDb, "SHOW VARIABLES LIKE 'rpl_semi_sync_master_enabled'"),
+        "rpl_semi_sync_master_enabled"
+    );
+    mysql("SHOW VARIABLES LIKE 'nothing'", "");
+}
+
+#[test]
+fn the_capture_reads_as_a_replica() {
+    let status = |flavour, sql: &str, mut view: View| {
+        view.gtids = self::view(flavour).gtids;
+        match answer(&mut Session::new(), &view, sql.as_bytes()) {
+            Answer::Rows(Rows { columns, rows }) => {
+                let [row] = rows.try_into().unwrap();
+                columns
+                    .into_iter()
+                    .map(|column| column.name)
+                    .zip(row)
+                    .collect::<std::collections::HashMap<_, _>>()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let mysql = status(Flavour::MySql, "SHOW REPLICA STATUS", view(Flavour::MySql));
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(mysql["Source_Host"], text("db1"));
+    assert_eq!(mysql["Replica_IO_Running"], text("Yes"));
+    assert_eq!(mysql["Seconds_Behind_Source"], text("0"));
+    assert_eq!(mysql["Read_Source_Log_Pos"], text("333"));
+    let mut view = view(Flavour::MySql);
+    view.capture.streaming = false;
+    view.capture.connecting = true;
+    view.capture.last_error = Some(CaptureError { number: 2003, message: "no".into(), time: 1_709_208_000 });
+    let old = status(Flavour::MySql, "SHOW SLAVE STATUS FOR CHANNEL ''", view.clone());
+    assert_eq!(old["Slave_IO_Running"], text("Connecting"));
+    assert_eq!(old["Seconds_Behind_Master"], None);
+    assert_eq!(old["Last_IO_Error_Timestamp"], text("240229 12:00:00"));
+    assert!(old.contains_key("Get_master_public_key") && old.contains_key("Relay_Master_Log_File"));
+    view.capture.connecting = false;
+    let mariadb = status(Flavour::MariaDb, "SHOW ALL SLAVES STATUS", view);
+    assert_eq!(mariadb["Slave_IO_Running"], text("No"));
+    assert_eq!(mariadb["Last_IO_Errno"], text("2003"));
+    assert_eq!(mariadb["Gtid_IO_Pos"], text("0-1-9,1-1-4"));
+}
+
+#[test]
+fn what_is_for_the_caller_to_do() {
+    mysql("KILL 9", "kill 9 false");
+    mysql("KILL CONNECTION 9;", "kill 9 false");
+    mysql("KILL QUERY 10", "kill 10 true");
+    mysql("KILL x", "error 1064 42000");
+    mysql("PURGE BINARY LOGS TO 'b.000002'", "purge File(\"b.000002\")");
+    mysql("purge master logs before '2024-02-29 12:00:00'", "purge Time(1709208000)");
+    mysql("PURGE BINARY LOGS BEFORE 'yesterday'", "error 1210 HY000");
+}
+
+#[test]
+fn changes_are_refused_and_nonsense_too() {
+    for sql in [
+        "INSERT INTO t VALUES (1)",
+        "FLUSH LOGS",
+        "CREATE TABLE t (a int)",
+        "RESET BINARY LOGS AND GTIDS",
+        "STOP REPLICA",
+        "SET GLOBAL x = 1",
+        "SET @@global.read_only = 0",
+        "SET PERSIST x = 1",
+        "SET GLOBAL TRANSACTION READ ONLY",
+    ] {
+        mysql(sql, "error 1290 HY000");
+    }
+    for sql in [
+        "",
+        ";",
+        "SELECT",
+        "SELECT 1 DIV",
+        "SELECT 1; SELECT 2",
+        "SELEC 1",
+        "SELECT 'x",
+        "SELECT (1",
+        "SET x",
+        "SHOW",
+        "/* x",
+    ] {
+        let answered = run_all(Flavour::MySql, &[sql]);
+        assert!(
+            answered.starts_with("error 1064") || answered.starts_with("error 1235"),
+            "{sql}: {answered}"
+        );
+    }
+    mysql("SELECT * FROM t", "error 1064 42000");
+    mysql("SELECT 1 FROM t", "error 1235 42000");
+    mysql("SELECT column_name", "error 1054 42S22");
+    match answer(&mut Session::new(), &view(Flavour::MySql), b"DROP TABLE t") {
+        Answer::Error(refusal) => assert!(refusal.message.contains("Tailwater's binlog server"), "{refusal}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn length_depth_and_results_are_bounded() {
+    let nested = format!("SELECT {}1{}", "(".repeat(10_000), ")".repeat(10_000));
+    mysql(&nested, "error 1064 42000");
+    let conditions = format!("SHOW STATUS WHERE a = 'b'{}", " OR a = 'b'".repeat(5000));
+    mysql(&conditions, "error 1064 42000");
+    mysql(&format!("SELECT '{}'", "x".repeat(tokens::STATEMENT_BYTES_MAX)), "error 1064 42000");
+    mysql(&format!("SELECT 1{}", ",1".repeat(10_000)), "error 1064 42000");
+    let (mut session, view) = (Session::new(), view(Flavour::MySql));
+    let set = format!("SET @a = '{}'", "x".repeat(100_000));
+    assert_eq!(answer(&mut session, &view, set.as_bytes()), Answer::Ok);
+    let all = format!("SELECT {}1", "@a,".repeat(200));
+    assert!(matches!(answer(&mut session, &view, all.as_bytes()), Answer::Rows(_)));
+    session.set_variable("a", Value::Text("x".repeat(1 << 20))).unwrap();
+    match answer(&mut session, &view, all.as_bytes()) {
+        Answer::Error(refusal) => assert_eq!(refusal.code, 1041),
+        _ => panic!("a result of 200 MiB"),
+    }
+}
+
+/// Statements that are understood, to be damaged.
+fn sound() -> impl Strategy<Value = String> {
+    let heard: Vec<String> =
+        HEARD.lines().filter_map(|line| line.split_once('\t')).map(|(_, sql)| sql.to_owned()).collect();
+    let more = [
+        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log%' AND Value <> 'OFF')",
+        "SELECT GTID_SUBTRACT(@@gtid_executed, '3e11fa47-71ca-11e1-9e33-c80aa9429562:1-8:tag:9') s LIMIT 1",
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, @a := -(1), NAMES 'x' COLLATE y",
+        "PURGE BINARY LOGS BEFORE '2024-02-29 12:00:00'",
+        "/*!50002 SELECT */ \"a\" 'b' -- c\n, /* d */ 0x1f, 1e5, N'e', b'01', `f`.g # h",
+        "SHOW REPLICA STATUS FOR CHANNEL ''",
+    ];
+    prop::sample::select(heard.into_iter().chain(more.map(str::to_owned)).collect::<Vec<_>>())
+}
+
+fn answered(sql: &[u8]) {
+    for flavour in [Flavour::MySql, Flavour::MariaDb] {
+        // Rows as wide as their columns are checked on the way.
+        shown(&answer(&mut Session::new(), &view(flavour), sql));
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(sql in proptest::collection::vec(any::<u8>(), 0..200)) {
+        answered(&sql);
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(sql in "(SELECT|SHOW|SET|KILL|PURGE)?[ -~äß\u{1f600}\n]{0,60}") {
+        answered(sql.as_bytes());
+    }
+
+    #[test]
+    fn no_damaged_statement_makes_it_panic(
+        sql in sound(),
+        at in any::<prop::sample::Index>(),
+        cut in 0usize..12,
+        insert in prop_oneof![
+            Just(Vec::new()),
+            proptest::collection::vec(any::<u8>(), 0..4),
+            prop::sample::select(vec!["'", "\"", "`", "@", "@@", "(", ")", ",", ".", "/*!", "*/", "--", "\\", "\0", "DIV", "x'", "0x"])
+                .prop_map(|text| text.as_bytes().to_vec()),
+        ],
+    ) {
+        let mut sql = sql.into_bytes();
+        let from = at.index(sql.len() + 1);
+        let to = (from + cut).min(sql.len());
+        sql.splice(from..to, insert);
+        answered(&sql);
+    }
+
+    #[test]
+    fn pieces_of_statements_make_no_panic(
+        pieces in proptest::collection::vec(prop::sample::select(vec![
+            "SELECT", "SET", "SHOW", "GLOBAL", "VARIABLES", "WHERE", "LIKE", "IN", "NOT", "AND", "OR", "(", ")", ",", "=", ":=",
+            "@a", "@@global", ".", "server_id", "'text'", "\"text\"", "`name`", "7", "-", "NULL", "LIMIT", "AS", "FROM", "NAMES",
+            "TRANSACTION", "BINARY", "LOGS", "STATUS", "/*! x */", ";", "@", "@@", "GTID_SUBSET", "<>", "<=>", "||", "+",
+        ]), 0..25),
+    ) {
+        answered(pieces.join(" ").as_bytes());
+    }
+}

@@ -1,0 +1,243 @@
+//! A statement as tokens, and the walk through them.
+//!
+//! Only the tokenizer of `sqlparser` is used, which knows MySQL's comments, quotes and escapes. Most of what is asked here
+//! is not in its grammar (`SHOW BINARY LOG STATUS`, `SHOW SLAVE HOSTS`, `PURGE BINARY LOGS`), what is in it is little, and
+//! its parser is not total: `SELECT 1 DIV` makes it panic.
+
+use sqlparser::dialect::MySqlDialect;
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
+
+use crate::serve::refusal::Refusal;
+
+/// The longest statement that is looked at, in bytes: GTID positions of thousands of domains fit, and its tokens, of which
+/// each byte may be one, take some 25 MiB at worst.
+pub(super) const STATEMENT_BYTES_MAX: usize = 128 << 10;
+
+/// How deep expressions may nest.
+const DEPTH_MAX: usize = 32;
+
+/// The tokens of a statement, without white space and comments.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    tokens: Vec<Placed>,
+    next: usize,
+    depth: usize,
+    text: String,
+}
+
+#[derive(Debug)]
+struct Placed {
+    token: Token,
+    /// Where in the text it stands; for one of an executable comment, that comment.
+    start: usize,
+    end: usize,
+}
+
+pub(super) type Parsed<T> = Result<T, Refusal>;
+
+impl Tokens {
+    pub fn new(sql: &[u8]) -> Parsed<Self> {
+        if sql.len() > STATEMENT_BYTES_MAX {
+            let message = format!(
+                "This is Tailwater's binlog server; it reads statements of up to {STATEMENT_BYTES_MAX} bytes, not {}",
+                sql.len()
+            );
+            return Err(Refusal::new(Refusal::PARSE_ERROR, message));
+        }
+        let text = String::from_utf8_lossy(sql).into_owned();
+        let mut tokens = Vec::new();
+        let mut offsets = Offsets::new(&text);
+        for TokenWithSpan { token, span } in tokenize(&text)? {
+            let (start, end) = (offsets.of(span.start), offsets.of(span.end));
+            match token {
+                Token::Whitespace(Whitespace::MultiLineComment(comment)) => {
+                    let Some(inner) = executable(&comment) else { continue };
+                    let inner = tokenize(inner)?.into_iter().map(|inner| inner.token);
+                    let inner = inner.filter(|token| !matches!(token, Token::Whitespace(_)));
+                    tokens.extend(inner.map(|token| Placed { token, start, end }));
+                }
+                Token::Whitespace(_) => {}
+                token => tokens.push(Placed { token, start, end }),
+            }
+        }
+        // What stands behind the last statement means nothing; two statements at once are an error further on.
+        while tokens.last().is_some_and(|placed| matches!(placed.token, Token::SemiColon | Token::EOF)) {
+            tokens.pop();
+        }
+        Ok(Self { tokens, next: 0, depth: 0, text })
+    }
+
+    pub fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.next).map(|placed| &placed.token)
+    }
+
+    /// Passes over the next token.
+    pub fn skip(&mut self) {
+        self.next += 1;
+    }
+
+    pub fn is_at_end(&self) -> bool {
+        self.next >= self.tokens.len()
+    }
+
+    /// The next token, if it is this.
+    pub fn accept(&mut self, token: &Token) -> bool {
+        let found = self.peek() == Some(token);
+        self.next += usize::from(found);
+        found
+    }
+
+    pub fn expect(&mut self, token: &Token) -> Parsed<()> {
+        if self.accept(token) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    /// Whether the next tokens are these words, in letters of either case. Quoted names are no words.
+    pub fn peek_words(&self, words: &[&str]) -> bool {
+        words.iter().enumerate().all(|(ahead, wanted)| {
+            let token = self.tokens.get(self.next + ahead).map(|placed| &placed.token);
+            matches!(token, Some(Token::Word(Word { value, quote_style: None, .. })) if value.eq_ignore_ascii_case(wanted))
+        })
+    }
+
+    /// Passes over these words, if they come next.
+    pub fn accept_words(&mut self, words: &[&str]) -> bool {
+        let found = self.peek_words(words);
+        if found {
+            self.next += words.len();
+        }
+        found
+    }
+
+    /// Passes over any of these words, if one comes next.
+    pub fn accept_any(&mut self, words: &[&str]) -> bool {
+        words.iter().any(|word| self.accept_words(&[word]))
+    }
+
+    /// A name, quoted or not.
+    pub fn name(&mut self) -> Parsed<String> {
+        match self.peek() {
+            Some(Token::Word(Word { value, .. })) => {
+                let name = value.clone();
+                self.skip();
+                Ok(name)
+            }
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// A text in quotes of either kind; neighbours are one text.
+    pub fn string(&mut self) -> Option<String> {
+        let mut whole: Option<String> = None;
+        while let Some(
+            Token::SingleQuotedString(text)
+            | Token::DoubleQuotedString(text)
+            | Token::NationalStringLiteral(text),
+        ) = self.peek()
+        {
+            whole.get_or_insert_default().push_str(text);
+            self.next += 1;
+        }
+        whole
+    }
+
+    pub fn expect_string(&mut self) -> Parsed<String> {
+        self.string().ok_or_else(|| self.unexpected())
+    }
+
+    /// A whole number without sign.
+    pub fn integer(&mut self) -> Option<u64> {
+        let number = match self.peek() {
+            Some(Token::Number(digits, _)) => digits.parse().ok()?,
+            _ => return None,
+        };
+        self.skip();
+        Some(number)
+    }
+
+    pub fn expect_end(&self) -> Parsed<()> {
+        if self.is_at_end() { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    /// Goes one level deeper into an expression.
+    pub fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        if self.depth == DEPTH_MAX {
+            return Err(Refusal::new(
+                Refusal::PARSE_ERROR,
+                format!("This is Tailwater's binlog server; expressions nest up to {DEPTH_MAX} levels"),
+            ));
+        }
+        self.depth += 1;
+        let parsed = parse(self);
+        self.depth -= 1;
+        parsed
+    }
+
+    /// Where the next token stands among the tokens, to be given to [`Tokens::text_since`].
+    pub fn mark(&self) -> usize {
+        self.next
+    }
+
+    /// The text from a mark up to the last token read, as the client wrote it.
+    pub fn text_since(&self, mark: usize) -> String {
+        let first = self.tokens.get(mark).map_or(0, |placed| placed.start);
+        let last = self.next.checked_sub(1).and_then(|last| self.tokens.get(last));
+        let last = last.map_or(first, |placed| placed.end);
+        self.text.get(first..last).unwrap_or_default().to_owned()
+    }
+
+    /// What a server says to a statement that its grammar does not have, and what this one is.
+    pub fn unexpected(&self) -> Refusal {
+        let near = self.tokens.get(self.next).and_then(|placed| self.text.get(placed.start..));
+        let near: String = near.unwrap_or_default().chars().take(80).collect();
+        Refusal::new(
+            Refusal::PARSE_ERROR,
+            format!("You have an error in your SQL syntax near '{near}'. {WHAT_THIS_IS}"),
+        )
+    }
+}
+
+/// What those who ask for other things are told.
+pub(super) const WHAT_THIS_IS: &str = "This is Tailwater's binlog server: it answers binlog dumps, SHOW BINARY LOGS, SHOW \
+                                       BINARY LOG STATUS, SHOW REPLICAS, SHOW REPLICA STATUS, SHOW VARIABLES, SHOW STATUS, \
+                                       SHOW PROCESSLIST, SELECT of variables and a few functions, SET of variables, PURGE \
+                                       BINARY LOGS and KILL";
+
+fn tokenize(text: &str) -> Parsed<Vec<TokenWithSpan>> {
+    Tokenizer::new(&MySqlDialect {}, text).tokenize_with_location().map_err(|error| {
+        let message = format!("You have an error in your SQL syntax: {error}. {WHAT_THIS_IS}");
+        Refusal::new(Refusal::PARSE_ERROR, message)
+    })
+}
+
+/// What servers run of `/*!50002 GLOBAL */` and `/*M! ... */`.
+fn executable(comment: &str) -> Option<&str> {
+    let inner = comment.strip_prefix('!').or_else(|| comment.strip_prefix("M!"))?;
+    let digits = inner.bytes().take_while(u8::is_ascii_digit).count();
+    Some(if digits >= 5 { &inner[digits..] } else { inner })
+}
+
+/// Turns the tokenizer's lines and columns, which count characters from 1, into offsets. They must come in order, so that
+/// all of them cost no more than one walk through the text.
+struct Offsets<'a> {
+    rest: std::str::Chars<'a>,
+    length: usize,
+    line: u64,
+    column: u64,
+}
+
+impl<'a> Offsets<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { rest: text.chars(), length: text.len(), line: 1, column: 1 }
+    }
+
+    fn of(&mut self, location: Location) -> usize {
+        while (self.line, self.column) < (location.line, location.column) {
+            match self.rest.next() {
+                Some('\n') => (self.line, self.column) = (self.line + 1, 1),
+                Some(_) => self.column += 1,
+                None => break,
+            }
+        }
+        self.length - self.rest.as_str().len()
+    }
+}
