@@ -144,7 +144,8 @@ impl Registered {
         let mut ended = 0;
         for other in connected.values().filter(|other| other.id != self.id) {
             let Some(its_stream) = &other.stream else { continue };
-            let its_uuid = other.replica.as_ref().map(|replica| &replica.uuid).filter(|uuid| !uuid.is_empty());
+            let its_uuid =
+                other.replica.as_ref().map(|replica| &replica.uuid).filter(|uuid| !uuid.is_empty());
             let same = match (&uuid, its_uuid) {
                 (Some(ours), Some(theirs)) => ours == theirs,
                 // Programs that only look use 0, or 1 for all of them as MySQL's mysqlbinlog does.

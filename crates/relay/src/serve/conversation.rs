@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use tailwater_log::LogHandle;
 use tailwater_session::SessionError;
 use tailwater_session::server::{ClientSession, integer_column, text_column};
 use tailwater_wire::protocol::command::{Command, RegisterReplica};
 use tailwater_wire::protocol::response::OkPacket;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::clients::{Registered, Replica};
 use super::refusal::Refusal;
 use super::server::Shared;
 use super::start::{self, Begin, DumpRequest, Outcome};
-use super::statement::{Answer, ColumnType, PurgeBefore, Rows, Session, answer};
-use super::{sending, view};
+use super::statement::{Answer, ColumnType, Rows, Session, answer};
+use super::{purging, sending, view};
 
 /// Commands besides those of [`Command`] that clients send, and that are answered.
 const COM_INIT_DB: u8 = 0x02;
@@ -38,7 +37,9 @@ pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Resu
         let command = match Command::parse(&payload) {
             Ok(command) => command,
             Err(error) => {
-                client.write_error(1835, "HY000", &format!("Malformed communication packet: {error}")).await?;
+                client
+                    .write_error(1835, "HY000", &format!("Malformed communication packet: {error}"))
+                    .await?;
                 continue;
             }
         };
@@ -56,9 +57,7 @@ pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Resu
             Command::Other { command: COM_SET_OPTION, .. } => client.write_eof().await?,
             Command::BinlogDump { .. } | Command::BinlogDumpGtid { .. } => {
                 return match begin(shared, &session, &command).await {
-                    Ok((request, begin)) => {
-                        sending::send(client, shared, &registered, request, begin).await
-                    }
+                    Ok((request, begin)) => sending::send(client, shared, &registered, request, begin).await,
                     Err(refusal) => {
                         info!(code = refusal.code, "no stream: {}", refusal.message);
                         refuse(&mut client, &refusal).await
@@ -128,11 +127,13 @@ async fn query(
     sql: &[u8],
 ) -> Result<(), SessionError> {
     let Some(view) = view::look(shared, client) else {
-        let refusal = Refusal::new(1105, "the log of this source is empty as yet, and its source was not reached");
+        let refusal =
+            Refusal::new(1105, "the log of this source is empty as yet, and its source was not reached");
         return refuse(client, &refusal).await;
     };
     let is_admin = shared.options.admins.contains(client.user());
-    let denied = || Refusal::new(1227, "Access denied; you need `admin = true` in Tailwater's [[serve.user]]");
+    let denied =
+        || Refusal::new(1227, "Access denied; you need `admin = true` in Tailwater's [[serve.user]]");
     match answer(session, &view, sql) {
         Answer::Ok => client.write_ok(OkPacket::default()).await,
         Answer::Rows(rows) => write_rows(client, rows).await,
@@ -145,12 +146,14 @@ async fn query(
             false => refuse(client, &Refusal::new(1094, format!("Unknown thread id: {connection_id}"))).await,
         },
         Answer::Purge(_) if !is_admin => refuse(client, &denied()).await,
-        Answer::Purge(before) => match purge(shared, &before) {
+        Answer::Purge(before) => match purging::purge(shared, &before) {
             Ok(()) => client.write_ok(OkPacket::default()).await,
             Err(refusal) => refuse(client, &refusal).await,
         },
         Answer::GtidPosition { column, file, position } => {
-            let found = gtid_position(shared, &file, position);
+            let log = shared.log_view();
+            let look = || log.and_then(|log| log.gtid_position(&file, position));
+            let found = tokio::task::block_in_place(look);
             let rows = Rows {
                 columns: vec![super::statement::Column { name: column, column_type: ColumnType::Text }],
                 rows: vec![vec![found]],

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use tailwater_log::{LogHandle, LogPosition};
+use tailwater_log::{Entry, LogHandle, LogPosition};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
-use tailwater_wire::gtid::GtidSet;
+use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::catalog::{Catalog, FIRST_EVENT, SegmentView};
 use super::refusal::Refusal;
@@ -82,6 +82,22 @@ impl LogView {
             source_uuid: source.server_uuid.as_deref().and_then(parse_uuid),
             checksum: heads.of(log, newest.number).map_or(ChecksumAlgorithm::Crc32, |head| head.checksum),
         })
+    }
+
+    /// MariaDB's position at an offset of a file; `None` if the log does not have it.
+    pub(crate) fn gtid_position(&self, file: &str, position: u64) -> Option<String> {
+        let at = self.catalog.locate(file, position).ok()?;
+        let GtidSet::MariaDb(mut state) = self.log.gtids_before(at.segment).ok()?? else { return None };
+        let mut reader = self.log.reader(LogPosition { segment: at.segment, offset: FIRST_EVENT }).ok()?;
+        while reader.position() < at {
+            match reader.try_next().ok()?? {
+                Entry { gtid: Some(Gtid::MariaDb(gtid)), .. } if reader.position() <= at => {
+                    state.update(gtid)
+                }
+                _ => {}
+            }
+        }
+        Some(state.position().to_string())
     }
 
     /// The checksums of its newest events.

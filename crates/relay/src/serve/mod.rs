@@ -10,7 +10,7 @@
 //! The driver:
 //! - [`server`]: the listener, and what connections share: `clients` (who is there), `pace` (how often they are told that
 //!   the log has grown), `history` (one look at the log).
-//! - `conversation`: one client's commands; `view` is what its statements can ask for.
+//! - `conversation`: one client's commands; `view` is what its statements can ask for, `purging` one that does something.
 //! - `sending`: one client's stream.
 
 pub mod catalog;
@@ -19,6 +19,7 @@ mod conversation;
 pub mod filter;
 mod history;
 mod pace;
+mod purging;
 pub mod refusal;
 mod sending;
 pub mod server;

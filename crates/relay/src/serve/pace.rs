@@ -78,10 +78,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_comes_during_the_pause_is_told_after_it_once() {
-        let durable = |offset| Durable {
-            position: LogPosition { segment: 1, offset },
-            state: LogState::Open,
-        };
+        let durable =
+            |offset| Durable { position: LogPosition { segment: 1, offset }, state: LogState::Open };
         let (source, receiver) = watch::channel(durable(4));
         let pace = Pace::new(&receiver);
         let mut readers: Vec<_> = (0..50).map(|_| pace.subscribe()).collect();

@@ -49,12 +49,20 @@ pub(super) async fn send(
     if ended > 0 {
         info!(server_id = request.server_id, "an older connection of the same replica is ended");
     }
-    info!(server_id = request.server_id, file = begin.file, position = begin.position, semi_sync, "stream begins");
+    info!(
+        server_id = request.server_id,
+        file = begin.file,
+        position = begin.position,
+        semi_sync,
+        "stream begins"
+    );
     let log = &shared.served.log;
     let tail = if semi_sync { log.subscribe() } else { shared.pace.subscribe() };
-    let watermark = match request.server_id {
-        0 => log.register_reader(&format!("reader {}", client.peer()), begin.from),
-        server_id => log.register_reader(&format!("replica {server_id} ({})", client.peer()), begin.from),
+    // Replicas come again under the same server id, and find what they need then too; programs that only look do not.
+    let is_replica = request.wait_for_more && request.server_id > 1;
+    let watermark = match is_replica {
+        true => log.register_remembered_reader(&format!("replica {}", request.server_id), begin.from),
+        false => log.register_reader(&format!("reader {}", client.peer()), begin.from),
     };
     let (mut sender, mut receiver) = client.into_event_stream(semi_sync);
     let opened = log.reader(LogPosition { segment: begin.from.segment, offset: FIRST_EVENT });
@@ -226,7 +234,8 @@ impl Sending<'_> {
     fn fill_somewhere(&mut self, sender: &mut EventSender) -> Result<Filled, Refusal> {
         let newest = self.shared.served.log.durable().position.segment;
         let at_newest = self.segment == newest;
-        let filled = if at_newest { self.fill(sender) } else { tokio::task::block_in_place(|| self.fill(sender)) };
+        let filled =
+            if at_newest { self.fill(sender) } else { tokio::task::block_in_place(|| self.fill(sender)) };
         filled.map_err(|failure| match failure {
             Failure::Refused(refusal) => refusal,
             Failure::Log(error) => Refusal::dump(format!(
@@ -316,7 +325,12 @@ impl Sending<'_> {
     }
 
     /// Notes that an entry is done with; true if the stream is complete.
-    fn end_entry(&mut self, sender: &mut EventSender, entry: &Entry, verdict: Verdict) -> Result<bool, Failure> {
+    fn end_entry(
+        &mut self,
+        sender: &mut EventSender,
+        entry: &Entry,
+        verdict: Verdict,
+    ) -> Result<bool, Failure> {
         // The head of a segment that begins in mid-file stands nowhere in the source's file.
         self.place.position = self.place.position.max(entry.source_end);
         if verdict.list_after {
@@ -443,7 +457,8 @@ impl Sending<'_> {
         let mut event = Vec::new();
         self.reader.read_event(&mut event)?;
         if let Some(format) = &self.format {
-            event = filter::renamed_rotate(&event, format, |name| served_name(name, self.epoch)).map_err(made_up)?;
+            event = filter::renamed_rotate(&event, format, |name| served_name(name, self.epoch))
+                .map_err(made_up)?;
         }
         sender.push_event(&event, false);
         Ok(())

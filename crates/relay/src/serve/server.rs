@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tailwater_log::LogHandle;
 use tailwater_session::SessionError;
-use tailwater_session::server::{Acceptor, Accounts, Limits, ServerOptions, ServerTls};
+use tailwater_session::server::{Acceptor, Accounts, Limits, ServerOptions, ServerTls, turn_away};
+use tailwater_wire::Flavour;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -107,7 +108,9 @@ impl BinlogServer {
     pub async fn start(options: ServeOptions, served: Served) -> Result<Self, RelayError> {
         let failed = |source| RelayError::Listen { address: options.listen, source };
         let acceptor = Acceptor::new(ServerOptions {
-            identity: None,
+            // Nobody is let in before it is known whom to speak like.
+            flavour: Flavour::MySql,
+            version_text: String::new(),
             accounts: options.accounts.clone(),
             tls: options.tls.clone(),
             require_tls: options.require_tls,
@@ -169,9 +172,12 @@ async fn serve(
                 continue;
             }
         };
-        if let Some(source) = shared.served.log.source() {
-            acceptor.set_identity(source.flavour, &source.server_version);
-        }
+        let Some(source) = shared.served.log.source() else {
+            let message = "the log of this source is empty as yet: its source was not reached";
+            connections.spawn(turn_away(socket, 1105, "HY000", message));
+            continue;
+        };
+        acceptor.set_identity(source.flavour, &source.server_version);
         let span = info_span!("relay.client", %peer);
         connections.spawn(receive(Arc::clone(&acceptor), socket, peer, Arc::clone(&shared)).instrument(span));
     }

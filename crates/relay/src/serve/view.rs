@@ -142,14 +142,13 @@ fn capture_view(shared: &Shared, source: &SourceIdentity, now_ms: u64) -> Captur
         position,
         seconds_behind: (snapshot.state == CaptureState::Streaming).then(|| seconds_behind(shared, now_ms)),
         retry_seconds: RETRY_SECONDS,
-        last_error: snapshot
-            .last_failure
-            .filter(|_| snapshot.state != CaptureState::Streaming)
-            .map(|failure| CaptureError {
+        last_error: snapshot.last_failure.filter(|_| snapshot.state != CaptureState::Streaming).map(
+            |failure| CaptureError {
                 number: CONNECTION_LOST,
                 message: failure.message,
                 time: failure.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
-            }),
+            },
+        ),
         log_bytes: segments.iter().map(|segment| segment.bytes).sum(),
         tls: served.source_tls,
     }

@@ -39,7 +39,8 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let mut servers = Vec::new();
     for (source, options) in wiring::serves(&config)? {
         let of_source = config.sources.iter().zip(&captures).find(|(config, _)| config.name == source);
-        let (source, (_, capture, _)) = of_source.with_context(|| format!("there is no source {source:?}"))?;
+        let (source, (_, capture, _)) =
+            of_source.with_context(|| format!("there is no source {source:?}"))?;
         let served = wiring::served(source, capture)?;
         servers.push(runtime.block_on(BinlogServer::start(options, served))?);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use tailwater_relay::Capture;
 use tailwater_relay::serve::{ServeOptions, Served};
-use tailwater_session::{Endpoint, TlsMode};
 use tailwater_session::server::{Accounts, Credential, Limits, ServerTls};
+use tailwater_session::{Endpoint, TlsMode};
 use uuid::Uuid;
 
 use super::connect_options;
@@ -72,7 +72,12 @@ fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOp
             None => own_uuid(&serve.source, server_id),
         },
         accounts,
-        admins: serve.users.iter().filter(|user| user.admin).map(|user| user.name.clone()).collect::<HashSet<_>>(),
+        admins: serve
+            .users
+            .iter()
+            .filter(|user| user.admin)
+            .map(|user| user.name.clone())
+            .collect::<HashSet<_>>(),
         tls,
         require_tls: serve.tls == ServeTlsConfig::Required,
         limits: Limits {
@@ -91,7 +96,11 @@ fn credentials(user: &UserConfig) -> anyhow::Result<Vec<Credential>> {
         let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
         return Ok(vec![Credential::password(text.lines().next().unwrap_or_default())]);
     }
-    user.hash.0.iter().map(|hash| Credential::parse_hash(hash).map_err(|error| anyhow!("hash: {error}"))).collect()
+    user.hash
+        .0
+        .iter()
+        .map(|hash| Credential::parse_hash(hash).map_err(|error| anyhow!("hash: {error}")))
+        .collect()
 }
 
 /// The same at each start, and another for each relay of the same source, as these have server ids of their own.

@@ -27,7 +27,9 @@ mod xa;
 
 pub use body::{Event, EventBody};
 pub use builder::EventBuilder;
-pub use checksum::{CHECKSUM_BYTES, ChecksumAlgorithm, ChecksumChecker, strip_checksum, verify_checksum};
+pub use checksum::{
+    CHECKSUM_BYTES, ChecksumAlgorithm, ChecksumChecker, compute_checksum, strip_checksum, verify_checksum,
+};
 pub use format_description::FormatDescription;
 pub use gtid::{GtidEvent, LogicalClock};
 pub use header::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader, EventType};

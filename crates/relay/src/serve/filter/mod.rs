@@ -72,7 +72,9 @@ impl Filter {
         log_state: impl FnOnce() -> Option<MariadbBinlogState>,
     ) -> Result<Verdict, Refusal> {
         match (&mut self.skip, gtid) {
-            (Skip::Mysql { has, .. }, Some(Gtid::MySql(gtid))) if has.contains_gtid(gtid) => Ok(Verdict::SKIP),
+            (Skip::Mysql { has, .. }, Some(Gtid::MySql(gtid))) if has.contains_gtid(gtid) => {
+                Ok(Verdict::SKIP)
+            }
             (Skip::Mariadb(skip), Some(Gtid::MariaDb(gtid))) => mariadb(skip, *gtid, log_state),
             _ => Ok(Verdict::SEND),
         }
@@ -80,7 +82,8 @@ impl Filter {
 
     /// Whether an event of the log goes out, one of a transaction that does or one between transactions.
     pub fn sends(&self, header: &EventHeader) -> bool {
-        let unwanted_annotation = header.event_type == EventType::MARIADB_ANNOTATE_ROWS && !self.annotate_rows;
+        let unwanted_annotation =
+            header.event_type == EventType::MARIADB_ANNOTATE_ROWS && !self.annotate_rows;
         let marked = self.skip_marked && header.has(EventHeader::FLAG_SKIP_REPLICATION);
         !unwanted_annotation && !marked
     }

@@ -60,10 +60,8 @@ pub fn gtid_list(
         list.flags |= MariadbGtidList::FLAG_UNTIL_REACHED;
     }
     let mut builder = EventBuilder::new(ServerId(server_id), checksum);
-    let mut event = builder.artificial(
-        tailwater_wire::event::EventType::MARIADB_GTID_LIST,
-        &list.encode()?,
-    )?;
+    let mut event =
+        builder.artificial(tailwater_wire::event::EventType::MARIADB_GTID_LIST, &list.encode()?)?;
     set_u32(&mut event, END_LOG_POS_OFFSET, position as u32);
     seal(&mut event, checksum);
     Ok(event)

@@ -2,8 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{EventBuilder, Rotate, verify_checksum};
 use tailwater_wire::event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
+use tailwater_wire::event::{EventBuilder, Rotate, verify_checksum};
 use tailwater_wire::gtid::{MysqlGtid, MysqlGtidSet};
 use tailwater_wire::{ServerId, gtid};
 
@@ -42,7 +42,10 @@ fn mariadb_filter(position: &[&str], strict: bool, until: Option<&[&str]>) -> Fi
         until_before: false,
         state: MariadbBinlogState::new(),
     };
-    Filter::new(&request(From::FilePosition { file: String::new(), position: 4 }), Skip::Mariadb(Box::new(skip)))
+    Filter::new(
+        &request(From::FilePosition { file: String::new(), position: 4 }),
+        Skip::Mariadb(Box::new(skip)),
+    )
 }
 
 /// What becomes of these transactions: `+` sent, `-` left out, `l` a list behind it, `.` the last.
@@ -165,7 +168,8 @@ fn annotations_go_to_those_who_ask() {
         flags,
     };
     let mut asked = request(From::FilePosition { file: String::new(), position: 4 });
-    let sends = |request: &DumpRequest, header: EventHeader| Filter::new(request, Skip::Nothing).sends(&header);
+    let sends =
+        |request: &DumpRequest, header: EventHeader| Filter::new(request, Skip::Nothing).sends(&header);
     let annotation = header(EventType::MARIADB_ANNOTATE_ROWS, 0);
     assert!(!sends(&asked, annotation));
     asked.annotate_rows = true;
