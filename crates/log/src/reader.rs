@@ -61,6 +61,10 @@ struct OpenSegment {
     path: PathBuf,
     window: Vec<u8>,
     window_offset: u64,
+    /// Beside a writer in another process: the segment was the newest when it was opened.
+    may_grow: bool,
+    /// Behind it nothing is kept in the window: those bytes may not be written yet.
+    readable_end: u64,
 }
 
 impl LogReader {
@@ -123,6 +127,11 @@ impl LogReader {
                     self.position = entry.end();
                     self.entry = Span { start: entry.position.offset, end: entry.end().offset };
                     self.event = Span { start: self.entry.start, end: self.entry.start };
+                    segment.readable_end = match durable {
+                        Some(durable) if durable.segment == self.position.segment => durable.offset,
+                        None if segment.may_grow => self.entry.end,
+                        _ => u64::MAX,
+                    };
                     return Ok(Some(entry));
                 }
                 NextRecord::Record(Record::Seal { length, .. }, _) => {
@@ -307,8 +316,18 @@ impl LogReader {
         };
         match IndexReader::open(self.directory.as_ref(), number)? {
             Ok((header, index)) => {
-                let window = Vec::new();
-                self.segment = Some(OpenSegment { header, index, file, path, window, window_offset: 0 });
+                let may_grow =
+                    matches!(self.bound, Bound::Indexed) && is_newest(self.directory.as_ref(), number, None)?;
+                self.segment = Some(OpenSegment {
+                    header,
+                    index,
+                    file,
+                    path,
+                    window: Vec::new(),
+                    window_offset: 0,
+                    may_grow,
+                    readable_end: u64::MAX,
+                });
                 self.position = LogPosition { segment: number, offset: FIRST_EVENT_OFFSET };
                 Ok(true)
             }
@@ -349,7 +368,8 @@ impl OpenSegment {
         if offset < self.window_offset || offset + count as u64 > window_end {
             self.window.resize(READ_BYTES, 0);
             let filled = self.file.read_full_at(&mut self.window, offset);
-            self.window.truncate(*filled.as_ref().unwrap_or(&0));
+            let readable = usize::try_from(self.readable_end.saturating_sub(offset)).unwrap_or(usize::MAX);
+            self.window.truncate((*filled.as_ref().unwrap_or(&0)).min(readable));
             self.window_offset = offset;
             filled.map_err(|error| LogError::io("read", &self.path, error))?;
         }

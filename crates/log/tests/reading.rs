@@ -281,3 +281,38 @@ fn each_time_that_the_log_goes_on_from_another_server_a_new_epoch_begins() {
     let segments = LogDir::open_read_only(directory.path()).unwrap().segments().unwrap();
     assert_eq!(segments.iter().map(|segment| segment.epoch).collect::<Vec<_>>(), [1, 1, 2, 2, 3]);
 }
+
+/// What was read ahead of the log's end when an entry was read is not what comes to stand there later.
+#[test]
+fn a_reader_that_follows_the_writer_reads_the_bytes_of_what_is_new() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MariaDb);
+    let mut writer = open(directory.path());
+    begin_file(&mut writer, &mut source).unwrap();
+    writer.sync().unwrap();
+    let beside = LogDir::open_read_only(directory.path()).unwrap();
+    let mut readers =
+        [writer.handle().reader(LogPosition::ZERO).unwrap(), beside.reader(LogPosition::ZERO).unwrap()];
+    let mut seen = [Vec::new(), Vec::new()];
+    let mut expected = Vec::new();
+    for round in 0..20 {
+        // Sometimes two at once, so that a reader is in the first when the second is there already.
+        for _ in 0..=round % 2 {
+            expected.extend(transact(&mut writer, &mut source, &[100 + round]).unwrap().bytes());
+        }
+        writer.sync().unwrap();
+        for (reader, seen) in readers.iter_mut().zip(&mut seen) {
+            while let Some(entry) = reader.try_next().unwrap() {
+                if !entry.is_transaction() {
+                    continue;
+                }
+                while reader.next_event().unwrap().is_some() {
+                    let mut event = Vec::new();
+                    reader.read_event(&mut event).unwrap();
+                    seen.extend(event);
+                }
+            }
+        }
+        assert!(seen[0] == expected && seen[1] == expected, "round {round}");
+    }
+}
