@@ -363,8 +363,6 @@ impl ServerError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn every_code_is_explained_once_and_no_other() {
         let page = include_str!("../../../docs/reference/errors.md");

@@ -6,6 +6,8 @@ mod fake_dump;
 mod hostile;
 mod login;
 mod served;
+mod served_clients;
+mod served_events;
 mod served_login;
 mod statements;
 mod tls;
