@@ -8,6 +8,7 @@ mod login;
 mod served;
 mod served_clients;
 mod served_events;
+mod served_hostile;
 mod served_login;
 mod statements;
 mod tls;

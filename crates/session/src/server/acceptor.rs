@@ -68,13 +68,7 @@ impl Acceptor {
             }
         };
         let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let seconds = self.receiver.limits.login_timeout;
-        let hearing = self.receiver.hear(socket, peer, connection_id);
-        let heard = match tokio::time::timeout(seconds, hearing).await {
-            Ok(heard) => heard,
-            Err(_) => Err(SessionError::LoginTimeout { peer, seconds }),
-        };
-        let mut heard = match heard {
+        let mut heard = match self.receiver.hear(socket, peer, connection_id).await {
             Ok(heard) => heard,
             Err(error) => {
                 if let SessionError::LoginRefused { .. } = error {
