@@ -10,5 +10,6 @@ mod served_clients;
 mod served_events;
 mod served_hostile;
 mod served_login;
+mod served_replicas;
 mod statements;
 mod tls;
