@@ -5,6 +5,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::server::{Credential, ServerTls};
+use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::command::Command;
 use tokio::sync::mpsc;
@@ -43,6 +44,13 @@ async fn serve(flavour: Flavour, credential: Credential) -> Result<(Served, mpsc
 fn stored_hash() -> Result<Credential> {
     let hash = "$A$00A$pt\x1d\x0fX=pw\x7f\x1c\x14?GOW\x04|\x17YYJo4oTDYcQc16O2V04Ac.xHsbPRGxtssFMuDXhepYUU2";
     Credential::parse_hash(hash).map_err(anyhow::Error::msg)
+}
+
+/// A replica that is stopped while it logs in anew breaks off; no login was refused.
+fn only_breaks_off(served: &Served) -> Result<()> {
+    let refused =
+        served.refusals().into_iter().find(|error| matches!(error, SessionError::LoginRefused { .. }));
+    refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
 on_each_server!(replicas, binlog_readers);
@@ -87,7 +95,7 @@ async fn replicas(kind: ServerKind) -> Result<()> {
             ),
         };
         // By our own client: the command-line client's character set may not have the password's characters.
-        let mut connection = tailwater_session::Connection::connect(&server.connect_options()).await?;
+        let mut connection = Connection::connect(&server.connect_options()).await?;
         connection.execute(&change).await?;
         connection.execute(start).await?;
         let first = seen.recv().await.context("no replica came")?;
@@ -95,9 +103,41 @@ async fn replicas(kind: ServerKind) -> Result<()> {
         let asks = matches!(Command::parse(&first.first)?, Command::Query(_));
         ensure!(asks, "{way}: {}", first.first.escape_ascii());
         connection.execute(stop).await?;
-        ensure!(served.refusals().is_empty(), "{way}");
+        only_breaks_off(&served)?;
     }
     Ok(())
+}
+
+/// A replica of MariaDB 11.8 verifies certificates if it is not told otherwise, and ours by its password.
+#[tokio::test]
+async fn a_replica_that_verifies_our_certificate() -> Result<()> {
+    let kind = ServerKind::Mariadb118;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = Server::start(ServerSpec::new(kind).option("--server-id=78")).await?;
+    let (served, mut seen) = serve(kind.flavour(), Credential::password(PASSWORD)).await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    let port = served.address.port();
+    // Not an address: clients believe any certificate of 127.0.0.1.
+    let change = format!(
+        "CHANGE MASTER TO MASTER_HOST='localhost', MASTER_PORT={port}, MASTER_USER='u', MASTER_PASSWORD='{PASSWORD}', \
+         MASTER_CONNECT_RETRY=1, MASTER_SSL=1, MASTER_SSL_VERIFY_SERVER_CERT=1"
+    );
+    connection.execute(&change).await?;
+    connection.execute("START SLAVE IO_THREAD").await?;
+    let first = tokio::time::timeout(std::time::Duration::from_secs(60), seen.recv()).await;
+    let first = match first {
+        Ok(first) => first.context("the server is gone")?,
+        Err(_) => {
+            let status = connection.query("SHOW SLAVE STATUS").await?;
+            let error = status.column("Last_IO_Error").and_then(|column| status.first()?.get_str(column));
+            anyhow::bail!("no login: {error:?}");
+        }
+    };
+    ensure!(first.tls);
+    connection.execute("STOP SLAVE").await?;
+    only_breaks_off(&served)
 }
 
 async fn binlog_readers(kind: ServerKind) -> Result<()> {

@@ -232,17 +232,19 @@ fn choose(claimed: &Claimed, response: &HandshakeResponse, greeted: AuthPlugin) 
     if let Some(own) = AuthPlugin::from_name(&response.auth_plugin).filter(offered) {
         return own;
     }
-    let order = match is_mariadb_client(response) {
+    let order = match may_be_mariadb(response, greeted) {
         true => [AuthPlugin::NativePassword, AuthPlugin::Ed25519, AuthPlugin::CachingSha2Password],
         false => [AuthPlugin::CachingSha2Password, AuthPlugin::NativePassword, AuthPlugin::Ed25519],
     };
     order.into_iter().find(offered).unwrap_or(greeted)
 }
 
-/// Whether the client is of MariaDB's kind, which says so by its attributes, or by a bit that it leaves out.
-pub(super) fn is_mariadb_client(response: &HandshakeResponse) -> bool {
+/// Whether the client may be of MariaDB's kind: it says so by its attributes or by a bit that it leaves out, or we speak
+/// like a MariaDB, whose replicas say that they are of MySQL's kind.
+pub(super) fn may_be_mariadb(response: &HandshakeResponse, greeted: AuthPlugin) -> bool {
     let name = response.attributes.iter().find(|(name, _)| name == "_client_name");
-    name.is_some_and(|(_, value)| value == "libmariadb")
+    greeted == default_plugin(Flavour::MariaDb)
+        || name.is_some_and(|(_, value)| value == "libmariadb")
         || !response.capabilities.has(Capabilities::LONG_PASSWORD)
 }
 
@@ -322,7 +324,9 @@ mod tests {
             (Sha2, "", false, all, Some(Sha2)),
             // What a client never gets to use, though it names it.
             (Native, "mysql_clear_password", true, all, Some(Native)),
-            (Native, "sha256_password", false, all, Some(Sha2)),
+            (Sha2, "sha256_password", false, all, Some(Sha2)),
+            // A replica of MariaDB.
+            (Native, "dialog", false, all, Some(Native)),
         ] {
             let answer = response(own, vec![1; 20], mariadb);
             let (login, step) = Authentication::begin(claimed(credentials), &answer, greeted, NONCE, false);

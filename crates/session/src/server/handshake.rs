@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::error::SessionError;
 use crate::packet_stream::PacketStream;
 use crate::server::accounts::{Accounts, Proven};
-use crate::server::authentication::{Authentication, Step, default_plugin, is_mariadb_client, nonce};
+use crate::server::authentication::{Authentication, Step, default_plugin, may_be_mariadb, nonce};
 use crate::server::certificate::ServerCertificate;
 use crate::server::limits::{LOGIN_BYTES_MAX, Limits};
 use crate::socket::Socket;
@@ -184,7 +184,7 @@ impl Receiver {
         let capabilities = greeting.capabilities & response.capabilities;
         let (login, verdict) = self.converse(&mut stream, login, step, &mut deadline).await?;
         let verdict = verdict.map(|(before_ok, proven)| {
-            let fingerprint = self.certificate.as_ref().filter(|_| tls && is_mariadb_client(&response));
+            let fingerprint = self.certificate.as_ref().filter(|_| tls && may_be_mariadb(&response, greeted));
             let proof = fingerprint
                 .and_then(|certificate| certificate_proof(&login, &proven, &certificate.fingerprint));
             Grant { before_ok, proof }
