@@ -119,20 +119,25 @@ fn base64_key(text: &str) -> Option<[u8; 32]> {
 }
 
 /// A stored hash of `caching_sha2_password`, and the fast one that is known once somebody has logged in with it.
-#[derive(Debug)]
 struct StoredSha2 {
     crypt: Sha256Crypt,
     fast: OnceLock<[u8; 32]>,
 }
 
-/// What proves to be one user, by plugin.
-#[derive(Debug, Default)]
+/// What proves to be one user, by plugin. It never prints itself.
+#[derive(Default)]
 pub(super) struct Proofs {
     native: Vec<[u8; 20]>,
     /// Of passwords that are known.
     sha2_fast: Vec<[u8; 32]>,
     sha2_stored: Vec<StoredSha2>,
     ed25519: Vec<[u8; 32]>,
+}
+
+impl fmt::Debug for Proofs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 impl Proofs {
@@ -226,13 +231,19 @@ fn find<T>(all: &[T], fits: impl Fn(&T) -> bool) -> Option<&T> {
     all.iter().fold(None, |found, one| if fits(one) { Some(one) } else { found })
 }
 
-/// What a client proved to know, as a server that stores hashes sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a client proved to know, as a server that stores hashes sees it. It never prints itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Proven {
     Native([u8; 20]),
     Ed25519([u8; 32]),
     /// A password, by `caching_sha2_password`.
     Password,
+}
+
+impl fmt::Debug for Proven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 impl Proven {
@@ -254,14 +265,20 @@ pub(super) struct Claimed {
     pub(super) decoy: bool,
 }
 
-/// Who may log in.
-#[derive(Debug, Clone)]
+/// Who may log in. It prints names only.
+#[derive(Clone)]
 pub struct Accounts {
     users: HashMap<String, Arc<Proofs>>,
     /// By the order in which they were added.
     shapes: Vec<Arc<Proofs>>,
     /// So that nobody can compute which account an unknown user is modelled on.
     decoy_key: [u8; 32],
+}
+
+impl fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.users.keys()).finish()
+    }
 }
 
 impl Default for Accounts {
@@ -398,6 +415,19 @@ mod tests {
         let credential = Credential(Kind::CachingSha2(Sha256Crypt::new(b"", [1; 20], 5)));
         assert!(accounts.add("u", &[credential]).is_err());
         assert!(accounts.is_empty());
+    }
+
+    #[test]
+    fn accounts_print_their_names_only() {
+        let mut accounts = Accounts::new();
+        accounts.add("u", &[Credential::password("geheim")]).unwrap();
+        assert_eq!(format!("{accounts:?}"), "{\"u\"}");
+        assert_eq!(format!("{:?}", accounts.claim("u")), "Claimed { proofs: ***, decoy: false }");
+        let proven = accounts
+            .claim("u")
+            .proofs
+            .native(&tailwater_wire::protocol::auth::native_password(b"geheim", &[7; 20]), &[7; 20]);
+        assert_eq!(format!("{proven:?}"), "Some(***)");
     }
 
     fn offers(claimed: &Claimed) -> [bool; 3] {

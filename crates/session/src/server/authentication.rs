@@ -1,6 +1,8 @@
 //! The conversation of one login: what the client answers goes in, what to do next comes out. No I/O, and no work that
 //! takes long: that is asked of the caller.
 
+use std::fmt;
+
 use rand::RngCore;
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::Capabilities;
@@ -33,8 +35,8 @@ pub(super) fn default_plugin(flavour: Flavour) -> AuthPlugin {
     }
 }
 
-/// What to do next.
-#[derive(Debug, PartialEq, Eq)]
+/// What to do next. Its password does not print.
+#[derive(PartialEq, Eq)]
 pub(super) enum Step {
     /// Send this payload, and hand the client's answer to [`Authentication::answered`].
     Ask(Vec<u8>),
@@ -49,6 +51,19 @@ pub(super) enum Step {
     Granted { before_ok: Option<Vec<u8>>, proven: Proven },
     /// It did not prove it.
     Denied(&'static str),
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ask(payload) => write!(f, "Ask({})", payload.escape_ascii()),
+            Self::SendKey => f.write_str("SendKey"),
+            Self::Decrypt(_) => f.write_str("Decrypt(***)"),
+            Self::Check(_) => f.write_str("Check(***)"),
+            Self::Granted { .. } => f.write_str("Granted"),
+            Self::Denied(reason) => write!(f, "Denied({reason})"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
