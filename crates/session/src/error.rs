@@ -363,7 +363,15 @@ impl ServerError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::SessionError;
+
+    #[test]
+    fn names_that_clients_claim_do_not_forge_lines_of_a_log() {
+        let user = "root\n2026-01-01 login ok\x1b[2J'".to_owned();
+        let peer = ([127, 0, 0, 1], 3306).into();
+        let printed = SessionError::LoginRefused { peer, user, reason: "unknown user" }.to_string();
+        assert!(!printed.contains(['\n', '\x1b']) && printed.contains("127.0.0.1:3306"), "{printed}");
+    }
 
     #[test]
     fn every_code_is_explained_once_and_no_other() {

@@ -198,6 +198,13 @@ impl PacketStream {
         self.out.clear();
     }
 
+    /// Gives back the room that a long packet needed, if there is nothing in it: an idle connection must not keep it.
+    pub(crate) fn give_back_room(&mut self) {
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+        }
+    }
+
     /// Expects the next packet to begin a new exchange, as a client's command does.
     pub(crate) fn begin_exchange(&mut self) {
         self.sequence = 0;

@@ -4,15 +4,20 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tailwater_session::server::{
     Acceptor, Accounts, ClientSession, Credential, ServerOptions, ServerTls, integer_column, text_column,
 };
 use tailwater_session::{ConnectOptions, Endpoint, SessionError};
 use tailwater_wire::Flavour;
-use tailwater_wire::protocol::OkPacket;
+use tailwater_wire::protocol::auth::AuthPlugin;
 use tailwater_wire::protocol::command::Command;
-use tokio::net::TcpListener;
+use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, PacketHeader, put_packets};
+use tailwater_wire::protocol::{
+    COLLATION_UTF8MB4, Capabilities, HandshakeResponse, HandshakeV10, MariadbCapabilities, OkPacket,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// The password of all accounts here.
@@ -124,6 +129,8 @@ impl Served {
 async fn answer(mut session: ClientSession) -> Result<()> {
     while let Some(payload) = session.read_command().await? {
         match Command::parse(&payload)? {
+            // By this question MySQL's client finds out whether the server knows `$$`; it expects an error.
+            Command::Query(b"select $$") => session.write_error(1064, "42000", "You have an error").await?,
             Command::Query(sql) if sql.to_ascii_uppercase().starts_with(b"SELECT") => {
                 let columns = [
                     text_column("user"),
@@ -152,4 +159,74 @@ async fn answer(mut session: ClientSession) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A client made of bytes.
+pub struct RawClient {
+    pub stream: TcpStream,
+    pub greeting: HandshakeV10,
+}
+
+impl RawClient {
+    /// Connects and reads the greeting.
+    pub async fn connect(served: &Served) -> Result<Self> {
+        let mut stream = TcpStream::connect(served.address).await?;
+        stream.set_nodelay(true)?;
+        let (sequence, payload) = read_packet(&mut stream).await?;
+        ensure!(sequence == 0);
+        Ok(Self { greeting: HandshakeV10::parse(&payload)?, stream })
+    }
+
+    /// The answer to the greeting of a client that knows the password.
+    pub fn answer(&self) -> Result<HandshakeResponse> {
+        let plugin = AuthPlugin::from_name(&self.greeting.auth_plugin).context("an unknown plugin")?;
+        Ok(HandshakeResponse {
+            capabilities: self.greeting.capabilities - Capabilities::SSL - Capabilities::CONNECT_WITH_DB,
+            mariadb_capabilities: MariadbCapabilities::default(),
+            packet_bytes_max: 1 << 24,
+            collation: COLLATION_UTF8MB4,
+            user: "u".to_owned(),
+            auth_response: plugin.first_answer(PASSWORD.as_bytes(), &self.greeting.auth_data)?,
+            database: None,
+            auth_plugin: plugin.name().to_owned(),
+            attributes: Vec::new(),
+        })
+    }
+
+    /// Connects and logs in.
+    pub async fn log_in(served: &Served) -> Result<Self> {
+        let mut client = Self::connect(served).await?;
+        let mut payload = Vec::new();
+        client.answer()?.encode(&mut payload)?;
+        client.send(1, &payload).await?;
+        loop {
+            match client.read().await?.1.first() {
+                Some(0) => return Ok(client),
+                // The fast hash is known; OK follows.
+                Some(1) => {}
+                other => bail!("{other:?} rather than OK"),
+            }
+        }
+    }
+
+    pub async fn send(&mut self, sequence: u8, payload: &[u8]) -> Result<()> {
+        let mut out = Vec::new();
+        put_packets(&mut out, sequence, payload);
+        Ok(self.stream.write_all(&out).await?)
+    }
+
+    /// A packet's number and payload.
+    pub async fn read(&mut self) -> Result<(u8, Vec<u8>)> {
+        read_packet(&mut self.stream).await
+    }
+}
+
+/// Reads a packet: its number and payload.
+pub async fn read_packet(stream: &mut TcpStream) -> Result<(u8, Vec<u8>)> {
+    let mut header = [0; PACKET_HEADER_BYTES];
+    stream.read_exact(&mut header).await?;
+    let header = PacketHeader::parse(&header).context("no header")?;
+    let mut payload = vec![0; header.payload_bytes];
+    stream.read_exact(&mut payload).await?;
+    Ok((header.sequence, payload))
 }

@@ -85,13 +85,7 @@ impl Acceptor {
         };
         let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let receiver = self.receiver();
-        let seconds = receiver.limits.login_timeout;
-        let hearing = receiver.hear(socket, peer, connection_id);
-        let heard = match tokio::time::timeout(seconds, hearing).await {
-            Ok(heard) => heard,
-            Err(_) => Err(SessionError::LoginTimeout { peer, seconds }),
-        };
-        let mut heard = match heard {
+        let mut heard = match receiver.hear(socket, peer, connection_id).await {
             Ok(heard) => heard,
             Err(error) => {
                 if let SessionError::LoginRefused { .. } = error {

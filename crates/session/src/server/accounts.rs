@@ -119,20 +119,25 @@ fn base64_key(text: &str) -> Option<[u8; 32]> {
 }
 
 /// A stored hash of `caching_sha2_password`, and the fast one that is known once somebody has logged in with it.
-#[derive(Debug)]
 struct StoredSha2 {
     crypt: Sha256Crypt,
     fast: OnceLock<[u8; 32]>,
 }
 
-/// What proves to be one user, by plugin.
-#[derive(Debug, Default)]
+/// What proves to be one user, by plugin. It never prints itself.
+#[derive(Default)]
 pub(super) struct Proofs {
     native: Vec<[u8; 20]>,
     /// Of passwords that are known.
     sha2_fast: Vec<[u8; 32]>,
     sha2_stored: Vec<StoredSha2>,
     ed25519: Vec<[u8; 32]>,
+}
+
+impl fmt::Debug for Proofs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 impl Proofs {
@@ -226,13 +231,19 @@ fn find<T>(all: &[T], fits: impl Fn(&T) -> bool) -> Option<&T> {
     all.iter().fold(None, |found, one| if fits(one) { Some(one) } else { found })
 }
 
-/// What a client proved to know, as a server that stores hashes sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a client proved to know, as a server that stores hashes sees it. It never prints itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Proven {
     Native([u8; 20]),
     Ed25519([u8; 32]),
     /// A password, by `caching_sha2_password`.
     Password,
+}
+
+impl fmt::Debug for Proven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 impl Proven {
@@ -254,14 +265,20 @@ pub(super) struct Claimed {
     pub(super) decoy: bool,
 }
 
-/// Who may log in.
-#[derive(Debug, Clone)]
+/// Who may log in. It prints names only.
+#[derive(Clone)]
 pub struct Accounts {
     users: HashMap<String, Arc<Proofs>>,
     /// By the order in which they were added.
     shapes: Vec<Arc<Proofs>>,
     /// So that nobody can compute which account an unknown user is modelled on.
     decoy_key: [u8; 32],
+}
+
+impl fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.users.keys()).finish()
+    }
 }
 
 impl Default for Accounts {
@@ -327,5 +344,140 @@ impl Accounts {
             Some(proofs) => Claimed { proofs: Arc::clone(proofs), decoy: false },
             None => Claimed { proofs: Arc::new(decoy), decoy: true },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Kind {
+        Credential::parse_hash(text).unwrap().0
+    }
+
+    /// From `ed25519_password()` of a MariaDB 10.11, `PASSWORD('mypass')` in MySQL's manual, and a MySQL 9.7's `mysql.user`.
+    #[test]
+    fn hashes_of_servers_are_read() {
+        for (password, text) in [
+            ("foo", "vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI"),
+            ("foobar", "qv2mG6HWCuy32Slb5xhV4THStewNz2VINVPbgk+XAJ8"),
+        ] {
+            let Kind::Ed25519(key) = parsed(text) else { panic!("{text}") };
+            assert_eq!(key, ed25519_public_key(password.as_bytes()));
+        }
+        let Kind::Native(hash) = parsed("*6C8989366EAF75BB670AD8EA7A7FC1176A95CEF4") else { panic!() };
+        assert_eq!(hash, native_password_hash(b"mypass"));
+        let text =
+            "$A$00A$pt\x1d\x0fX=pw\x7f\x1c\x14?GOW\x04|\x17YYJo4oTDYcQc16O2V04Ac.xHsbPRGxtssFMuDXhepYUU2";
+        let digits: String = text.bytes().map(|byte| format!("{byte:02X}")).collect();
+        for text in [text.to_owned(), format!("0x{digits}")] {
+            let Kind::CachingSha2(hash) = parsed(&text) else { panic!("{text:?}") };
+            assert!(hash.verify("Geheim!1 äöü".as_bytes()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_hash_is_refused_without_repeating_it() {
+        for text in [
+            "",
+            "geheim",
+            "*6C8989366EAF75BB670AD8EA7A7FC1176A95CEF",
+            "*6C8989366EAF75BB670AD8EA7A7FC1176A95CEFG",
+            "$A$005$short",
+            "$A$005$ä234567890123456789 5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc",
+            "0x2441",
+            "0xgg",
+            "0x6C8989366EAF75BB670AD8EA7A7FC1176A95CEF4",
+            "vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4T=",
+            "vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TIA",
+        ] {
+            let error = Credential::parse_hash(text).unwrap_err();
+            assert!(text.is_empty() || !error.contains(text), "{error}");
+        }
+        for credential in [
+            Credential::password("geheim"),
+            Credential::parse_hash("*6C8989366EAF75BB670AD8EA7A7FC1176A95CEF4").unwrap(),
+        ] {
+            let printed = format!("{credential:?}");
+            assert!(
+                !printed.contains("geheim") && !printed.contains("6C89") && !printed.contains("108"),
+                "{printed}"
+            );
+        }
+    }
+
+    #[test]
+    fn hashes_of_an_empty_password_are_refused() {
+        let mut accounts = Accounts::new();
+        // What `ed25519_password('')` of a MariaDB 10.11 gives.
+        let credential = Credential::parse_hash("4LH+dBF+G5W2CKTyId8xR3SyDqZoQjUNUVNxx8aWbG4").unwrap();
+        assert!(accounts.add("u", &[credential]).is_err());
+        let credential = Credential(Kind::CachingSha2(Sha256Crypt::new(b"", [1; 20], 5)));
+        assert!(accounts.add("u", &[credential]).is_err());
+        assert!(accounts.is_empty());
+    }
+
+    #[test]
+    fn accounts_print_their_names_only() {
+        let mut accounts = Accounts::new();
+        accounts.add("u", &[Credential::password("geheim")]).unwrap();
+        assert_eq!(format!("{accounts:?}"), "{\"u\"}");
+        assert_eq!(format!("{:?}", accounts.claim("u")), "Claimed { proofs: ***, decoy: false }");
+        let proven = accounts
+            .claim("u")
+            .proofs
+            .native(&tailwater_wire::protocol::auth::native_password(b"geheim", &[7; 20]), &[7; 20]);
+        assert_eq!(format!("{proven:?}"), "Some(***)");
+    }
+
+    fn offers(claimed: &Claimed) -> [bool; 3] {
+        use AuthPlugin::{CachingSha2Password, Ed25519, NativePassword};
+        [NativePassword, CachingSha2Password, Ed25519].map(|plugin| claimed.proofs.offers(plugin))
+    }
+
+    #[test]
+    fn unknown_users_look_like_known_ones() {
+        let mut accounts = Accounts::new();
+        // Even with no account at all there is something to fail at.
+        assert!(accounts.claim("x").decoy && offers(&accounts.claim("x"))[0]);
+        let sha2 = Credential(Kind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)));
+        accounts.add("sha2", &[sha2]).unwrap();
+        accounts.add("native", &[Credential(Kind::Native(native_password_hash(b"geheim")))]).unwrap();
+        accounts.add("all", &[Credential::password("geheim")]).unwrap();
+        let known = ["sha2", "native", "all"].map(|user| offers(&accounts.claim(user)));
+        assert_eq!(known, [[false, true, false], [true, false, false], [true, true, true]]);
+        let mut seen = [0; 3];
+        for user in (0..200).map(|index| format!("nobody{index}")) {
+            let claimed = accounts.claim(&user);
+            assert!(claimed.decoy);
+            // The same each time, or asking twice would tell.
+            assert_eq!(offers(&claimed), offers(&accounts.claim(&user)));
+            assert_eq!(claimed.proofs.has_stored(), offers(&claimed) == known[0]);
+            let shape = known.iter().position(|shape| *shape == offers(&claimed)).unwrap();
+            seen[shape] += 1;
+            // Not even the password of the account that it is modelled on.
+            let nonce = [7; 20];
+            let answer = tailwater_wire::protocol::auth::native_password(b"geheim", &nonce);
+            assert_eq!(claimed.proofs.native(&answer, &nonce), None);
+            let answer = tailwater_wire::protocol::auth::caching_sha2_password(b"geheim", &nonce);
+            assert!(!claimed.proofs.sha2_fast(&answer, &nonce));
+            assert!(!claimed.proofs.sha2_password(b"geheim", claimed.decoy));
+            assert!(!claimed.proofs.sha2_fast(&answer, &nonce), "a decoy remembers nothing");
+        }
+        assert!(seen.iter().all(|count| *count > 20), "{seen:?}");
+    }
+
+    #[test]
+    fn the_fast_hash_is_known_after_the_password_was() {
+        let mut accounts = Accounts::new();
+        accounts.add("u", &[Credential(Kind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)))]).unwrap();
+        let nonce = [7; 20];
+        let answer = tailwater_wire::protocol::auth::caching_sha2_password(b"geheim", &nonce);
+        let proofs = accounts.claim("u").proofs;
+        assert!(!proofs.sha2_fast(&answer, &nonce));
+        assert!(!proofs.sha2_password(b"wrong", false));
+        assert!(!proofs.sha2_fast(&answer, &nonce));
+        assert!(proofs.sha2_password(b"geheim", false));
+        assert!(accounts.claim("u").proofs.sha2_fast(&answer, &nonce));
     }
 }

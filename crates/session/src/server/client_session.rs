@@ -27,6 +27,9 @@ const ANSWERING: &str = "answering a client";
 /// How much of a result is collected before it is sent, in bytes.
 const SEND_BYTES: usize = 64 << 10;
 
+/// Beyond this a command's room is given back with it.
+const LONG_COMMAND_BYTES: usize = 64 << 10;
+
 const TYPE_LONGLONG: u8 = 8;
 const TYPE_VAR_STRING: u8 = 253;
 const FLAG_BINARY: u16 = 128;
@@ -135,7 +138,12 @@ impl ClientSession {
         self.stream.begin_exchange();
         match self.stream.read_packet(WAITING, self.command_bytes_max).await {
             Ok(payload) if payload.first() == Some(&COM_QUIT) => Ok(None),
-            Ok(payload) => Ok(Some(payload)),
+            Ok(payload) => {
+                if payload.len() >= LONG_COMMAND_BYTES {
+                    self.stream.give_back_room();
+                }
+                Ok(Some(payload))
+            }
             Err(SessionError::Closed { .. }) => Ok(None),
             Err(SessionError::Io { source, .. }) if is_gone(&source) => Ok(None),
             Err(SessionError::Protocol { doing, source }) => {

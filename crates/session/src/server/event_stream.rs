@@ -29,8 +29,8 @@ const RECEIVING: &str = "receiving a client's acknowledgements";
 /// The longest packet that a client has reason to send: an acknowledgement.
 const CLIENT_PACKET_BYTES_MAX: usize = 1 + 8 + semi_sync::FILE_NAME_BYTES_MAX + 1;
 
-/// A buffer that grew beyond this for one chunk is given back.
-const KEPT_BYTES_MAX: usize = 2 << 20;
+/// A buffer that grew beyond this is given back: there may be many readers, most of them idle.
+const KEPT_BYTES_MAX: usize = 512 << 10;
 
 #[derive(Debug)]
 enum Writer {

@@ -2,22 +2,24 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tailwater_wire::cursor::put_lenenc_bytes;
 use tailwater_wire::protocol::auth::{MORE_DATA, OsRng};
-use tailwater_wire::protocol::handshake::{ClientAnswer, HandshakeV10, parse_version};
+use tailwater_wire::protocol::handshake::{ClientAnswer, HandshakeResponse, HandshakeV10, parse_version};
 use tailwater_wire::protocol::password_key::PasswordKey;
 use tailwater_wire::protocol::response::{ErrPacket, OK, OkPacket};
 use tailwater_wire::protocol::{COLLATION_UTF8MB4, Capabilities, MariadbCapabilities, ServerStatus};
 use tailwater_wire::{Flavour, WireError};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::error::SessionError;
 use crate::packet_stream::PacketStream;
 use crate::server::accounts::{Accounts, Proven};
-use crate::server::authentication::{Authentication, Step, default_plugin, is_mariadb_client, nonce};
+use crate::server::authentication::{Authentication, Step, default_plugin, may_be_mariadb, nonce};
 use crate::server::certificate::ServerCertificate;
 use crate::server::limits::{LOGIN_BYTES_MAX, Limits};
 use crate::socket::Socket;
@@ -83,6 +85,36 @@ pub(super) struct Heard {
     verdict: Result<Grant, &'static str>,
 }
 
+/// A client that has answered the greeting.
+struct Met {
+    stream: PacketStream,
+    tls: bool,
+    response: HandshakeResponse,
+}
+
+/// Until when a login must be done.
+struct Deadline {
+    at: Instant,
+    seconds: Duration,
+    peer: SocketAddr,
+}
+
+impl Deadline {
+    fn new(seconds: Duration, peer: SocketAddr) -> Self {
+        Self { at: Instant::now() + seconds, seconds, peer }
+    }
+
+    async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, SessionError>>,
+    ) -> Result<T, SessionError> {
+        match tokio::time::timeout_at(self.at, work).await {
+            Ok(result) => result,
+            Err(_) => Err(SessionError::LoginTimeout { peer: self.peer, seconds: self.seconds }),
+        }
+    }
+}
+
 /// What goes with OK.
 struct Grant {
     before_ok: Option<Vec<u8>>,
@@ -125,18 +157,52 @@ impl Receiver {
         }
     }
 
-    /// Greets a client and hears it, to the point where it is to be told whether it is let in. Without any time limit of
-    /// its own.
+    /// Greets a client and hears it, to the point where it is to be told whether it is let in.
     pub(super) async fn hear(
         &self,
         socket: TcpStream,
         peer: SocketAddr,
         connection_id: u32,
     ) -> Result<Heard, SessionError> {
-        let mut stream = PacketStream::new(Socket::Tcp(socket));
-        stream.write_timeout = self.limits.write_timeout;
+        let mut deadline = Deadline::new(self.limits.login_timeout, peer);
         let nonce = nonce();
         let greeting = self.greeting(connection_id, &nonce);
+        let met = deadline.within(self.meet(socket, peer, &greeting)).await?;
+        let Met { mut stream, tls, response } = met;
+        let user: String = response.user.chars().take(USER_CHARS_MAX).collect();
+        if self.require_tls && !tls {
+            const TEXT: &str =
+                "Connections using insecure transport are prohibited while --require_secure_transport=ON.";
+            deadline.within(refuse(&mut stream, 3159, "HY000", TEXT)).await?;
+            let reason = "it does not use TLS, which is required (require_tls)";
+            return Err(SessionError::LoginRefused { peer, user, reason });
+        }
+
+        let claimed = self.accounts.claim(&response.user);
+        let greeted = default_plugin(self.flavour);
+        let (login, step) = Authentication::begin(claimed, &response, greeted, nonce, tls);
+        let capabilities = greeting.capabilities & response.capabilities;
+        let (login, verdict) = self.converse(&mut stream, login, step, &mut deadline).await?;
+        let verdict = verdict.map(|(before_ok, proven)| {
+            let fingerprint = self.certificate.as_ref().filter(|_| tls && may_be_mariadb(&response, greeted));
+            let proof = fingerprint
+                .and_then(|certificate| certificate_proof(&login, &proven, &certificate.fingerprint));
+            Grant { before_ok, proof }
+        });
+        let attributes = bounded(response.attributes);
+        let password_used = login.password_used;
+        Ok(Heard { stream, capabilities, tls, user, attributes, password_used, verdict })
+    }
+
+    /// From the greeting to the client's answer, TLS in between.
+    async fn meet(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        greeting: &HandshakeV10,
+    ) -> Result<Met, SessionError> {
+        let mut stream = PacketStream::new(Socket::Tcp(socket));
+        stream.write_timeout = self.limits.write_timeout;
         let mut payload = Vec::new();
         greeting
             .encode(&mut payload)
@@ -157,33 +223,7 @@ impl Receiver {
                 }
             }
         };
-        let user: String = response.user.chars().take(USER_CHARS_MAX).collect();
-        if self.require_tls && !tls {
-            refuse(
-                &mut stream,
-                3159,
-                "HY000",
-                "Connections using insecure transport are prohibited while --require_secure_transport=ON.",
-            )
-            .await?;
-            let reason = "it does not use TLS, which is required (require_tls)";
-            return Err(SessionError::LoginRefused { peer, user, reason });
-        }
-
-        let claimed = self.accounts.claim(&response.user);
-        let greeted = default_plugin(self.flavour);
-        let (login, step) = Authentication::begin(claimed, &response, greeted, nonce, tls);
-        let capabilities = greeting.capabilities & response.capabilities;
-        let (login, verdict) = self.converse(&mut stream, login, step).await?;
-        let verdict = verdict.map(|(before_ok, proven)| {
-            let fingerprint = self.certificate.as_ref().filter(|_| tls && is_mariadb_client(&response));
-            let proof = fingerprint
-                .and_then(|certificate| certificate_proof(&login, &proven, &certificate.fingerprint));
-            Grant { before_ok, proof }
-        });
-        let attributes = bounded(response.attributes);
-        let password_used = login.password_used;
-        Ok(Heard { stream, capabilities, tls, user, attributes, password_used, verdict })
+        Ok(Met { stream, tls, response })
     }
 
     async fn start_tls(
@@ -212,20 +252,20 @@ impl Receiver {
         stream: &mut PacketStream,
         mut login: Authentication,
         mut step: Step,
+        deadline: &mut Deadline,
     ) -> Result<(Authentication, Result<(Option<Vec<u8>>, Proven), &'static str>), SessionError> {
         for _ in 0..LOGIN_PACKETS_MAX {
             step = match step {
-                Step::Ask(payload) => {
-                    stream.write_packet(LOGGING_IN, &payload).await?;
-                    login.answered(&read(stream, false).await?)
-                }
+                Step::Ask(payload) => login.answered(&deadline.within(ask(stream, &payload)).await?),
                 Step::SendKey => {
+                    let begun = Instant::now();
                     let Some(mut pem) = self.public_key().await else {
                         return Ok((login, Err("the server has no RSA key")));
                     };
+                    // The time that we took ourselves is not the client's.
+                    deadline.at += begun.elapsed();
                     pem.insert(0, MORE_DATA);
-                    stream.write_packet(LOGGING_IN, &pem).await?;
-                    login.answered(&read(stream, false).await?)
+                    login.answered(&deadline.within(ask(stream, &pem)).await?)
                 }
                 Step::Decrypt(secret) => {
                     let fits = self.check_encrypted(&login, secret).await;
@@ -321,6 +361,11 @@ fn certificate_proof(login: &Authentication, proven: &Proven, fingerprint: &[u8;
         .finalize();
     let digits = digest.iter().map(|byte| format!("{byte:02X}"));
     Some(std::iter::once("\x01".to_owned()).chain(digits).collect())
+}
+
+async fn ask(stream: &mut PacketStream, payload: &[u8]) -> Result<Bytes, SessionError> {
+    stream.write_packet(LOGGING_IN, payload).await?;
+    read(stream, false).await
 }
 
 async fn read(stream: &mut PacketStream, alone: bool) -> Result<Bytes, SessionError> {

@@ -8,6 +8,7 @@ use crate::protocol::packet::{self, Frame, PACKET_HEADER_BYTES};
 use crate::protocol::response::{EofPacket, MESSAGE_BYTES_MAX};
 use crate::protocol::resultset::{encode_text_row, parse_column_count, parse_text_row};
 use crate::protocol::semi_sync::{Ack, SemiSyncHeader};
+use crate::protocol::sha256_crypt::Sha256Crypt;
 use crate::protocol::{Capabilities, ColumnDefinition, ErrPacket, OkPacket};
 
 pub(super) fn check(data: &[u8]) {
@@ -188,5 +189,11 @@ fn proofs(bytes: &[u8]) {
         *to = *from;
     }
     auth::ed25519_verify(answer, &[7; 32], &public_key);
+    // What an operator takes for a hash.
+    if let Ok(hash) = Sha256Crypt::parse(bytes) {
+        let mut again = Vec::new();
+        hash.encode(&mut again);
+        assert_eq!(Sha256Crypt::parse(&again).as_ref(), Ok(&hash));
+    }
     let _ = auth::encrypt_password(b"secret", &[7; 20], key, &mut auth::OsRng);
 }

@@ -192,7 +192,19 @@ mod tests {
     fn the_digest_is_that_of_crypt() {
         let mut text = Vec::new();
         encode(&digest(b"Hello world!", b"saltstring", 5000), &mut text);
-        assert_eq!(text, b"5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc8");
+        assert_eq!(text, b"5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc5");
+    }
+
+    /// From `mysql.user` of a MySQL 9.7, whose rounds are 10000.
+    #[test]
+    fn a_hash_of_a_server_is_verified() {
+        let text =
+            b"$A$00A$pt\x1d\x0fX=pw\x7f\x1c\x14?GOW\x04|\x17YYJo4oTDYcQc16O2V04Ac.xHsbPRGxtssFMuDXhepYUU2";
+        let hash = Sha256Crypt::parse(text).unwrap();
+        assert!(hash.verify("Geheim!1 äöü".as_bytes()) && !hash.verify(b"Geheim!1") && !hash.verify(b""));
+        let mut again = Vec::new();
+        hash.encode(&mut again);
+        assert_eq!(again, text);
     }
 
     #[test]
