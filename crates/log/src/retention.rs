@@ -314,13 +314,6 @@ fn confirmed(directory: &dyn Directory, archive: &Archive, number: u64) -> Resul
     Ok(true)
 }
 
-/// The oldest segment that somebody needs, or that the log itself holds.
-pub(crate) fn oldest_needed(shared: &Shared) -> u64 {
-    let here = shared.watermarks().values().map(|state| state.position.segment).min();
-    let away = away(shared).iter().map(|reader| reader.position.segment).min();
-    [here, away].into_iter().flatten().fold(shared.first_segment_number(), u64::min)
-}
-
 /// Drops what may go, the oldest segments.
 fn drop_segments(shared: &Shared, mut purge: Purge) -> Result<Purge, LogError> {
     let Some(last) = purge.segments.last() else { return Ok(purge) };

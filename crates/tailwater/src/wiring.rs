@@ -1,21 +1,25 @@
 //! Turns configuration into what the rooms take.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_log::{AckMode, LogOptions, Retention};
+use tailwater_log::{AckMode, Archive, ArchiveStore, LogError, LogOptions, Retention};
 use tailwater_relay::CaptureOptions;
 use tailwater_relay::resume::StartPolicy;
 use tailwater_session::option_file::{ClientOptions, OptionSources};
 use tailwater_session::{ConnectOptions, TlsMode};
 
+use crate::archiver::{Job, Schedule};
 use crate::config::{AckConfig, Config, LogConfig, SourceConfig, StartConfig, TlsConfig};
+use crate::object_archive::{ArchiveAddress, ObjectArchive};
 
-/// One capture per source of the configuration.
+/// One capture per source of the configuration, each with its part of the archive if there is one.
 ///
 /// # Errors
-/// If an option file that holds a source's credentials cannot be read.
+/// If an option file that holds a source's credentials cannot be read, or the archive's address makes no sense.
 pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
     let log = log_options(&config.log);
+    let archive = archive(config)?;
     let capture = |source: &SourceConfig| {
         Ok(CaptureOptions {
             name: source.name.clone(),
@@ -26,10 +30,48 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
             heartbeat: Duration::from_millis(source.heartbeat_ms),
             watch_interval: Duration::from_millis(source.watch_ms),
             directory: config.log.directory.join(&source.name),
-            log: log.clone(),
+            log: LogOptions {
+                archive: archive.clone().map(|store| Archive::new(store, &source.name)),
+                ..log.clone()
+            },
         })
     };
     config.sources.iter().map(capture).collect()
+}
+
+/// The archive of the configuration. Nothing is asked of it yet.
+///
+/// # Errors
+/// If its address makes no sense, or its folder cannot be created.
+pub fn archive(config: &Config) -> anyhow::Result<Option<Arc<dyn ArchiveStore>>> {
+    let LogConfig { archive, archive_endpoint, archive_region, .. } = &config.log;
+    let Some(url) = archive else { return Ok(None) };
+    let address = ArchiveAddress {
+        url: url.clone(),
+        endpoint: archive_endpoint.clone(),
+        region: archive_region.clone(),
+        path_style: config.log.archive_path_style,
+        allow_http: config.log.archive_allow_http,
+    };
+    let store = ObjectArchive::open(&address);
+    let store = store.map_err(|source| LogError::Archive { action: "open", path: url.into(), source })?;
+    Ok(Some(Arc::new(store)))
+}
+
+/// What is to be archived in the background of these captures, and how often.
+pub fn archiving(config: &Config, captures: &[CaptureOptions]) -> (Vec<Job>, Schedule) {
+    let job = |capture: &CaptureOptions| {
+        Some(Job { directory: capture.directory.clone(), archive: capture.log.archive.clone()? })
+    };
+    let schedule = Schedule {
+        interval: Duration::from_millis(config.log.archive_interval_ms),
+        retention: config.log.archive_retention_hours_max.map(hours),
+    };
+    (captures.iter().filter_map(job).collect(), schedule)
+}
+
+fn hours(hours: u64) -> Duration {
+    Duration::from_secs(hours.saturating_mul(3600))
 }
 
 fn log_options(config: &LogConfig) -> LogOptions {
@@ -40,7 +82,7 @@ fn log_options(config: &LogConfig) -> LogOptions {
         },
         preallocate_bytes: config.preallocate_bytes,
         retention: Retention {
-            time_max: config.retention_hours_max.map(|hours| Duration::from_secs(hours.saturating_mul(3600))),
+            time_max: config.retention_hours_max.map(hours),
             bytes_max: config.retention_bytes_max,
         },
         ..LogOptions::default()
