@@ -96,14 +96,16 @@ fn logs_with_archive(path: &Path, store: &Arc<dyn ArchiveStore>) -> anyhow::Resu
             Ok(logs)
         }
         // Nothing is here any more.
-        Err(missing) => match with_archive(path) {
-            Ok(log) => Ok(vec![(log.path().to_owned(), log)]),
-            Err(error) => match error.downcast_ref::<LogError>() {
-                Some(LogError::NoLog { .. }) => Err(missing),
-                _ => Err(error),
-            },
-        },
+        Err(error) if is_missing(&error) || !path.exists() => {
+            let log = with_archive(path)?;
+            Ok(vec![(log.path().to_owned(), log)])
+        }
+        Err(error) => Err(error),
     }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<LogError>(), Some(LogError::NoLog { .. }))
 }
 
 /// The logs of which something is archived, but for those that `is_here`.
