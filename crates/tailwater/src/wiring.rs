@@ -13,13 +13,12 @@ use crate::archiver::{Job, Schedule};
 use crate::config::{AckConfig, Config, LogConfig, SourceConfig, StartConfig, TlsConfig};
 use crate::object_archive::{ArchiveAddress, ObjectArchive};
 
-/// One capture per source of the configuration, each with its part of the archive if there is one.
+/// One capture per source of the configuration, without its archive: see [`archiving`].
 ///
 /// # Errors
-/// If an option file that holds a source's credentials cannot be read, or the archive's address makes no sense.
+/// If an option file that holds a source's credentials cannot be read.
 pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
     let log = log_options(&config.log);
-    let archive = archive(config)?;
     let capture = |source: &SourceConfig| {
         Ok(CaptureOptions {
             name: source.name.clone(),
@@ -30,10 +29,7 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
             heartbeat: Duration::from_millis(source.heartbeat_ms),
             watch_interval: Duration::from_millis(source.watch_ms),
             directory: config.log.directory.join(&source.name),
-            log: LogOptions {
-                archive: archive.clone().map(|store| Archive::new(store, &source.name)),
-                ..log.clone()
-            },
+            log: log.clone(),
         })
     };
     config.sources.iter().map(capture).collect()
@@ -58,16 +54,25 @@ pub fn archive(config: &Config) -> anyhow::Result<Option<Arc<dyn ArchiveStore>>>
     Ok(Some(Arc::new(store)))
 }
 
-/// What is to be archived in the background of these captures, and how often.
-pub fn archiving(config: &Config, captures: &[CaptureOptions]) -> (Vec<Job>, Schedule) {
-    let job = |capture: &CaptureOptions| {
-        Some(Job { directory: capture.directory.clone(), archive: capture.log.archive.clone()? })
-    };
+/// Gives each capture's log its part of the archive, if there is one, and says what is to be archived in the background
+/// of them, and how often.
+///
+/// # Errors
+/// As [`archive`].
+pub fn archiving(config: &Config, captures: &mut [CaptureOptions]) -> anyhow::Result<(Vec<Job>, Schedule)> {
+    let mut jobs = Vec::new();
+    if let Some(store) = archive(config)? {
+        for capture in captures {
+            let archive = Archive::new(Arc::clone(&store), &capture.name);
+            capture.log.archive = Some(archive.clone());
+            jobs.push(Job { directory: capture.directory.clone(), archive });
+        }
+    }
     let schedule = Schedule {
         interval: Duration::from_millis(config.log.archive_interval_ms),
         retention: config.log.archive_retention_hours_max.map(hours),
     };
-    (captures.iter().filter_map(job).collect(), schedule)
+    Ok((jobs, schedule))
 }
 
 fn hours(hours: u64) -> Duration {

@@ -256,6 +256,12 @@ impl Archive {
     /// [`LogError::Archive`].
     pub(crate) fn drop_old(&self, keep_from: u64, before: SystemTime) -> Result<ArchiveDropped, LogError> {
         let fail = |action| move |error| LogError::io(action, self.url(), error);
+        let is_old = |known: &Known| {
+            known.segments.range(..keep_from).next().is_some_and(|(_, entry)| entry.archived_at < before)
+        };
+        if !is_old(&*self.known().map_err(fail("list"))?) {
+            return Ok(ArchiveDropped::default());
+        }
         self.refresh().map_err(fail("list"))?;
         let (doomed, halves): (Vec<(u64, Entry)>, Vec<u64>) = {
             let known = self.known().map_err(fail("list"))?;

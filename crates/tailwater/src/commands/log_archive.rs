@@ -1,6 +1,6 @@
 //! `tailwater log archive`
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,9 +21,8 @@ pub fn archive(arguments: &ArchiveArgs, output: Output) -> anyhow::Result<Exit> 
     let url = &arguments.to;
     let store = ObjectArchive::open(&ArchiveAddress::at(url));
     let store = Arc::new(store.map_err(|error| archive_error("open", url, error))?);
-    if output == Output::Text && io::stderr().is_terminal() {
-        super::init_messages();
-    }
+    // What is tried again is told meanwhile.
+    super::init_messages();
     for (folder, log) in logs_in(&arguments.path)? {
         let archive = Archive::new(store.clone(), &source_name(&folder)?);
         let archived = archive_log(&folder, &log, &archive, output)?;

@@ -27,8 +27,8 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Before the first capture: told to stop at any moment after that, it closes its log in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
-    let options = wiring::captures(&config)?;
-    let (archived, schedule) = wiring::archiving(&config, &options);
+    let mut options = wiring::captures(&config)?;
+    let (archived, schedule) = wiring::archiving(&config, &mut options)?;
     let mut captures = Vec::new();
     for options in options {
         let name = options.name.clone();
