@@ -275,36 +275,6 @@ impl LogHandle {
     pub fn purge_to(&self, segment: u64) -> Result<Purge, LogError> {
         self.purge_by(PurgeLimit::To(segment))
     }
-
-    /// Archives every sealed segment that is not archived yet, in this thread, for as long as that takes. Does nothing
-    /// without [`LogOptions::archive`](crate::LogOptions::archive).
-    ///
-    /// # Errors
-    /// As [`LogDir::archive_sealed`].
-    pub fn archive_sealed(
-        &self,
-        options: ArchiveOptions,
-        mut progress: impl FnMut(ArchiveProgress),
-    ) -> Result<Archived, LogError> {
-        match &self.shared.archive {
-            Some(archive) => {
-                archive::archive_sealed(self.shared.directory.as_ref(), archive, options, &mut progress)
-            }
-            None => Ok(Archived::default()),
-        }
-    }
-
-    /// Removes archived segments that were archived longer than `time_max` ago, that the log no longer holds itself, and
-    /// that no reader needs, remembered ones included.
-    ///
-    /// # Errors
-    /// [`LogError::Archive`].
-    pub fn drop_archived(&self, time_max: Duration, now: SystemTime) -> Result<ArchiveDropped, LogError> {
-        match (&self.shared.archive, now.checked_sub(time_max)) {
-            (Some(archive), Some(before)) => archive.drop_old(retention::oldest_needed(&self.shared), before),
-            _ => Ok(ArchiveDropped::default()),
-        }
-    }
 }
 
 /// A log opened for reading only, beside whoever writes to it. Sees what its index says is durable.
@@ -395,6 +365,28 @@ impl LogDir {
             Some(local) => archive::archive_sealed(local.as_ref(), archive, options, &mut progress),
             None => Ok(Archived::default()),
         }
+    }
+
+    /// Removes from `archive` segments that were archived longer than `time_max` ago, that are no longer here, and that
+    /// no remembered reader needs.
+    ///
+    /// # Errors
+    /// [`LogError::Archive`]; [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn drop_archived(
+        &self,
+        archive: &Archive,
+        time_max: Duration,
+        now: SystemTime,
+    ) -> Result<ArchiveDropped, LogError> {
+        let (Some(local), Some(before)) = (self.local.as_deref(), now.checked_sub(time_max)) else {
+            return Ok(ArchiveDropped::default());
+        };
+        let Some(first) = segment_numbers(local)?.first().copied() else {
+            return Ok(ArchiveDropped::default());
+        };
+        let readers = Readers::read(local)?.all();
+        let keep_from = readers.iter().map(|reader| reader.position.segment).fold(first, u64::min);
+        archive.drop_old(keep_from, before)
     }
 
     /// What a purge would drop, if nobody has the log open. With an archive, only what is in it.

@@ -177,7 +177,8 @@ pub(crate) fn purge(shared: &Shared, retention: Retention, now: SystemTime) -> R
     };
     inventory.holders.extend(away(shared).into_iter().filter(holds).map(WatermarkState::from));
     let doomed = inventory.past_retention(retention, now);
-    let purge = inventory.free(&doomed, |number| match is_archived(shared, number) {
+    let mut is_archived = archived_now(shared.directory.as_ref(), shared.archive.as_ref());
+    let purge = inventory.free(&doomed, |number| match is_archived(number) {
         Err(LogError::Archive { .. }) => Ok(false),
         archived => archived,
     })?;
@@ -211,10 +212,7 @@ pub(crate) fn plan(
             reason: format!("the newest segment is {}", inventory.newest),
         });
     }
-    inventory.free(&inventory.past_limit(limit), |number| match archive {
-        Some(archive) => confirmed(directory, archive, number),
-        None => Ok(true),
-    })
+    inventory.free(&inventory.past_limit(limit), archived_now(directory, archive))
 }
 
 /// Refuses a plan that leaves out a part of what was wanted.
@@ -298,27 +296,25 @@ fn away(shared: &Shared) -> Vec<RememberedReader> {
     readers
 }
 
-fn is_archived(shared: &Shared, number: u64) -> Result<bool, LogError> {
-    match &shared.archive {
-        Some(archive) => confirmed(shared.directory.as_ref(), archive, number),
-        None => Ok(true),
+/// Whether a segment is in the archive, if there is one, as that is now: others archive, and remove from it, too.
+fn archived_now<'a>(
+    directory: &'a dyn Directory,
+    archive: Option<&'a Archive>,
+) -> impl FnMut(u64) -> Result<bool, LogError> + 'a {
+    let mut asked = false;
+    move |number| {
+        let Some(archive) = archive else { return Ok(true) };
+        let fail = |error| LogError::io("list", archive.url(), error);
+        if !asked {
+            archive.refresh().map_err(fail)?;
+            asked = true;
+        }
+        if !archive.contains(number).map_err(fail)? {
+            return Ok(false);
+        }
+        archive::confirm(directory, archive, number)?;
+        Ok(true)
     }
-}
-
-fn confirmed(directory: &dyn Directory, archive: &Archive, number: u64) -> Result<bool, LogError> {
-    let archived = archive.contains(number);
-    if !archived.map_err(|error| LogError::io("list", archive.url(), error))? {
-        return Ok(false);
-    }
-    archive::confirm(directory, archive, number)?;
-    Ok(true)
-}
-
-/// The oldest segment that somebody needs, or that the log itself holds.
-pub(crate) fn oldest_needed(shared: &Shared) -> u64 {
-    let here = shared.watermarks().values().map(|state| state.position.segment).min();
-    let away = away(shared).iter().map(|reader| reader.position.segment).min();
-    [here, away].into_iter().flatten().fold(shared.first_segment_number(), u64::min)
 }
 
 /// Drops what may go, the oldest segments.

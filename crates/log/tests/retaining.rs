@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use tailwater_log::{LogDir, LogError, LogHandle, LogOptions, LogPosition, LogWriter, Retention};
+use tailwater_log::{LogDir, LogError, LogHandle, LogOptions, LogPosition, LogWriter, PurgeLimit, Retention};
 use tailwater_wire::Flavour;
 
 use crate::support::capture::{begin_file, open, options, rotate, transact};
@@ -105,4 +105,60 @@ fn an_interrupted_purge_is_finished_on_opening() {
     removed.sort();
     assert_eq!(removed, ["0000000002.binlog", "0000000003.index"]);
     assert_eq!(numbers(&writer.handle()), [4, 5]);
+}
+
+#[test]
+fn an_operator_gets_all_that_is_asked_for_or_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = five_segments(directory.path(), Retention::default());
+    let handle = writer.handle();
+    let watermark = handle.register_reader("replica db2", LogPosition { segment: 3, offset: 4 });
+    let error = handle.purge_to(4).unwrap_err();
+    assert_eq!(error.code(), "TW-LOG-0016");
+    assert!(error.to_string().contains("replica db2") && error.to_string().contains("3:4"), "{error}");
+    assert_eq!(numbers(&handle), [1, 2, 3, 4, 5]);
+    assert_eq!(handle.purge_to(3).unwrap().segments, [1, 2]);
+    drop(watermark);
+    assert_eq!(handle.purge_by(PurgeLimit::Bytes(150_000)).unwrap().segments, [3, 4]);
+    assert_eq!(handle.purge_by(PurgeLimit::Bytes(0)).unwrap().segments, [0; 0]);
+    assert_eq!(handle.purge_to(6).unwrap_err().code(), "TW-LOG-0012");
+    assert_eq!(handle.purge_by(PurgeLimit::Before(SystemTime::now())).unwrap().segments, [0; 0]);
+    assert_eq!(numbers(&handle), [5]);
+}
+
+#[test]
+fn a_remembered_reader_is_waited_for_while_it_is_away_and_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
+    let handle = writer.handle();
+    let watermark = handle.register_remembered_reader("replica db2", LogPosition { segment: 2, offset: 4 });
+    watermark.advance(LogPosition { segment: 3, offset: 77 });
+    drop(watermark);
+    let log = LogDir::open_read_only(directory.path()).unwrap();
+    let remembered = log.remembered_readers().unwrap();
+    assert_eq!(remembered.len(), handle.remembered_readers().len());
+    assert_eq!(
+        (remembered[0].name.as_str(), remembered[0].position),
+        ("replica db2", LogPosition { segment: 3, offset: 77 })
+    );
+    // While nobody has the log open, and when it was opened again.
+    drop(writer);
+    assert_eq!(log.plan_purge(PurgeLimit::To(3), None).unwrap().segments, [1, 2]);
+    assert!(log.plan_purge(PurgeLimit::To(4), None).unwrap_err().to_string().contains("replica db2"));
+    let retention = Retention { bytes_max: Some(0), time_max: None };
+    let writer = LogWriter::open(directory.path(), LogOptions { retention, ..options() }).unwrap();
+    let handle = writer.handle();
+    assert!(handle.purge_to(4).unwrap_err().to_string().contains("replica db2"));
+    let purge = handle.purge(SystemTime::now()).unwrap();
+    assert_eq!(
+        (purge.segments.as_slice(), purge.held_by.as_deref()),
+        ([1, 2].as_slice(), Some("replica db2"))
+    );
+    // The configured limits wait for a week, an operator's purge for as long as it is not forgotten.
+    let later = SystemTime::now() + Duration::from_secs(8 * 24 * 3_600);
+    assert!(handle.purge_to(4).is_err());
+    assert_eq!(handle.purge(later).unwrap().segments, [3, 4]);
+    assert!(handle.forget_reader("replica db2").unwrap());
+    assert!(!handle.forget_reader("replica db2").unwrap());
+    assert_eq!(log.remembered_readers().unwrap(), []);
 }

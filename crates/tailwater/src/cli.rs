@@ -139,13 +139,61 @@ pub enum LogCommand {
     Cat(CatArgs),
     /// Checks every checksum, the continuity of GTIDs, and the index; exit code 3 if anything is wrong.
     Verify(LogSource),
+    /// Compresses every sealed segment that is not archived yet and puts it, read back and compared, into an archive.
+    Archive(ArchiveArgs),
+    /// Says what would be dropped, and with --yes drops it; exit code 4 if a reader still needs a part of it.
+    Purge(PurgeArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct LogSource {
-    /// A source's log folder, a folder of several, or (cat, verify) a binlog file.
-    #[arg(value_name = "PATH")]
+    /// A source's log folder, a folder of several, or (cat, verify) a binlog file. With --archive all that is archived
+    /// if absent.
+    #[arg(value_name = "PATH", required_unless_present = "archive")]
+    pub path: Option<PathBuf>,
+    /// Read segments that were purged from this archive: s3://BUCKET/PREFIX or a folder. Credentials and endpoint as in
+    /// the AWS_ variables of the environment.
+    #[arg(long, value_name = "URL")]
+    pub archive: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    /// A source's log folder, or a folder of several.
+    #[arg(value_name = "LOG")]
     pub path: PathBuf,
+    /// s3://BUCKET/PREFIX or a folder. Credentials and endpoint as in the AWS_ variables of the environment.
+    #[arg(long, value_name = "URL")]
+    pub to: String,
+}
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("limit").args(["to", "before", "older_than", "keep_bytes"])))]
+pub struct PurgeArgs {
+    /// A source's log folder.
+    #[arg(value_name = "LOG")]
+    pub path: PathBuf,
+    /// Drop all segments before this one: its number, or the name of the source's file.
+    #[arg(long, value_name = "SEGMENT")]
+    pub to: Option<String>,
+    /// Drop segments that were sealed before this moment: 2026-11-21, or 2026-11-21 23:59:59 (UTC).
+    #[arg(long, value_name = "TIME")]
+    pub before: Option<String>,
+    /// Drop segments that were sealed longer ago than this: 12h, 30days.
+    #[arg(long, value_name = "DURATION")]
+    pub older_than: Option<String>,
+    /// Drop the oldest segments until the log is at most this big.
+    #[arg(long, value_name = "N")]
+    pub keep_bytes: Option<u64>,
+    /// Drop only what is in this archive.
+    #[arg(long, value_name = "URL")]
+    pub archive: Option<String>,
+    /// First forget a reader that will not come back.
+    #[arg(long, value_name = "READER", required_unless_present = "limit")]
+    pub forget: Option<String>,
+    /// Do it, rather than say what would be done.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 #[derive(Debug, Args)]

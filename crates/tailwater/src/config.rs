@@ -11,6 +11,8 @@ use serde::Deserialize;
 
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 
+use crate::object_archive::ArchiveAddress;
+
 /// A whole configuration file, checked.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,6 +40,22 @@ pub struct LogConfig {
     pub retention_hours_max: Option<u64>,
     /// The oldest sealed segments are removed while a source's log is larger than this; unlimited if absent.
     pub retention_bytes_max: Option<u64>,
+    /// Where sealed segments are archived: `s3://BUCKET/PREFIX`, or a folder, relative to the configuration file; nowhere
+    /// if absent.
+    pub archive: Option<String>,
+    /// The endpoint of a store that speaks S3 and is not Amazon's.
+    pub archive_endpoint: Option<String>,
+    /// The bucket's region.
+    pub archive_region: Option<String>,
+    /// Whether the bucket stands in the path rather than before the host's name; it does if absent.
+    pub archive_path_style: Option<bool>,
+    /// Whether the endpoint may be reached without TLS; the environment's word if absent.
+    pub archive_allow_http: Option<bool>,
+    /// How often it is looked whether something is to be archived.
+    #[serde(default = "default_archive_interval_ms")]
+    pub archive_interval_ms: u64,
+    /// Archived segments older than this, which the log no longer holds itself, are removed; unlimited if absent.
+    pub archive_retention_hours_max: Option<u64>,
     /// Disk space is reserved in steps of this many bytes.
     #[serde(default = "default_preallocate_bytes")]
     pub preallocate_bytes: u64,
@@ -151,6 +169,10 @@ fn default_preallocate_bytes() -> u64 {
     16 << 20
 }
 
+fn default_archive_interval_ms() -> u64 {
+    10_000
+}
+
 fn default_heartbeat_ms() -> u64 {
     1_000
 }
@@ -196,6 +218,7 @@ impl Config {
         config.check().map_err(|message| error("TW-CFG-0003", message))?;
         let base = path.parent().unwrap_or(Path::new(""));
         config.log.directory = base.join(&config.log.directory);
+        config.log.archive = config.log.archive.map(|url| ArchiveAddress::at(&url).relative_to(base).url);
         for source in &mut config.sources {
             for file in [&mut source.defaults_file, &mut source.tls_ca].into_iter().flatten() {
                 *file = base.join(&*file);
@@ -243,6 +266,20 @@ impl Config {
             if !addresses.insert(serve.listen) {
                 return Err(format!("serve.listen = \"{}\" is given twice", serve.listen));
             }
+        }
+        let log = &self.log;
+        if log.archive_interval_ms < 100 {
+            return Err("log.archive_interval_ms is at least 100".into());
+        }
+        let details = [
+            ("archive_endpoint", log.archive_endpoint.is_some()),
+            ("archive_region", log.archive_region.is_some()),
+            ("archive_path_style", log.archive_path_style.is_some()),
+            ("archive_allow_http", log.archive_allow_http.is_some()),
+            ("archive_retention_hours_max", log.archive_retention_hours_max.is_some()),
+        ];
+        if let Some((key, _)) = details.iter().find(|(_, given)| *given && log.archive.is_none()) {
+            return Err(format!("log.{key} is given without log.archive"));
         }
         if self.log.preallocate_bytes < 64 << 10 {
             return Err("log.preallocate_bytes is at least 65536".into());
@@ -307,6 +344,8 @@ mod tests {
         check("[[source]]\nname = 'orders'\nserver_id = 7", "twice");
         check("[[source]]\nname = '../x'\nserver_id = 7", "source.name");
         check("[[source]]\nname = 'x'\nserver_id = 0", "server_id");
+        let (message, _) = complaint(&GOOD.replace("[log]", "[log]\narchive_region = 'eu-north-1'"));
+        assert!(message.contains("log.archive_region is given without log.archive"), "{message}");
     }
 
     #[test]

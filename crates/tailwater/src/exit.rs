@@ -9,6 +9,8 @@ pub enum Exit {
     Done,
     /// 3: found what it looked for (a failed verification, drift).
     Found,
+    /// 4: refused because it would be unsafe; why stands on standard error.
+    Refused,
 }
 
 impl From<Exit> for ExitCode {
@@ -16,6 +18,7 @@ impl From<Exit> for ExitCode {
         match exit {
             Exit::Done => Self::SUCCESS,
             Exit::Found => Self::from(3),
+            Exit::Refused => Self::from(4),
         }
     }
 }

@@ -4,16 +4,19 @@
 //! The map:
 //! - [`cli`]: every command and flag. [`commands`]: one module per noun.
 //! - [`config`]: the configuration file of `tailwater run`.
+//! - [`object_archive`]: the archive in a folder or in S3. `archiver`: what `run` archives in the background.
 //! - `wiring`: turns the configuration into what the rooms take.
 //! - [`trial`]: a primary, a relay process and a ledgered workload, and the proof that nothing was lost; shared by the demo
 //!   and the fault tests.
 //! - [`demo`], [`bench`]: what they are called.
 
+mod archiver;
 pub mod bench;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod demo;
 pub mod exit;
+pub mod object_archive;
 pub mod trial;
 mod wiring;

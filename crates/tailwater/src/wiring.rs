@@ -2,9 +2,10 @@
 
 mod serve;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_log::{AckMode, LogOptions, Retention};
+use tailwater_log::{AckMode, Archive, ArchiveStore, LogError, LogOptions, Retention};
 use tailwater_relay::CaptureOptions;
 use tailwater_relay::resume::StartPolicy;
 use tailwater_session::option_file::{ClientOptions, OptionSources};
@@ -12,9 +13,11 @@ use tailwater_session::{ConnectOptions, TlsMode};
 
 pub use serve::{served, serves};
 
+use crate::archiver::{Job, Schedule};
 use crate::config::{AckConfig, Config, LogConfig, SourceConfig, StartConfig, TlsConfig};
+use crate::object_archive::{ArchiveAddress, ObjectArchive};
 
-/// One capture per source of the configuration.
+/// One capture per source of the configuration, without its archive: see [`archiving`].
 ///
 /// # Errors
 /// If an option file that holds a source's credentials cannot be read.
@@ -36,6 +39,50 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
     config.sources.iter().map(capture).collect()
 }
 
+/// The archive of the configuration. Nothing is asked of it yet.
+///
+/// # Errors
+/// If its address makes no sense, or its folder cannot be created.
+pub fn archive(config: &Config) -> anyhow::Result<Option<Arc<dyn ArchiveStore>>> {
+    let LogConfig { archive, archive_endpoint, archive_region, .. } = &config.log;
+    let Some(url) = archive else { return Ok(None) };
+    let address = ArchiveAddress {
+        url: url.clone(),
+        endpoint: archive_endpoint.clone(),
+        region: archive_region.clone(),
+        path_style: config.log.archive_path_style,
+        allow_http: config.log.archive_allow_http,
+    };
+    let store = ObjectArchive::open(&address);
+    let store = store.map_err(|source| LogError::Archive { action: "open", path: url.into(), source })?;
+    Ok(Some(Arc::new(store)))
+}
+
+/// Gives each capture's log its part of the archive, if there is one, and says what is to be archived in the background
+/// of them, and how often.
+///
+/// # Errors
+/// As [`archive`].
+pub fn archiving(config: &Config, captures: &mut [CaptureOptions]) -> anyhow::Result<(Vec<Job>, Schedule)> {
+    let mut jobs = Vec::new();
+    if let Some(store) = archive(config)? {
+        for capture in captures {
+            let archive = Archive::new(Arc::clone(&store), &capture.name);
+            capture.log.archive = Some(archive.clone());
+            jobs.push(Job { directory: capture.directory.clone(), archive });
+        }
+    }
+    let schedule = Schedule {
+        interval: Duration::from_millis(config.log.archive_interval_ms),
+        retention: config.log.archive_retention_hours_max.map(hours),
+    };
+    Ok((jobs, schedule))
+}
+
+fn hours(hours: u64) -> Duration {
+    Duration::from_secs(hours.saturating_mul(3600))
+}
+
 fn log_options(config: &LogConfig) -> LogOptions {
     LogOptions {
         ack: match config.ack {
@@ -44,7 +91,7 @@ fn log_options(config: &LogConfig) -> LogOptions {
         },
         preallocate_bytes: config.preallocate_bytes,
         retention: Retention {
-            time_max: config.retention_hours_max.map(|hours| Duration::from_secs(hours.saturating_mul(3600))),
+            time_max: config.retention_hours_max.map(hours),
             bytes_max: config.retention_bytes_max,
         },
         ..LogOptions::default()

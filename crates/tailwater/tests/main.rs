@@ -1,10 +1,12 @@
 //! What of the binary is tested from the outside, with real servers.
 
+mod archived;
 mod captured;
 mod cli;
 mod faults;
 mod log_cat;
 mod resumed;
 mod rooms;
+mod s3_server;
 mod shell;
 mod try_out;

@@ -58,7 +58,7 @@ struct Entry {
     state: Option<SegmentState>,
 }
 
-/// What [`Archive::drop_old`] removed.
+/// What [`LogDir::drop_archived`](crate::LogDir::drop_archived) removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArchiveDropped {
     /// The segments, oldest first.
@@ -254,8 +254,14 @@ impl Archive {
     ///
     /// # Errors
     /// [`LogError::Archive`].
-    pub fn drop_old(&self, keep_from: u64, before: SystemTime) -> Result<ArchiveDropped, LogError> {
+    pub(crate) fn drop_old(&self, keep_from: u64, before: SystemTime) -> Result<ArchiveDropped, LogError> {
         let fail = |action| move |error| LogError::io(action, self.url(), error);
+        let is_old = |known: &Known| {
+            known.segments.range(..keep_from).next().is_some_and(|(_, entry)| entry.archived_at < before)
+        };
+        if !is_old(&*self.known().map_err(fail("list"))?) {
+            return Ok(ArchiveDropped::default());
+        }
         self.refresh().map_err(fail("list"))?;
         let (doomed, halves): (Vec<(u64, Entry)>, Vec<u64>) = {
             let known = self.known().map_err(fail("list"))?;

@@ -191,6 +191,10 @@ impl SeekTable {
             if content as usize > FRAME_BYTES_MAX || compressed as usize > compress_bound(FRAME_BYTES_MAX) {
                 return Err(format!("a frame of {content} bytes, at most {FRAME_BYTES_MAX} are read"));
             }
+            if content == 0 && compressed > 0 {
+                // Nobody would ever look into it.
+                return Err("a frame without content".into());
+            }
             end.compressed += u64::from(compressed);
             end.content += u64::from(content);
             ends.push(end);

@@ -8,7 +8,7 @@ use super::catalogue::Archive;
 use super::seekable::{SeekableEncoder, SeekableReader};
 use super::store::RangedRead;
 use crate::error::LogError;
-use crate::handle::segment_numbers;
+use crate::handle::{if_purged, segment_numbers};
 use crate::index_file;
 use crate::segment::{index_name, segment_name};
 use crate::storage::{Directory, File, OpenMode};
@@ -119,31 +119,44 @@ fn waiting(
     archive: &Archive,
     archived: &mut Archived,
 ) -> Result<Vec<Sealed>, LogError> {
-    archive.refresh().map_err(|error| LogError::io("list", archive.url(), error))?;
-    let contains = |number| archive.contains(number);
-    let mut waiting = Vec::new();
+    let list = |error| LogError::io("list", archive.url(), error);
     let mut numbers = segment_numbers(directory)?;
     // The newest may go on, even if it looks sealed.
     numbers.pop_last();
+    let mut all_known = true;
+    for number in &numbers {
+        all_known &= archive.is_confirmed(*number).map_err(list)?;
+    }
+    if !all_known {
+        // Somebody else may archive, too.
+        archive.refresh().map_err(list)?;
+    }
+    let mut waiting = Vec::new();
     for number in numbers {
-        if contains(number).map_err(|error| LogError::io("list", archive.url(), error))? {
-            confirm(directory, archive, number)?;
-            archived.segments_before += 1;
-            continue;
-        }
-        match index_file::read_sealed(directory, number)? {
-            Some(index) => waiting.push(Sealed { number, bytes: index.length }),
-            None => {
-                let path = directory.path_of(&index_name(number));
-                return Err(LogError::corrupt(
-                    path,
-                    0,
-                    "it has no seal; it is rebuilt when the log is opened",
-                ));
-            }
+        match segment(directory, archive, number) {
+            Ok(Some(sealed)) => waiting.push(sealed),
+            Ok(None) => archived.segments_before += 1,
+            // It was purged meanwhile.
+            Err(_) if if_purged(directory, number).is_err() => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(waiting)
+}
+
+/// A segment that is to be archived; `None` if it is, as it is here.
+fn segment(directory: &dyn Directory, archive: &Archive, number: u64) -> Result<Option<Sealed>, LogError> {
+    if archive.contains(number).map_err(|error| LogError::io("list", archive.url(), error))? {
+        confirm(directory, archive, number)?;
+        return Ok(None);
+    }
+    match index_file::read_sealed(directory, number)? {
+        Some(index) => Ok(Some(Sealed { number, bytes: index.length })),
+        None => {
+            let path = directory.path_of(&index_name(number));
+            Err(LogError::corrupt(path, 0, "it has no seal; it is rebuilt when the log is opened"))
+        }
+    }
 }
 
 /// Sees to it that what the archive holds as a segment of this log is that segment: its index must be the same.

@@ -61,7 +61,12 @@ pub fn transact(
 
 /// The bytes of all transactions that a reader beside the writer sees.
 pub fn read_all(directory: &Path) -> Vec<Vec<u8>> {
-    let mut reader = LogDir::open_read_only(directory).unwrap().reader(LogPosition::ZERO).unwrap();
+    read_log(&LogDir::open_read_only(directory).unwrap())
+}
+
+/// The bytes of all transactions of a log.
+pub fn read_log(log: &LogDir) -> Vec<Vec<u8>> {
+    let mut reader = log.reader(LogPosition::ZERO).unwrap();
     let mut transactions = Vec::new();
     while let Some(entry) = reader.try_next().unwrap() {
         if !entry.is_transaction() {

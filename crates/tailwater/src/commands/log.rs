@@ -1,18 +1,19 @@
 //! `tailwater log`
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
-use tailwater_log::{EntryKind, LogDir, LogError, LogPosition, LogReader, SegmentSummary};
+use tailwater_log::{EntryKind, LogDir, LogPosition, LogReader, SegmentSummary};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{BINLOG_MAGIC, EventType};
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::{EventPlace, EventPrinter, TableFilter, json, text};
 
 use super::binlog_file::{BinlogFile, Next};
-use super::verify;
-use crate::cli::{CatArgs, LogCommand, Output};
+use super::log_source::logs_of;
+use super::{log_archive, log_purge, verify};
+use crate::cli::{CatArgs, LogCommand, LogSource, Output};
 use crate::exit::Exit;
 
 /// Runs `tailwater log ...`.
@@ -21,9 +22,11 @@ use crate::exit::Exit;
 /// If the log cannot be read.
 pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
     let result = match command {
-        LogCommand::Ls(source) => ls(&source.path, output),
+        LogCommand::Ls(source) => ls(source, output),
         LogCommand::Cat(arguments) => cat(arguments, output),
-        LogCommand::Verify(source) => verify(&source.path, output),
+        LogCommand::Verify(source) => verify(source, output),
+        LogCommand::Archive(arguments) => log_archive::archive(arguments, output),
+        LogCommand::Purge(arguments) => log_purge::purge(arguments, output),
     };
     match result {
         // Whoever reads our output has seen enough: `| head`.
@@ -32,11 +35,16 @@ pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
     }
 }
 
-fn verify(path: &Path, output: Output) -> anyhow::Result<Exit> {
-    if path.is_file() {
-        return verify::file(path, output);
+fn verify(source: &LogSource, output: Output) -> anyhow::Result<Exit> {
+    match binlog_file(source) {
+        Some(path) => verify::file(path, output),
+        None => verify::logs(logs_of(source)?, output),
     }
-    verify::logs(logs_in(path)?, output)
+}
+
+/// The binlog file that is named, if it is one rather than a log.
+fn binlog_file(source: &LogSource) -> Option<&Path> {
+    source.path.as_deref().filter(|path| path.is_file())
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -44,33 +52,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
-}
-
-/// The logs that a path names: itself, or, of a folder that holds several, each.
-fn logs_in(path: &Path) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
-    match LogDir::open_read_only(path) {
-        Ok(log) => return Ok(vec![(path.to_owned(), log)]),
-        Err(LogError::NoLog { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let mut folders: Vec<PathBuf> = std::fs::read_dir(path)
-        .with_context(|| format!("read {}", path.display()))?
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.is_dir())
-        .collect();
-    folders.sort();
-    let mut logs = Vec::new();
-    for folder in folders {
-        match LogDir::open_read_only(&folder) {
-            Ok(log) => logs.push((folder, log)),
-            Err(LogError::NoLog { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    if logs.is_empty() {
-        return Err(LogError::NoLog { path: path.to_owned() }.into());
-    }
-    Ok(logs)
 }
 
 /// What `ls` says of a segment beyond its summary.
@@ -102,9 +83,9 @@ fn content(log: &LogDir, segment: &SegmentSummary) -> anyhow::Result<Content> {
     Ok(content)
 }
 
-fn ls(path: &Path, output: Output) -> anyhow::Result<Exit> {
+fn ls(source: &LogSource, output: Output) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
-    for (folder, log) in logs_in(path)? {
+    for (folder, log) in logs_of(source)? {
         if output == Output::Text {
             writeln!(out, "{}", folder.display())?;
             writeln!(
@@ -177,7 +158,6 @@ fn utc(microseconds: u64) -> String {
 }
 
 fn cat(arguments: &CatArgs, output: Output) -> anyhow::Result<Exit> {
-    let path = &arguments.source.path;
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let mut filter = TableFilter::default();
     if let Some(table) = &arguments.table {
@@ -188,13 +168,13 @@ fn cat(arguments: &CatArgs, output: Output) -> anyhow::Result<Exit> {
         Output::Text => Box::new(text::Printer::with_filter(filter)),
         Output::Json => Box::new(json::Printer::with_filter(filter)),
     };
-    if path.is_file() {
+    if let Some(path) = binlog_file(&arguments.source) {
         if arguments.gtid.is_some() {
             bail!("--gtid needs a log folder: a file has no index of its transactions");
         }
         cat_file(path, arguments.raw, printer.as_mut(), &mut out)?;
     } else {
-        for (_, log) in logs_in(path)? {
+        for (_, log) in logs_of(&arguments.source)? {
             cat_log(&log, arguments, printer.as_mut(), &mut out)?;
         }
     }

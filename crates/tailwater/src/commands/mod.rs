@@ -3,6 +3,9 @@
 mod binlog_file;
 pub mod config;
 pub mod log;
+mod log_archive;
+mod log_purge;
+mod log_source;
 pub mod run;
 pub mod sandbox;
 mod verify;

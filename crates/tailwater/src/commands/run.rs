@@ -13,7 +13,7 @@ use crate::cli::Output;
 use crate::commands::init_messages;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::wiring;
+use crate::{archiver, wiring};
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
 ///
@@ -29,12 +29,17 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // Before the first capture: told to stop at any moment after that, it closes its log in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
+    let mut options = wiring::captures(&config)?;
+    let (archived, schedule) = wiring::archiving(&config, &mut options)?;
     let mut captures = Vec::new();
-    for options in wiring::captures(&config)? {
+    for options in options {
         let name = options.name.clone();
         let ended = CancellationToken::new();
         let capture = Capture::start(options, ended.clone()).with_context(|| format!("source {name}"))?;
         captures.push((name, capture, ended));
+    }
+    if !archived.is_empty() {
+        archiver::start(archived, schedule).context("start archiving")?;
     }
     let mut servers = Vec::new();
     for (source, options) in wiring::serves(&config)? {

@@ -1,0 +1,100 @@
+//! `tailwater log archive`
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tailwater_log::archive::{ArchiveOptions, ArchiveProgress, ArchiveStep, Archived};
+use tailwater_log::{Archive, LogDir};
+
+use super::log_source::{archive_error, logs_in, source_name};
+use crate::cli::{ArchiveArgs, Output};
+use crate::exit::Exit;
+use crate::object_archive::{ArchiveAddress, ObjectArchive};
+
+/// Archives every sealed segment of each log that is not archived yet.
+///
+/// # Errors
+/// [`tailwater_log::LogError`] if a log cannot be read, or the archive fails for longer than it is tried again.
+pub fn archive(arguments: &ArchiveArgs, output: Output) -> anyhow::Result<Exit> {
+    let url = &arguments.to;
+    let store = ObjectArchive::open(&ArchiveAddress::at(url));
+    let store = Arc::new(store.map_err(|error| archive_error("open", url, error))?);
+    // What is tried again is told meanwhile.
+    super::init_messages();
+    for (folder, log) in logs_in(&arguments.path)? {
+        let archive = Archive::new(store.clone(), &source_name(&folder)?);
+        let archived = archive_log(&folder, &log, &archive, output)?;
+        report(&folder, &archive, &archived, output)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn archive_log(folder: &Path, log: &LogDir, archive: &Archive, output: Output) -> anyhow::Result<Archived> {
+    // Hidden by itself where standard error is no terminal.
+    let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
+        "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+    )?);
+    let mut printed = Ok(());
+    let result = log.archive_sealed(archive, ArchiveOptions::default(), |progress| {
+        tell(&bar, folder, &progress);
+        if output == Output::Json && progress.step == ArchiveStep::Done && printed.is_ok() {
+            printed = print_segment(folder, &progress);
+        }
+    });
+    bar.finish_and_clear();
+    printed?;
+    Ok(result?)
+}
+
+/// Each byte counts twice: once when it is put, once when it is read back.
+fn tell(bar: &ProgressBar, folder: &Path, progress: &ArchiveProgress) {
+    let ArchiveProgress { segment, step, segment_bytes, segment_bytes_total, bytes, bytes_total } = *progress;
+    let (doing, done) = match step {
+        ArchiveStep::Upload => ("uploading", 2 * bytes + segment_bytes),
+        ArchiveStep::Check => ("checking", 2 * bytes + segment_bytes_total + segment_bytes),
+        ArchiveStep::Done => ("archived", 2 * bytes),
+    };
+    bar.set_message(format!("{}: {doing} segment {segment}", folder.display()));
+    bar.set_length(2 * bytes_total);
+    bar.set_position(done);
+}
+
+fn print_segment(folder: &Path, progress: &ArchiveProgress) -> io::Result<()> {
+    let line = serde_json::json!({
+        "log": folder,
+        "segment": progress.segment,
+        "bytes": progress.segment_bytes_total,
+        "bytes_done": progress.bytes,
+        "bytes_total": progress.bytes_total,
+    });
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+fn report(folder: &Path, archive: &Archive, archived: &Archived, output: Output) -> io::Result<()> {
+    let Archived { segments, segments_before, bytes, compressed_bytes } = archived;
+    let mut out = io::stdout().lock();
+    match output {
+        Output::Text => writeln!(
+            out,
+            "{}: {} segments archived in {}, {bytes} bytes as {compressed_bytes}; {segments_before} were before",
+            folder.display(),
+            segments.len(),
+            archive.url().display(),
+        ),
+        Output::Json => {
+            let line = serde_json::json!({
+                "log": folder,
+                "archive": archive.url(),
+                "segments": segments,
+                "segments_before": segments_before,
+                "bytes": bytes,
+                "compressed_bytes": compressed_bytes,
+            });
+            writeln!(out, "{line}")
+        }
+    }
+}

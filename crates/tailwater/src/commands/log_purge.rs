@@ -1,0 +1,160 @@
+//! `tailwater log purge`
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use tailwater_log::{Archive, LogDir, LogError, LogOptions, LogWriter, Purge, PurgeLimit};
+
+use super::log_source::{archive_error, source_name};
+use crate::cli::{Output, PurgeArgs};
+use crate::exit::Exit;
+use crate::object_archive::{ArchiveAddress, ObjectArchive};
+
+/// Says what would be dropped, and drops it if that is wanted.
+///
+/// # Errors
+/// If the log cannot be read, or the command line names no moment or segment. What is refused is no error but
+/// [`Exit::Refused`].
+pub fn purge(arguments: &PurgeArgs, output: Output) -> anyhow::Result<Exit> {
+    let log = LogDir::open_read_only(&arguments.path)?;
+    let archive = archive(arguments)?;
+    let limit = limit(arguments, &log)?;
+    if let Some(name) = &arguments.forget
+        && !log.remembered_readers()?.iter().any(|reader| reader.name == *name)
+    {
+        bail!("the log remembers no reader {name:?}");
+    }
+    let result = match arguments.yes {
+        true => purge_now(arguments, archive, limit),
+        // Who is to be forgotten would still refuse it.
+        false if arguments.forget.is_some() => Ok(Purge::default()),
+        false => limit.map_or(Ok(Purge::default()), |limit| log.plan_purge(limit, archive.as_ref())),
+    };
+    match result {
+        Ok(purge) => {
+            report(arguments, &log, &purge, output)?;
+            Ok(Exit::Done)
+        }
+        Err(refused @ LogError::StillNeeded { .. }) => {
+            eprintln!("tailwater: {}: {refused}", refused.code());
+            Ok(Exit::Refused)
+        }
+        Err(locked @ LogError::Locked { .. }) => {
+            eprintln!(
+                "tailwater: {}: {locked}; while `tailwater run` has it open, PURGE BINARY LOGS on its port does this",
+                locked.code()
+            );
+            Ok(Exit::Refused)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn purge_now(
+    arguments: &PurgeArgs,
+    archive: Option<Archive>,
+    limit: Option<PurgeLimit>,
+) -> Result<Purge, LogError> {
+    let writer = LogWriter::open(&arguments.path, LogOptions { archive, ..LogOptions::default() })?;
+    let handle = writer.handle();
+    if let Some(name) = &arguments.forget {
+        handle.forget_reader(name)?;
+    }
+    let purge = limit.map_or(Ok(Purge::default()), |limit| handle.purge_by(limit))?;
+    writer.close()?;
+    Ok(purge)
+}
+
+fn archive(arguments: &PurgeArgs) -> anyhow::Result<Option<Archive>> {
+    let Some(url) = &arguments.archive else { return Ok(None) };
+    let store = ObjectArchive::open_existing(&ArchiveAddress::at(url));
+    let store = store.map_err(|error| archive_error("open", url, error))?;
+    Ok(Some(Archive::new(Arc::new(store), &source_name(&arguments.path)?)))
+}
+
+/// What is wanted, if it is more than to forget a reader.
+fn limit(arguments: &PurgeArgs, log: &LogDir) -> anyhow::Result<Option<PurgeLimit>> {
+    let PurgeArgs { to, before, older_than, keep_bytes, .. } = arguments;
+    if let Some(to) = to {
+        return segment(to, log).map(|segment| Some(PurgeLimit::To(segment)));
+    }
+    if let Some(before) = before {
+        return moment(before).map(|moment| Some(PurgeLimit::Before(moment)));
+    }
+    if let Some(older_than) = older_than {
+        let duration =
+            humantime::parse_duration(older_than).with_context(|| format!("--older-than {older_than}"))?;
+        let moment = SystemTime::now().checked_sub(duration).context("--older-than reaches too far back")?;
+        return Ok(Some(PurgeLimit::Before(moment)));
+    }
+    Ok(keep_bytes.map(PurgeLimit::Bytes))
+}
+
+fn segment(text: &str, log: &LogDir) -> anyhow::Result<u64> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let segments = log.segments()?;
+    let segment = segments.iter().find(|segment| segment.source_file == text);
+    Ok(segment.with_context(|| format!("--to {text}: the log has no such segment"))?.number)
+}
+
+fn moment(text: &str) -> anyhow::Result<SystemTime> {
+    let with_time = match text.len() {
+        10 => format!("{text} 00:00:00"),
+        _ => text.to_owned(),
+    };
+    humantime::parse_rfc3339_weak(&with_time).with_context(|| format!("--before {text}"))
+}
+
+fn report(arguments: &PurgeArgs, log: &LogDir, purge: &Purge, output: Output) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let done = arguments.yes;
+    match output {
+        Output::Text => {
+            if let Some(name) = &arguments.forget {
+                let verb = if done { "forgot" } else { "would forget" };
+                writeln!(out, "{}: {verb} the reader {name}", log.path().display())?;
+            }
+            let verb = if done { "dropped" } else { "would drop" };
+            let range = match (purge.segments.first(), purge.segments.last()) {
+                (Some(first), Some(last)) => format!("segments {first} to {last}, {} bytes", purge.bytes),
+                _ => "nothing".to_owned(),
+            };
+            writeln!(out, "{}: {verb} {range}", log.path().display())?;
+            if !done {
+                writeln!(out, "nothing was changed: repeat with --yes")?;
+            }
+            Ok(())
+        }
+        Output::Json => {
+            let line = serde_json::json!({
+                "log": log.path(),
+                "done": done,
+                "forgotten": arguments.forget,
+                "segments": purge.segments,
+                "bytes": purge.bytes,
+            });
+            writeln!(out, "{line}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::moment;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn a_moment_is_a_day_or_a_second_of_it() {
+        let seconds = |text: &str| moment(text).unwrap().duration_since(UNIX_EPOCH).unwrap();
+        assert_eq!(seconds("2000-02-29"), Duration::from_secs(951_782_400));
+        assert_eq!(seconds("2000-02-29 00:00:07"), Duration::from_secs(951_782_407));
+        assert_eq!(seconds("2000-02-29T00:00:07Z"), Duration::from_secs(951_782_407));
+        for wrong in ["yesterday", "2000-02-30", "2000-02-29 25:00:00", ""] {
+            assert!(moment(wrong).is_err(), "{wrong}");
+        }
+    }
+}

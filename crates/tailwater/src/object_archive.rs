@@ -1,0 +1,418 @@
+//! The archive in a directory or in S3, through the `object_store` crate: the log asks for what it needs and waits, the
+//! requests run on a runtime of their own.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as ObjectPath;
+use object_store::{
+    BackoffConfig, ClientOptions, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, RetryConfig,
+};
+use tailwater_log::archive::{ArchiveFailure, ArchiveObject, ArchiveStore};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+/// Objects up to this size go in one request, larger ones in parts of it. S3 takes 10,000 parts.
+const PART_BYTES: usize = 8 << 20;
+
+/// Parts on their way at the same time.
+const PARTS_MAX: usize = 3;
+
+/// How long to wait for a connection, for the next bytes of an answer, and for a whole request, a part's upload included.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+const REQUEST_MAX: Duration = Duration::from_secs(120);
+
+/// A request is sent this many times more if the way or the server failed, within this time.
+const RETRIES_MAX: usize = 5;
+const RETRY_MAX: Duration = Duration::from_secs(15);
+
+/// Where an archive is, and how to get there. Credentials come from the environment only (`AWS_ACCESS_KEY_ID`,
+/// `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, or a role that the machine has).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArchiveAddress {
+    /// `s3://BUCKET/PREFIX`, `file:///FOLDER`, or a folder's path.
+    pub url: String,
+    /// Of a store other than Amazon's: `https://minio.internal:9000`. `AWS_ENDPOINT_URL` if absent.
+    pub endpoint: Option<String>,
+    /// `AWS_REGION` or `AWS_DEFAULT_REGION` if absent, or else `us-east-1`.
+    pub region: Option<String>,
+    /// Whether the bucket stands in the path (the default) or before the host's name.
+    pub path_style: Option<bool>,
+    /// Whether the endpoint may be reached without TLS. `AWS_ALLOW_HTTP` if absent.
+    pub allow_http: Option<bool>,
+}
+
+impl ArchiveAddress {
+    /// The archive at `url`, all else from the environment.
+    pub fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), ..Self::default() }
+    }
+
+    /// The folder that is meant, if it is one.
+    fn folder(&self) -> Option<&Path> {
+        match self.url.strip_prefix("file://") {
+            Some(path) => Some(Path::new(path)),
+            None if self.url.contains("://") => None,
+            None => Some(Path::new(&self.url)),
+        }
+    }
+
+    /// Takes a folder's path from `base` on if it is relative.
+    pub fn relative_to(mut self, base: &Path) -> Self {
+        if let Some(folder) = self.folder().filter(|folder| folder.is_relative()) {
+            self.url = base.join(folder).display().to_string();
+        }
+        self
+    }
+}
+
+/// An object store and the runtime on which it is asked.
+#[derive(Debug)]
+pub struct ObjectArchive {
+    url: String,
+    store: Arc<dyn ObjectStore>,
+    prefix: String,
+    /// Of a store that is a folder.
+    folder: Option<PathBuf>,
+    runtime: Option<Runtime>,
+}
+
+impl ObjectArchive {
+    /// Opens the archive for reading and writing. The store is not asked yet; a folder is created.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an address that makes no sense, and what the system says of a folder or a thread.
+    pub fn open(address: &ArchiveAddress) -> io::Result<Self> {
+        if let Some(folder) = address.folder() {
+            let failed = |error: io::Error| failure(error.kind(), &folder.display(), &error);
+            std::fs::create_dir_all(folder).map_err(failed)?;
+        }
+        Self::open_existing(address)
+    }
+
+    /// Opens the archive to read from it.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `NotFound` for a folder that is not there.
+    pub fn open_existing(address: &ArchiveAddress) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("archive")
+            .enable_all()
+            .build()?;
+        let url = address.url.trim_end_matches('/').to_owned();
+        if let Some(folder) = address.folder() {
+            if !folder.is_dir() {
+                return Err(failure(ErrorKind::NotFound, &folder.display(), &"there is no such folder"));
+            }
+            let store = LocalFileSystem::new_with_prefix(folder).map_err(|error| of_store(&url, &error))?;
+            let store = Arc::new(store.with_fsync(true));
+            let (prefix, folder, runtime) = (String::new(), Some(folder.to_owned()), Some(runtime));
+            return Ok(Self {
+                url: url.trim_start_matches("file://").to_owned(),
+                store,
+                prefix,
+                folder,
+                runtime,
+            });
+        }
+        let wrong = |reason: &str| failure(ErrorKind::InvalidInput, &url, &reason);
+        let Some(("s3", rest)) = url.split_once("://") else {
+            return Err(wrong("an archive is s3://BUCKET/PREFIX, file:///FOLDER, or a folder's path"));
+        };
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() || bucket.contains('@') {
+            return Err(wrong(
+                "a bucket's name stands behind s3://, and credentials only in the environment",
+            ));
+        }
+        // Building the client needs a provider of ciphers; one that is there already is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let store = s3(address, bucket).build().map_err(|error| of_store(&url, &error))?;
+        let (store, prefix) = (Arc::new(store), prefix.to_owned());
+        Ok(Self { url, store, prefix, folder: None, runtime: Some(runtime) })
+    }
+
+    fn path(&self, name: &str) -> io::Result<ObjectPath> {
+        let path = match self.prefix.is_empty() {
+            true => name.to_owned(),
+            false => format!("{}/{name}", self.prefix),
+        };
+        ObjectPath::parse(&path).map_err(|error| failure(ErrorKind::InvalidInput, &path, &error))
+    }
+
+    /// Runs a request to its end. Callers may themselves be on a runtime, which must not be entered twice.
+    fn wait<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> io::Result<T> {
+        self.receive(request)?.map_err(|error| of_store(&self.url, &error))
+    }
+
+    fn receive<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.spawn(async move {
+            // Nobody waits any more only if the caller's thread has panicked.
+            let _ = sender.send(request.await);
+        })?;
+        receiver.recv().map_err(|_| failure(ErrorKind::Other, &self.url, &"the request was given up"))
+    }
+
+    fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
+        match &self.runtime {
+            Some(runtime) => Ok(runtime.spawn(future)),
+            None => Err(failure(ErrorKind::Other, &self.url, &"it is closed")),
+        }
+    }
+
+    /// Uploads `first` and the rest of `content` in parts; nothing is visible before the last is there.
+    fn put_parts(&self, path: &ObjectPath, first: Vec<u8>, content: &mut dyn Read) -> io::Result<()> {
+        let (store, location) = (Arc::clone(&self.store), path.clone());
+        let mut upload = self.wait(async move { store.put_multipart(&location).await })?;
+        let sent = self.send_parts(upload.as_mut(), first, content);
+        if let Err(error) = sent {
+            // What is left of it takes space in the bucket until its own rules remove it.
+            let _ = self.receive(async move { upload.abort().await });
+            return Err(error);
+        }
+        self.wait(async move { upload.complete().await }).map(drop)
+    }
+
+    fn send_parts(
+        &self,
+        upload: &mut dyn MultipartUpload,
+        first: Vec<u8>,
+        content: &mut dyn Read,
+    ) -> io::Result<()> {
+        let mut on_their_way = VecDeque::new();
+        let mut part = first;
+        while !part.is_empty() {
+            if on_their_way.len() == PARTS_MAX
+                && let Some(oldest) = on_their_way.pop_front()
+            {
+                self.part_sent(oldest)?;
+            }
+            on_their_way.push_back(self.spawn(upload.put_part(PutPayload::from(part)))?);
+            part = read_part(content)?;
+        }
+        on_their_way.into_iter().try_for_each(|part| self.part_sent(part))
+    }
+
+    fn part_sent(&self, part: JoinHandle<object_store::Result<()>>) -> io::Result<()> {
+        let joined = self.receive(part)?;
+        let result = joined.map_err(|error| failure(ErrorKind::Other, &self.url, &error))?;
+        result.map_err(|error| of_store(&self.url, &error))
+    }
+
+    /// Removes what uploads that were killed left beside an object: files named `OBJECT#NUMBER`.
+    fn remove_staged(&self, path: &ObjectPath) {
+        let Some(file) = self.folder.as_ref().map(|folder| folder.join(path.as_ref())) else { return };
+        let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str()))
+        else {
+            return;
+        };
+        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        for entry in entries.flatten() {
+            let staged = entry.file_name();
+            let number = staged.to_str().and_then(|staged| staged.strip_prefix(name)?.strip_prefix('#'));
+            if number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
+                // It only takes space.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
+    let client = ClientOptions::new()
+        .with_connect_timeout(CONNECT_MAX)
+        .with_read_timeout(SILENCE_MAX)
+        .with_timeout(REQUEST_MAX);
+    let backoff = BackoffConfig {
+        init_backoff: Duration::from_millis(100),
+        max_backoff: Duration::from_secs(2),
+        base: 2.,
+    };
+    let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_MAX };
+    // What the environment says of the client, such as AWS_ALLOW_HTTP, must not be lost.
+    let mut builder = AmazonS3Builder::new().with_client_options(client).with_retry(retry);
+    for (key, value) in std::env::vars().filter(|(key, _)| key.starts_with("AWS_")) {
+        if let Ok(key) = key.to_ascii_lowercase().parse() {
+            builder = builder.with_config(key, value);
+        }
+    }
+    builder = builder.with_bucket_name(bucket);
+    if let Some(endpoint) = &address.endpoint {
+        builder = builder.with_endpoint(endpoint);
+    }
+    if let Some(region) = &address.region {
+        builder = builder.with_region(region);
+    }
+    if let Some(path_style) = address.path_style {
+        builder = builder.with_virtual_hosted_style_request(!path_style);
+    }
+    match address.allow_http {
+        Some(allow_http) => builder.with_allow_http(allow_http),
+        None => builder,
+    }
+}
+
+/// The next [`PART_BYTES`] of the content, or what is left.
+fn read_part(content: &mut dyn Read) -> io::Result<Vec<u8>> {
+    let mut part = Vec::new();
+    content.take(PART_BYTES as u64).read_to_end(&mut part)?;
+    Ok(part)
+}
+
+impl ArchiveStore for ObjectArchive {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn put(&self, name: &str, content: &mut dyn Read) -> io::Result<()> {
+        let path = self.path(name)?;
+        let first = read_part(content)?;
+        let put = match first.len() < PART_BYTES {
+            true => {
+                let (store, location) = (Arc::clone(&self.store), path.clone());
+                self.wait(async move { store.put(&location, PutPayload::from(first)).await }).map(drop)
+            }
+            false => self.put_parts(&path, first, content),
+        };
+        put.map_err(no_bucket)?;
+        self.remove_staged(&path);
+        Ok(())
+    }
+
+    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let (store, path) = (Arc::clone(&self.store), self.path(name)?);
+        let range = offset..offset.saturating_add(buffer.len() as u64);
+        let bytes = self.wait(async move { store.get_range(&path, range).await })?;
+        let count = bytes.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn length(&self, name: &str) -> io::Result<u64> {
+        let (store, path) = (Arc::clone(&self.store), self.path(name)?);
+        Ok(self.wait(async move { store.head(&path).await })?.size)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<ArchiveObject>> {
+        let store = Arc::clone(&self.store);
+        let path = self.path(folder)?;
+        let objects = self.wait(async move { store.list(Some(&path)).try_collect::<Vec<_>>().await });
+        let strip = |path: &ObjectPath| {
+            let rest = path.as_ref().strip_prefix(&self.prefix)?;
+            Some(rest.trim_start_matches('/').to_owned())
+        };
+        let named = |object: &object_store::ObjectMeta| {
+            Some(ArchiveObject {
+                name: strip(&object.location)?,
+                bytes: object.size,
+                modified: object.last_modified.into(),
+            })
+        };
+        Ok(objects.map_err(no_bucket)?.iter().filter_map(named).collect())
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        let (store, path) = (Arc::clone(&self.store), self.path(name)?);
+        match self.wait(async move { store.delete(&path).await }) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            deleted => deleted,
+        }
+    }
+}
+
+impl Drop for ObjectArchive {
+    fn drop(&mut self) {
+        // Without waiting, which a runtime does not allow: this may run on another one's thread.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn failure(kind: ErrorKind, place: &dyn std::fmt::Display, reason: &dyn std::fmt::Display) -> io::Error {
+    ArchiveFailure::error(kind, format!("{place}: {reason}"))
+}
+
+fn of_store(url: &str, error: &object_store::Error) -> io::Error {
+    use object_store::Error;
+    let kind = match error {
+        Error::NotFound { .. } => ErrorKind::NotFound,
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => ErrorKind::PermissionDenied,
+        Error::InvalidPath { .. } | Error::NotSupported { .. } | Error::UnknownConfigurationKey { .. } => {
+            ErrorKind::InvalidInput
+        }
+        _ => ErrorKind::Other,
+    };
+    failure(kind, &url, error)
+}
+
+/// What is to be put or listed is not looked for: then the bucket is what was not found.
+fn no_bucket(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::NotFound => ArchiveFailure::error(ErrorKind::InvalidInput, error.to_string()),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_bucket_or_a_folder() {
+        let error = |url: &str| ObjectArchive::open_existing(&ArchiveAddress::at(url)).unwrap_err();
+        assert_eq!(error("https://bucket/x").kind(), ErrorKind::InvalidInput);
+        assert_eq!(error("s3://").kind(), ErrorKind::InvalidInput);
+        let secret = error("s3://key:secret@bucket/x");
+        assert!(secret.to_string().contains("credentials only in the environment"), "{secret}");
+        assert_eq!(error("/nonexistent/folder").kind(), ErrorKind::NotFound);
+        let relative = ArchiveAddress::at("backups").relative_to(Path::new("/etc/tailwater"));
+        assert_eq!(relative.folder(), Some(Path::new("/etc/tailwater/backups")));
+        for absolute in ["s3://bucket/prefix", "file:///srv/archive", "/srv/archive"] {
+            assert_eq!(ArchiveAddress::at(absolute).relative_to(Path::new("/etc")).url, absolute);
+        }
+    }
+
+    #[test]
+    fn a_folder_keeps_objects_of_any_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("file://{}/new", folder.path().display());
+        let archive = ObjectArchive::open(&ArchiveAddress::at(&url)).unwrap();
+        assert_eq!(archive.list("a").unwrap(), []);
+        // As a killed upload leaves it.
+        std::fs::create_dir(folder.path().join("new/a")).unwrap();
+        std::fs::write(folder.path().join("new/a/x#1"), "half").unwrap();
+        for bytes in [0, 10, PART_BYTES, 2 * PART_BYTES + 5] {
+            let content: Vec<u8> = (0..bytes).map(|at| (at / 3) as u8).collect();
+            archive.put("a/x", &mut content.as_slice()).unwrap();
+            assert_eq!(archive.length("a/x").unwrap(), bytes as u64);
+            let mut read = vec![0; bytes];
+            if bytes > 0 {
+                assert_eq!(archive.read_at("a/x", &mut read, 0).unwrap(), bytes);
+            }
+            assert!(read == content);
+            let listed = archive.list("a").unwrap();
+            assert_eq!((listed.len(), listed[0].name.as_str(), listed[0].bytes), (1, "a/x", bytes as u64));
+            assert_eq!(std::fs::read_dir(folder.path().join("new/a")).unwrap().count(), 1);
+        }
+        archive.delete("a/x").unwrap();
+        archive.delete("a/x").unwrap();
+        assert_eq!(archive.length("a/x").unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
