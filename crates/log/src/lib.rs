@@ -29,6 +29,7 @@ mod reader;
 mod recovery;
 mod retention;
 mod segment;
+pub mod stats;
 mod storage;
 mod tail_recovery;
 mod tear;
