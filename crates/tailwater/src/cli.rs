@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::moment::Moment;
+
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
@@ -139,6 +141,9 @@ pub enum LogCommand {
     Cat(CatArgs),
     /// Checks every checksum, the continuity of GTIDs, and the index; exit code 3 if anything is wrong.
     Verify(LogSource),
+    /// What happened: big and long transactions, gaps between commits and what was written in them, the hottest tables,
+    /// the rate over time; of logs, of binlog files, or of a server.
+    Stats(StatsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -161,6 +166,59 @@ pub struct CatArgs {
     /// Print the verbatim bytes instead: a binlog file that the servers' own tools read.
     #[arg(long, conflicts_with_all = ["gtid", "table"])]
     pub raw: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// A source's log folder, a folder of several, or binlog files in their order; without any, a server is asked.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Of a server: begin at this place instead of its oldest binlog file.
+    #[arg(long, value_name = "FILE:POS", conflicts_with = "paths")]
+    pub start: Option<String>,
+    #[command(flatten)]
+    pub time: TimeArgs,
+    /// Only transactions that change this table.
+    #[arg(long, value_name = "SCHEMA.TABLE")]
+    pub table: Option<String>,
+    /// How many tables, transactions and gaps are listed.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub top: u16,
+    /// Also write a page with charts, which needs no network, to this file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Where a server is and who asks; what is not said here is taken from the option file and the environment.
+#[derive(Debug, Args)]
+pub struct ServerArgs {
+    /// Option file with a [client] group, in place of ~/.my.cnf.
+    #[arg(long, value_name = "FILE")]
+    pub defaults_file: Option<PathBuf>,
+    /// The server's host.
+    #[arg(long)]
+    pub host: Option<String>,
+    /// Its port.
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Its Unix socket.
+    #[arg(long, value_name = "FILE")]
+    pub socket: Option<PathBuf>,
+    /// The user; the password is taken from the option file or TAILWATER_PASSWORD.
+    #[arg(long)]
+    pub user: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct TimeArgs {
+    /// Only transactions that committed at this time or later: local "YYYY-MM-DD[ HH:MM:SS]", RFC 3339, or @SECONDS.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Moment>,
+    /// Only transactions that committed before this time.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<Moment>,
 }
 
 #[derive(Debug, Subcommand)]

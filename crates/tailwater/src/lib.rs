@@ -7,7 +7,7 @@
 //! - `wiring`: turns the configuration into what the rooms take.
 //! - [`trial`]: a primary, a relay process and a ledgered workload, and the proof that nothing was lost; shared by the demo
 //!   and the fault tests.
-//! - [`demo`], [`bench`]: what they are called.
+//! - [`demo`], [`bench`]: what they are called. [`moment`]: times as people give and read them.
 
 pub mod bench;
 pub mod cli;
@@ -15,5 +15,6 @@ pub mod commands;
 pub mod config;
 pub mod demo;
 pub mod exit;
+pub mod moment;
 pub mod trial;
 mod wiring;

@@ -122,6 +122,19 @@ impl Collector {
         Ok(())
     }
 
+    /// Takes a format description that stands in no file: that of a stream which begins in the middle of one.
+    ///
+    /// # Errors
+    /// [`WireError`] if it cannot be understood.
+    pub fn assume_format(
+        &mut self,
+        place: EventPlace<'_>,
+        header: &EventHeader,
+        event: &[u8],
+    ) -> Result<(), WireError> {
+        self.begin_format(place, header, event.get(EVENT_HEADER_BYTES..).unwrap_or_default())
+    }
+
     /// The figures so far.
     pub fn report(&self) -> Report {
         let mut report = self.totals.report(&self.tables, self.options.top);

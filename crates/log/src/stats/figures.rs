@@ -42,7 +42,7 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// `0.04 s`, `12.3 s`, `2 min 14 s`, `3 h 5 min`, `4 d 2 h`.
+/// `0.041 s`, `12.3 s`, `2 min 14 s`, `3 h 5 min`, `4 d 2 h`.
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     let two = |first: u64, unit: &str, second: u64, second_unit: &str| match second {
@@ -50,6 +50,7 @@ pub fn duration(seconds: f64) -> String {
         _ => format!("{first} {unit} {second} {second_unit}"),
     };
     match whole {
+        _ if seconds <= 0.0 => "0 s".to_owned(),
         _ if seconds < 0.9995 => format!("{:.3} s", seconds.max(0.0)),
         _ if seconds < 59.95 => format!("{seconds:.1} s"),
         0..3_600 => two(whole / 60, "min", whole % 60, "s"),
@@ -100,7 +101,7 @@ mod tests {
             assert_eq!(count(number), text);
         }
         for (seconds, text) in [
-            (0.0, "0.000 s"),
+            (0.0, "0 s"),
             (0.0414, "0.041 s"),
             (12.34, "12.3 s"),
             (60.0, "1 min"),

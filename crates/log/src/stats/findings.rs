@@ -73,7 +73,8 @@ impl Report {
         findings.kinds();
         let mut found = findings.found;
         found.sort_by(|(one, a), (other, b)| a.weight.cmp(&b.weight).then(other.total_cmp(one)));
-        found.into_iter().map(|(_, finding)| finding).collect()
+        let sentence = |finding: Finding| Finding { text: capitalized(&finding.text), ..finding };
+        found.into_iter().map(|(_, finding)| sentence(finding)).collect()
     }
 }
 
@@ -283,6 +284,17 @@ impl Findings<'_> {
             );
             self.add(Weight::Notice, "unfinished", 0.6, text);
         }
+    }
+}
+
+/// Begun as a sentence is, unless it begins with the name of a table.
+fn capitalized(text: &str) -> String {
+    let first_word = text.split(' ').next().unwrap_or_default();
+    match text.chars().next() {
+        Some(first) if !first_word.contains('.') => {
+            first.to_uppercase().chain(text.chars().skip(1)).collect()
+        }
+        _ => text.to_owned(),
     }
 }
 

@@ -28,3 +28,4 @@ pub use report::{
     Bucket, Compression, DdlStatement, EventTypeCount, Gap, Report, RowCounts, ServerShare, SizeClass, Span,
     TableShare, Tables, Timeline, TransactionKinds, TransactionSummary,
 };
+pub use timeline::Columns;

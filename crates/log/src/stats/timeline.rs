@@ -62,6 +62,38 @@ impl Buckets {
     }
 }
 
+/// The rate in columns of equal length, without holes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Columns {
+    /// The beginning of the first, in microseconds since 1970.
+    pub start_us: u64,
+    /// How long each is, in seconds.
+    pub seconds: u64,
+    /// What was committed in each.
+    pub columns: Vec<Bucket>,
+}
+
+impl Timeline {
+    /// The buckets in at most `columns_max` columns, for a chart; `None` if there are none.
+    pub fn columns(&self, columns_max: usize) -> Option<Columns> {
+        let width_us = self.bucket_seconds * 1_000_000;
+        let (first, last) =
+            (self.buckets.first()?.start_us / width_us, self.buckets.last()?.start_us / width_us);
+        let factor = (last - first + 1).div_ceil(columns_max.max(1) as u64);
+        let count = (last - first + 1).div_ceil(factor);
+        let start_of = |column| (first + column * factor) * width_us;
+        let mut columns: Vec<Bucket> =
+            (0..count).map(|column| Bucket { start_us: start_of(column), ..Bucket::default() }).collect();
+        for bucket in &self.buckets {
+            let column = &mut columns[((bucket.start_us / width_us - first) / factor) as usize];
+            column.transactions += bucket.transactions;
+            column.bytes += bucket.bytes;
+            column.rows += bucket.rows;
+        }
+        Some(Columns { start_us: first * width_us, seconds: factor * self.bucket_seconds, columns })
+    }
+}
+
 /// The order of commits, which is that of the binlog: no commit is before one that stands in front of it.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
@@ -111,6 +143,15 @@ mod tests {
                     (start..start + report.bucket_seconds).contains(&seconds)
                 };
                 prop_assert_eq!(report.buckets.iter().filter(holds).count(), 1);
+            }
+            for columns_max in [1, 7, 80, 1000] {
+                let columns = report.columns(columns_max).unwrap();
+                prop_assert!(columns.columns.len() <= columns_max);
+                let rows: u64 = columns.columns.iter().map(|column| column.rows).sum();
+                prop_assert_eq!(rows, sum(|bucket| bucket.rows));
+                prop_assert!(columns.columns.windows(2).all(|two| {
+                    two[1].start_us - two[0].start_us == columns.seconds * 1_000_000
+                }));
             }
         }
     }

@@ -89,7 +89,12 @@ impl Totals {
     pub(super) fn commit(&mut self, mut transaction: Transaction, counted: bool, tables: &mut TableRegistry) {
         let (commit_us, gap_us) = self.clock.commit(transaction.clock_us());
         transaction.commit_us = commit_us;
-        if let Some(during) = &self.during {
+        // Where commits are known to the second, all of a second may have been the last in it, and a step of a second
+        // is no gap.
+        let window_us = if transaction.immediate_us != 0 { 0 } else { 1_000_000 };
+        if let Some(during) = &self.during
+            && gap_us > window_us
+        {
             let start_us = commit_us - gap_us;
             self.gaps.offer(gap_us, || Gap {
                 start_us,
@@ -104,8 +109,6 @@ impl Totals {
         if counted {
             self.count(&mut transaction, tables);
         }
-        // Where commits are known to the second, all of a second may have been the last in it.
-        let window_us = if transaction.immediate_us != 0 { 0 } else { 1_000_000 };
         let outdone = |during: &Transaction| {
             transaction.bytes >= during.bytes || commit_us - during.commit_us > window_us
         };

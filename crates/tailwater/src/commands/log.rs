@@ -11,7 +11,7 @@ use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::{EventPlace, EventPrinter, TableFilter, json, text};
 
 use super::binlog_file::{BinlogFile, Next};
-use super::verify;
+use super::{stats, verify};
 use crate::cli::{CatArgs, LogCommand, Output};
 use crate::exit::Exit;
 
@@ -24,6 +24,7 @@ pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
         LogCommand::Ls(source) => ls(&source.path, output),
         LogCommand::Cat(arguments) => cat(arguments, output),
         LogCommand::Verify(source) => verify(&source.path, output),
+        LogCommand::Stats(arguments) => stats::stats(arguments, output),
     };
     match result {
         // Whoever reads our output has seen enough: `| head`.
@@ -47,7 +48,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// The logs that a path names: itself, or, of a folder that holds several, each.
-fn logs_in(path: &Path) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
+pub(super) fn logs_in(path: &Path) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
     match LogDir::open_read_only(path) {
         Ok(log) => return Ok(vec![(path.to_owned(), log)]),
         Err(LogError::NoLog { .. }) => {}

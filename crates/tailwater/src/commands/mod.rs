@@ -5,6 +5,7 @@ pub mod config;
 pub mod log;
 pub mod run;
 pub mod sandbox;
+mod stats;
 mod verify;
 
 use std::io::IsTerminal;
