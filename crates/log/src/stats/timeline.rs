@@ -149,9 +149,10 @@ mod tests {
                 prop_assert!(columns.columns.len() <= columns_max);
                 let rows: u64 = columns.columns.iter().map(|column| column.rows).sum();
                 prop_assert_eq!(rows, sum(|bucket| bucket.rows));
-                prop_assert!(columns.columns.windows(2).all(|two| {
-                    two[1].start_us - two[0].start_us == columns.seconds * 1_000_000
-                }));
+                let width_us = columns.seconds * 1_000_000;
+                let mut pairs = columns.columns.windows(2);
+                let even = pairs.all(|pair| pair[1].start_us - pair[0].start_us == width_us);
+                prop_assert!(even);
             }
         }
     }
