@@ -137,7 +137,7 @@ pub enum SandboxCommand {
 pub enum LogCommand {
     /// Lists segments: source file, size, transactions, GTIDs, time.
     Ls(LogSource),
-    /// Prints events with decoded rows, as mysqlbinlog -vv does, or as JSON lines with --output json.
+    /// Prints events with decoded rows, as mysqlbinlog -vv does, as JSON lines with --output json, or as SQL.
     Cat(CatArgs),
     /// Checks every checksum, the continuity of GTIDs, and the index; exit code 3 if anything is wrong.
     Verify(LogSource),
@@ -157,14 +157,23 @@ pub struct LogSource {
 pub struct CatArgs {
     #[command(flatten)]
     pub source: LogSource,
-    /// Only this transaction.
+    /// Only this transaction, or those of a set (MySQL) or a list (MariaDB) of GTIDs.
     #[arg(long)]
     pub gtid: Option<String>,
-    /// Only row events of this table.
+    #[command(flatten)]
+    pub time: TimeArgs,
+    /// Only row events of this table, without transactions that change other tables only.
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub table: Option<String>,
+    /// Only rows, decoded.
+    #[arg(long)]
+    pub rows: bool,
+    /// SQL for the stock client that changes the same rows in the same way; what SQL cannot say exactly is refused.
+    /// Needs binlog_row_metadata=FULL on the source.
+    #[arg(long, conflicts_with = "rows")]
+    pub sql: bool,
     /// Print the verbatim bytes instead: a binlog file that the servers' own tools read.
-    #[arg(long, conflicts_with_all = ["gtid", "table"])]
+    #[arg(long, conflicts_with_all = ["gtid", "table", "since", "until", "rows", "sql"])]
     pub raw: bool,
 }
 

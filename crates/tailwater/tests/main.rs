@@ -4,6 +4,7 @@ mod captured;
 mod cli;
 mod faults;
 mod log_cat;
+mod log_sql;
 mod log_stats;
 mod resumed;
 mod rooms;

@@ -1,6 +1,7 @@
 //! One module per noun of the command line.
 
 mod binlog_file;
+mod cat;
 pub mod config;
 pub mod log;
 pub mod run;
@@ -15,6 +16,7 @@ use tailwater_relay::RelayError;
 use tailwater_sandbox::SandboxError;
 use tailwater_session::SessionError;
 use tailwater_wire::WireError;
+use tailwater_wire::print::PrintError;
 
 use crate::cli::{Cli, Command};
 use crate::config::ConfigError;
@@ -55,6 +57,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<SandboxError>().map(SandboxError::code))
         .or_else(|| error.downcast_ref::<ConfigError>().map(ConfigError::code))
         .or_else(|| error.downcast_ref::<WireError>().map(WireError::code))
+        .or_else(|| error.downcast_ref::<PrintError>().map(PrintError::code))
 }
 
 /// Messages of long-running commands go to standard error: plain lines on a terminal, JSON lines otherwise.

@@ -15,7 +15,10 @@ mod row_text;
 pub mod sql;
 mod sql_value;
 mod stream;
+mod table_scan;
 pub mod text;
+
+pub use table_scan::TableScan;
 
 use std::io;
 
@@ -61,6 +64,11 @@ pub struct TableFilter {
 }
 
 impl TableFilter {
+    /// Whether some tables are left out.
+    pub fn is_active(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
     /// Whether rows of the table are printed.
     pub fn shows(&self, schema: &str, table: &str) -> bool {
         self.tables.is_empty()
