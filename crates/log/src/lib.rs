@@ -34,6 +34,7 @@ mod readers;
 mod recovery;
 mod retention;
 mod segment;
+pub mod stats;
 mod storage;
 mod tail_recovery;
 mod tear;

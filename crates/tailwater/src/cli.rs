@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::moment::Moment;
+
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
@@ -135,7 +137,7 @@ pub enum SandboxCommand {
 pub enum LogCommand {
     /// Lists segments: source file, size, transactions, GTIDs, time.
     Ls(LogSource),
-    /// Prints events with decoded rows, as mysqlbinlog -vv does, or as JSON lines with --output json.
+    /// Prints events with decoded rows, as mysqlbinlog -vv does, as JSON lines with --output json, or as SQL.
     Cat(CatArgs),
     /// Checks every checksum, the continuity of GTIDs, and the index; exit code 3 if anything is wrong.
     Verify(LogSource),
@@ -143,6 +145,9 @@ pub enum LogCommand {
     Archive(ArchiveArgs),
     /// Says what would be dropped, and with --yes drops it; exit code 4 if a reader still needs a part of it.
     Purge(PurgeArgs),
+    /// What happened: big and long transactions, gaps between commits and what was written in them, the hottest tables,
+    /// the rate over time; of logs, of binlog files, or of a server.
+    Stats(StatsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -200,15 +205,77 @@ pub struct PurgeArgs {
 pub struct CatArgs {
     #[command(flatten)]
     pub source: LogSource,
-    /// Only this transaction.
+    /// Only this transaction, or those of a set (MySQL) or a list (MariaDB) of GTIDs.
     #[arg(long)]
     pub gtid: Option<String>,
-    /// Only row events of this table.
+    #[command(flatten)]
+    pub time: TimeArgs,
+    /// Only row events of this table, without transactions that change other tables only.
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub table: Option<String>,
+    /// Only rows, decoded.
+    #[arg(long)]
+    pub rows: bool,
+    /// SQL for the stock client that changes the same rows in the same way; what SQL cannot say exactly is refused.
+    /// Needs binlog_row_metadata=FULL on the source.
+    #[arg(long, conflicts_with = "rows")]
+    pub sql: bool,
     /// Print the verbatim bytes instead: a binlog file that the servers' own tools read.
-    #[arg(long, conflicts_with_all = ["gtid", "table"])]
+    #[arg(long, conflicts_with_all = ["gtid", "table", "since", "until", "rows", "sql"])]
     pub raw: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// A source's log folder, a folder of several, or binlog files in their order; without any, a server is asked.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Of a server: begin at this place instead of its oldest binlog file.
+    #[arg(long, value_name = "FILE:POS", conflicts_with = "paths")]
+    pub start: Option<String>,
+    #[command(flatten)]
+    pub time: TimeArgs,
+    /// Only transactions that change this table.
+    #[arg(long, value_name = "SCHEMA.TABLE")]
+    pub table: Option<String>,
+    /// How many tables, transactions and gaps are listed.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub top: u16,
+    /// Also write a page with charts, which needs no network, to this file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Where a server is and who asks; what is not said here is taken from the option file and the environment.
+#[derive(Debug, Args)]
+pub struct ServerArgs {
+    /// Option file with a [client] group, in place of ~/.my.cnf.
+    #[arg(long, value_name = "FILE")]
+    pub defaults_file: Option<PathBuf>,
+    /// The server's host.
+    #[arg(long)]
+    pub host: Option<String>,
+    /// Its port.
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Its Unix socket.
+    #[arg(long, value_name = "FILE")]
+    pub socket: Option<PathBuf>,
+    /// The user; the password is taken from the option file or TAILWATER_PASSWORD.
+    #[arg(long)]
+    pub user: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct TimeArgs {
+    /// Only transactions that committed at this time or later: local "YYYY-MM-DD[ HH:MM:SS]", RFC 3339, or @SECONDS.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Moment>,
+    /// Only transactions that committed before this time.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<Moment>,
 }
 
 #[derive(Debug, Subcommand)]

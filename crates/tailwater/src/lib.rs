@@ -8,7 +8,7 @@
 //! - `wiring`: turns the configuration into what the rooms take.
 //! - [`trial`]: a primary, a relay process and a ledgered workload, and the proof that nothing was lost; shared by the demo
 //!   and the fault tests.
-//! - [`demo`], [`bench`]: what they are called.
+//! - [`demo`], [`bench`]: what they are called. [`moment`]: times as people give and read them.
 
 mod archiver;
 pub mod bench;
@@ -17,6 +17,7 @@ pub mod commands;
 pub mod config;
 pub mod demo;
 pub mod exit;
+pub mod moment;
 pub mod object_archive;
 pub mod trial;
 mod wiring;

@@ -206,16 +206,21 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     one.says(&["### UPDATE `shop`.`orders`", "'order 2 was changed'"])
         .hides(&["### DELETE", "the first order"]);
     let unknown = format!("log cat log/primary --gtid {}", another(gtid));
-    shell.run(&unknown)?.exits(1).complains(&["the log has no transaction"]);
+    shell.run(&unknown)?.exits(1).complains(&["there is no transaction"]);
     shell.run("log cat log/primary --gtid nonsense")?.exits(1).complains(&["--gtid nonsense"]);
-    // A file has no index beside it that could be asked.
+    // A file has no index beside it, so it is read through.
     let file = "log cat log/primary/0000000001.binlog";
-    shell.run(&format!("{file} --gtid {gtid}"))?.exits(1).complains(&["needs a log folder"]);
+    shell.run(&format!("{file} --gtid {gtid}"))?.exits(1).complains(&["there is no transaction"]);
+    let second = shell.run(&format!("log cat log/primary/0000000002.binlog --gtid {gtid}"))?.exits(0);
+    second.says(&["### UPDATE `shop`.`orders`", "'order 2 was changed'"]);
 
     let table = shell.run("log cat log/primary --table shop.audit")?.exits(0);
-    table
-        .says(&["### INSERT INTO `shop`.`audit`", "'order 2 was changed'"])
-        .hides(&["### INSERT INTO `shop`.`orders`", "### UPDATE"]);
+    table.says(&["### INSERT INTO `shop`.`audit`", "'order 2 was changed'"]).hides(&[
+        "### INSERT INTO `shop`.`orders`",
+        "### UPDATE",
+        "UPDATE shop.orders",
+        "DELETE FROM",
+    ]);
     shell.run("log cat log/primary --table audit")?.exits(1).complains(&["SCHEMA.TABLE"]);
 
     let rows = |words: &str| -> Result<Vec<(String, String)>> {
@@ -239,6 +244,46 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     assert_eq!(rows(&format!("log cat log/primary --output json --gtid {gtid}"))?, owned(&[update, audit]));
     assert_eq!(rows("log cat log/primary --output json --table shop.audit")?, owned(&[audit, audit]));
     assert_eq!(rows(&format!("{file} --output json"))?, owned(&[insert, insert, audit]));
+    let first = "log cat log/primary/0000000001.binlog --table shop.audit --output json";
+    assert_eq!(rows(first)?, owned(&[audit]));
+    let lines = shell.run("log cat log/primary --rows --table shop.orders --output json")?.exits(0).json()?;
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    let text = shell.run("log cat log/primary --rows")?.exits(0).text();
+    ensure!(text.lines().all(|line| line.starts_with("###")) && text.lines().count() > 10, "{text}");
+    times(shell, gtid)
+}
+
+/// `--since` and `--until`, of the log by its index and of its files without one: together they are everything.
+fn times(shell: &Shell, gtid: &str) -> Result<()> {
+    let lines = shell.run("log stats log/primary --top 100 --output json")?.exits(0).json()?;
+    let all = lines[0]["biggest"].as_array().context("transactions")?;
+    let second = all.iter().find(|one| one["gtid"] == gtid).context("the second transaction")?;
+    // Of a time known to the second, the next one.
+    let commit_us = second["commit_us"].as_u64().context("a time")?;
+    let exact = lines[0]["span"]["exact_clock"] == true;
+    let after = if exact { commit_us + 1 } else { commit_us + 1_000_000 };
+    let moment = format!("@{}.{:06}", after / 1_000_000, after % 1_000_000);
+    let gtids = |words: String| -> Result<Vec<Value>> {
+        let lines = shell.run(&format!("{words} --output json"))?.exits(0).json()?;
+        Ok(lines
+            .into_iter()
+            .filter(|line| line["event"] == "gtid")
+            .map(|line| line["gtid"].clone())
+            .collect())
+    };
+    let wanted = |by_time: &dyn Fn(u64) -> bool| {
+        all.iter().filter(|one| one["commit_us"].as_u64().is_some_and(by_time)).count()
+    };
+    let early = gtids(format!("log cat log/primary --until {moment}"))?;
+    let late = gtids(format!("log cat log/primary --since {moment}"))?;
+    assert_eq!((early.len(), late.len()), (wanted(&|us| us < after), wanted(&|us| us >= after)));
+    ensure!(early.contains(&Value::from(gtid)) && early.len() + late.len() == 7, "{early:?} {late:?}");
+    let (mut early_of_files, mut late_of_files) = (Vec::new(), Vec::new());
+    for number in 1..=FILES {
+        early_of_files.extend(gtids(format!("log cat log/primary/{number:010}.binlog --until {moment}"))?);
+        late_of_files.extend(gtids(format!("log cat log/primary/{number:010}.binlog --since {moment}"))?);
+    }
+    ensure!(early_of_files == early && late_of_files == late, "{early_of_files:?} {late_of_files:?}");
     Ok(())
 }
 

@@ -5,6 +5,8 @@ mod captured;
 mod cli;
 mod faults;
 mod log_cat;
+mod log_sql;
+mod log_stats;
 mod resumed;
 mod rooms;
 mod s3_server;

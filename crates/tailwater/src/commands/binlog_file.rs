@@ -60,6 +60,18 @@ impl BinlogFile {
         &self.name
     }
 
+    /// Goes to the event at `offset`.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn seek(&mut self, offset: u64) -> anyhow::Result<()> {
+        // Within the buffer, where it can be: readers of neighbouring transactions do not read twice.
+        let distance = offset as i64 - self.offset as i64;
+        self.input.seek_relative(distance).with_context(|| format!("read {}", self.name))?;
+        self.offset = offset;
+        Ok(())
+    }
+
     /// Everything behind the magic number, verbatim, if nothing was read yet.
     pub fn into_rest(self) -> impl Read {
         self.input

@@ -3,17 +3,13 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use tailwater_log::{EntryKind, LogDir, LogPosition, LogReader, SegmentSummary};
-use tailwater_wire::Flavour;
-use tailwater_wire::event::{BINLOG_MAGIC, EventType};
+use tailwater_log::{EntryKind, LogDir, LogPosition, SegmentSummary};
+use tailwater_wire::event::BINLOG_MAGIC;
 use tailwater_wire::gtid::Gtid;
-use tailwater_wire::print::{EventPlace, EventPrinter, TableFilter, json, text};
 
-use super::binlog_file::{BinlogFile, Next};
 use super::log_source::logs_of;
-use super::{log_archive, log_purge, verify};
-use crate::cli::{CatArgs, LogCommand, LogSource, Output};
+use super::{cat, log_archive, log_purge, stats, verify};
+use crate::cli::{LogCommand, LogSource, Output};
 use crate::exit::Exit;
 
 /// Runs `tailwater log ...`.
@@ -23,10 +19,11 @@ use crate::exit::Exit;
 pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
     let result = match command {
         LogCommand::Ls(source) => ls(source, output),
-        LogCommand::Cat(arguments) => cat(arguments, output),
+        LogCommand::Cat(arguments) => cat::cat(arguments, output),
         LogCommand::Verify(source) => verify(source, output),
         LogCommand::Archive(arguments) => log_archive::archive(arguments, output),
         LogCommand::Purge(arguments) => log_purge::purge(arguments, output),
+        LogCommand::Stats(arguments) => stats::stats(arguments, output),
     };
     match result {
         // Whoever reads our output has seen enough: `| head`.
@@ -43,7 +40,7 @@ fn verify(source: &LogSource, output: Output) -> anyhow::Result<Exit> {
 }
 
 /// The binlog file that is named, if it is one rather than a log.
-fn binlog_file(source: &LogSource) -> Option<&Path> {
+pub(super) fn binlog_file(source: &LogSource) -> Option<&Path> {
     source.path.as_deref().filter(|path| path.is_file())
 }
 
@@ -155,121 +152,6 @@ fn utc(microseconds: u64) -> String {
     let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60)
-}
-
-fn cat(arguments: &CatArgs, output: Output) -> anyhow::Result<Exit> {
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let mut filter = TableFilter::default();
-    if let Some(table) = &arguments.table {
-        let (schema, table) = table.split_once('.').context("--table takes SCHEMA.TABLE")?;
-        filter.tables.push((schema.to_owned(), Some(table.to_owned())));
-    }
-    let mut printer: Box<dyn EventPrinter> = match output {
-        Output::Text => Box::new(text::Printer::with_filter(filter)),
-        Output::Json => Box::new(json::Printer::with_filter(filter)),
-    };
-    if let Some(path) = binlog_file(&arguments.source) {
-        if arguments.gtid.is_some() {
-            bail!("--gtid needs a log folder: a file has no index of its transactions");
-        }
-        cat_file(path, arguments.raw, printer.as_mut(), &mut out)?;
-    } else {
-        for (_, log) in logs_of(&arguments.source)? {
-            cat_log(&log, arguments, printer.as_mut(), &mut out)?;
-        }
-    }
-    out.flush()?;
-    Ok(Exit::Done)
-}
-
-fn cat_log(
-    log: &LogDir,
-    arguments: &CatArgs,
-    printer: &mut dyn EventPrinter,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let wanted = match (&arguments.gtid, log.segments()?.first()) {
-        (Some(text), Some(segment)) => Some(parse_gtid(segment.source.flavour, text)?),
-        _ => None,
-    };
-    let mut found = wanted.is_none();
-    let mut segment = None;
-    let mut event = Vec::new();
-    let mut reader = log.reader(LogPosition::ZERO)?;
-    while let Some(entry) = reader.try_next()? {
-        if segment != Some(entry.position.segment) {
-            segment = Some(entry.position.segment);
-            if arguments.raw {
-                out.write_all(&BINLOG_MAGIC)?;
-            }
-        }
-        let chosen = wanted.is_none() || entry.gtid == wanted;
-        found |= entry.gtid.is_some() && chosen;
-        let name = source_file(&reader);
-        while let Some(header) = reader.next_event()? {
-            let offset = reader.event_position().offset;
-            // Every printer needs the format description, whatever was asked for.
-            let wanted_event = chosen || header.event_type == EventType::FORMAT_DESCRIPTION;
-            if arguments.raw || !wanted_event {
-                copy_event(&mut reader, arguments.raw, out)?;
-                continue;
-            }
-            reader.read_event(&mut event)?;
-            printer
-                .event(EventPlace { file: &name, offset }, &event, out)
-                .with_context(|| format!("event at {name}:{offset}"))?;
-        }
-    }
-    if !found {
-        bail!("the log has no transaction {}", arguments.gtid.as_deref().unwrap_or_default());
-    }
-    Ok(())
-}
-
-fn source_file(reader: &LogReader) -> String {
-    reader.source().map(|(_, file)| file.to_owned()).unwrap_or_default()
-}
-
-fn copy_event(reader: &mut LogReader, keep: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    loop {
-        let chunk = reader.read_event_chunk(1 << 20)?;
-        if chunk.is_empty() {
-            return Ok(());
-        }
-        if keep {
-            out.write_all(chunk)?;
-        }
-    }
-}
-
-fn parse_gtid(flavour: Flavour, text: &str) -> anyhow::Result<Gtid> {
-    Gtid::parse(flavour, text).with_context(|| format!("--gtid {text}"))
-}
-
-/// Prints a binlog file that is no part of a log: of a server, or a segment by its own name.
-fn cat_file(
-    path: &Path,
-    raw: bool,
-    printer: &mut dyn EventPrinter,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let mut file = BinlogFile::open(path)?;
-    if raw {
-        out.write_all(&BINLOG_MAGIC)?;
-        io::copy(&mut file.into_rest(), out)?;
-        return Ok(());
-    }
-    let short = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut event = Vec::new();
-    loop {
-        match file.next(&mut event)? {
-            Next::Event { offset, .. } => printer
-                .event(EventPlace { file: &short, offset }, &event, out)
-                .with_context(|| format!("event at {}:{offset}", file.name()))?,
-            Next::End => return Ok(()),
-            Next::Broken { offset, reason } => bail!("event at {}:{offset}: {reason}", file.name()),
-        }
-    }
 }
 
 #[cfg(test)]

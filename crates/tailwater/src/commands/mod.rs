@@ -1,6 +1,7 @@
 //! One module per noun of the command line.
 
 mod binlog_file;
+mod cat;
 pub mod config;
 pub mod log;
 mod log_archive;
@@ -8,6 +9,7 @@ mod log_purge;
 mod log_source;
 pub mod run;
 pub mod sandbox;
+mod stats;
 mod verify;
 
 use std::io::IsTerminal;
@@ -17,6 +19,7 @@ use tailwater_relay::RelayError;
 use tailwater_sandbox::SandboxError;
 use tailwater_session::SessionError;
 use tailwater_wire::WireError;
+use tailwater_wire::print::PrintError;
 
 use crate::cli::{Cli, Command};
 use crate::config::ConfigError;
@@ -57,6 +60,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<SandboxError>().map(SandboxError::code))
         .or_else(|| error.downcast_ref::<ConfigError>().map(ConfigError::code))
         .or_else(|| error.downcast_ref::<WireError>().map(WireError::code))
+        .or_else(|| error.downcast_ref::<PrintError>().map(PrintError::code))
 }
 
 /// Messages of long-running commands go to standard error: plain lines on a terminal, JSON lines otherwise.

@@ -54,6 +54,95 @@ pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], 
     Ok((front, inflate.total_out() as usize))
 }
 
+/// Decompresses a part that comes in pieces, cut anywhere, without holding it.
+pub struct PartDecoder {
+    inflate: Decompress,
+    /// The head, while it is not whole.
+    head: Vec<u8>,
+    stated: Option<u64>,
+    ended: bool,
+    out: Vec<u8>,
+}
+
+impl std::fmt::Debug for PartDecoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PartDecoder").field("stated", &self.stated).finish_non_exhaustive()
+    }
+}
+
+impl Default for PartDecoder {
+    fn default() -> Self {
+        Self {
+            inflate: Decompress::new(true),
+            head: Vec::new(),
+            stated: None,
+            ended: false,
+            out: vec![0; Self::OUT_BYTES],
+        }
+    }
+}
+
+impl PartDecoder {
+    /// What is given out at once, in bytes: the bound on memory.
+    const OUT_BYTES: usize = 64 * 1024;
+    /// The longest head: the first byte and four of length.
+    const HEAD_BYTES_MAX: usize = 5;
+
+    /// Takes the next bytes of the part, and gives what comes out of them to `take`, piece by piece.
+    ///
+    /// # Errors
+    /// As [`decompress`], and what `take` returns.
+    pub fn update(
+        &mut self,
+        mut input: &[u8],
+        mut take: impl FnMut(&[u8]) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        if self.stated.is_none() {
+            let head_bytes = match self.head.first().or(input.first()) {
+                Some(first) => (1 + usize::from(first & 0x0f)).min(Self::HEAD_BYTES_MAX),
+                None => return Ok(()),
+            };
+            let count = (head_bytes - self.head.len()).min(input.len());
+            self.head.extend_from_slice(&input[..count]);
+            input = &input[count..];
+            if self.head.len() < head_bytes {
+                return Ok(());
+            }
+            self.stated = Some(read_head(&self.head)?.0);
+        }
+        while !self.ended {
+            let (read_before, made_before) = (self.inflate.total_in(), self.inflate.total_out());
+            let status = self
+                .inflate
+                .decompress(input, &mut self.out, FlushDecompress::None)
+                .map_err(|error| WireError::malformed(WHAT, format!("not zlib: {error}")))?;
+            let read = (self.inflate.total_in() - read_before) as usize;
+            let made = (self.inflate.total_out() - made_before) as usize;
+            input = &input[read..];
+            take(&self.out[..made])?;
+            self.ended = status == Status::StreamEnd;
+            if read == 0 && made == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the part ended where it should, and says how many bytes came out of it.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if it held another length than it says.
+    pub fn finish(&self) -> Result<u64, WireError> {
+        let made = self.inflate.total_out();
+        match self.stated {
+            Some(stated) if self.ended && stated == made => Ok(made),
+            stated => {
+                Err(WireError::malformed(WHAT, format!("{made} bytes, {} are stated", stated.unwrap_or(0))))
+            }
+        }
+    }
+}
+
 fn read_head(part: &[u8]) -> Result<(u64, &[u8]), WireError> {
     let mut cursor = Cursor::new(WHAT, part);
     let head = cursor.u8()?;
@@ -122,6 +211,32 @@ mod tests {
         let mut encoder = flate2::write::ZlibEncoder::new(part, flate2::Compression::best());
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn pieces_come_out_as_the_whole_does() {
+        let text: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
+        let part = compress(&text, text.len());
+        for piece in [1, 7, 1000, part.len()] {
+            let (mut decoder, mut out) = (PartDecoder::default(), Vec::new());
+            for chunk in part.chunks(piece) {
+                decoder
+                    .update(chunk, |bytes| {
+                        out.extend_from_slice(bytes);
+                        Ok(())
+                    })
+                    .unwrap();
+            }
+            assert_eq!((decoder.finish(), out == text), (Ok(text.len() as u64), true), "{piece}");
+        }
+        let wrong = compress(&text, text.len() - 1);
+        let mut decoder = PartDecoder::default();
+        decoder.update(&wrong, |_| Ok(())).unwrap();
+        assert!(decoder.finish().is_err());
+        let mut decoder = PartDecoder::default();
+        decoder.update(&part[..part.len() - 9], |_| Ok(())).unwrap();
+        assert!(decoder.finish().is_err());
+        assert!(PartDecoder::default().update(b"\x01\x01", |_| Ok(())).is_err());
     }
 
     #[test]

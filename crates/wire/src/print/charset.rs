@@ -67,6 +67,24 @@ pub(super) fn to_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
     }
 }
 
+/// Whether the first 128 characters of a collation's character set are ASCII, a byte each.
+pub(super) fn is_over_ascii(collation: u32) -> bool {
+    matches!(encoding(collation), Encoding::Utf8 | Encoding::Latin1)
+}
+
+/// The name of a collation's character set, of those that sessions commonly use.
+pub(super) fn name(collation: u32) -> Option<&'static str> {
+    let number = if (1024..2048).contains(&collation) { collation - 1024 } else { collation };
+    Some(match number {
+        63 => "binary",
+        8 | 5 | 15 | 31 | 47 | 48 | 49 | 94 => "latin1",
+        33 | 76 | 83 | 192..=215 | 223 | 576..=578 => "utf8mb3",
+        45 | 46 | 224..=247 | 255..=323 | 608..=610 | 2304..=2559 => "utf8mb4",
+        11 | 65 => "ascii",
+        _ => return None,
+    })
+}
+
 fn latin1(byte: u8) -> char {
     match byte {
         0x80..=0x9f => {

@@ -24,6 +24,9 @@ use crate::rows::{RowChange, Rows, TableMap};
 pub struct Printer {
     stream: Stream,
     filter: TableFilter,
+    rows_only: bool,
+    /// The line of a statement whose tables are not known yet, when not all are shown.
+    annotation: Vec<u8>,
 }
 
 impl Printer {
@@ -32,9 +35,21 @@ impl Printer {
         Self::default()
     }
 
-    /// A printer of some tables' rows; all other events are printed.
+    /// A printer of some tables' rows. Other tables' events are left out, with the text of statements that change none
+    /// of these; all other events are printed.
     pub fn with_filter(filter: TableFilter) -> Self {
-        Self { stream: Stream::default(), filter }
+        Self { filter, ..Self::default() }
+    }
+
+    /// Prints rows and nothing else.
+    #[must_use]
+    pub fn rows_only(self) -> Self {
+        Self { rows_only: true, ..self }
+    }
+
+    /// Writes a line that is no row, if that is wanted.
+    fn put_beside(&self, line: Line, out: &mut dyn io::Write) -> io::Result<()> {
+        if self.rows_only { Ok(()) } else { line.finish(out) }
     }
 
     fn print(
@@ -50,13 +65,26 @@ impl Printer {
                 self.print_rows(place, &event.header, rows, out)?;
                 if rows.ends_statement() {
                     self.stream.end_statement();
+                    self.annotation.clear();
                 }
             }
             EventBody::TableMap(body) => {
                 let table = self.stream.map_table(body)?;
-                let mut line = Line::new("table_map", place, &event.header);
-                put_table_map(&mut line.json, table);
-                line.finish(out)?;
+                if self.filter.shows(&table.schema, &table.table) {
+                    let mut line = Line::new("table_map", place, &event.header);
+                    put_table_map(&mut line.json, table);
+                    let annotation = std::mem::take(&mut self.annotation);
+                    if !self.rows_only {
+                        out.write_all(&annotation)?;
+                    }
+                    self.put_beside(line, out)?;
+                }
+            }
+            EventBody::RowsQuery(_) | EventBody::AnnotateRows(_) if self.filter.is_active() => {
+                let mut line = Line::new(name(&event), place, &event.header);
+                put_body(&mut line, &event)?;
+                self.annotation.clear();
+                line.finish(&mut self.annotation)?;
             }
             EventBody::TransactionPayload(payload) if !inside => {
                 let mut line = Line::new("transaction_payload", place, &event.header);
@@ -69,7 +97,7 @@ impl Printer {
                 );
                 line.number("payload_bytes", payload.payload_bytes);
                 line.optional("uncompressed_bytes", payload.uncompressed_bytes);
-                line.finish(out)?;
+                self.put_beside(line, out)?;
                 let limits =
                     PayloadLimits { event_bytes_max: UNPACKED_BYTES_MAX as u64, ..PayloadLimits::default() };
                 let mut events = payload.events(limits)?;
@@ -80,7 +108,7 @@ impl Printer {
             _ => {
                 let mut line = Line::new(name(&event), place, &event.header);
                 put_body(&mut line, &event)?;
-                line.finish(out)?;
+                self.put_beside(line, out)?;
             }
         }
         Ok(())

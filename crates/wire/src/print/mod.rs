@@ -1,6 +1,7 @@
-//! Events for people and for programs: text in the manner of `mysqlbinlog -vv`, and JSON, one object per line.
+//! Events for people and for programs: text in the manner of `mysqlbinlog -vv`, JSON, one object per line, and SQL that
+//! a stock client replays.
 //!
-//! Both printers take whole events in the order of a file and keep what later ones need: the format description and
+//! All printers take whole events in the order of a file and keep what later ones need: the format description and
 //! the table maps of the statement. Compressed transactions and events are shown unpacked. Output is written row by
 //! row, so that memory is bounded by the largest event, whatever its text takes.
 
@@ -11,8 +12,13 @@ pub mod json;
 mod json_value;
 mod json_writer;
 mod row_text;
+pub mod sql;
+mod sql_value;
 mod stream;
+mod table_scan;
 pub mod text;
+
+pub use table_scan::TableScan;
 
 use std::io;
 
@@ -40,6 +46,14 @@ pub trait EventPrinter {
         event: &[u8],
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError>;
+
+    /// Prints what is to stand behind the last event.
+    ///
+    /// # Errors
+    /// [`PrintError::Output`].
+    fn end(&mut self, _out: &mut dyn io::Write) -> Result<(), PrintError> {
+        Ok(())
+    }
 }
 
 /// Which tables' rows are printed.
@@ -50,6 +64,11 @@ pub struct TableFilter {
 }
 
 impl TableFilter {
+    /// Whether some tables are left out.
+    pub fn is_active(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
     /// Whether rows of the table are printed.
     pub fn shows(&self, schema: &str, table: &str) -> bool {
         self.tables.is_empty()
@@ -68,6 +87,14 @@ pub enum PrintError {
     /// The output cannot be written.
     #[error("cannot write the printed events")]
     Output(#[from] io::Error),
+    /// What was asked for as SQL cannot be said exactly, and is not said roughly.
+    #[error("{what} cannot be written exactly as SQL: {reason}")]
+    NotExact {
+        /// What it is.
+        what: String,
+        /// Why not, and what would help.
+        reason: String,
+    },
 }
 
 impl PrintError {
@@ -76,6 +103,7 @@ impl PrintError {
         match self {
             Self::Event(error) => error.code(),
             Self::Output(_) => "TW-WIRE-0006",
+            Self::NotExact { .. } => "TW-WIRE-0007",
         }
     }
 }

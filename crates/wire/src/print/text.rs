@@ -18,6 +18,9 @@ use crate::rows::Rows;
 pub struct Printer {
     stream: Stream,
     filter: TableFilter,
+    rows_only: bool,
+    /// The text of a statement whose tables are not known yet, when not all are shown.
+    annotation: Vec<u8>,
     /// The database that the last statement ran in.
     database: Vec<u8>,
 }
@@ -28,9 +31,21 @@ impl Printer {
         Self::default()
     }
 
-    /// A printer of some tables' rows; all other events are printed.
+    /// A printer of some tables' rows. Other tables' events are left out, with the text of statements that change none
+    /// of these; all other events are printed.
     pub fn with_filter(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
+    }
+
+    /// Prints rows and nothing else.
+    #[must_use]
+    pub fn rows_only(self) -> Self {
+        Self { rows_only: true, ..self }
+    }
+
+    /// Writes what is said beside rows, if that is wanted.
+    fn put_beside(&self, text: &[u8], out: &mut dyn io::Write) -> io::Result<()> {
+        if self.rows_only { Ok(()) } else { out.write_all(text) }
     }
 
     fn print(
@@ -47,28 +62,40 @@ impl Printer {
         match &event.body {
             EventBody::TableMap(body) => {
                 let table = self.stream.map_table(body)?;
-                event_text::put_table_map(&mut head, table);
-                out.write_all(&head)?;
+                if self.filter.shows(&table.schema, &table.table) {
+                    event_text::put_table_map(&mut head, table);
+                    let annotation = std::mem::take(&mut self.annotation);
+                    self.put_beside(&annotation, out)?;
+                    self.put_beside(&head, out)?;
+                }
             }
             EventBody::Rows(rows) => {
-                event_text::put_rows_head(&mut head, rows, self.stream.flavour());
-                out.write_all(&head)?;
-                self.print_rows(rows, out)?;
+                let table = self.stream.table_of(rows)?;
+                if table.is_none_or(|table| self.filter.shows(&table.schema, &table.table)) {
+                    event_text::put_rows_head(&mut head, rows, self.stream.flavour());
+                    self.put_beside(&head, out)?;
+                    self.print_rows(rows, out)?;
+                }
                 if rows.ends_statement() {
                     self.stream.end_statement();
+                    self.annotation.clear();
                 }
+            }
+            EventBody::RowsQuery(_) | EventBody::AnnotateRows(_) if self.filter.is_active() => {
+                event_text::put_body(&mut head, &event, &[], self.stream.flavour())?;
+                self.annotation = head;
             }
             EventBody::TransactionPayload(payload) if !inside => {
                 event_text::put_payload_head(&mut head, payload);
-                out.write_all(&head)?;
-                out.write_all(b"# Start of compressed events.\n")?;
+                head.extend_from_slice(b"# Start of compressed events.\n");
+                self.put_beside(&head, out)?;
                 let limits =
                     PayloadLimits { event_bytes_max: UNPACKED_BYTES_MAX as u64, ..PayloadLimits::default() };
                 let mut events = payload.events(limits)?;
                 while let Some(event) = events.next_event()? {
                     self.print(place, event, true, out)?;
                 }
-                out.write_all(b"# End of compressed events.\n")?;
+                self.put_beside(b"# End of compressed events.\n", out)?;
             }
             _ => {
                 let mut use_line = Vec::new();
@@ -80,7 +107,7 @@ impl Printer {
                     event_text::put_use(&mut use_line, query.database);
                 }
                 event_text::put_body(&mut head, &event, &use_line, self.stream.flavour())?;
-                out.write_all(&head)?;
+                self.put_beside(&head, out)?;
             }
         }
         Ok(())
@@ -102,9 +129,6 @@ impl Printer {
 
     fn print_rows(&self, event: &RowsEvent<'_>, out: &mut dyn io::Write) -> Result<(), PrintError> {
         let Some(table) = self.stream.table_of(event)? else { return Ok(()) };
-        if !self.filter.shows(&table.schema, &table.table) {
-            return Ok(());
-        }
         let images = event.images(UNPACKED_BYTES_MAX)?;
         let mut text = Vec::new();
         event_text::put_partition(&mut text, event);

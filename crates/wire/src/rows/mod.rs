@@ -7,6 +7,7 @@
 
 pub mod column;
 pub mod compressed;
+pub mod counter;
 pub mod decimal;
 pub mod image;
 pub mod json;
@@ -16,6 +17,7 @@ pub mod temporal;
 pub mod value;
 
 pub use column::{Column, ColumnType};
+pub use counter::{RowCounter, TableShape};
 pub use image::{Cell, Image, RowChange, Rows};
 pub use json::{JsonBinary, JsonDiffs};
 pub use table_map::TableMap;

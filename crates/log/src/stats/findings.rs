@@ -1,0 +1,336 @@
+//! What of the figures deserves a word. Nothing is said that the figures do not show, and nothing if all is well.
+
+use serde::Serialize;
+
+use super::figures::{bytes, count, duration, rows, share};
+use super::report::{Gap, Report, TableShare, TransactionSummary};
+
+/// A transaction of so many bytes is big: it is written to the binlog in one piece while all other commits wait, and
+/// replicas fall behind by it.
+const BIG_BYTES_MIN: u64 = 16 << 20;
+
+/// A big transaction is named with the gap behind it from so many seconds on.
+const GAP_OF_BIG_SECONDS_MIN: f64 = 0.2;
+
+/// A gap without a big transaction is named from so many seconds on,
+const GAP_SECONDS_MIN: f64 = 5.0;
+/// if it is so many times the usual time between commits,
+const GAP_TIMES_USUAL_MIN: f64 = 50.0;
+/// of so many transactions at least, to know what is usual.
+const GAP_TRANSACTIONS_MIN: u64 = 50;
+
+/// A transaction that takes so many seconds is long.
+const LONG_SECONDS_MIN: f64 = 60.0;
+
+/// A table that makes up so much of the bytes is named, if there are others,
+const TABLE_SHARE_MIN: f64 = 0.6;
+/// and so many bytes in all.
+const TABLE_BYTES_MIN: u64 = 16 << 20;
+
+/// A stretch of time with so many times the usual bytes is a burst,
+const BURST_TIMES_USUAL_MIN: u64 = 10;
+/// from so many bytes on.
+const BURST_BYTES_MIN: u64 = 64 << 20;
+
+/// So many rows changed in a table without a primary key are worth a word.
+const NO_KEY_ROWS_MIN: u64 = 1_000;
+
+/// So many of a kind are named.
+const OF_A_KIND_MAX: usize = 3;
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Weight {
+    /// Something stood still, or will on replicas.
+    Alarm,
+    /// Good to know.
+    Notice,
+}
+
+/// Something that deserves a word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How much it matters.
+    pub weight: Weight,
+    /// What kind of finding: `big_transaction`, `gap`, `long_transaction`, `hot_table`, `burst`, `no_primary_key`,
+    /// `no_gtid`, `non_transactional`, `statements`, `unfinished`, `rows_not_counted`.
+    pub kind: &'static str,
+    /// In words, with figures.
+    pub text: String,
+}
+
+impl Report {
+    /// What deserves a word, the gravest first. `time` puts a moment, in microseconds since 1970, in words.
+    pub fn findings(&self, time: &dyn Fn(u64) -> String) -> Vec<Finding> {
+        let mut findings = Findings { report: self, time, found: Vec::new() };
+        findings.big_transactions();
+        findings.gaps();
+        findings.long_transactions();
+        findings.hot_table();
+        findings.burst();
+        findings.no_primary_key();
+        findings.kinds();
+        let mut found = findings.found;
+        found.sort_by(|(one, a), (other, b)| a.weight.cmp(&b.weight).then(other.total_cmp(one)));
+        let sentence = |finding: Finding| Finding { text: capitalized(&finding.text), ..finding };
+        found.into_iter().map(|(_, finding)| sentence(finding)).collect()
+    }
+}
+
+struct Findings<'a> {
+    report: &'a Report,
+    time: &'a dyn Fn(u64) -> String,
+    /// With how grave each is among those of its weight, about in seconds lost.
+    found: Vec<(f64, Finding)>,
+}
+
+impl Findings<'_> {
+    fn add(&mut self, weight: Weight, kind: &'static str, grave: f64, text: String) {
+        self.found.push((grave, Finding { weight, kind, text }));
+    }
+
+    fn between(&self, gap: &Gap) -> String {
+        format!("{} to {}", (self.time)(gap.start_us), (self.time)(gap.end_us))
+    }
+
+    fn big_transactions(&mut self) {
+        let report = self.report;
+        for big in report.biggest.iter().filter(|big| big.bytes >= BIG_BYTES_MIN).take(OF_A_KIND_MAX) {
+            let gap = report
+                .gaps
+                .iter()
+                .find(|gap| same(&gap.during, big) && !gap.restart && gap.seconds >= GAP_OF_BIG_SECONDS_MIN);
+            let mut text = format!(
+                "{} wrote {} in one piece ({}; {}:{})",
+                name(big),
+                bytes(big.bytes),
+                work(big),
+                big.file,
+                big.offset
+            );
+            match gap {
+                Some(gap) => {
+                    let about = if report.span.exact_clock { "" } else { "about " };
+                    text.push_str(&format!(
+                        "; from when it was written to the binlog, no other commit got through for {about}{} ({})",
+                        duration(gap.seconds),
+                        self.between(gap)
+                    ));
+                }
+                None => text.push_str(&format!(", committed {}", (self.time)(big.commit_us))),
+            }
+            text.push_str(". Split such jobs into batches: a commit waits for the one in front of it, and so does a replica.");
+            let grave = gap.map_or(0.0, |gap| gap.seconds) + big.bytes as f64 / 1e9;
+            self.add(Weight::Alarm, "big_transaction", grave, text);
+        }
+    }
+
+    fn gaps(&mut self) {
+        let report = self.report;
+        let seconds = (report.span.last_commit_us.saturating_sub(report.span.first_commit_us)) as f64 / 1e6;
+        if report.transactions < GAP_TRANSACTIONS_MIN {
+            return;
+        }
+        // Without the gaps themselves, which would make themselves usual.
+        let idle: f64 = report.gaps.iter().map(|gap| gap.seconds).sum();
+        let usual = (seconds - idle).max(0.0) / report.transactions as f64;
+        let long = |gap: &&Gap| {
+            gap.seconds >= GAP_SECONDS_MIN.max(GAP_TIMES_USUAL_MIN * usual)
+                && gap.during.bytes < BIG_BYTES_MIN
+        };
+        for gap in report.gaps.iter().filter(long).take(OF_A_KIND_MAX) {
+            let mut text = format!(
+                "nothing was committed for {} ({}), where a commit every {} is usual",
+                duration(gap.seconds),
+                self.between(gap),
+                duration(usual)
+            );
+            if gap.restart {
+                text.push_str("; the server was started in that time");
+            } else if gap.next.seconds >= 0.8 * gap.seconds {
+                text.push_str(&format!(
+                    "; {}, whose commit ended it, had then been open for {} ({}): others may have waited for its locks",
+                    name(&gap.next),
+                    duration(gap.next.seconds),
+                    work(&gap.next)
+                ));
+            } else {
+                text.push_str(
+                    "; the binlog does not say why: nobody wrote, or something held all writers up",
+                );
+            }
+            self.add(Weight::Alarm, "gap", gap.seconds, text + ".");
+        }
+    }
+
+    fn long_transactions(&mut self) {
+        let report = self.report;
+        let long = |one: &&TransactionSummary| one.seconds >= LONG_SECONDS_MIN;
+        for one in report.longest.iter().filter(long).take(OF_A_KIND_MAX) {
+            let at_least = if report.span.exact_clock { "" } else { "at least " };
+            let text = format!(
+                "{} was open for {at_least}{}, from {} to its commit at {} ({}; {}:{}). It held its locks that long.",
+                name(one),
+                duration(one.seconds),
+                (self.time)(one.begin_us),
+                (self.time)(one.commit_us),
+                work(one),
+                one.file,
+                one.offset
+            );
+            self.add(Weight::Alarm, "long_transaction", one.seconds / 10.0, text);
+        }
+    }
+
+    fn hot_table(&mut self) {
+        let tables = &self.report.tables;
+        let all: u64 = tables.by_bytes.iter().map(|table| table.bytes).sum::<u64>() + tables.others_bytes;
+        let Some(hottest) = tables.by_bytes.first() else { return };
+        if tables.count > 1 && all >= TABLE_BYTES_MIN && hottest.bytes as f64 >= TABLE_SHARE_MIN * all as f64
+        {
+            let text = format!(
+                "{} makes up {} of the bytes of all row events ({} of {}; {}).",
+                table_name(hottest),
+                share(hottest.bytes, all),
+                bytes(hottest.bytes),
+                bytes(all),
+                rows(&hottest.rows)
+            );
+            self.add(Weight::Notice, "hot_table", 3.0, text);
+        }
+    }
+
+    fn burst(&mut self) {
+        let timeline = &self.report.timeline;
+        let mut usual: Vec<u64> = timeline.buckets.iter().map(|bucket| bucket.bytes).collect();
+        usual.sort_unstable();
+        let (Some(median), Some(peak)) =
+            (usual.get(usual.len() / 2), timeline.buckets.iter().max_by_key(|bucket| bucket.bytes))
+        else {
+            return;
+        };
+        // A single big transaction is a finding of its own.
+        let biggest = self.report.biggest.first().map_or(0, |biggest| biggest.bytes);
+        if peak.bytes >= BURST_BYTES_MIN.max(median.saturating_mul(BURST_TIMES_USUAL_MIN))
+            && biggest < peak.bytes / 2
+        {
+            let text = format!(
+                "a burst of {} in {} transactions within {} from {} on, where {} are usual.",
+                bytes(peak.bytes),
+                count(peak.transactions),
+                duration(timeline.bucket_seconds as f64),
+                (self.time)(peak.start_us),
+                bytes(*median)
+            );
+            self.add(Weight::Notice, "burst", 2.0, text);
+        }
+    }
+
+    fn no_primary_key(&mut self) {
+        let keyless = |table: &&TableShare| {
+            table.primary_key == Some(false) && table.rows.updated + table.rows.deleted >= NO_KEY_ROWS_MIN
+        };
+        for table in self.report.tables.by_rows.iter().filter(keyless).take(OF_A_KIND_MAX) {
+            let text = format!(
+                "{} has no primary key ({}): a replica looks through the whole table for each of these rows, unless \
+                 another index helps.",
+                table_name(table),
+                rows(&table.rows)
+            );
+            self.add(Weight::Alarm, "no_primary_key", table.rows.total() as f64 / 1e6, text);
+        }
+    }
+
+    fn kinds(&mut self) {
+        let Report { kinds, transactions, flavour, statements, .. } = self.report;
+        let of_all = |part: u64| format!("{} of {} transactions", count(part), count(*transactions));
+        if kinds.anonymous > 0 && flavour == "mysql" {
+            let text = format!(
+                "{} have no GTID: a reader can find its place by file and position only.",
+                of_all(kinds.anonymous)
+            );
+            self.add(Weight::Notice, "no_gtid", 1.0, text);
+        }
+        if kinds.non_transactional > 0 {
+            let text = format!(
+                "{} changed tables whose engine cannot roll back: a crash may leave a part of them.",
+                of_all(kinds.non_transactional)
+            );
+            self.add(Weight::Notice, "non_transactional", 0.9, text);
+        }
+        if kinds.with_statements > 0 {
+            let text = format!(
+                "{} hold statements rather than rows ({} statements): their rows are in no figure here, and a replica may \
+                 come to others.",
+                of_all(kinds.with_statements),
+                count(*statements)
+            );
+            self.add(Weight::Notice, "statements", 0.8, text);
+        }
+        if kinds.rows_not_counted > 0 {
+            let text =
+                format!("{} hold events whose rows could not be counted.", of_all(kinds.rows_not_counted));
+            self.add(Weight::Notice, "rows_not_counted", 0.7, text);
+        }
+        if kinds.unfinished > 0 {
+            let text = format!(
+                "{} began and did not end in what was read; not counted.",
+                if kinds.unfinished == 1 {
+                    "1 transaction".to_owned()
+                } else {
+                    format!("{} transactions", kinds.unfinished)
+                }
+            );
+            self.add(Weight::Notice, "unfinished", 0.6, text);
+        }
+    }
+}
+
+/// Begun as a sentence is, unless it begins with the name of a table.
+fn capitalized(text: &str) -> String {
+    let first_word = text.split(' ').next().unwrap_or_default();
+    match text.chars().next() {
+        Some(first) if !first_word.contains('.') => {
+            first.to_uppercase().chain(text.chars().skip(1)).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+fn same(one: &TransactionSummary, other: &TransactionSummary) -> bool {
+    (&one.file, one.offset) == (&other.file, other.offset)
+}
+
+fn name(transaction: &TransactionSummary) -> String {
+    match &transaction.gtid {
+        Some(gtid) => format!("transaction {gtid}"),
+        None => format!("the transaction at {}:{}", transaction.file, transaction.offset),
+    }
+}
+
+fn table_name(table: &TableShare) -> String {
+    match table.table.as_str() {
+        "" => "tables beyond those told apart".to_owned(),
+        name => format!("{}.{name}", table.schema),
+    }
+}
+
+/// `9.8 million rows deleted in shop.orders`.
+fn work(transaction: &TransactionSummary) -> String {
+    let mut text = match (transaction.rows.total(), transaction.statements) {
+        (0, 1) => "1 statement".to_owned(),
+        (0, statements @ 1..) => format!("{} statements", count(statements)),
+        _ => rows(&transaction.rows),
+    };
+    if let Some(table) = transaction.tables.first() {
+        text.push_str(" in ");
+        text.push_str(&table_name(table));
+        match transaction.tables_count {
+            0 | 1 => {}
+            2 => text.push_str(" and another table"),
+            others => text.push_str(&format!(" and {} other tables", others - 1)),
+        }
+    }
+    text
+}

@@ -1,0 +1,162 @@
+//! What is inside an event, as its bytes come.
+
+use tailwater_wire::WireError;
+use tailwater_wire::event::compressed::PartDecoder;
+use tailwater_wire::event::{
+    EventType, FormatDescription, PayloadDecoder, PayloadLimits, RowsEvent, RowsKind, TransactionPayload,
+};
+use tailwater_wire::rows::RowCounter;
+
+use super::tables::{TableNumber, TableRegistry};
+
+/// The biggest event of a compressed transaction that is unpacked, in bytes; it is the bound on memory.
+const UNPACKED_EVENT_BYTES_MAX: u64 = 64 << 20;
+
+/// A longer table map is refused: 4096 columns with names and a set of members each take a quarter of it.
+const TABLE_MAP_BYTES_MAX: usize = 64 << 20;
+
+/// What is being read of an event.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// Nothing that matters.
+    Passed,
+    /// A table map, so far.
+    TableMap(Vec<u8>),
+    Rows(RowsReading),
+    /// A compressed transaction.
+    Payload(Box<PayloadDecoder>),
+}
+
+/// A rows event.
+#[derive(Debug)]
+pub(super) struct RowsReading {
+    pub(super) table: TableNumber,
+    pub(super) kind: RowsKind,
+    /// What stands in front of the images.
+    head_bytes: u64,
+    counter: RowCounter,
+    images: Images,
+}
+
+#[derive(Debug)]
+enum Images {
+    Plain { bytes: u64 },
+    Compressed { decoder: Box<PartDecoder>, bytes: u64 },
+}
+
+/// What came out of a rows event.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowsRead {
+    pub(super) rows: u64,
+    /// The event's body without compression.
+    pub(super) bytes: u64,
+    /// The compressed part, and what came out of it.
+    pub(super) compressed: Option<(u64, u64)>,
+}
+
+impl Content {
+    /// Begins a table map, and takes its first bytes.
+    pub(super) fn table_map(body: &[u8]) -> Result<Self, WireError> {
+        let mut content = Self::TableMap(Vec::new());
+        if let Self::TableMap(so_far) = &mut content {
+            extend_table_map(so_far, body)?;
+        }
+        Ok(content)
+    }
+
+    /// Begins a compressed transaction. `body` is the front of it, of which the payload is to be taken next.
+    pub(super) fn payload<'a>(body: &'a [u8]) -> Result<(Self, TransactionPayload<'a>), WireError> {
+        let head = TransactionPayload::parse(body)?;
+        let limits = PayloadLimits { event_bytes_max: UNPACKED_EVENT_BYTES_MAX, ..PayloadLimits::default() };
+        Ok((Self::Payload(Box::new(PayloadDecoder::new(&head, limits)?)), head))
+    }
+}
+
+/// Adds to a table map.
+pub(super) fn extend_table_map(so_far: &mut Vec<u8>, bytes: &[u8]) -> Result<(), WireError> {
+    let size = so_far.len() + bytes.len();
+    if size > TABLE_MAP_BYTES_MAX {
+        let (size, size_max) = (size as u64, TABLE_MAP_BYTES_MAX as u64);
+        return Err(WireError::TooLarge { what: "table map", size, size_max });
+    }
+    so_far.extend_from_slice(bytes);
+    Ok(())
+}
+
+impl RowsReading {
+    /// Whether events of a type are rows events.
+    pub(super) fn reads(event_type: EventType) -> bool {
+        matches!(
+            event_type,
+            EventType::WRITE_ROWS_V1
+                | EventType::UPDATE_ROWS_V1
+                | EventType::DELETE_ROWS_V1
+                | EventType::WRITE_ROWS_V2
+                | EventType::UPDATE_ROWS_V2
+                | EventType::DELETE_ROWS_V2
+                | EventType::PARTIAL_UPDATE_ROWS
+                | EventType::MARIADB_WRITE_ROWS_COMPRESSED_V1
+                | EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1
+                | EventType::MARIADB_DELETE_ROWS_COMPRESSED_V1
+                | EventType::MARIADB_WRITE_ROWS_COMPRESSED
+                | EventType::MARIADB_UPDATE_ROWS_COMPRESSED
+                | EventType::MARIADB_DELETE_ROWS_COMPRESSED
+        )
+    }
+
+    /// Begins a rows event, and takes its first bytes; `None` for the one that only ends its statement.
+    pub(super) fn begin(
+        event_type: EventType,
+        body: &[u8],
+        format: &FormatDescription,
+        tables: &TableRegistry,
+    ) -> Result<Option<Self>, WireError> {
+        let event = RowsEvent::parse(event_type, body, format)?;
+        let Some((table, shape)) = tables.mapped(event.table_id) else {
+            if event.table_id == RowsEvent::TABLE_ID_DUMMY {
+                return Ok(None);
+            }
+            let reason = format!("no table map for table id {}", event.table_id);
+            return Err(WireError::malformed("rows event", reason));
+        };
+        let images = match event.compressed {
+            false => Images::Plain { bytes: 0 },
+            true => Images::Compressed { decoder: Box::default(), bytes: 0 },
+        };
+        let mut reading = Self {
+            table,
+            kind: event.kind,
+            head_bytes: (body.len() - event.rows.len()) as u64,
+            counter: RowCounter::new(shape, &event)?,
+            images,
+        };
+        reading.update(event.rows)?;
+        Ok(Some(reading))
+    }
+
+    /// Takes the next bytes.
+    pub(super) fn update(&mut self, input: &[u8]) -> Result<(), WireError> {
+        match &mut self.images {
+            Images::Plain { bytes } => {
+                *bytes += input.len() as u64;
+                self.counter.update(input)
+            }
+            Images::Compressed { decoder, bytes } => {
+                *bytes += input.len() as u64;
+                decoder.update(input, |images| self.counter.update(images))
+            }
+        }
+    }
+
+    /// What came out, when all bytes were taken.
+    pub(super) fn finish(self) -> Result<RowsRead, WireError> {
+        let (bytes, compressed) = match self.images {
+            Images::Plain { bytes } => (bytes, None),
+            Images::Compressed { decoder, bytes } => {
+                let unpacked = decoder.finish()?;
+                (unpacked, Some((bytes, unpacked)))
+            }
+        };
+        Ok(RowsRead { rows: self.counter.finish()?, bytes: self.head_bytes + bytes, compressed })
+    }
+}

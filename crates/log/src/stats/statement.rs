@@ -1,0 +1,121 @@
+//! What a statement is, from its first words.
+
+/// What a statement is to the figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatementKind {
+    /// Begins, ends or divides a transaction.
+    Control,
+    /// Changes the schema, accounts, or the server.
+    Ddl,
+    /// Changes rows.
+    Data,
+}
+
+/// The longest text of a statement that is kept, in bytes.
+const TEXT_BYTES_MAX: usize = 200;
+
+const CONTROL: [&str; 6] = ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "XA"];
+const DATA: [&str; 9] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT"];
+
+/// What the statement is whose text, or the front of it, is `text`.
+pub(super) fn kind(text: &[u8]) -> StatementKind {
+    let text = without_comments(text);
+    let word = text.split(|byte| !byte.is_ascii_alphabetic()).next().unwrap_or_default();
+    let is_one_of = |words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
+    match () {
+        () if is_one_of(&CONTROL) => StatementKind::Control,
+        () if is_one_of(&DATA) => StatementKind::Data,
+        () => StatementKind::Ddl,
+    }
+}
+
+/// The statement as it is shown: its front, on one line, without what may be a secret.
+pub(super) fn shown(text: &[u8]) -> String {
+    let text = without_comments(text);
+    let text = String::from_utf8_lossy(&text[..text.len().min(4 * TEXT_BYTES_MAX)]).into_owned();
+    let mut words = text.split_whitespace().peekable();
+    let mut shown = String::new();
+    while let Some(word) = words.next() {
+        if !shown.is_empty() {
+            shown.push(' ');
+        }
+        shown.push_str(word);
+        // Servers log passwords hashed, and a hash is nothing for a page either.
+        let next = words.peek().map_or("", |next| *next);
+        let secret = word.eq_ignore_ascii_case("IDENTIFIED")
+            || (word.eq_ignore_ascii_case("PASSWORD") && !next.is_empty())
+            || word.to_ascii_uppercase().starts_with("PASSWORD=");
+        if secret {
+            shown.truncate(shown.len() - word.len());
+            shown.push_str(word.split('=').next().unwrap_or_default());
+            shown.push_str(" ...");
+            return shown;
+        }
+        if shown.len() > TEXT_BYTES_MAX {
+            let end = (0..=TEXT_BYTES_MAX).rev().find(|end| shown.is_char_boundary(*end)).unwrap_or(0);
+            shown.truncate(end);
+            shown.push_str(" ...");
+            return shown;
+        }
+    }
+    shown
+}
+
+/// `text` from its first word on.
+fn without_comments(mut text: &[u8]) -> &[u8] {
+    loop {
+        text = text.trim_ascii_start();
+        // What stands in `/*! */` is executed.
+        let end = match text {
+            [b'/', b'*', b'!', rest @ ..] | [b'/', b'*', b'M', b'!', rest @ ..] => {
+                let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                text = &rest[digits..];
+                continue;
+            }
+            [b'/', b'*', ..] => text.windows(2).position(|pair| pair == b"*/").map(|at| at + 2),
+            [b'-', b'-', ..] | [b'#', ..] => text.iter().position(|byte| *byte == b'\n').map(|at| at + 1),
+            _ => return text,
+        };
+        match end {
+            Some(end) => text = &text[end..],
+            None => return &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{StatementKind, kind, shown};
+
+    #[test]
+    fn statements_are_told_by_their_first_word() {
+        for (text, expected) in [
+            ("BEGIN", StatementKind::Control),
+            ("ROLLBACK TO `one`", StatementKind::Control),
+            ("XA START X'61'", StatementKind::Control),
+            ("insert into t values (1)", StatementKind::Data),
+            ("/* app */ -- x\n UPDATE t SET a = 1", StatementKind::Data),
+            ("/*!40000 ALTER TABLE t DISABLE KEYS */", StatementKind::Ddl),
+            ("/*M!100301 CREATE TABLE t (a INT) */", StatementKind::Ddl),
+            ("TRUNCATE t", StatementKind::Ddl),
+            ("# only a comment", StatementKind::Ddl),
+        ] {
+            assert_eq!(kind(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_short_and_holds_no_secret() {
+        assert_eq!(shown(b"CREATE  TABLE t\n(a INT)"), "CREATE TABLE t (a INT)");
+        for secret in [
+            "CREATE USER u IDENTIFIED BY 'abc'",
+            "CREATE USER u IDENTIFIED WITH x AS 'abc'",
+            "SET PASSWORD FOR u='abc'",
+            "SET PASSWORD='abc'",
+        ] {
+            assert!(!shown(secret.as_bytes()).contains("abc"), "{}", shown(secret.as_bytes()));
+        }
+        let long = shown(format!("ALTER TABLE t {}", "ä".repeat(900)).as_bytes());
+        assert!(long.len() <= 204 && long.ends_with(" ..."), "{long}");
+    }
+}

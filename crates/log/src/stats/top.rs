@@ -1,0 +1,52 @@
+//! The few greatest of many.
+
+/// Keeps the items with the greatest keys, greatest first; of equal ones, those that came first.
+#[derive(Debug)]
+pub(super) struct Top<T> {
+    items_max: usize,
+    items: Vec<(u64, T)>,
+}
+
+impl<T> Top<T> {
+    pub(super) fn new(items_max: usize) -> Self {
+        Self { items_max, items: Vec::new() }
+    }
+
+    /// Takes an item if it is among the greatest; only then it is made. A key of 0 is never.
+    pub(super) fn offer(&mut self, key: u64, item: impl FnOnce() -> T) {
+        let full = self.items.len() >= self.items_max;
+        if key == 0 || (full && self.items.last().is_none_or(|(least, _)| *least >= key)) {
+            return;
+        }
+        let at = self.items.partition_point(|(greater, _)| *greater >= key);
+        self.items.insert(at, (key, item()));
+        self.items.truncate(self.items_max);
+    }
+
+    /// The items, greatest first.
+    pub(super) fn items(&self) -> impl Iterator<Item = &T> {
+        self.items.iter().map(|(_, item)| item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Top;
+
+    proptest! {
+        #[test]
+        fn keeps_what_sorting_would(keys in proptest::collection::vec(0u64..20, 0..60), items_max in 0usize..6) {
+            let mut top = Top::new(items_max);
+            for (number, key) in keys.iter().enumerate() {
+                top.offer(*key, || (*key, number));
+            }
+            let mut sorted: Vec<_> = keys.iter().enumerate().map(|(number, key)| (*key, number)).collect();
+            sorted.retain(|(key, _)| *key > 0);
+            sorted.sort_by_key(|(key, number)| (std::cmp::Reverse(*key), *number));
+            sorted.truncate(items_max);
+            prop_assert_eq!(top.items().copied().collect::<Vec<_>>(), sorted);
+        }
+    }
+}

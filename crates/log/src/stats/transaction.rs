@@ -1,0 +1,208 @@
+//! One transaction, as its events come.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tailwater_wire::WireError;
+use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, QueryEvent, RowsKind};
+use tailwater_wire::gtid::Gtid;
+use tailwater_wire::print::EventPlace;
+
+use super::reading::RowsRead;
+use super::report::{Compression, DdlStatement, RowCounts, TransactionSummary};
+use super::statement::{self, StatementKind};
+use super::tables::{TableCounts, TableNumber, TableRegistry};
+
+/// A compressed statement is unpacked up to so many bytes; a longer one is taken for one that changes rows.
+const STATEMENT_BYTES_MAX: usize = 16 << 20;
+
+/// How many tables a summary names.
+const TABLES_SHOWN_MAX: usize = 5;
+
+/// A transaction that is being read, or was.
+#[derive(Debug, Clone)]
+pub(super) struct Transaction {
+    pub(super) gtid: Option<Gtid>,
+    pub(super) file: Arc<str>,
+    pub(super) offset: u64,
+    pub(super) server_id: u32,
+    /// When it committed on the server that wrote the file, as the opening event says (MySQL 8); else 0.
+    pub(super) immediate_us: u64,
+    /// When it committed on the server that first executed it, from the same event; else 0.
+    pub(super) original_us: u64,
+    /// When the earliest of its statements began, and what its last event says of that; 0 for none.
+    pub(super) first_seconds: u32,
+    pub(super) last_seconds: u32,
+    /// When it committed, in the order of all commits. Known when it has ended.
+    pub(super) commit_us: u64,
+    pub(super) bytes: u64,
+    pub(super) events: u64,
+    pub(super) rows: RowCounts,
+    pub(super) row_events: u64,
+    pub(super) statements: u64,
+    pub(super) ddl_statements: u64,
+    /// The first DDL in it.
+    pub(super) ddl: Option<DdlStatement>,
+    pub(super) compression: Compression,
+    pub(super) event_types: BTreeMap<u8, (u64, u64)>,
+    pub(super) xa_prepared: bool,
+    /// It ended with a statement, as those of tables without transactions do.
+    pub(super) ended_by_statement: bool,
+    pub(super) rows_not_counted: bool,
+    pub(super) tables: HashMap<TableNumber, TableCounts>,
+}
+
+impl Transaction {
+    pub(super) fn new(gtid: Option<Gtid>, file: Arc<str>, offset: u64, server_id: u32) -> Self {
+        Self {
+            gtid,
+            file,
+            offset,
+            server_id,
+            immediate_us: 0,
+            original_us: 0,
+            first_seconds: 0,
+            last_seconds: 0,
+            commit_us: 0,
+            bytes: 0,
+            events: 0,
+            rows: RowCounts::default(),
+            row_events: 0,
+            statements: 0,
+            ddl_statements: 0,
+            ddl: None,
+            compression: Compression::default(),
+            event_types: BTreeMap::new(),
+            xa_prepared: false,
+            ended_by_statement: false,
+            rows_not_counted: false,
+            tables: HashMap::new(),
+        }
+    }
+
+    /// Takes one of its events in the file.
+    pub(super) fn event(&mut self, header: &EventHeader) {
+        let bytes = u64::from(header.event_length);
+        self.bytes += bytes;
+        self.events += 1;
+        self.began(header.timestamp);
+        self.last_seconds = header.timestamp;
+        self.xa_prepared |= header.event_type == EventType::XA_PREPARE;
+        self.ended_by_statement = header.event_type == EventType::QUERY;
+        let of_type = self.event_types.entry(header.event_type.0).or_default();
+        *of_type = (of_type.0 + 1, of_type.1 + bytes);
+    }
+
+    /// Takes a statement; `whole` says that its text is.
+    pub(super) fn query(
+        &mut self,
+        place: EventPlace<'_>,
+        query: &QueryEvent<'_>,
+        whole: bool,
+    ) -> Result<(), WireError> {
+        let text = match query.compressed {
+            false => Cow::Borrowed(query.query),
+            // Longer than any DDL.
+            true if !whole => Cow::Borrowed(&b"INSERT"[..]),
+            true => match query.statement(STATEMENT_BYTES_MAX) {
+                Err(WireError::TooLarge { .. }) => Cow::Borrowed(&b"INSERT"[..]),
+                text => text?,
+            },
+        };
+        if query.compressed && whole {
+            self.compression.events += 1;
+            self.compression.event_bytes += query.query.len() as u64;
+            self.compression.event_unpacked_bytes += text.len() as u64;
+        }
+        match statement::kind(&text) {
+            StatementKind::Control => {}
+            StatementKind::Data => self.statements += 1,
+            StatementKind::Ddl => {
+                self.ddl_statements += 1;
+                self.ddl.get_or_insert_with(|| DdlStatement {
+                    commit_us: 0,
+                    gtid: self.gtid.as_ref().map(Gtid::to_string),
+                    file: place.file.to_owned(),
+                    offset: place.offset,
+                    schema: String::from_utf8_lossy(query.database).into_owned(),
+                    statement: statement::shown(&text),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what came out of a rows event.
+    pub(super) fn rows(&mut self, table: TableNumber, kind: RowsKind, read: &RowsRead) {
+        let mut rows = RowCounts::default();
+        match kind {
+            RowsKind::Write => rows.inserted = read.rows,
+            RowsKind::Update | RowsKind::PartialUpdate => rows.updated = read.rows,
+            RowsKind::Delete => rows.deleted = read.rows,
+        }
+        if let Some((packed, unpacked)) = read.compressed {
+            self.compression.events += 1;
+            self.compression.event_bytes += packed;
+            self.compression.event_unpacked_bytes += unpacked;
+        }
+        self.row_events += 1;
+        self.rows.add(&rows);
+        let counts = TableCounts { rows, bytes: read.bytes + EVENT_HEADER_BYTES as u64 };
+        self.tables.entry(table).or_default().add(&counts);
+    }
+
+    /// Notes when the statement of an event began.
+    pub(super) fn began(&mut self, seconds: u32) {
+        if seconds == 0 {
+            return;
+        }
+        if self.first_seconds == 0 || seconds < self.first_seconds {
+            self.first_seconds = seconds;
+        }
+    }
+
+    /// The time by which transactions are chosen, the one that a log's index has too (`Entry::commit_time_us`).
+    pub(super) fn stated_us(&self) -> u64 {
+        if self.original_us != 0 { self.original_us } else { u64::from(self.last_seconds) * 1_000_000 }
+    }
+
+    /// The time on the clock of the server that wrote the file.
+    pub(super) fn clock_us(&self) -> u64 {
+        if self.immediate_us != 0 { self.immediate_us } else { u64::from(self.last_seconds) * 1_000_000 }
+    }
+
+    /// From the beginning of its first statement to its commit, in microseconds.
+    pub(super) fn duration_us(&self) -> u64 {
+        // On a replica that logs what it applies, only the original commit is on the statements' own clock.
+        let commit_us = if self.original_us != 0 { self.original_us } else { self.commit_us };
+        match self.first_seconds {
+            0 => 0,
+            seconds => commit_us.saturating_sub(u64::from(seconds) * 1_000_000),
+        }
+    }
+
+    pub(super) fn summary(&self, tables: &TableRegistry) -> TransactionSummary {
+        let mut changed: Vec<_> = self.tables.iter().collect();
+        changed.sort_by_key(|(number, counts)| (std::cmp::Reverse(counts.bytes), **number));
+        TransactionSummary {
+            gtid: self.gtid.as_ref().map(Gtid::to_string),
+            file: self.file.to_string(),
+            offset: self.offset,
+            server_id: self.server_id,
+            begin_us: u64::from(self.first_seconds) * 1_000_000,
+            commit_us: self.commit_us,
+            seconds: self.duration_us() as f64 / 1e6,
+            bytes: self.bytes,
+            events: self.events,
+            rows: self.rows,
+            statements: self.statements,
+            tables: changed
+                .iter()
+                .take(TABLES_SHOWN_MAX)
+                .map(|(number, counts)| tables.share(**number, counts, 1))
+                .collect(),
+            tables_count: changed.len() as u64,
+        }
+    }
+}

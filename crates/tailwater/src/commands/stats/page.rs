@@ -1,0 +1,321 @@
+//! The figures as a page's view.
+
+use tailwater_admin::stats::{Band, Bar, FindingView, Head, Listing, RateChart, StatsPage, Tick, Tile};
+use tailwater_log::stats::figures::{bytes, count, duration, grouped, rows, share};
+use tailwater_log::stats::{Columns, Report, TransactionSummary, Weight};
+
+use super::Looked;
+use super::scale::Scale;
+use super::text::{all_table_bytes, compression, tables_of, when};
+use crate::moment::Moment;
+
+/// The most columns of the chart.
+const COLUMNS_MAX: usize = 240;
+
+/// The page as HTML.
+pub(super) fn page(looked: &Looked) -> String {
+    let report = &looked.report;
+    let finding = |finding: &tailwater_log::stats::Finding| FindingView {
+        alarm: finding.weight == Weight::Alarm,
+        text: finding.text.clone(),
+    };
+    tailwater_admin::stats_page(&StatsPage {
+        title: looked.title.clone(),
+        subtitle: subtitle(report),
+        findings: looked.findings.iter().map(finding).collect(),
+        tiles: tiles(report),
+        rate: rate(report),
+        sizes: sizes(report),
+        tables: tables(report),
+        listings: listings(report),
+    })
+}
+
+fn subtitle(report: &Report) -> Vec<String> {
+    let span = &report.span;
+    let mut lines = vec![format!(
+        "{}:{} to {}:{}, {} {}",
+        span.first_file,
+        span.first_offset,
+        span.last_file,
+        span.end_offset,
+        report.flavour,
+        report.server_version
+    )];
+    if span.first_commit_us > 0 {
+        let (first, last) = (Moment(span.first_commit_us), Moment(span.last_commit_us));
+        lines.push(format!(
+            "{} to {}, local time ({}): {}",
+            first.date_and_time(),
+            last.date_and_time(),
+            last.offset(),
+            duration((last.0 - first.0) as f64 / 1e6)
+        ));
+    }
+    lines
+}
+
+fn tiles(report: &Report) -> Vec<Tile> {
+    let seconds = (report.span.last_commit_us - report.span.first_commit_us) as f64 / 1e6;
+    let rate = |number: u64| if seconds >= 1.0 { number as f64 / seconds } else { 0.0 };
+    let tile = |label: &str, value: String, note: String| Tile { label: label.to_owned(), value, note };
+    let mut tiles = vec![
+        tile(
+            "Transactions",
+            count(report.transactions),
+            format!("{:.1} per second", rate(report.transactions)),
+        ),
+        tile("Bytes", bytes(report.bytes), format!("{} per second", bytes(rate(report.bytes) as u64))),
+        tile("Rows", count(report.rows.total()), rows(&report.rows)),
+        tile(
+            "Longest without a commit",
+            report.gaps.first().map_or_else(|| "-".to_owned(), |gap| duration(gap.seconds)),
+            report
+                .gaps
+                .first()
+                .map_or_else(String::new, |gap| format!("from {}", when(gap.start_us, report))),
+        ),
+        tile(
+            "Biggest transaction",
+            report.biggest.first().map_or_else(|| "-".to_owned(), |one| bytes(one.bytes)),
+            report.biggest.first().map_or_else(String::new, |one| rows(&one.rows)),
+        ),
+    ];
+    tiles.retain(|tile| tile.value != "-");
+    if let Some((packed, note)) = compression(report) {
+        tiles.push(tile("Compressed", packed, note));
+    }
+    tiles
+}
+
+fn rate(report: &Report) -> Option<RateChart> {
+    let columns = report.timeline.columns(COLUMNS_MAX).filter(|columns| columns.columns.len() > 1)?;
+    let seconds = columns.seconds as f64;
+    let of = |pick: fn(&tailwater_log::stats::Bucket) -> u64| -> Vec<f64> {
+        columns.columns.iter().map(|column| pick(column) as f64 / seconds).collect()
+    };
+    let (byte_rates, row_rates) = (of(|column| column.bytes), of(|column| column.rows));
+    let byte_scale = Scale::of(&byte_rates, 1024.0);
+    let row_scale = Scale::of(&row_rates, 10.0);
+    let tip = |(index, column): (usize, &tailwater_log::stats::Bucket)| {
+        format!(
+            "{}: {}/s, {} rows/s, {} transactions",
+            when(column.start_us, report),
+            bytes(byte_rates[index] as u64),
+            count(row_rates[index] as u64),
+            count(column.transactions)
+        )
+    };
+    let span_us = columns.columns.len() as f64 * seconds * 1e6;
+    let at = |us: u64| us.saturating_sub(columns.start_us) as f64 / span_us;
+    // Shorter ones are no wider than a line.
+    let wide = report.gaps.iter().filter(|gap| gap.seconds >= seconds);
+    let gaps = wide.map(|gap| Band {
+        from: at(gap.start_us),
+        to: at(gap.end_us),
+        label: format!(
+            "nothing was committed for {} from {} on",
+            duration(gap.seconds),
+            when(gap.start_us, report)
+        ),
+    });
+    let gaps: Vec<Band> = gaps.collect();
+    let hatched = if gaps.is_empty() { "" } else { " Hatched: nothing was committed." };
+    Some(RateChart {
+        note: format!("Each column is {}.{hatched}", duration(seconds)),
+        bytes_label: format!("Bytes per second{}", byte_scale.note()),
+        bytes: byte_rates.iter().map(|rate| byte_scale.part(*rate)).collect(),
+        bytes_ticks: ticks(&byte_scale, |rate| format!("{}/s", bytes(rate as u64))),
+        rows_label: format!("Rows per second{}", row_scale.note()),
+        rows: row_rates.iter().map(|rate| row_scale.part(*rate)).collect(),
+        rows_ticks: ticks(&row_scale, |rate| format!("{}/s", count(rate as u64))),
+        tips: columns.columns.iter().enumerate().map(tip).collect(),
+        ticks: moments(&columns, report),
+        gaps,
+    })
+}
+
+/// Five moments under the columns.
+fn moments(columns: &Columns, report: &Report) -> Vec<Tick> {
+    let span_us = columns.columns.len() as u64 * columns.seconds * 1_000_000;
+    let tick = |quarter: u64| Tick {
+        at: quarter as f64 / 4.0,
+        label: when(columns.start_us + span_us * quarter / 4, report),
+    };
+    (0..=4).map(tick).collect()
+}
+
+fn ticks(scale: &Scale, label: impl Fn(f64) -> String) -> Vec<Tick> {
+    scale.marks().into_iter().map(|(at, rate)| Tick { at, label: label(rate) }).collect()
+}
+
+fn sizes(report: &Report) -> Vec<Bar> {
+    let most = report.sizes.iter().map(|size| size.transactions).max().unwrap_or(1);
+    let bar = |size: &tailwater_log::stats::SizeClass| Bar {
+        label: format!("from {}", bytes(size.bytes_from)),
+        part: size.transactions as f64 / most as f64,
+        value: format!("{} ({})", count(size.transactions), bytes(size.bytes)),
+    };
+    report.sizes.iter().map(bar).collect()
+}
+
+fn tables(report: &Report) -> Vec<Bar> {
+    let most = report.tables.by_bytes.first().map_or(1, |table| table.bytes.max(1));
+    let all = all_table_bytes(report);
+    let bar = |table: &tailwater_log::stats::TableShare| Bar {
+        label: format!("{}.{}", table.schema, table.table),
+        part: table.bytes as f64 / most as f64,
+        value: format!("{} ({})", bytes(table.bytes), share(table.bytes, all)),
+    };
+    report.tables.by_bytes.iter().take(12).map(bar).collect()
+}
+
+fn heads<const N: usize>(labels: [(&str, bool); N]) -> Vec<Head> {
+    labels.iter().map(|(label, figures)| Head { label: (*label).to_owned(), figures: *figures }).collect()
+}
+
+fn listings(report: &Report) -> Vec<Listing> {
+    let mut listings = vec![gap_listing(report)];
+    let took = match report.span.exact_clock {
+        true => "Time from the first statement to the commit.",
+        false => {
+            "Time from the first statement to the commit, at least: this binlog knows commits to the second."
+        }
+    };
+    listings.push(transaction_listing("Biggest transactions", "", &report.biggest, report));
+    listings.push(transaction_listing("Most rows", "", &report.most_rows, report));
+    listings.push(transaction_listing("Longest transactions", took, &report.longest, report));
+    listings.push(table_listing(report));
+    let ddl = report.ddl.iter().map(|ddl| {
+        vec![
+            when(ddl.commit_us, report),
+            ddl.schema.clone(),
+            ddl.statement.clone(),
+            format!("{}:{}", ddl.file, ddl.offset),
+        ]
+    });
+    listings.push(Listing {
+        title: format!("Latest of {} DDL statements", grouped(report.ddl_statements)),
+        note: String::new(),
+        heads: heads([("Committed", false), ("Database", false), ("Statement", false), ("At", false)]),
+        rows: ddl.collect(),
+    });
+    let types = report
+        .event_types
+        .iter()
+        .map(|counted| vec![counted.event_type.clone(), grouped(counted.events), bytes(counted.bytes)]);
+    listings.push(Listing {
+        title: "Events by type".to_owned(),
+        note: String::new(),
+        heads: heads([("Type", false), ("Events", true), ("Bytes", true)]),
+        rows: types.collect(),
+    });
+    let servers = report
+        .servers
+        .iter()
+        .map(|server| vec![server.server_id.to_string(), grouped(server.transactions), bytes(server.bytes)]);
+    listings.push(Listing {
+        title: "Servers that executed first".to_owned(),
+        note: String::new(),
+        heads: heads([("server_id", false), ("Transactions", true), ("Bytes", true)]),
+        rows: servers.collect(),
+    });
+    listings.retain(|listing| !listing.rows.is_empty());
+    listings
+}
+
+fn gap_listing(report: &Report) -> Listing {
+    let rows = report.gaps.iter().map(|gap| {
+        vec![
+            duration(gap.seconds),
+            when(gap.start_us, report),
+            when(gap.end_us, report),
+            bytes(gap.during.bytes),
+            gap.during.gtid.clone().unwrap_or_else(|| format!("{}:{}", gap.during.file, gap.during.offset)),
+            if gap.restart { "the server was started".to_owned() } else { tables_of(&gap.during) },
+        ]
+    });
+    Listing {
+        title: "Longest without a commit".to_owned(),
+        note: "Written then: the biggest transaction that was being written to the binlog as the gap began."
+            .to_owned(),
+        heads: heads([
+            ("Lasted", true),
+            ("From", false),
+            ("To", false),
+            ("Written then", true),
+            ("By", false),
+            ("Tables", false),
+        ]),
+        rows: rows.collect(),
+    }
+}
+
+fn transaction_listing(
+    title: &str,
+    note: &str,
+    transactions: &[TransactionSummary],
+    report: &Report,
+) -> Listing {
+    let rows = transactions.iter().map(|one| {
+        vec![
+            bytes(one.bytes),
+            rows(&one.rows),
+            duration(one.seconds),
+            when(one.commit_us, report),
+            one.gtid.clone().unwrap_or_else(|| "-".to_owned()),
+            format!("{}:{}", one.file, one.offset),
+            tables_of(one),
+        ]
+    });
+    Listing {
+        title: title.to_owned(),
+        note: note.to_owned(),
+        heads: heads([
+            ("Bytes", true),
+            ("Rows", false),
+            ("Took", true),
+            ("Committed", false),
+            ("GTID", false),
+            ("At", false),
+            ("Tables", false),
+        ]),
+        rows: rows.collect(),
+    }
+}
+
+fn table_listing(report: &Report) -> Listing {
+    let all = all_table_bytes(report);
+    let rows = report.tables.by_rows.iter().map(|table| {
+        let key = match table.primary_key {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "not logged",
+        };
+        vec![
+            format!("{}.{}", table.schema, table.table),
+            grouped(table.rows.inserted),
+            grouped(table.rows.updated),
+            grouped(table.rows.deleted),
+            bytes(table.bytes),
+            share(table.bytes, all),
+            grouped(table.transactions),
+            key.to_owned(),
+        ]
+    });
+    Listing {
+        title: format!("Most rows, of {} tables", grouped(report.tables.count)),
+        note: "Bytes are those of row events and table maps, unpacked.".to_owned(),
+        heads: heads([
+            ("Table", false),
+            ("Inserted", true),
+            ("Updated", true),
+            ("Deleted", true),
+            ("Bytes", true),
+            ("Share", true),
+            ("Transactions", true),
+            ("Primary key", false),
+        ]),
+        rows: rows.collect(),
+    }
+}

@@ -1,0 +1,105 @@
+//! Moments as people give and read them: in local time.
+
+use std::str::FromStr;
+
+use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, TimeZone};
+
+/// A moment, in microseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub u64);
+
+impl FromStr for Moment {
+    type Err = String;
+
+    /// Reads local time (`2026-11-21`, `2026-11-21 12:03:10`, with a fraction too), RFC 3339
+    /// (`2026-11-21T12:03:10+02:00`), or seconds since 1970 (`@1795262590`).
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text:?} is no time: want \"YYYY-MM-DD\", \"YYYY-MM-DD HH:MM:SS\", RFC 3339, or @SECONDS"
+            )
+        };
+        if let Some(seconds) = text.strip_prefix('@') {
+            let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
+            let digits = fraction.get(..fraction.len().min(6)).unwrap_or_default();
+            let whole: u64 = whole.parse().map_err(|_| wrong())?;
+            let fraction: u64 = format!("{digits:0<6}").parse().map_err(|_| wrong())?;
+            return whole
+                .checked_mul(1_000_000)
+                .and_then(|us| us.checked_add(fraction))
+                .map(Self)
+                .ok_or_else(wrong);
+        }
+        if let Ok(moment) = DateTime::parse_from_rfc3339(text) {
+            return since_1970(moment.timestamp_micros()).ok_or_else(wrong);
+        }
+        let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok().and_then(|day| day.and_hms_opt(0, 0, 0));
+        let local = day
+            .or_else(|| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f").ok())
+            .or_else(|| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M").ok())
+            .ok_or_else(wrong)?;
+        // Of an hour that the clock passes twice, the first; one that it leaps over is no time.
+        let moment = Local.from_local_datetime(&local).earliest().ok_or_else(|| {
+            format!("{text:?} is a time that the local clock leaps over; give it with an offset")
+        })?;
+        since_1970(moment.timestamp_micros()).ok_or_else(wrong)
+    }
+}
+
+fn since_1970(microseconds: i64) -> Option<Moment> {
+    u64::try_from(microseconds).ok().map(Moment)
+}
+
+impl Moment {
+    fn local(self) -> Option<DateTime<Local>> {
+        Local.timestamp_micros(i64::try_from(self.0).ok()?).single()
+    }
+
+    fn formatted(self, format: &str) -> String {
+        self.local()
+            .map_or_else(|| format!("@{}", self.0 / 1_000_000), |local| local.format(format).to_string())
+    }
+
+    /// `2026-11-21 12:03:10`.
+    pub fn date_and_time(self) -> String {
+        self.formatted("%Y-%m-%d %H:%M:%S")
+    }
+
+    /// `12:03:10`.
+    pub fn time(self) -> String {
+        self.formatted("%H:%M:%S")
+    }
+
+    /// What local time is ahead of UTC then: `+02:00`.
+    pub fn offset(self) -> String {
+        self.formatted("%:z")
+    }
+
+    /// Whether it is the same local day as `other`.
+    pub fn same_day(self, other: Self) -> bool {
+        self.local().map(|local| local.date_naive()) == other.local().map(|local| local.date_naive())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Moment;
+
+    #[test]
+    fn moments_are_read_in_every_form() {
+        let parse = |text: &str| text.parse::<Moment>();
+        assert_eq!(parse("@1795262590"), Ok(Moment(1_795_262_590_000_000)));
+        assert_eq!(parse("@1.25"), Ok(Moment(1_250_000)));
+        assert_eq!(parse("1970-01-02T00:00:00Z"), Ok(Moment(86_400_000_000)));
+        assert_eq!(parse("1970-01-02T02:00:00.5+02:00"), Ok(Moment(86_400_500_000)));
+        for text in ["2026-06-21 12:03:10", "2026-11-21 00:00:00"] {
+            assert_eq!(parse(text).unwrap().date_and_time(), text);
+        }
+        assert_eq!(parse("2026-11-21"), parse("2026-11-21 00:00"));
+        for text in
+            ["", "yesterday", "@", "@x", "2026-13-01", "1960-01-01T00:00:00Z", "@99999999999999999999"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! SQL that a stock client replays: row events as INSERT, UPDATE and DELETE, statements with the session they ran in.
+//!
+//! Whoever runs it has what the source had, to the last bit, or nothing: what SQL cannot say exactly, or what the binlog
+//! does not tell (names of columns, whether a negative number is one), is refused with [`PrintError::NotExact`]. Statements
+//! end with `/*!*/;`, as in `mysqlbinlog`'s output. Statements of a file may hold zero bytes: give the client
+//! `--binary-mode`.
+//!
+//! Values that are no plain ASCII are written in hexadecimal, so no character set is converted on the way. Rows are found
+//! by their primary key where the table map tells it, else by all their columns and `LIMIT 1`.
+
+use std::io;
+
+use super::event_text::{self, put_time};
+use super::row_text::{put, put_identifier};
+use super::sql_value::{Use, put_value};
+use super::stream::Stream;
+use super::{EventPlace, EventPrinter, PrintError, TableFilter, UNPACKED_BYTES_MAX};
+use crate::Flavour;
+use crate::event::{
+    Event, EventBody, EventHeader, IntVar, MariadbGtidEvent, PayloadLimits, QueryEvent, RowsEvent, RowsKind,
+    StatusVars, UserVarValue,
+};
+use crate::rows::{Column, ColumnType, Image, RowChange, Rows, TableMap};
+
+/// What stands between one statement and the next.
+const END: &[u8] = b"\n/*!*/;\n";
+
+/// Modes that take every value as it is: dates that do not exist, zero for an AUTO_INCREMENT column; and not strict,
+/// since sources may hold what a strict server would refuse (an ENUM of 0).
+const ROW_MODE: &str = "SET @@session.sql_mode='NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', \
+                        @@session.time_zone='+00:00', @@session.character_set_client='utf8mb4'";
+
+/// Prints events as SQL.
+#[derive(Debug, Default)]
+pub struct Printer {
+    stream: Stream,
+    filter: TableFilter,
+    /// Whether the head was printed, and the delimiter with it.
+    begun: bool,
+    /// The database that the client is in.
+    database: Vec<u8>,
+    /// Flags of row events that the client's session is set for; `None` when it is set for a statement.
+    row_session: Option<u16>,
+}
+
+impl Printer {
+    /// A printer of all tables' rows.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A printer of some tables' rows; all statements are printed.
+    pub fn with_filter(filter: TableFilter) -> Self {
+        Self { filter, ..Self::default() }
+    }
+
+    fn print(
+        &mut self,
+        place: EventPlace<'_>,
+        bytes: &[u8],
+        inside: bool,
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError> {
+        let event = self.stream.parse(bytes, inside)?;
+        if !self.begun {
+            self.begun = true;
+            out.write_all(b"DELIMITER /*!*/;\n")?;
+        }
+        let mut text = Vec::new();
+        match &event.body {
+            EventBody::TableMap(body) => {
+                self.stream.map_table(body)?;
+            }
+            EventBody::Rows(rows) => {
+                self.print_rows(rows, out)?;
+                if rows.ends_statement() {
+                    self.stream.end_statement();
+                }
+            }
+            EventBody::TransactionPayload(payload) if !inside => {
+                let limits =
+                    PayloadLimits { event_bytes_max: UNPACKED_BYTES_MAX as u64, ..PayloadLimits::default() };
+                let mut events = payload.events(limits)?;
+                while let Some(event) = events.next_event()? {
+                    self.print(place, event, true, out)?;
+                }
+            }
+            EventBody::Query(query) => self.put_query(&mut text, &event.header, query)?,
+            EventBody::Gtid(gtid) => {
+                let name = gtid.gtid.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+                put_comment(&mut text, &name, place, &event.header);
+            }
+            EventBody::MariadbGtid(gtid) => {
+                if gtid.xid.is_some() {
+                    return Err(refused("an XA transaction", "its connection must outlive the statements"));
+                }
+                put_comment(&mut text, &gtid.gtid.to_string(), place, &event.header);
+                if !gtid.has(MariadbGtidEvent::FLAG_STANDALONE) {
+                    put_statement(&mut text, b"START TRANSACTION");
+                }
+            }
+            _ => put_other(&mut text, &event)?,
+        }
+        out.write_all(&text)?;
+        Ok(())
+    }
+
+    fn put_query(
+        &mut self,
+        text: &mut Vec<u8>,
+        header: &EventHeader,
+        query: &QueryEvent<'_>,
+    ) -> Result<(), PrintError> {
+        let statement = query.statement(UNPACKED_BYTES_MAX)?;
+        if statement.starts_with(b"XA ") {
+            return Err(refused("an XA transaction", "its connection must outlive the statements"));
+        }
+        // These need no session.
+        if matches!(&*statement, b"BEGIN" | b"COMMIT" | b"ROLLBACK") {
+            put_statement(text, &statement);
+            return Ok(());
+        }
+        if query.error_code != 0 {
+            let reason = format!("it ended with error {} on its source, half done", query.error_code);
+            return Err(refused("a statement", &reason));
+        }
+        if event_text::changes_database(header, query) && query.database != self.database {
+            self.database = query.database.to_vec();
+            text.extend_from_slice(b"USE ");
+            put_name(text, query.database, "the name of a database")?;
+            text.extend_from_slice(END);
+        }
+        self.row_session = None;
+        put_session(text, header, query, self.stream.flavour())?;
+        put_statement(text, &statement);
+        Ok(())
+    }
+
+    fn print_rows(&mut self, event: &RowsEvent<'_>, out: &mut dyn io::Write) -> Result<(), PrintError> {
+        let Some(table) = self.stream.table_of(event)? else { return Ok(()) };
+        if !self.filter.shows(&table.schema, &table.table) {
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        if self.row_session != Some(event.flags & SESSION_FLAGS) {
+            self.row_session = Some(event.flags & SESSION_FLAGS);
+            put_row_session(&mut text, event, table.flavour);
+        }
+        let images = event.images(UNPACKED_BYTES_MAX)?;
+        for row in Rows::new(table, event, &images)? {
+            put_row(&mut text, table, event.kind, &row?)?;
+            text.extend_from_slice(END);
+            out.write_all(&text)?;
+            text.clear();
+        }
+        Ok(())
+    }
+}
+
+impl EventPrinter for Printer {
+    fn event(
+        &mut self,
+        place: EventPlace<'_>,
+        event: &[u8],
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError> {
+        self.print(place, event, false, out)
+    }
+
+    fn end(&mut self, out: &mut dyn io::Write) -> Result<(), PrintError> {
+        if self.begun {
+            out.write_all(b"DELIMITER ;\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// Of a row event: what the session that wrote it had switched off.
+const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
+    | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
+    | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
+
+fn refused(what: &str, reason: &str) -> PrintError {
+    PrintError::NotExact { what: what.to_owned(), reason: reason.to_owned() }
+}
+
+fn put_statement(text: &mut Vec<u8>, statement: &[u8]) {
+    text.extend_from_slice(statement);
+    text.extend_from_slice(END);
+}
+
+/// `-- GTID 0-1-7 at binlog.000001:330, 261121 19:43:05 UTC, server_id 1`
+fn put_comment(text: &mut Vec<u8>, gtid: &str, place: EventPlace<'_>, header: &EventHeader) {
+    put(text, format_args!("-- GTID {gtid} at {}:{}, ", place.file.replace(['\n', '\r'], "?"), place.offset));
+    put_time(text, header.timestamp);
+    put(text, format_args!(" UTC, server_id {}\n", header.server_id));
+}
+
+/// A name that comes as bytes in UTF-8.
+fn put_name(text: &mut Vec<u8>, name: &[u8], what: &str) -> Result<(), PrintError> {
+    match std::str::from_utf8(name) {
+        Ok(name) => {
+            put_identifier(text, name);
+            Ok(())
+        }
+        Err(_) => Err(refused(what, "it is no UTF-8")),
+    }
+}
+
+/// What needs nothing but itself, and what cannot be said.
+fn put_other(text: &mut Vec<u8>, event: &Event<'_>) -> Result<(), PrintError> {
+    match &event.body {
+        EventBody::Xid(_) => put_statement(text, b"COMMIT"),
+        EventBody::IntVar(IntVar::InsertId(value)) => put(text, format_args!("SET INSERT_ID={value}")),
+        EventBody::IntVar(IntVar::LastInsertId(value)) => {
+            put(text, format_args!("SET LAST_INSERT_ID={value}"))
+        }
+        EventBody::Rand(seeds) => {
+            put(text, format_args!("SET @@RAND_SEED1={}, @@RAND_SEED2={}", seeds.0, seeds.1));
+        }
+        EventBody::UserVar(variable) => {
+            text.extend_from_slice(b"SET @");
+            put_name(text, variable.name, "the name of a user variable")?;
+            text.extend_from_slice(b":=");
+            put_user_value(text, &variable.value)?;
+        }
+        EventBody::BeginLoadQuery(_)
+        | EventBody::AppendBlock(_)
+        | EventBody::ExecuteLoadQuery(_)
+        | EventBody::DeleteFile(_) => {
+            return Err(refused(
+                "LOAD DATA as a statement",
+                "its file is in the binlog, not in the statement",
+            ));
+        }
+        EventBody::XaPrepare(_) => {
+            return Err(refused("an XA transaction", "its connection must outlive the statements"));
+        }
+        EventBody::Incident(incident) => {
+            let message = String::from_utf8_lossy(incident.message);
+            return Err(refused("an incident", &format!("the source lost events here ({message})")));
+        }
+        EventBody::PartialRowData(_) => {
+            return Err(refused("a fragment of a huge row event", "fragments are not put together here"));
+        }
+        _ => return Ok(()),
+    }
+    if !text.ends_with(END) {
+        text.extend_from_slice(END);
+    }
+    Ok(())
+}
+
+fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>) -> Result<(), PrintError> {
+    match value {
+        UserVarValue::Null => text.extend_from_slice(b"NULL"),
+        UserVarValue::Real(real) => put(text, format_args!("{real:e}")),
+        UserVarValue::Int(int) => put(text, format_args!("{int}")),
+        UserVarValue::Uint(int) => put(text, format_args!("{int}")),
+        UserVarValue::Decimal { precision, scale, bytes } => {
+            put(text, format_args!("{}", crate::rows::decimal::Decimal::parse(bytes, *precision, *scale)?));
+        }
+        UserVarValue::String { bytes, collation } => {
+            let Some(charset) = super::charset::name(*collation) else {
+                let reason = format!("collation {collation} is not known here");
+                return Err(refused("a user variable", &reason));
+            };
+            put(text, format_args!("_{charset} X'"));
+            bytes.iter().for_each(|byte| put(text, format_args!("{byte:02X}")));
+            text.push(b'\'');
+        }
+    }
+    Ok(())
+}
+
+/// The session that a statement ran in, as far as it depends on it.
+fn put_session(
+    text: &mut Vec<u8>,
+    header: &EventHeader,
+    query: &QueryEvent<'_>,
+    flavour: Flavour,
+) -> Result<(), PrintError> {
+    let vars = query.status_vars()?;
+    if !vars.unknown.is_empty() {
+        let reason = format!("it depends on session variable {}, which is not known here", vars.unknown[0]);
+        return Err(refused("a statement", &reason));
+    }
+    put(text, format_args!("SET TIMESTAMP={}", header.timestamp));
+    if let Some(micros) = vars.microseconds.or(vars.hrnow).filter(|micros| *micros != 0) {
+        put(text, format_args!(".{micros:06}"));
+    }
+    put(text, format_args!(", @@session.pseudo_thread_id={}", query.thread_id));
+    let mut set =
+        |name: &str, value: &dyn std::fmt::Display| put(text, format_args!(", @@session.{name}={value}"));
+    if let Some(flags) = vars.flags2 {
+        let off = |flag: u32| u8::from(flags & flag == 0);
+        set("foreign_key_checks", &off(StatusVars::OPTION_NO_FOREIGN_KEY_CHECKS));
+        set("unique_checks", &off(StatusVars::OPTION_RELAXED_UNIQUE_CHECKS));
+        set("sql_auto_is_null", &(1 - off(StatusVars::OPTION_AUTO_IS_NULL)));
+    }
+    if let Some(mode) = vars.sql_mode {
+        set("sql_mode", &mode);
+    }
+    let (increment, offset) = vars.auto_increment.map_or((1, 1), |it| (it.increment, it.offset));
+    set("auto_increment_increment", &increment);
+    set("auto_increment_offset", &offset);
+    if let Some(charset) = vars.charset {
+        set("character_set_client", &charset.client);
+        set("collation_connection", &charset.connection);
+        set("collation_server", &charset.server);
+    }
+    if let Some(zone) = vars.time_zone {
+        let zone = std::str::from_utf8(zone).ok().filter(|zone| !zone.contains(['\'', '\\', '\n']));
+        let Some(zone) = zone else { return Err(refused("a statement", "its time zone has no name")) };
+        set("time_zone", &format_args!("'{zone}'"));
+    }
+    set("lc_time_names", &vars.lc_time_names.unwrap_or(0));
+    if let Some(collation) = vars.charset_database {
+        set("collation_database", &collation);
+    } else {
+        put(text, format_args!(", @@session.collation_database=DEFAULT"));
+    }
+    let mut set =
+        |name: &str, value: &dyn std::fmt::Display| put(text, format_args!(", @@session.{name}={value}"));
+    if let Some(explicit) = vars.explicit_defaults_for_timestamp {
+        set("explicit_defaults_for_timestamp", &u8::from(explicit));
+    }
+    if flavour == Flavour::MySql {
+        if let Some(collation) = vars.default_collation_for_utf8mb4 {
+            set("default_collation_for_utf8mb4", &collation);
+        }
+        if let Some(required) = vars.sql_require_primary_key {
+            set("sql_require_primary_key", &required);
+        }
+    }
+    text.extend_from_slice(END);
+    Ok(())
+}
+
+/// The session for row statements: every value as it is, and the checks that the source's session had.
+fn put_row_session(text: &mut Vec<u8>, event: &RowsEvent<'_>, flavour: Flavour) {
+    let on = |flag: u16| u8::from(event.flags & flag == 0);
+    put(
+        text,
+        format_args!(
+            "{ROW_MODE}, @@session.foreign_key_checks={}, @@session.unique_checks={}",
+            on(RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS),
+            on(RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS)
+        ),
+    );
+    if flavour == Flavour::MariaDb {
+        let checks = on(RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS);
+        put(text, format_args!(", @@session.check_constraint_checks={checks}"));
+    }
+    text.extend_from_slice(END);
+}
+
+fn put_row(
+    text: &mut Vec<u8>,
+    table: &TableMap,
+    kind: RowsKind,
+    row: &RowChange<'_>,
+) -> Result<(), PrintError> {
+    text.extend_from_slice(match kind {
+        RowsKind::Write => b"INSERT INTO ",
+        RowsKind::Update | RowsKind::PartialUpdate => b"UPDATE ",
+        RowsKind::Delete => b"DELETE FROM ",
+    });
+    put_identifier(text, &table.schema);
+    text.push(b'.');
+    put_identifier(text, &table.table);
+    match (row.before, row.after) {
+        (None, Some(after)) => put_insert(text, &after),
+        (Some(before), Some(after)) => {
+            text.extend_from_slice(b" SET ");
+            put_list(text, &after, Use::Assigned, Some(&before), ", ")?;
+            put_where(text, &before)
+        }
+        (Some(before), None) => put_where(text, &before),
+        (None, None) => Ok(()),
+    }
+}
+
+fn put_insert(text: &mut Vec<u8>, after: &Image<'_>) -> Result<(), PrintError> {
+    let columns = &after.table().columns;
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for cell in after.cells() {
+        let cell = cell?;
+        let Some(column) = columns.get(cell.index).filter(|column| is_written(column)) else { continue };
+        if !names.is_empty() {
+            names.push(b',');
+            values.extend_from_slice(b", ");
+        }
+        put_column(&mut names, after.table(), column)?;
+        put_value(&mut values, after.table(), column, &cell, None, Use::Assigned)?;
+    }
+    text.extend_from_slice(b" (");
+    text.extend_from_slice(&names);
+    text.extend_from_slice(b") VALUES (");
+    text.extend_from_slice(&values);
+    text.push(b')');
+    Ok(())
+}
+
+/// `a=1, b='x'`, or with ` AND ` the same as conditions.
+fn put_list(
+    text: &mut Vec<u8>,
+    image: &Image<'_>,
+    how: Use,
+    before: Option<&Image<'_>>,
+    separator: &str,
+) -> Result<(), PrintError> {
+    let columns = &image.table().columns;
+    let key = match how {
+        Use::Compared => key_of(image),
+        Use::Assigned => None,
+    };
+    let mut first = true;
+    for cell in image.cells() {
+        let cell = cell?;
+        let Some(column) = columns.get(cell.index).filter(|column| is_written(column)) else { continue };
+        if key.as_ref().is_some_and(|key| !key.contains(&cell.index)) {
+            continue;
+        }
+        if !std::mem::take(&mut first) {
+            text.extend_from_slice(separator.as_bytes());
+        }
+        put_column(text, image.table(), column)?;
+        match (how, cell.raw) {
+            (Use::Compared, None) => text.extend_from_slice(b" IS NULL"),
+            _ => {
+                text.push(b'=');
+                put_value(text, image.table(), column, &cell, before, how)?;
+            }
+        }
+    }
+    if first {
+        return Err(refused(&named(image.table()), "a row event without columns"));
+    }
+    Ok(())
+}
+
+fn put_where(text: &mut Vec<u8>, before: &Image<'_>) -> Result<(), PrintError> {
+    text.extend_from_slice(b" WHERE ");
+    put_list(text, before, Use::Compared, None, " AND ")?;
+    if key_of(before).is_none() {
+        text.extend_from_slice(b" LIMIT 1");
+    }
+    Ok(())
+}
+
+/// The columns of the primary key, if it is known, of whole columns, and all in the image.
+fn key_of(image: &Image<'_>) -> Option<Vec<usize>> {
+    let key = image.table().metadata.primary_key.as_ref()?;
+    let whole = key.iter().all(|part| part.prefix == 0 && image.has(usize::from(part.column)));
+    whole.then(|| key.iter().map(|part| usize::from(part.column)).collect())
+}
+
+/// MySQL keeps arrays for multi-valued indexes in columns that nobody can write to.
+fn is_written(column: &Column) -> bool {
+    !matches!(column.column_type, ColumnType::TypedArray { .. })
+}
+
+fn put_column(text: &mut Vec<u8>, table: &TableMap, column: &Column) -> Result<(), PrintError> {
+    match &column.name {
+        Some(name) => {
+            put_identifier(text, name);
+            Ok(())
+        }
+        None => Err(refused(
+            &named(table),
+            "the binlog does not tell the names of its columns; set binlog_row_metadata=FULL on the source",
+        )),
+    }
+}
+
+fn named(table: &TableMap) -> String {
+    format!("a row of {}.{}", table.schema, table.table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ServerId;
+    use crate::event::{ChecksumAlgorithm, EventBuilder, EventType, FormatDescription};
+
+    /// A table of `n INT` and `t VARCHAR(10)` in latin1 with the primary key `n`, if the metadata is full.
+    fn table_map(full: bool) -> Vec<u8> {
+        let mut body = b"\x07\0\0\0\0\0\x01\0\x01s\0\x01t\0\x02\x03\x0f\x02\x0a\0\x02".to_vec();
+        if full {
+            body.extend_from_slice(b"\x01\x01\0\x02\x01\x08\x04\x04\x01n\x01t\x08\x01\0");
+        }
+        body
+    }
+
+    fn printed(full: bool, rows: &[u8]) -> Result<String, PrintError> {
+        let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
+        let format = FormatDescription::assumed(Flavour::MariaDb, ChecksumAlgorithm::Off);
+        let (mut printer, mut out) = (Printer::new(), Vec::new());
+        let events = [
+            builder.format_description(&format, 0)?,
+            builder.event(EventType::TABLE_MAP, 0, &table_map(full))?,
+            builder.event(EventType::UPDATE_ROWS_V1, 0, rows)?,
+        ];
+        for event in events {
+            printer.event(EventPlace { file: "f", offset: 4 }, &event, &mut out)?;
+        }
+        printer.end(&mut out)?;
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    const UPDATE: &[u8] = b"\x07\0\0\0\0\0\x01\0\x02\x03\x03\0\x05\0\0\0\x02it\0\xfb\xff\xff\xff\x03\xe9's";
+
+    #[test]
+    fn rows_are_found_by_their_key_and_written_exactly() {
+        let text = printed(true, UPDATE).unwrap();
+        let wanted = "UPDATE `s`.`t` SET `n`=-5, `t`=X'E92773' WHERE `n`=5\n/*!*/;\n";
+        assert!(
+            text.starts_with("DELIMITER /*!*/;\nSET @@session.sql_mode=") && text.ends_with("DELIMITER ;\n"),
+            "{text}"
+        );
+        assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
+    fn what_the_binlog_does_not_tell_is_refused() {
+        let error = printed(false, UPDATE).unwrap_err();
+        assert_eq!(error.code(), "TW-WIRE-0007");
+        assert!(
+            error.to_string().contains("s.t") && error.to_string().contains("binlog_row_metadata"),
+            "{error}"
+        );
+    }
+}

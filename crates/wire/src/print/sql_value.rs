@@ -1,0 +1,251 @@
+//! Column values as SQL literals that give back the same bits.
+
+use super::charset;
+use super::row_text::put;
+use super::{PrintError, UNPACKED_BYTES_MAX};
+use crate::rows::column::{CHARSET_BINARY, Column, ColumnType};
+use crate::rows::image::Cell;
+use crate::rows::json::JsonNode;
+use crate::rows::json::JsonValue;
+use crate::rows::{Image, JsonBinary, TableMap, Value};
+
+/// What a literal is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// To be stored.
+    Assigned,
+    /// To be compared with: bytes, not what a collation takes for the same.
+    Compared,
+}
+
+/// Deeper documents than MySQL's are malformed; expressions for them are nested as deep.
+const JSON_DEPTH_MAX: usize = 100;
+
+/// Appends a value. `before` is what partial updates refer to.
+pub(super) fn put_value(
+    text: &mut Vec<u8>,
+    table: &TableMap,
+    column: &Column,
+    cell: &Cell<'_>,
+    before: Option<&Image<'_>>,
+    how: Use,
+) -> Result<(), PrintError> {
+    let refused = |reason: String| {
+        let name = column.name.as_deref().unwrap_or("?");
+        PrintError::NotExact { what: format!("column {name} of {}.{}", table.schema, table.table), reason }
+    };
+    let fraction = match column.column_type {
+        ColumnType::Time { fraction }
+        | ColumnType::DateTime { fraction }
+        | ColumnType::Timestamp { fraction }
+        | ColumnType::TimeOld { fraction }
+        | ColumnType::DateTimeOld { fraction }
+        | ColumnType::TimestampOld { fraction } => fraction,
+        _ => 0,
+    };
+    match cell.value(&table.columns)? {
+        Value::Null => text.extend_from_slice(b"NULL"),
+        Value::Int(int) if int < 0 && column.unsigned.is_none() => {
+            return Err(refused(format!(
+                "the binlog does not tell whether {int} is negative or a big unsigned number; set binlog_row_metadata"
+            )));
+        }
+        Value::Int(int) => put(text, format_args!("{int}")),
+        Value::UInt(int) | Value::Bit { value: int, .. } | Value::Set(int) => {
+            put(text, format_args!("{int}"))
+        }
+        Value::Enum(ordinal) => put(text, format_args!("{ordinal}")),
+        // As a double a float is itself, and servers store the nearest float of a double.
+        Value::Float(float) if float.is_finite() => put(text, format_args!("{:e}", f64::from(float))),
+        Value::Double(double) if double.is_finite() => put(text, format_args!("{double:e}")),
+        Value::Float(_) | Value::Double(_) => return Err(refused("a number that is not finite".to_owned())),
+        Value::Decimal(decimal) => put(text, format_args!("{decimal}")),
+        Value::Year(year) => put(text, format_args!("{year}")),
+        Value::Date(date) => put(text, format_args!("'{date}'")),
+        Value::Time(time) => {
+            let mut literal = String::new();
+            let _ = time.write(&mut literal, fraction);
+            put(text, format_args!("'{literal}'"));
+        }
+        Value::DateTime(datetime) => {
+            let mut literal = String::new();
+            let _ = datetime.write(&mut literal, fraction);
+            put(text, format_args!("'{literal}'"));
+        }
+        // The session's time zone is UTC.
+        Value::Timestamp(timestamp) => {
+            let mut literal = String::new();
+            let _ = timestamp.to_utc().write(&mut literal, fraction);
+            put(text, format_args!("'{literal}'"));
+        }
+        Value::Bytes(bytes) => put_bytes(text, bytes, column, how),
+        Value::Compressed(compressed) => {
+            put_bytes(text, &compressed.decompress(UNPACKED_BYTES_MAX)?, column, how);
+        }
+        value @ Value::FixedBytes { .. } => put_hex(text, &value.padded().unwrap_or_default()),
+        Value::Geometry(bytes) | Value::Vector(bytes) => put_hex(text, bytes),
+        Value::Json(document) => put_document(text, document).map_err(|error| in_column(error, &refused))?,
+        Value::JsonDiff(diffs) => {
+            let before = match before {
+                Some(before) => {
+                    before.cell(cell.index)?.map(|cell| cell.value(&table.columns)).transpose()?
+                }
+                None => None,
+            };
+            let Some(Value::Json(document)) = before else {
+                return Err(refused("a partial update without the document before it".to_owned()));
+            };
+            let after = diffs.apply(document, UNPACKED_BYTES_MAX)?;
+            put_document(text, JsonBinary::parse(&after)?).map_err(|error| in_column(error, &refused))?;
+        }
+    }
+    Ok(())
+}
+
+fn in_column(error: PrintError, refused: &impl Fn(String) -> PrintError) -> PrintError {
+    match error {
+        PrintError::NotExact { what, reason } => refused(format!("{what}: {reason}")),
+        error => error,
+    }
+}
+
+/// Plain text where that is the same in every character set, else hexadecimal: no bytes are converted on the way in, and
+/// in comparisons no letter is taken for another.
+fn put_bytes(text: &mut Vec<u8>, bytes: &[u8], column: &Column, how: Use) {
+    let plain = how == Use::Assigned
+        && column
+            .collation
+            .is_some_and(|collation| collation != CHARSET_BINARY && charset::is_over_ascii(collation))
+        && bytes.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'\'' | b'\\'));
+    if plain {
+        text.push(b'\'');
+        text.extend_from_slice(bytes);
+        text.push(b'\'');
+    } else {
+        put_hex(text, bytes);
+    }
+}
+
+fn put_hex(text: &mut Vec<u8>, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    text.extend_from_slice(b"X'");
+    for byte in bytes {
+        text.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    text.push(b'\'');
+}
+
+/// A document: as text, if that holds nothing which text cannot say, else put together by functions.
+fn put_document(text: &mut Vec<u8>, document: JsonBinary<'_>) -> Result<(), PrintError> {
+    let document_text = document.to_text()?;
+    if is_plain(document.root(), 0)? {
+        text.extend_from_slice(b"CAST(_utf8mb4 ");
+        put_hex(text, &document_text);
+        text.extend_from_slice(b" AS JSON)");
+        return Ok(());
+    }
+    put_json(text, document.root(), 0)
+}
+
+fn refused(what: &str, reason: &str) -> PrintError {
+    PrintError::NotExact { what: what.to_owned(), reason: reason.to_owned() }
+}
+
+fn deeper(depth: usize) -> Result<usize, PrintError> {
+    match depth < JSON_DEPTH_MAX {
+        true => Ok(depth + 1),
+        false => Err(refused("a JSON document", "it is nested too deeply")),
+    }
+}
+
+/// Whether a server that reads the document's text has the same document.
+fn is_plain(value: JsonValue<'_>, depth: usize) -> Result<bool, PrintError> {
+    Ok(match value.decode()? {
+        JsonNode::Null | JsonNode::Bool(_) | JsonNode::Int(_) | JsonNode::Double(_) | JsonNode::String(_) => {
+            true
+        }
+        // A smaller one reads back as signed.
+        JsonNode::UInt(int) => i64::try_from(int).is_err(),
+        JsonNode::Array(array) => {
+            let depth = deeper(depth)?;
+            for index in 0..array.len() {
+                if !is_plain(array.get(index)?, depth)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        JsonNode::Object(object) => {
+            let depth = deeper(depth)?;
+            for index in 0..object.len() {
+                if !is_plain(object.member(index)?.1, depth)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        _ => false,
+    })
+}
+
+fn put_json(text: &mut Vec<u8>, value: JsonValue<'_>, depth: usize) -> Result<(), PrintError> {
+    match value.decode()? {
+        JsonNode::Null => text.extend_from_slice(b"CAST('null' AS JSON)"),
+        JsonNode::Bool(bool) => put(text, format_args!("CAST('{bool}' AS JSON)")),
+        JsonNode::Int(int) => put(text, format_args!("CAST({int} AS JSON)")),
+        JsonNode::UInt(int) => put(text, format_args!("CAST(CAST({int} AS UNSIGNED) AS JSON)")),
+        JsonNode::Double(double) => put(text, format_args!("CAST({double:e} AS JSON)")),
+        JsonNode::String(string) => {
+            text.extend_from_slice(b"CAST(JSON_QUOTE(_utf8mb4 ");
+            put_hex(text, string);
+            text.extend_from_slice(b") AS JSON)");
+        }
+        JsonNode::Decimal(decimal) => put(
+            text,
+            format_args!(
+                "CAST(CAST({decimal} AS DECIMAL({},{})) AS JSON)",
+                decimal.precision(),
+                decimal.scale()
+            ),
+        ),
+        JsonNode::Date(date) => put(text, format_args!("CAST(CAST('{date}' AS DATE) AS JSON)")),
+        JsonNode::Time(time) => put(text, format_args!("CAST(CAST('{time}' AS TIME(6)) AS JSON)")),
+        JsonNode::DateTime(datetime) => {
+            put(text, format_args!("CAST(CAST('{datetime}' AS DATETIME(6)) AS JSON)"));
+        }
+        JsonNode::Timestamp(_) => {
+            return Err(refused("a TIMESTAMP in a JSON document", "no expression of SQL makes one"));
+        }
+        JsonNode::Opaque { field_type, .. } => {
+            let what = format!("a value of SQL type {field_type} in a JSON document");
+            return Err(refused(&what, "no expression of SQL makes one for certain"));
+        }
+        JsonNode::Array(array) => {
+            let depth = deeper(depth)?;
+            text.extend_from_slice(b"JSON_ARRAY(");
+            for index in 0..array.len() {
+                if index > 0 {
+                    text.push(b',');
+                }
+                put_json(text, array.get(index)?, depth)?;
+            }
+            text.push(b')');
+        }
+        JsonNode::Object(object) => {
+            let depth = deeper(depth)?;
+            text.extend_from_slice(b"JSON_OBJECT(");
+            for index in 0..object.len() {
+                let (key, value) = object.member(index)?;
+                if index > 0 {
+                    text.push(b',');
+                }
+                text.extend_from_slice(b"_utf8mb4 ");
+                put_hex(text, key);
+                text.push(b',');
+                put_json(text, value, depth)?;
+            }
+            text.push(b')');
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,407 @@
+//! Counts the rows of an event without holding it: bytes come in pieces, cut anywhere, and nothing is decoded.
+
+use std::sync::Arc;
+
+use super::table_map::TableMap;
+use crate::WireError;
+use crate::event::{RowsEvent, RowsKind};
+
+const WHAT: &str = "row image";
+
+/// In the value options of an after image: JSON columns may hold diffs.
+const VALUE_OPTION_PARTIAL_JSON: u8 = 1;
+
+/// How a table's values are passed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableShape {
+    columns: Arc<[Width]>,
+    json_columns: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Width {
+    /// So many bytes.
+    Fixed(u32),
+    /// A little-endian length of so many bytes, then that many.
+    Prefixed(u8),
+}
+
+impl TableShape {
+    /// The shape of a table as it was mapped.
+    ///
+    /// # Errors
+    /// [`WireError`] never, for a table map that was parsed.
+    pub fn new(table: &TableMap) -> Result<Self, WireError> {
+        let width = |column: &super::Column| match column.column_type.length_prefix_bytes() {
+            0 => column.column_type.encoded_length(&[]).map(|bytes| Width::Fixed(bytes as u32)),
+            prefix => Ok(Width::Prefixed(prefix as u8)),
+        };
+        let columns = table.columns.iter().map(width).collect::<Result<_, _>>()?;
+        Ok(Self { columns, json_columns: table.json_columns() })
+    }
+}
+
+/// Counts the rows of one rows event.
+#[derive(Debug)]
+pub struct RowCounter {
+    shape: TableShape,
+    kind: RowsKind,
+    /// Indexes of the columns that the first image of a row holds, and the second, if it has one.
+    present: [Vec<u16>; 2],
+    rows: u64,
+    bytes: u64,
+    /// Which image of the row is being passed over.
+    image: usize,
+    step: Step,
+    /// Bytes of values still to be passed over.
+    skip: u64,
+    /// What came of the small piece that `step` needs whole: a bitmap, a length, options.
+    piece: Vec<u8>,
+    nulls: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Before an image.
+    Image,
+    /// The options in front of the after image of a partial update.
+    Options,
+    /// The bits of partial JSON columns.
+    PartialBits,
+    /// The bits of NULLs.
+    Nulls,
+    /// The column at this index of `present`.
+    Column(usize),
+}
+
+impl RowCounter {
+    /// A counter for `event`, of whose images the bytes come later, decompressed.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if the event has another number of columns than the table.
+    pub fn new(shape: &TableShape, event: &RowsEvent<'_>) -> Result<Self, WireError> {
+        if event.column_count != shape.columns.len() {
+            return Err(WireError::malformed(
+                "rows event",
+                format!("{} columns for a table map of {}", event.column_count, shape.columns.len()),
+            ));
+        }
+        let held = |bitmap: &[u8]| -> Vec<u16> {
+            let is_set =
+                |index: &u16| bitmap.get(usize::from(*index / 8)).is_some_and(|b| b >> (index % 8) & 1 != 0);
+            (0..shape.columns.len() as u16).filter(is_set).collect()
+        };
+        Ok(Self {
+            shape: shape.clone(),
+            kind: event.kind,
+            present: [held(event.columns_present), held(event.columns_present_after)],
+            rows: 0,
+            bytes: 0,
+            image: 0,
+            step: Step::Image,
+            skip: 0,
+            piece: Vec::new(),
+            nulls: Vec::new(),
+        })
+    }
+
+    /// Whole rows so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Takes the next bytes of the images.
+    ///
+    /// # Errors
+    /// [`WireError`] if they are no images of the table.
+    pub fn update(&mut self, mut input: &[u8]) -> Result<(), WireError> {
+        self.bytes += input.len() as u64;
+        loop {
+            let skipped = self.skip.min(input.len() as u64);
+            self.skip -= skipped;
+            input = &input[skipped as usize..];
+            if self.skip > 0 || (input.is_empty() && self.step == Step::Image) {
+                return Ok(());
+            }
+            if !self.advance(&mut input)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Says how many rows there were when all bytes were taken.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] if the last row is not whole.
+    pub fn finish(mut self) -> Result<u64, WireError> {
+        // What is left may take no bytes: columns that are all NULL.
+        while self.skip == 0 && !(self.step == Step::Image && self.image == 0) {
+            if !self.advance(&mut &[][..])? {
+                break;
+            }
+        }
+        if self.skip > 0 || self.step != Step::Image || self.image != 0 {
+            let needed = usize::try_from(self.skip).unwrap_or(usize::MAX).max(1);
+            return Err(WireError::Truncated { what: WHAT, offset: self.bytes as usize, needed });
+        }
+        // A row without columns takes no bytes, and is then the only one: see `Rows`.
+        match (self.bytes, self.kind) {
+            (0, RowsKind::Write) if self.present[0].is_empty() => Ok(1),
+            (0, RowsKind::Write) => Err(WireError::Truncated { what: WHAT, offset: 0, needed: 1 }),
+            _ => Ok(self.rows),
+        }
+    }
+
+    /// Does one step; false if there are not the bytes for it.
+    fn advance(&mut self, input: &mut &[u8]) -> Result<bool, WireError> {
+        match self.step {
+            Step::Image => {
+                let partial = self.image == 1 && self.kind == RowsKind::PartialUpdate;
+                self.step = if partial { Step::Options } else { Step::Nulls };
+            }
+            Step::Options => {
+                if !take_piece(&mut self.piece, input, 1) {
+                    return Ok(false);
+                }
+                let options = self.piece[0];
+                if options & !VALUE_OPTION_PARTIAL_JSON != 0 {
+                    return Err(WireError::unsupported(WHAT, format!("value options {options:#x}")));
+                }
+                self.step = if options == 0 { Step::Nulls } else { Step::PartialBits };
+                self.piece.clear();
+            }
+            Step::PartialBits => {
+                if !take_piece(&mut self.piece, input, self.shape.json_columns.div_ceil(8)) {
+                    return Ok(false);
+                }
+                self.piece.clear();
+                self.step = Step::Nulls;
+            }
+            Step::Nulls => {
+                if !take_piece(&mut self.piece, input, self.present[self.image].len().div_ceil(8)) {
+                    return Ok(false);
+                }
+                std::mem::swap(&mut self.nulls, &mut self.piece);
+                self.piece.clear();
+                self.step = Step::Column(0);
+            }
+            Step::Column(index) => return self.columns(index, input),
+        }
+        Ok(true)
+    }
+
+    /// Passes over columns as far as the input reaches.
+    fn columns(&mut self, mut index: usize, input: &mut &[u8]) -> Result<bool, WireError> {
+        let present = &self.present[self.image];
+        while let Some(column) = present.get(index) {
+            if self.nulls.get(index / 8).is_some_and(|bits| bits >> (index % 8) & 1 != 0) {
+                index += 1;
+                continue;
+            }
+            let bytes = match self.shape.columns[usize::from(*column)] {
+                Width::Fixed(bytes) => u64::from(bytes),
+                Width::Prefixed(prefix) => {
+                    if !take_piece(&mut self.piece, input, usize::from(prefix)) {
+                        self.step = Step::Column(index);
+                        return Ok(false);
+                    }
+                    let length =
+                        self.piece.iter().rev().fold(0, |length, byte| length << 8 | u64::from(*byte));
+                    self.piece.clear();
+                    length
+                }
+            };
+            index += 1;
+            if bytes > input.len() as u64 {
+                self.skip = bytes - input.len() as u64;
+                *input = &[];
+                self.step = Step::Column(index);
+                return Ok(true);
+            }
+            *input = &input[bytes as usize..];
+        }
+        self.end_image()?;
+        Ok(true)
+    }
+
+    fn end_image(&mut self) -> Result<(), WireError> {
+        self.step = Step::Image;
+        let images = match self.kind {
+            RowsKind::Write | RowsKind::Delete => 1,
+            RowsKind::Update | RowsKind::PartialUpdate => 2,
+        };
+        self.image += 1;
+        if self.image == images {
+            if self.present[..images].iter().all(Vec::is_empty) && self.kind != RowsKind::PartialUpdate {
+                return Err(WireError::malformed("rows event", "bytes left behind rows without columns"));
+            }
+            self.image = 0;
+            self.rows += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Completes a piece of `bytes` bytes off the front of `input`; false if there are too few.
+fn take_piece(piece: &mut Vec<u8>, input: &mut &[u8], bytes: usize) -> bool {
+    let count = bytes.saturating_sub(piece.len()).min(input.len());
+    piece.extend_from_slice(&input[..count]);
+    *input = &input[count..];
+    piece.len() >= bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Flavour;
+    use crate::rows::column::{Column, ColumnType, type_code};
+    use crate::rows::image::Rows;
+
+    fn any_column() -> impl Strategy<Value = ColumnType> {
+        prop_oneof![
+            Just(ColumnType::Tiny),
+            Just(ColumnType::Long),
+            Just(ColumnType::LongLong),
+            Just(ColumnType::Decimal { precision: 11, scale: 2 }),
+            Just(ColumnType::DateTime { fraction: 3 }),
+            Just(ColumnType::Bit { bits: 9 }),
+            Just(ColumnType::VarChar { bytes_max: 20 }),
+            Just(ColumnType::VarChar { bytes_max: 300 }),
+            Just(ColumnType::Blob { length_bytes: 3 }),
+            Just(ColumnType::Json { length_bytes: 4 }),
+        ]
+    }
+
+    fn any_kind() -> impl Strategy<Value = RowsKind> {
+        prop_oneof![
+            Just(RowsKind::Write),
+            Just(RowsKind::Update),
+            Just(RowsKind::PartialUpdate),
+            Just(RowsKind::Delete)
+        ]
+    }
+
+    fn bitmap(bits: &[bool]) -> Vec<u8> {
+        let mut bytes = vec![0; bits.len().div_ceil(8)];
+        for (index, _) in bits.iter().enumerate().filter(|(_, bit)| **bit) {
+            bytes[index / 8] |= 1 << (index % 8);
+        }
+        bytes
+    }
+
+    /// Images of rows of the columns, each value NULL or of a length that `random` gives.
+    fn images(
+        columns: &[ColumnType],
+        present: [&[bool]; 2],
+        kind: RowsKind,
+        random: &[u8],
+        rows: usize,
+    ) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut random = random.iter().copied().cycle();
+        let mut next = || random.next().unwrap_or(0);
+        for _ in 0..rows {
+            let count = if matches!(kind, RowsKind::Write | RowsKind::Delete) { 1 } else { 2 };
+            for (image, present) in present[..count].iter().enumerate() {
+                if image == 1 && kind == RowsKind::PartialUpdate {
+                    let json =
+                        columns.iter().filter(|column| matches!(column, ColumnType::Json { .. })).count();
+                    let partial = next() & 1;
+                    bytes.push(partial);
+                    bytes.resize(bytes.len() + if partial == 1 { json.div_ceil(8) } else { 0 }, 0);
+                }
+                let held: Vec<_> =
+                    columns.iter().zip(*present).filter(|(_, held)| **held).map(|(c, _)| *c).collect();
+                let nulls: Vec<_> = held.iter().map(|_| next() % 3 == 0).collect();
+                bytes.extend(bitmap(&nulls));
+                for (column, _) in held.iter().zip(&nulls).filter(|(_, null)| !**null) {
+                    let length = match column.length_prefix_bytes() {
+                        0 => column.encoded_length(&[]).unwrap(),
+                        prefix => {
+                            let length = usize::from(next() % 20);
+                            bytes.push(length as u8);
+                            bytes.resize(bytes.len() + prefix - 1, 0);
+                            length
+                        }
+                    };
+                    bytes.resize(bytes.len() + length, 7);
+                }
+            }
+        }
+        bytes
+    }
+
+    proptest! {
+        /// The same count as by walking the images, however the bytes are cut; and the same refusal of what is cut off.
+        #[test]
+        fn counts_what_a_walk_counts(
+            columns in proptest::collection::vec((any_column(), any::<bool>(), any::<bool>()), 1..12),
+            kind in any_kind(),
+            random in proptest::collection::vec(any::<u8>(), 1..60),
+            rows in 0usize..20,
+            piece in 1usize..40,
+            cut in 0usize..3,
+        ) {
+            let types: Vec<_> = columns.iter().map(|column| column.0).collect();
+            // Some column is in each image.
+            let mut first: Vec<_> = columns.iter().map(|column| column.1).collect();
+            let mut second: Vec<_> = columns.iter().map(|column| column.2).collect();
+            (first[0], second[0]) = (true, true);
+            let table = TableMap {
+                flavour: Flavour::MySql,
+                table_id: 1,
+                flags: 1,
+                schema: "s".into(),
+                table: "t".into(),
+                columns: types.iter().map(|kind| Column::new(*kind, type_code::LONG, 0, true)).collect(),
+                metadata: Default::default(),
+            };
+            let mut bytes = images(&types, [&first, &second], kind, &random, rows);
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            let (first, second) = (bitmap(&first), bitmap(&second));
+            let event = RowsEvent {
+                kind,
+                version: 2,
+                table_id: 1,
+                flags: 1,
+                extra_data: &[],
+                column_count: types.len(),
+                columns_present: &first,
+                columns_present_after: if matches!(kind, RowsKind::Write | RowsKind::Delete) { &first } else { &second },
+                rows: &bytes,
+                compressed: false,
+            };
+            let walked: Result<Vec<_>, _> = Rows::new(&table, &event, &bytes).unwrap().collect();
+            let mut counter = RowCounter::new(&TableShape::new(&table).unwrap(), &event).unwrap();
+            let counted = bytes.chunks(piece).try_for_each(|chunk| counter.update(chunk)).and_then(|()| counter.finish());
+            match walked {
+                Ok(rows) => prop_assert_eq!(counted, Ok(rows.len() as u64)),
+                Err(_) => prop_assert!(counted.is_err()),
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_counted_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in any_kind()) {
+            let shape = TableShape {
+                columns: [Width::Fixed(4), Width::Prefixed(2), Width::Prefixed(4)].into(),
+                json_columns: 1,
+            };
+            let event = RowsEvent {
+                kind,
+                version: 2,
+                table_id: 1,
+                flags: 1,
+                extra_data: &[],
+                column_count: 3,
+                columns_present: &[0b111],
+                columns_present_after: &[0],
+                rows: &bytes,
+                compressed: false,
+            };
+            let mut counter = RowCounter::new(&shape, &event).unwrap();
+            let _ = counter.update(&bytes).and_then(|()| counter.finish());
+        }
+    }
+}
