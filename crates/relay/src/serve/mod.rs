@@ -8,6 +8,7 @@
 //! - [`refusal`]: how a client is told no.
 
 pub mod catalog;
+pub mod filter;
 pub mod refusal;
 pub mod start;
 pub mod statement;

@@ -13,6 +13,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 
 pub use mariadb::{MariadbSkip, SkipDomain};
+pub(crate) use mariadb::{not_in_binlog, written_by};
 pub use request::{DumpRequest, From, MariadbRequest};
 
 use super::catalog::{Catalog, FIRST_EVENT, NoSuchPlace};
