@@ -213,6 +213,10 @@ impl StreamFilter {
             Refusal::dump(format!("The format description event of {} in the log: {error}", self.file))
         };
         let header = EventHeader::parse(event).map_err(unreadable)?;
+        if header.event_length as usize != event.len() {
+            let reason = format!("{} bytes of {}", event.len(), header.event_length);
+            return Err(unreadable(WireError::malformed("format description event", reason)));
+        }
         if header.event_type != EventType::FORMAT_DESCRIPTION {
             return Err(Refusal::dump("Could not find format_description_event in binlog file"));
         }
