@@ -25,8 +25,8 @@ impl Maker {
         self.event(EventType::ROTATE, EventHeader::FLAG_ARTIFICIAL, 0, &body)
     }
 
-    /// Says that the stream stands at an offset of a file. Without a form of their own for what is beyond 4 GiB, MySQL's
-    /// servers send its low 32 bits.
+    /// Says that the stream stands at an offset of a file. Without a form of their own for what is beyond 4 GiB,
+    /// MySQL's servers send its low 32 bits.
     pub fn heartbeat(self, flavour: Flavour, v2: bool, file: &str, position: u64) -> Vec<u8> {
         let heartbeat = Heartbeat { file_name: file.as_bytes(), position };
         match (v2, flavour) {

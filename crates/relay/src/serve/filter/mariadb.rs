@@ -66,8 +66,9 @@ impl MariadbFilter {
         if gtid.sequence >= start.sequence {
             if self.skip.strict && gtid.sequence > start.sequence {
                 return Err(Refusal::dump(format!(
-                    "The binlog on the master is missing the GTID {start} requested by the slave (even though both a prior \
-                     and a subsequent sequence number does exist), and GTID strict mode is enabled"
+                    "The binlog on the master is missing the GTID {start} requested by the slave (even \
+                     though both a prior and a subsequent sequence number does exist), and GTID strict mode \
+                     is enabled"
                 )));
             }
             self.position_reached = true;

@@ -1,12 +1,13 @@
 //! What of the log goes into one client's stream, and what is made up for it. Pure.
 //!
-//! The rules are the servers' own (`rpl_binlog_sender.cc`, `sql_repl.cc`): each file begins with a made-up rotate event and
-//! its format description; transactions that the client has are left out; what was left out shows as a heartbeat (MySQL)
-//! or a GTID list (MariaDB), so that the client's position moves. All else goes out with the bytes that it has in the log.
+//! The rules are the servers' own (`rpl_binlog_sender.cc`, `sql_repl.cc`): each file begins with a made-up rotate
+//! event and its format description; transactions that the client has are left out; what was left out shows as a
+//! heartbeat (MySQL) or a GTID list (MariaDB), so that the client's position moves. All else goes out with the bytes
+//! that it has in the log.
 //!
-//! The order of calls, for each segment: [`StreamFilter::enter`] with its format description event, which is thereby done
-//! with; then for each entry [`StreamFilter::entry`]; if that is to be sent, [`StreamFilter::event`] for each of its
-//! events; and [`StreamFilter::end_entry`]. Before waiting for more, [`StreamFilter::idle`].
+//! The order of calls, for each segment: [`StreamFilter::enter`] with its format description event, which is thereby
+//! done with; then for each entry [`StreamFilter::entry`]; if that is to be sent, [`StreamFilter::event`] for each of
+//! its events; and [`StreamFilter::end_entry`]. Before waiting for more, [`StreamFilter::idle`].
 
 mod made_up;
 mod mariadb;
@@ -157,14 +158,14 @@ impl StreamFilter {
         }
     }
 
-    /// The file that the stream is in and the offset behind the last event that was sent or skipped; what heartbeats say,
-    /// and what a client acknowledges.
+    /// The file that the stream is in and the offset behind the last event that was sent or skipped; what heartbeats
+    /// say, and what a client acknowledges.
     pub fn position(&self) -> (&str, u64) {
         (&self.file, self.position)
     }
 
-    /// Goes on in a segment, and gives what is sent at its head. `format_description` is the event at the segment's head,
-    /// whole; it must not be given again as an entry.
+    /// Goes on in a segment, and gives what is sent at its head. `format_description` is the event at the segment's
+    /// head, whole; it must not be given again as an entry.
     ///
     /// # Errors
     /// The client cannot handle the checksums of the log; the event cannot be read.
@@ -278,8 +279,8 @@ impl StreamFilter {
         ))
     }
 
-    /// What is sent of the next event of the entry. `first_chunk` are its bytes from the header on: all of a rotate event, of
-    /// others the header.
+    /// What is sent of the next event of the entry. `first_chunk` are its bytes from the header on: all of a rotate
+    /// event, of others the header.
     ///
     /// # Errors
     /// The event cannot be read.
@@ -332,8 +333,8 @@ impl StreamFilter {
         Ok(After { events: event.into_iter().collect(), ends })
     }
 
-    /// What is to be sent before waiting for more: a heartbeat, if transactions were skipped that the client does not know
-    /// of (MySQL).
+    /// What is to be sent before waiting for more: a heartbeat, if transactions were skipped that the client does not
+    /// know of (MySQL).
     pub fn idle(&mut self) -> Option<Vec<u8>> {
         let position = self.skipped_to.take()?;
         Some(self.maker.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, position))

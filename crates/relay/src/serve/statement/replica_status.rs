@@ -1,5 +1,5 @@
-//! `SHOW REPLICA STATUS`: the capture as if it were a replica of its source, so that monitoring can watch it as one. The log
-//! applies nothing; its "SQL thread" is the log itself, which has executed what it has made durable.
+//! `SHOW REPLICA STATUS`: the capture as if it were a replica of its source, so that monitoring can watch it as one.
+//! The log applies nothing; its "SQL thread" is the log itself, which has executed what it has made durable.
 
 use tailwater_wire::Flavour;
 
