@@ -25,7 +25,10 @@ pub(super) struct Behind {
 impl MariadbFilter {
     pub fn new(skip: MariadbSkip) -> Self {
         let ends = skip.until.as_ref().is_some_and(|until| until.is_empty());
-        Self { skip, position_reached: false, ends }
+        // The server knows what came before only for those who want to stop somewhere; to others it lists what it passed
+        // while it skipped.
+        let state = if skip.until.is_some() { skip.state } else { MariadbBinlogState::new() };
+        Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
     }
 
     /// Whether the client may have seen what comes next, but for what begins a file.
