@@ -6,5 +6,6 @@ mod histories;
 mod interruptions;
 mod semi_sync;
 mod statements;
+mod streams;
 mod support;
 mod torn;

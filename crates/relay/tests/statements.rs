@@ -200,11 +200,12 @@ async fn check(kind: ServerKind) -> Result<()> {
         Flavour::MySql => ["SHOW BINARY LOG STATUS", "SHOW REPLICAS", "SHOW REPLICA STATUS"],
         Flavour::MariaDb => ["SHOW MASTER STATUS", "SHOW SLAVE HOSTS", "SHOW BINLOG STATUS"],
     });
-    if kind == ServerKind::Mariadb1011 {
-        questions.push("SHOW SLAVE STATUS");
-    }
+    questions.extend((flavour == Flavour::MariaDb).then_some("SHOW SLAVE STATUS"));
+    // 11.8 has times of events behind these.
+    questions.extend((kind == ServerKind::Mariadb1011).then_some("SHOW ALL SLAVES STATUS"));
     for question in questions {
-        ensure!(ours(flavour, question)? == columns(&source, question).await?, "columns of {question}");
+        let (ours, theirs) = (ours(flavour, question)?, columns(&source, question).await?);
+        ensure!(ours == theirs, "columns of {question}: {ours:?}, the server has {theirs:?}");
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The log's segments as the binlog files that clients see. Pure.
 //!
-//! A file is served under the source's own name with the source's own offsets, so that a replica can be moved between the
-//! source and its log without a change of position. Where capture has moved to another server the same name may come
-//! again with other content: from the second source on, the number of the source stands in the name.
+//! A file is served under the source's own name with the source's own offsets, so that a replica can be moved between
+//! the source and its log without a change of position. Where capture has moved to another server the same name may
+//! come again with other content: from the second source on, the number of the source stands in the name.
 
 use std::collections::HashMap;
 
@@ -23,8 +23,8 @@ pub struct SegmentView {
     pub source_file: String,
     /// Offset in that file of its first event; at 4 it mirrors the file from its start.
     pub source_offset: u64,
-    /// Length of the format description event at its head, in bytes. Matters only where `source_offset` is not 4: there it
-    /// stands before the event at `source_offset`.
+    /// Length of the format description event at its head, in bytes. Matters only where `source_offset` is not 4:
+    /// there it stands before the event at `source_offset`.
     pub head_bytes: u64,
     /// Durable bytes, with the four of the magic.
     pub bytes: u64,
@@ -184,8 +184,8 @@ impl Catalog {
         file.locate(position).ok_or(NoSuchPlace::Hole)
     }
 
-    /// The reverse of [`Catalog::locate`]. A place within the format description at the head of a segment that begins in
-    /// mid-file is the segment's beginning.
+    /// The reverse of [`Catalog::locate`]. A place within the format description at the head of a segment that begins
+    /// in mid-file is the segment's beginning.
     pub fn place(&self, position: LogPosition) -> Option<Place> {
         let file = self.of_segment(position.segment)?;
         let segment = file.segments.iter().find(|segment| segment.number == position.segment)?;

@@ -27,8 +27,8 @@ pub struct MariadbSkip {
 pub struct SkipDomain {
     /// The last transaction that the client has.
     pub gtid: MariadbGtid,
-    /// When the stream began the log had nothing of this domain. If something of it comes, the client's GTID must be there
-    /// by then.
+    /// When the stream began the log had nothing of this domain. If something of it comes, the client's GTID must be
+    /// there by then.
     pub was_empty: bool,
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn not_in_binlog(gtid: &MariadbGtid, state: &MariadbBinlogState) -> R
     Refusal::dump(match is_ahead(gtid, state) {
         true => message,
         false => format!(
-            "{message}. Since the master's binlog contains GTIDs with higher sequence numbers, it probably means that the \
-             slave has diverged due to executing extra erroneous transactions"
+            "{message}. Since the master's binlog contains GTIDs with higher sequence numbers, it probably \
+             means that the slave has diverged due to executing extra erroneous transactions"
         ),
     })
 }
@@ -83,8 +83,8 @@ pub(super) fn by_gtids(request: &MariadbRequest, log: &dyn History) -> Result<Ou
             oldest = Some(None);
         }
     }
-    const TOO_OLD: &str = "Could not find GTID state requested by slave in any binlog files. Probably the slave state is too \
-                           old and required binlog files have been purged.";
+    const TOO_OLD: &str = "Could not find GTID state requested by slave in any binlog files. Probably the \
+                           slave state is too old and required binlog files have been purged.";
     Ok(match oldest {
         None => empty(log),
         Some(Some(before)) => Outcome::refuse(format!(
@@ -107,8 +107,8 @@ fn mariadb_state(set: GtidSet) -> Result<MariadbBinlogState, Refusal> {
 
 type Checked = (BTreeMap<u32, SkipDomain>, Option<BTreeMap<u32, MariadbGtid>>);
 
-/// Whether each of the client's GTIDs is in the log or may come (`check_slave_start_position`). The server also knows the
-/// position that it has itself as a replica; the log has no such thing.
+/// Whether each of the client's GTIDs is in the log or may come (`check_slave_start_position`). The server also knows
+/// the position that it has itself as a replica; the log has no such thing.
 fn check_position(request: &MariadbRequest, state: &MariadbBinlogState) -> Result<Checked, Outcome> {
     let mut domains = BTreeMap::new();
     let mut until: Option<BTreeMap<u32, MariadbGtid>> =
@@ -148,8 +148,8 @@ fn follows_directly(domains: &BTreeMap<u32, SkipDomain>, before: &MariadbBinlogS
             // The client wants this domain from its beginning.
             return false;
         };
-        // Another server's numbers say nothing. Of its own server the client's GTID must come later, or be the very last
-        // of the domain.
+        // Another server's numbers say nothing. Of its own server the client's GTID must come later, or be the very
+        // last of the domain.
         gtid.server_id != past.server_id
             || gtid.sequence > past.sequence
             || (gtid.sequence == past.sequence && before.last(past.domain) == Some(past))

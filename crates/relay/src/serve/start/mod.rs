@@ -1,8 +1,9 @@
 //! Where a client's stream begins in the log, or why it does not. Pure.
 //!
-//! The rules are the servers' own (`rpl_binlog_sender.cc` of MySQL, `sql_repl.cc` of MariaDB), and so are the words of a
-//! refusal, which replicas and monitoring know; what the log can say beyond them stands behind them. One thing is added:
-//! the log may be a moment behind its source, so a client that has what the log has not yet got is first kept waiting.
+//! The rules are the servers' own (`rpl_binlog_sender.cc` of MySQL, `sql_repl.cc` of MariaDB), and so are the words of
+//! a refusal, which replicas and monitoring know; what the log can say beyond them stands behind them. One thing is
+//! added: the log may be a moment behind its source, so a client that has what the log has not yet got is first kept
+//! waiting.
 
 mod mariadb;
 mod mysql;
@@ -13,7 +14,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 
 pub use mariadb::{MariadbSkip, SkipDomain};
-pub(super) use mariadb::{not_in_binlog, written_by};
+pub(crate) use mariadb::{not_in_binlog, written_by};
 pub use request::{DumpRequest, From, MariadbRequest};
 
 use super::catalog::{Catalog, FIRST_EVENT, NoSuchPlace};
@@ -85,8 +86,8 @@ pub enum Skip {
     Mysql {
         /// What the client has.
         has: MysqlGtidSet,
-        /// It has transactions of the log behind the beginning of the stream, so it has seen the format description event
-        /// there too, and the temporary tables that it made since must stay.
+        /// It has transactions of the log behind the beginning of the stream, so it has seen the format description
+        /// event there too, and the temporary tables that it made since must stay.
         resumes: bool,
     },
     /// In each domain what comes up to a GTID.
@@ -138,8 +139,8 @@ fn by_position(name: &str, position: u64, log: &dyn History) -> Result<Outcome, 
     let words = |mysql: &str| match log.flavour() {
         Flavour::MySql => mysql.to_owned(),
         Flavour::MariaDb => format!(
-            "Client requested master to start replication from impossible position; the first event '{file}' at \
-             {position}, the last event read from '{file}' at 4, the last byte read from '{file}' at 4."
+            "Client requested master to start replication from impossible position; the first event '{file}' \
+             at {position}, the last event read from '{file}' at 4, the last byte read from '{file}' at 4."
         ),
     };
     let reason = match catalog.locate(file, position) {
@@ -163,12 +164,13 @@ fn by_position(name: &str, position: u64, log: &dyn History) -> Result<Outcome, 
             }
         }
         NoSuchPlace::NotCaptured { begins_at } => Outcome::refuse(format!(
-            "{NO_SUCH_FILE}: the log has {file} only from position {begins_at} on, where its capture began, and the client \
-             asks for position {position}; start from there, or take what comes before from the source itself"
+            "{NO_SUCH_FILE}: the log has {file} only from position {begins_at} on, where its capture began, \
+             and the client asks for position {position}; start from there, or take what comes before from \
+             the source itself"
         )),
         NoSuchPlace::Hole => Outcome::refuse(format!(
-            "{NO_SUCH_FILE}: position {position} of {file} is in a part that the log has from another server's file; connect \
-             by GTIDs"
+            "{NO_SUCH_FILE}: position {position} of {file} is in a part that the log has from another \
+             server's file; connect by GTIDs"
         )),
     })
 }
@@ -202,8 +204,8 @@ fn unknown_beginning(log: &dyn History) -> String {
     let place = log.catalog().files().first();
     let place = place.map_or(String::new(), |file| format!(", {}:{}", file.name, file.begins_at()));
     format!(
-        "the log began in the middle of a file{place} and does not know the transactions before it; connect by file and \
-         position, or begin a new log at the start of a file"
+        "the log began in the middle of a file{place} and does not know the transactions before it; connect \
+         by file and position, or begin a new log at the start of a file"
     )
 }
 

@@ -6,8 +6,11 @@ use super::{History, Outcome, Skip, at_segment, empty, newest_first, unknown_beg
 use crate::serve::catalog::FIRST_EVENT;
 use crate::serve::refusal::Refusal;
 
-/// Servers put GTID sets into an error only as long as the whole fits their buffers.
-const SETS_BYTES_MAX: usize = 400;
+/// Clients keep 512 bytes of an error, so that what is named must leave room for the words.
+const PURGED_BYTES_MAX: usize = 290;
+
+/// The same for the transactions that a client is ahead by.
+const AHEAD_BYTES_MAX: usize = 110;
 
 pub(super) fn by_gtids(has: &MysqlGtidSet, position: u64, log: &dyn History) -> Result<Outcome, Refusal> {
     if position < FIRST_EVENT {
@@ -66,32 +69,34 @@ fn own_transactions(has: &MysqlGtidSet, source: Option<[u8; 16]>) -> MysqlGtidSe
     own
 }
 
-const PURGED: &str = "Cannot replicate because the source purged required binary logs. Replicate the missing transactions \
-                      from elsewhere, or provision a new replica from backup. Consider increasing the source's binary log \
-                      expiration period.";
+const PURGED: &str = "Cannot replicate because the source purged required binary logs. Replicate the missing \
+                      transactions from elsewhere, or provision a new replica from backup. Consider \
+                      increasing the source's binary log expiration period.";
 
 fn purged_message(has: &MysqlGtidSet, missing: &MysqlGtidSet) -> String {
     let sets = format!(
         "The GTID set sent by the replica is '{has:#}', and the missing transactions are '{missing:#}'"
     );
-    match sets.len() <= SETS_BYTES_MAX {
+    match sets.len() <= PURGED_BYTES_MAX {
         true => format!("{PURGED} {sets}"),
         false => format!(
-            "{PURGED} The GTID sets and the missing purged transactions are too long to print in this message. For more \
-             information, please see the manual for GTID_SUBTRACT and SELECT @@GLOBAL.gtid_purged here"
+            "{PURGED} The GTID sets and the missing purged transactions are too long to print in this \
+             message. For more information, please see the manual for GTID_SUBTRACT and SELECT \
+             @@GLOBAL.gtid_purged here"
         ),
     }
 }
 
 fn has_more(ahead: &MysqlGtidSet) -> String {
     let ahead = ahead.to_string();
-    let named = match ahead.len() <= SETS_BYTES_MAX {
+    let named = match ahead.len() <= AHEAD_BYTES_MAX {
         true => format!(": {ahead}"),
         false => String::new(),
     };
     format!(
-        "Replica has more GTIDs than the source has, using the source's SERVER_UUID{named}. The source may have lost \
-         transactions that were already replicated to the replica, or its log has stopped to follow it. Replicate any \
-         transactions that the source has rolled back from the replica to the source, and look after the capture of this log"
+        "Replica has more GTIDs than the source has, using the source's SERVER_UUID{named}. The source may \
+         have lost transactions that were already replicated to the replica, or its log has stopped to \
+         follow it. Replicate any transactions that the source has rolled back from the replica to the \
+         source, and look after the capture of this log"
     )
 }

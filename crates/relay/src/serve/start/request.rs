@@ -139,15 +139,16 @@ impl DumpRequest {
 fn check_flavour(session: &Session, flavour: Flavour) -> Result<(), Refusal> {
     match (flavour, session.mariadb_capability()) {
         (Flavour::MySql, Some(_)) => Err(Refusal::dump(
-            "This is the log of a MySQL source, and the client is a MariaDB replica or mariadb-binlog, which cannot read \
-             it; use a MySQL replica or mysqlbinlog of MySQL",
+            "This is the log of a MySQL source, and the client is a MariaDB replica or mariadb-binlog, which \
+             cannot read it; use a MySQL replica or mysqlbinlog of MySQL",
         )),
         (Flavour::MySql, None) => Ok(()),
         (Flavour::MariaDb, _) if session.replica_uuid().is_some() => Err(mysql_client_of_mariadb()),
         (Flavour::MariaDb, Some(capability)) if capability >= MARIADB_CAPABILITY_GTID => Ok(()),
         (Flavour::MariaDb, capability) => Err(Refusal::dump(format!(
-            "This is the log of a MariaDB source, and the client announces capability {} (@mariadb_slave_capability); {} \
-             is needed to read GTID events: a replica or mariadb-binlog of MariaDB 10.0.3 or later",
+            "This is the log of a MariaDB source, and the client announces capability {} \
+             (@mariadb_slave_capability); {} is needed to read GTID events: a replica or mariadb-binlog of \
+             MariaDB 10.0.3 or later",
             capability.unwrap_or(0),
             MARIADB_CAPABILITY_GTID,
         ))),
@@ -156,8 +157,8 @@ fn check_flavour(session: &Session, flavour: Flavour) -> Result<(), Refusal> {
 
 fn mysql_client_of_mariadb() -> Refusal {
     Refusal::dump(
-        "This is the log of a MariaDB source, and the client is a MySQL replica or mysqlbinlog of MySQL, which cannot read \
-         it; use a MariaDB replica or mariadb-binlog",
+        "This is the log of a MariaDB source, and the client is a MySQL replica or mysqlbinlog of MySQL, \
+         which cannot read it; use a MariaDB replica or mariadb-binlog",
     )
 }
 

@@ -1,8 +1,8 @@
 //! What clients ask in SQL, and the answers. Pure.
 //!
-//! A replica asks a dozen questions before its dump, `mysqlbinlog -R` a few, shells and monitoring others; the answers look
-//! like a source's. Nothing can be changed here but a client's own variables, and what is not understood is refused with
-//! a text that says what this server is.
+//! A replica asks a dozen questions before its dump, `mysqlbinlog -R` a few, shells and monitoring others; the answers
+//! look like a source's. Nothing can be changed here but a client's own variables, and what is not understood is
+//! refused with a text that says what this server is.
 //!
 //! - `tokens`, `parse`, `expression`, `pattern`: from bytes to a statement; bounded in length and depth.
 //! - [`Session`]: what one client has set.
@@ -69,7 +69,8 @@ fn read_only(what: &str, view: &View) -> Refusal {
         Flavour::MariaDb => "MariaDB",
     };
     let message = format!(
-        "The {family} server is running with the --read-only option so it cannot execute this statement ({what}). {WHAT_THIS_IS}"
+        "The {family} server is running with the --read-only option so it cannot execute this statement \
+         ({what}). {WHAT_THIS_IS}"
     );
     Refusal::new(Refusal::OPTION_PREVENTS_STATEMENT, message)
 }

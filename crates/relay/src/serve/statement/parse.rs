@@ -61,8 +61,10 @@ pub(super) enum Show {
     Replicas {
         old_names: bool,
     },
+    /// Of `ALL` connections, of which there is one, MariaDB has more columns.
     ReplicaStatus {
         old_names: bool,
+        all: bool,
     },
     Variables(Filter),
     Status(Filter),
@@ -349,10 +351,10 @@ fn show(tokens: &mut Tokens) -> Parsed<Show> {
         (&["REPLICAS"], |_| Ok(Show::Replicas { old_names: false })),
         (&["REPLICA", "HOSTS"], |_| Ok(Show::Replicas { old_names: true })),
         (&["SLAVE", "HOSTS"], |_| Ok(Show::Replicas { old_names: true })),
-        (&["REPLICA", "STATUS"], |tokens| channel(tokens, false)),
-        (&["SLAVE", "STATUS"], |tokens| channel(tokens, true)),
-        (&["ALL", "REPLICAS", "STATUS"], |tokens| channel(tokens, false)),
-        (&["ALL", "SLAVES", "STATUS"], |tokens| channel(tokens, true)),
+        (&["REPLICA", "STATUS"], |tokens| channel(tokens, false, false)),
+        (&["SLAVE", "STATUS"], |tokens| channel(tokens, true, false)),
+        (&["ALL", "REPLICAS", "STATUS"], |tokens| channel(tokens, false, true)),
+        (&["ALL", "SLAVES", "STATUS"], |tokens| channel(tokens, true, true)),
         (&["VARIABLES"], |tokens| Filter::parse(tokens).map(Show::Variables)),
         (&["STATUS"], |tokens| Filter::parse(tokens).map(Show::Status)),
         (&["WARNINGS"], warnings),
@@ -374,11 +376,11 @@ fn show(tokens: &mut Tokens) -> Parsed<Show> {
 }
 
 /// There is one channel, without a name.
-fn channel(tokens: &mut Tokens, old_names: bool) -> Parsed<Show> {
+fn channel(tokens: &mut Tokens, old_names: bool, all: bool) -> Parsed<Show> {
     if tokens.accept_words(&["FOR", "CHANNEL"]) {
         tokens.expect_string()?;
     }
-    Ok(Show::ReplicaStatus { old_names })
+    Ok(Show::ReplicaStatus { old_names, all })
 }
 
 /// There never are any, however many are asked for.

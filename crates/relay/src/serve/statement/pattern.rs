@@ -138,8 +138,8 @@ const PATTERN_BYTES_MAX: usize = 256;
 /// The longest text that can be like a pattern, in bytes, as the work is the product of both.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Whether `text` is like `pattern`, in letters of either case: `%` is anything, `_` one character, and a backslash takes
-/// its meaning from the next.
+/// Whether `text` is like `pattern`, in letters of either case: `%` is anything, `_` one character, and a backslash
+/// takes its meaning from the next.
 pub(super) fn like(text: &str, pattern: &str) -> bool {
     if text.len() > TEXT_BYTES_MAX {
         return false;

@@ -1,5 +1,5 @@
-//! `SHOW REPLICA STATUS`: the capture as if it were a replica of its source, so that monitoring can watch it as one. The log
-//! applies nothing; its "SQL thread" is the log itself, which has executed what it has made durable.
+//! `SHOW REPLICA STATUS`: the capture as if it were a replica of its source, so that monitoring can watch it as one.
+//! The log applies nothing; its "SQL thread" is the log itself, which has executed what it has made durable.
 
 use tailwater_wire::Flavour;
 
@@ -72,7 +72,7 @@ const MYSQL: &[&str] = &[
     "Network_Namespace",
 ];
 
-/// The columns of MariaDB 10.11, to which 11.8 adds some that concern applying only.
+/// The columns of MariaDB 10.11 and 11.8.
 const MARIADB: &[&str] = &[
     "Slave_IO_State",
     "Master_Host",
@@ -127,13 +127,30 @@ const MARIADB: &[&str] = &[
     "Slave_DDL_Groups#",
     "Slave_Non_Transactional_Groups#",
     "Slave_Transactional_Groups#",
+    "Replicate_Rewrite_DB",
 ];
 
-pub(super) fn rows(view: &View, old_names: bool) -> Rows {
+/// What stands before and behind these for `SHOW ALL SLAVES STATUS`, which monitoring of MariaDB asks for.
+const MARIADB_ALL: (&[&str], &[&str]) = (
+    &["Connection_name", "Slave_SQL_State"],
+    &[
+        "Retried_transactions#",
+        "Max_relay_log_size#",
+        "Executed_log_entries#",
+        "Slave_received_heartbeats#",
+        "Slave_heartbeat_period",
+        "Gtid_Slave_Pos",
+    ],
+);
+
+pub(super) fn rows(view: &View, old_names: bool, all: bool) -> Rows {
+    let (before, behind) = if all { MARIADB_ALL } else { (&[][..], &[][..]) };
     let columns: Vec<String> = match (view.flavour(), old_names) {
         (Flavour::MySql, false) => MYSQL.iter().map(|name| (*name).to_owned()).collect(),
         (Flavour::MySql, true) => MYSQL.iter().map(|name| old_name(name)).collect(),
-        (Flavour::MariaDb, _) => MARIADB.iter().map(|name| (*name).to_owned()).collect(),
+        (Flavour::MariaDb, _) => {
+            before.iter().chain(MARIADB).chain(behind).map(|name| (*name).to_owned()).collect()
+        }
     };
     let mut rows = Rows::new(&columns.iter().map(String::as_str).collect::<Vec<_>>());
     let values = columns.iter().map(|column| value(&old_name(column), view)).collect::<Vec<_>>();
@@ -175,7 +192,9 @@ fn value(column: &str, view: &View) -> Value {
             (false, false) => "No".into(),
         },
         "Slave_SQL_Running" => "Yes".into(),
-        "Slave_SQL_Running_State" => "the log applies nothing; what is read is durable".into(),
+        "Slave_SQL_Running_State" | "Slave_SQL_State" => {
+            "the log applies nothing; what is read is durable".into()
+        }
         "Seconds_Behind_Master" => match capture.streaming {
             true => capture.seconds_behind.map_or(Value::Null, Value::from),
             false => Value::Null,
@@ -189,7 +208,11 @@ fn value(column: &str, view: &View) -> Value {
         | "Get_master_public_key"
         | "Slave_DDL_Groups"
         | "Slave_Non_Transactional_Groups"
-        | "Slave_Transactional_Groups" => Value::Integer(0),
+        | "Slave_Transactional_Groups"
+        | "Retried_transactions"
+        | "Max_relay_log_size"
+        | "Executed_log_entries"
+        | "Slave_received_heartbeats" => Value::Integer(0),
         "SQL_Remaining_Delay" => Value::Null,
         "Last_IO_Errno" => error.map_or(0, |error| error.number).into(),
         "Last_IO_Error" => error.map_or("", |error| error.message.as_str()).into(),
@@ -209,7 +232,7 @@ fn value(column: &str, view: &View) -> Value {
             ServedGtids::Mysql { executed, .. } => format!("{executed:#}").into(),
             ServedGtids::Mariadb { .. } => "".into(),
         },
-        "Gtid_IO_Pos" => match &view.gtids {
+        "Gtid_IO_Pos" | "Gtid_Slave_Pos" => match &view.gtids {
             ServedGtids::Mariadb { state, .. } => state.position().to_string().into(),
             ServedGtids::Mysql { .. } => "".into(),
         },

@@ -121,8 +121,8 @@ impl Session {
         names.iter().find_map(|name| self.variable(name).to_integer())
     }
 
-    /// How long a stream may be silent: `@source_heartbeat_period` in nanoseconds, under either name. `None`: as long as
-    /// it likes.
+    /// How long a stream may be silent: `@source_heartbeat_period` in nanoseconds, under either name. `None`: as long
+    /// as it likes.
     pub fn heartbeat_period(&self) -> Option<Duration> {
         let period = self.integer(&["source_heartbeat_period", "master_heartbeat_period"])?;
         u64::try_from(period).ok().filter(|nanoseconds| *nanoseconds > 0).map(Duration::from_nanos)

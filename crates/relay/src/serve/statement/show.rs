@@ -15,7 +15,7 @@ pub(super) fn rows(show: &Show, view: &View) -> Rows {
         Show::BinaryLogs => binary_logs(view),
         Show::BinaryLogStatus => binary_log_status(view),
         Show::Replicas { old_names } => replicas(view, *old_names),
-        Show::ReplicaStatus { old_names } => replica_status::rows(view, *old_names),
+        Show::ReplicaStatus { old_names, all } => replica_status::rows(view, *old_names, *all),
         Show::Variables(filter) => named(filter, variables::list(view)),
         Show::Status(filter) => named(filter, variables::status(view)),
         Show::Warnings => Rows::new(&["Level", "Code#", "Message"]),

@@ -50,7 +50,8 @@ fn number(digits: &str) -> Option<u64> {
     sound.then(|| digits.parse().ok()).flatten()
 }
 
-/// Days since 1970 as year, month and day. Counts in eras of 400 years that begin in March, so that leap days come last.
+/// Days since 1970 as year, month and day. Counts in eras of 400 years that begin in March, so that leap days come
+/// last.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

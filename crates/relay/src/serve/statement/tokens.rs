@@ -1,16 +1,16 @@
 //! A statement as tokens, and the walk through them.
 //!
-//! Only the tokenizer of `sqlparser` is used, which knows MySQL's comments, quotes and escapes. Most of what is asked here
-//! is not in its grammar (`SHOW BINARY LOG STATUS`, `SHOW SLAVE HOSTS`, `PURGE BINARY LOGS`), what is in it is little, and
-//! its parser is not total: `SELECT 1 DIV` makes it panic.
+//! Only the tokenizer of `sqlparser` is used, which knows MySQL's comments, quotes and escapes. Most of what is asked
+//! here is not in its grammar (`SHOW BINARY LOG STATUS`, `SHOW SLAVE HOSTS`, `PURGE BINARY LOGS`), what is in it is
+//! little, and its parser is not total: `SELECT 1 DIV` makes it panic.
 
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
 use crate::serve::refusal::Refusal;
 
-/// The longest statement that is looked at, in bytes: GTID positions of thousands of domains fit, and its tokens, of which
-/// each byte may be one, take some 25 MiB at worst.
+/// The longest statement that is looked at, in bytes: GTID positions of thousands of domains fit, and its tokens, of
+/// which each byte may be one, take some 25 MiB at worst.
 pub(super) const STATEMENT_BYTES_MAX: usize = 128 << 10;
 
 /// How deep expressions may nest.
@@ -94,8 +94,12 @@ impl Tokens {
     /// Whether the next tokens are these words, in letters of either case. Quoted names are no words.
     pub fn peek_words(&self, words: &[&str]) -> bool {
         words.iter().enumerate().all(|(ahead, wanted)| {
-            let token = self.tokens.get(self.next + ahead).map(|placed| &placed.token);
-            matches!(token, Some(Token::Word(Word { value, quote_style: None, .. })) if value.eq_ignore_ascii_case(wanted))
+            match self.tokens.get(self.next + ahead).map(|placed| &placed.token) {
+                Some(Token::Word(Word { value, quote_style: None, .. })) => {
+                    value.eq_ignore_ascii_case(wanted)
+                }
+                _ => false,
+            }
         })
     }
 
@@ -197,10 +201,11 @@ impl Tokens {
 }
 
 /// What those who ask for other things are told.
-pub(super) const WHAT_THIS_IS: &str = "This is Tailwater's binlog server: it answers binlog dumps, SHOW BINARY LOGS, SHOW \
-                                       BINARY LOG STATUS, SHOW REPLICAS, SHOW REPLICA STATUS, SHOW VARIABLES, SHOW STATUS, \
-                                       SHOW PROCESSLIST, SELECT of variables and a few functions, SET of variables, PURGE \
-                                       BINARY LOGS and KILL";
+pub(super) const WHAT_THIS_IS: &str = "This is Tailwater's binlog server: it answers binlog dumps, SHOW \
+                                       BINARY LOGS, SHOW BINARY LOG STATUS, SHOW REPLICAS, SHOW REPLICA \
+                                       STATUS, SHOW VARIABLES, SHOW STATUS, SHOW PROCESSLIST, SELECT of \
+                                       variables and a few functions, SET of variables, PURGE BINARY LOGS \
+                                       and KILL";
 
 fn tokenize(text: &str) -> Parsed<Vec<TokenWithSpan>> {
     Tokenizer::new(&MySqlDialect {}, text).tokenize_with_location().map_err(|error| {
@@ -216,8 +221,8 @@ fn executable(comment: &str) -> Option<&str> {
     Some(if digits >= 5 { &inner[digits..] } else { inner })
 }
 
-/// Turns the tokenizer's lines and columns, which count characters from 1, into offsets. They must come in order, so that
-/// all of them cost no more than one walk through the text.
+/// Turns the tokenizer's lines and columns, which count characters from 1, into offsets. They must come in order, so
+/// that all of them cost no more than one walk through the text.
 struct Offsets<'a> {
     rest: std::str::Chars<'a>,
     length: usize,

@@ -1,0 +1,117 @@
+//! Events that stand in no file, as the servers make them up for a stream, and the few of a file that they change.
+
+use tailwater_wire::event::checksum::compute_checksum;
+use tailwater_wire::event::{
+    CHECKSUM_BYTES, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, Heartbeat, Rotate,
+};
+use tailwater_wire::gtid::MariadbGtidList;
+use tailwater_wire::{Flavour, ServerId, WireError};
+
+/// Where in a format description event the time stands at which the server started.
+const CREATED_OFFSET: usize = EVENT_HEADER_BYTES + 2 + 50;
+
+/// Makes events in the name of a server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Maker {
+    pub server_id: ServerId,
+    /// Whether they get a checksum.
+    pub checksum: bool,
+}
+
+impl Maker {
+    /// Says which file and offset come next.
+    pub fn rotate(self, file: &str, position: u64) -> Vec<u8> {
+        let body = Rotate { position, file_name: file.as_bytes() }.to_body();
+        self.event(EventType::ROTATE, EventHeader::FLAG_ARTIFICIAL, 0, &body)
+    }
+
+    /// Says that the stream stands at an offset of a file. Without a form of their own for what is beyond 4 GiB,
+    /// MySQL's servers send its low 32 bits.
+    pub fn heartbeat(self, flavour: Flavour, v2: bool, file: &str, position: u64) -> Vec<u8> {
+        let heartbeat = Heartbeat { file_name: file.as_bytes(), position };
+        match (v2, flavour) {
+            (true, _) => self.event(EventType::HEARTBEAT_V2, 0, position as u32, &heartbeat.to_body_v2()),
+            (false, Flavour::MySql) => self.event(EventType::HEARTBEAT, 0, position as u32, file.as_bytes()),
+            (false, Flavour::MariaDb) => {
+                let in_header = u32::try_from(position).unwrap_or(0);
+                self.event(EventType::HEARTBEAT, 0, in_header, &heartbeat.to_body_v1())
+            }
+        }
+    }
+
+    /// MariaDB: which GTIDs the stream has passed.
+    pub fn gtid_list(self, list: &MariadbGtidList, position: u64) -> Result<Vec<u8>, WireError> {
+        let body = list.encode()?;
+        Ok(self.event(EventType::MARIADB_GTID_LIST, EventHeader::FLAG_ARTIFICIAL, position as u32, &body))
+    }
+
+    fn event(self, event_type: EventType, flags: u16, end_log_pos: u32, body: &[u8]) -> Vec<u8> {
+        let trailer = if self.checksum { CHECKSUM_BYTES } else { 0 };
+        let header = EventHeader {
+            timestamp: 0,
+            event_type,
+            server_id: self.server_id,
+            event_length: (EVENT_HEADER_BYTES + body.len() + trailer) as u32,
+            end_log_pos,
+            flags,
+        };
+        sealed(&header, body, self.checksum)
+    }
+}
+
+fn sealed(header: &EventHeader, body: &[u8], checksum: bool) -> Vec<u8> {
+    let mut event = Vec::with_capacity(header.event_length as usize);
+    event.extend_from_slice(&header.to_bytes());
+    event.extend_from_slice(body);
+    if checksum {
+        let checksum = compute_checksum(&event);
+        event.extend_from_slice(&checksum.to_le_bytes());
+    }
+    event
+}
+
+/// What is taken out of a format description event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cleared {
+    /// Nothing: the client has never seen it.
+    Nothing,
+    /// The time at which the server started: a replica that sees it drops its temporary tables.
+    Created,
+    /// Its place in the file too: it is sent again, for events that stand far behind it.
+    CreatedAndPlace,
+}
+
+/// A format description event for the head of a stream or file, from its bytes in the log.
+pub(super) fn format_description(event: &[u8], format: &FormatDescription, cleared: Cleared) -> Vec<u8> {
+    let mut event = event.to_vec();
+    if cleared == Cleared::Nothing {
+        return event;
+    }
+    if cleared == Cleared::CreatedAndPlace
+        && let Some(place) = event.get_mut(13..17)
+    {
+        place.fill(0);
+    }
+    if let Some(created) = event.get_mut(CREATED_OFFSET..CREATED_OFFSET + 4) {
+        created.fill(0);
+    }
+    if format.checksum.is_some()
+        && let Some((body, trailer)) = event.split_last_chunk_mut::<CHECKSUM_BYTES>()
+    {
+        *trailer = compute_checksum(body).to_le_bytes();
+    }
+    event
+}
+
+/// A rotate event of the log with another name in it.
+pub(super) fn renamed_rotate(
+    header: &EventHeader,
+    rotate: &Rotate<'_>,
+    name: &str,
+    checksum: bool,
+) -> Vec<u8> {
+    let body = Rotate { position: rotate.position, file_name: name.as_bytes() }.to_body();
+    let trailer = if checksum { CHECKSUM_BYTES } else { 0 };
+    let event_length = (EVENT_HEADER_BYTES + body.len() + trailer) as u32;
+    sealed(&EventHeader { event_length, ..*header }, &body, checksum)
+}

@@ -1,0 +1,109 @@
+//! What MariaDB's clients have, and where they stop, as the stream passes it (`send_event_to_slave` in `sql_repl.cc`).
+
+use tailwater_wire::gtid::{MariadbBinlogState, MariadbGtid, MariadbGtidList};
+
+use crate::serve::refusal::Refusal;
+use crate::serve::start::{MariadbSkip, not_in_binlog, written_by};
+
+/// The state of one client's stream.
+#[derive(Debug)]
+pub(super) struct MariadbFilter {
+    skip: MariadbSkip,
+    /// The client's position in a domain was just passed, and it is to be told.
+    position_reached: bool,
+    /// The last domain has reached its end: the stream stops behind this group.
+    ends: bool,
+}
+
+/// What is sent behind an event group.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Behind {
+    pub list: Option<MariadbGtidList>,
+    pub ends: bool,
+}
+
+impl MariadbFilter {
+    pub fn new(skip: MariadbSkip) -> Self {
+        let ends = skip.until.as_ref().is_some_and(|until| until.is_empty());
+        // The server knows what came before only for those who want to stop somewhere; to others it lists what it passed
+        // while it skipped.
+        let state = if skip.until.is_some() { skip.state } else { MariadbBinlogState::new() };
+        Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
+    }
+
+    /// Whether the client may have seen what comes next, but for what begins a file.
+    pub fn is_skipping(&self) -> bool {
+        !self.skip.domains.is_empty()
+    }
+
+    /// Whether the client has the transaction. `log` gives the state of the whole log, for what was not in it when the
+    /// stream began.
+    ///
+    /// # Errors
+    /// The client's GTID is not in the log after all, or strict mode forbids that it is in a hole.
+    pub fn has(&mut self, gtid: &MariadbGtid, log: &dyn Fn() -> MariadbBinlogState) -> Result<bool, Refusal> {
+        self.skip.state.update(*gtid);
+        let behind_start = self.is_before_start(gtid, log)?;
+        let behind_end = self.is_behind_end(gtid);
+        Ok(behind_start || behind_end)
+    }
+
+    fn is_before_start(
+        &mut self,
+        gtid: &MariadbGtid,
+        log: &dyn Fn() -> MariadbBinlogState,
+    ) -> Result<bool, Refusal> {
+        let Some(domain) = self.skip.domains.get_mut(&gtid.domain) else { return Ok(false) };
+        let start = domain.gtid;
+        if domain.was_empty {
+            let log = log();
+            let last = written_by(&log, start.domain, start.server_id);
+            if last.is_none_or(|last| last < start.sequence) {
+                return Err(not_in_binlog(&start, &log));
+            }
+            domain.was_empty = false;
+        }
+        if gtid.server_id != start.server_id {
+            return Ok(true);
+        }
+        if gtid.sequence >= start.sequence {
+            if self.skip.strict && gtid.sequence > start.sequence {
+                return Err(Refusal::dump(format!(
+                    "The binlog on the master is missing the GTID {start} requested by the slave (even \
+                     though both a prior and a subsequent sequence number does exist), and GTID strict mode \
+                     is enabled"
+                )));
+            }
+            self.position_reached = true;
+            self.skip.domains.remove(&gtid.domain);
+        }
+        Ok(gtid.sequence <= start.sequence)
+    }
+
+    fn is_behind_end(&mut self, gtid: &MariadbGtid) -> bool {
+        let Some(until) = &mut self.skip.until else { return false };
+        let Some(last) = until.get(&gtid.domain).copied() else {
+            // This domain has come to its end.
+            return true;
+        };
+        if gtid.server_id != last.server_id || gtid.sequence < last.sequence {
+            return false;
+        }
+        until.remove(&gtid.domain);
+        self.ends = until.is_empty();
+        // The last GTID itself may not exist; what comes in its place is behind the end.
+        gtid.sequence > last.sequence || self.skip.until_before
+    }
+
+    /// What comes behind the group, or the lone event, that was just sent or skipped.
+    pub fn behind(&mut self) -> Behind {
+        let reached = std::mem::take(&mut self.position_reached);
+        let list = |flags| MariadbGtidList { flags, ..self.skip.state.to_list() };
+        let list = match (self.ends, reached) {
+            (true, _) => Some(list(MariadbGtidList::FLAG_UNTIL_REACHED)),
+            (false, true) => Some(list(0)),
+            (false, false) => None,
+        };
+        Behind { list, ends: self.ends }
+    }
+}
