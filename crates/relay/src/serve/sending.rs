@@ -220,7 +220,9 @@ impl Sending<'_> {
             Failure::Log(error) => {
                 let (file, position) = self.filter.position();
                 let code = error.code();
-                Refusal::dump(format!("Tailwater's log cannot be read on behind {file}:{position}: {code}: {error}"))
+                Refusal::dump(format!(
+                    "Tailwater's log cannot be read on behind {file}:{position}: {code}: {error}"
+                ))
             }
         })
     }
@@ -269,8 +271,11 @@ impl Sending<'_> {
     /// Goes on in a segment, whose head, the format description event, is at hand.
     fn enter_segment(&mut self, sender: &mut EventSender, head: &Entry) -> Result<(), Failure> {
         let number = head.position.segment;
-        let vanished =
-            || Failure::Refused(Refusal::dump(format!("segment {number} of the log was purged while it was read")));
+        let vanished = || {
+            Failure::Refused(Refusal::dump(format!(
+                "segment {number} of the log was purged while it was read"
+            )))
+        };
         let view = self.shared.log_view().ok_or_else(vanished)?;
         let file = view.catalog().of_segment(number).ok_or_else(vanished)?;
         let place = view.catalog().place(head.position).ok_or_else(vanished)?;
