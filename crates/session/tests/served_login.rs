@@ -1,11 +1,14 @@
 //! Our own client logs in to our own server.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
-use tailwater_session::server::{Credential, ServerTls};
-use tailwater_session::{Connection, SessionError, TlsMode};
+use tailwater_session::server::{Acceptor, Accounts, Credential, ServerTls};
+use tailwater_session::{Connection, Endpoint, SessionError, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
 
 use crate::served::{PASSWORD, Served, options};
+use crate::tls::Authority;
 
 const FLAVOURS: [Flavour; 2] = [Flavour::MySql, Flavour::MariaDb];
 
@@ -88,7 +91,6 @@ async fn tls_with_a_certificate_of_our_own() -> Result<()> {
 
 #[tokio::test]
 async fn empty_passwords_and_doubtful_accounts_are_refused() -> Result<()> {
-    use tailwater_session::server::Accounts;
     let mut accounts = Accounts::new();
     accounts.add("one", &[Credential::password("x")])?;
     for (user, credentials) in [
@@ -101,5 +103,52 @@ async fn empty_passwords_and_doubtful_accounts_are_refused() -> Result<()> {
         ensure!(error.code() == "TW-SES-0026", "{error}");
     }
     ensure!(accounts.len() == 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn tls_with_the_operators_certificate() -> Result<()> {
+    let authority = Authority::new("the authority")?;
+    let (certificate, key) = authority.issue("server", "localhost", 2099)?;
+    let (_, other_key) = authority.issue("other", "localhost", 2099)?;
+    let files = |certificate: &Path, key: &Path| {
+        let mut options = options(Flavour::MySql);
+        options.tls = ServerTls::Files { certificate: certificate.to_owned(), key: key.to_owned() };
+        options
+    };
+    let served = Served::start(files(&certificate, &key)).await?;
+    for (ca, mode, trusted) in [
+        (authority.ca(), TlsMode::VerifyCa, true),
+        (authority.ca(), TlsMode::VerifyFull, true),
+        (Authority::new("somebody else")?.ca(), TlsMode::VerifyCa, false),
+    ] {
+        let mut options = served.connect_options();
+        options.endpoint = Endpoint::tcp("localhost", served.address.port());
+        options.tls = TlsOptions { mode, ca: Some(ca), ..TlsOptions::default() };
+        let connected = Connection::connect(&options).await;
+        ensure!(connected.is_ok() == trusted, "{mode:?}: {:?}", connected.err());
+    }
+    ensure!(
+        matches!(served.refusal().await?, SessionError::Tls { .. }),
+        "a client that does not trust us says so"
+    );
+
+    let folder = tempfile::tempdir()?;
+    let (missing, garbage) = (folder.path().join("missing.pem"), folder.path().join("garbage.pem"));
+    std::fs::write(&garbage, "no certificate")?;
+    for (certificate, key, about) in [
+        (&missing, &key, "missing.pem"),
+        (&certificate, &missing, "missing.pem"),
+        (&garbage, &key, "holds no certificate"),
+        (&certificate, &garbage, "garbage.pem"),
+        (&certificate, &other_key, "server-cert.pem"),
+    ] {
+        let error = Acceptor::new(files(certificate, key)).err().context("accepted")?;
+        ensure!(error.code() == "TW-SES-0027" && error.to_string().contains(about), "{error}");
+    }
+    let mut nobody = options(Flavour::MySql);
+    nobody.require_tls = true;
+    let error = Acceptor::new(nobody).err().context("accepted")?;
+    ensure!(error.code() == "TW-SES-0027", "{error}");
     Ok(())
 }

@@ -12,13 +12,13 @@ use tempfile::TempDir;
 use crate::fake::{Peer, options, serve};
 
 /// An authority and what it issued, as PEM files.
-struct Authority {
+pub struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new(name: &str) -> Result<Self> {
+    pub fn new(name: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,12 +28,12 @@ impl Authority {
         Ok(Self { folder, issuer: Issuer::new(params, key) })
     }
 
-    fn ca(&self) -> PathBuf {
+    pub fn ca(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
     /// Issues a certificate; gives the paths of certificate and key.
-    fn issue(&self, name: &str, host: &str, last_year: i32) -> Result<(PathBuf, PathBuf)> {
+    pub fn issue(&self, name: &str, host: &str, last_year: i32) -> Result<(PathBuf, PathBuf)> {
         let mut params = CertificateParams::new(vec![host.to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.not_before = rcgen::date_time_ymd(2000, 1, 1);

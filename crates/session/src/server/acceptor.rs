@@ -101,7 +101,8 @@ impl Acceptor {
             let error = SessionError::LoginRefused { peer, user: heard.user.clone(), reason };
             warn!(%peer, user = ?heard.user, reason, delay_ms = delay.as_millis() as u64, "login refused");
             tokio::time::sleep(delay).await;
-            heard.tell(peer).await?;
+            // Whether it still listens does not matter.
+            let _ = heard.tell(peer).await;
             return Err(error);
         }
         tokio::time::sleep(delay).await;
