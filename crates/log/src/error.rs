@@ -147,14 +147,14 @@ pub enum LogError {
         reason: String,
     },
     /// The archive could not be asked, or refused. The log itself is not touched.
-    #[error("the archive does not answer as it should: cannot {action} {path}: {source}")]
+    #[error("the archive does not answer as it should: cannot {action} {path}: {cause}")]
     Archive {
         /// What was tried, as a verb phrase.
         action: &'static str,
         /// On which object, or on which source's folder.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// What stands in the archive is not what the log has. Nothing is purged for its sake.
     #[error("{object} in the archive is not what the log holds: {reason}")]
@@ -213,7 +213,7 @@ impl LogError {
             return Self::corrupt(path, damage.offset, damage.reason.clone());
         }
         match inner.is_some_and(|inner| inner.is::<ArchiveFailure>()) {
-            true => Self::Archive { action, path, source },
+            true => Self::Archive { action, path, cause: source },
             false => Self::Io { action, path, source },
         }
     }
@@ -241,8 +241,8 @@ impl LogError {
     /// Whether an archive that failed with it may do better when it is asked again.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Self::Archive { source, .. } => {
-                !matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
+            Self::Archive { cause, .. } => {
+                !matches!(cause.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
             }
             Self::ArchiveDiffers { .. } => true,
             _ => false,

@@ -32,7 +32,8 @@ pub(crate) enum Bound {
 /// Reads entries in their order: whole transactions, and the events between them.
 ///
 /// After [`next`](Self::next) or [`try_next`](Self::try_next) gave an entry, [`next_event`](Self::next_event) and
-/// [`read_chunk`](Self::read_chunk) give its bytes, in bounded memory. Does file I/O in the calling thread.
+/// [`read_chunk`](Self::read_chunk) give its bytes, in bounded memory. Does file I/O in the calling thread; in a segment
+/// that is archived, requests to the archive, each of which may take seconds, and holds up to about 10 MiB of it.
 #[derive(Debug)]
 pub struct LogReader {
     directory: Arc<dyn Directory>,

@@ -87,12 +87,23 @@ fn what_was_purged_is_read_from_the_archive_as_it_was() {
         let summaries = local.segments().unwrap();
         let verified = local.verify(|_| ()).unwrap();
 
+        // Opened before, and it has looked already.
+        let early = world.open();
+        assert_eq!(numbers(&early), [1, 2, 3, 4, 5]);
+        let mut early_reader = early.reader(LogPosition { segment: 2, offset: 4 }).unwrap();
+
         let archived = world.upload(NO_RETRY).unwrap();
         assert_eq!((archived.segments.as_slice(), archived.segments_before), ([1, 2, 3, 4].as_slice(), 0));
         assert!(archived.compressed_bytes < archived.bytes);
         assert_eq!(world.handle().purge(SystemTime::now()).unwrap().segments, [1, 2, 3, 4]);
         assert_eq!(numbers(&local), [5]);
 
+        let mut last = None;
+        while let Some(entry) = early_reader.try_next().unwrap() {
+            last = entry.gtid.or(last);
+        }
+        assert_eq!(last.unwrap().to_string().rsplit([':', '-']).next(), Some("15"));
+        assert_eq!(numbers(&early), [1, 2, 3, 4, 5]);
         let log = world.open();
         assert_eq!(numbers(&log), [1, 2, 3, 4, 5]);
         assert!(read_log(&log) == before);

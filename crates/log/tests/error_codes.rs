@@ -30,7 +30,7 @@ fn every_code_is_documented() {
         LogError::Purged { path: path(), segment: 1, first: 2 },
         LogError::NoSuchPosition { path: path(), segment: 1, offset: 5, reason: reason() },
         LogError::NoLog { path: path() },
-        LogError::Archive { action, path: path(), source: source() },
+        LogError::Archive { action, path: path(), cause: source() },
         LogError::ArchiveDiffers { object: path(), reason: reason() },
         LogError::StillNeeded { path: path(), segment: 1, reason: reason() },
     ];

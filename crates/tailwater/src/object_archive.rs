@@ -92,7 +92,7 @@ impl ObjectArchive {
     /// `InvalidInput` for an address that makes no sense, and what the system says of a folder or a thread.
     pub fn open(address: &ArchiveAddress) -> io::Result<Self> {
         if let Some(folder) = address.folder() {
-            let failed = |error: io::Error| failure(error.kind(), &folder.display(), &error);
+            let failed = |error: io::Error| failure(error.kind(), &error);
             std::fs::create_dir_all(folder).map_err(failed)?;
         }
         Self::open_existing(address)
@@ -111,9 +111,9 @@ impl ObjectArchive {
         let url = address.url.trim_end_matches('/').to_owned();
         if let Some(folder) = address.folder() {
             if !folder.is_dir() {
-                return Err(failure(ErrorKind::NotFound, &folder.display(), &"there is no such folder"));
+                return Err(failure(ErrorKind::NotFound, &"there is no such folder"));
             }
-            let store = LocalFileSystem::new_with_prefix(folder).map_err(|error| of_store(&url, &error))?;
+            let store = LocalFileSystem::new_with_prefix(folder).map_err(|error| of_store(&error))?;
             let store = Arc::new(store.with_fsync(true));
             let (prefix, folder, runtime) = (String::new(), Some(folder.to_owned()), Some(runtime));
             return Ok(Self {
@@ -124,7 +124,7 @@ impl ObjectArchive {
                 runtime,
             });
         }
-        let wrong = |reason: &str| failure(ErrorKind::InvalidInput, &url, &reason);
+        let wrong = |reason: &str| failure(ErrorKind::InvalidInput, &reason);
         let Some(("s3", rest)) = url.split_once("://") else {
             return Err(wrong("an archive is s3://BUCKET/PREFIX, file:///FOLDER, or a folder's path"));
         };
@@ -136,7 +136,7 @@ impl ObjectArchive {
         }
         // Building the client needs a provider of ciphers; one that is there already is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let store = s3(address, bucket).build().map_err(|error| of_store(&url, &error))?;
+        let store = s3(address, bucket).build().map_err(|error| of_store(&error))?;
         let (store, prefix) = (Arc::new(store), prefix.to_owned());
         Ok(Self { url, store, prefix, folder: None, runtime: Some(runtime) })
     }
@@ -146,7 +146,8 @@ impl ObjectArchive {
             true => name.to_owned(),
             false => format!("{}/{name}", self.prefix),
         };
-        ObjectPath::parse(&path).map_err(|error| failure(ErrorKind::InvalidInput, &path, &error))
+        ObjectPath::parse(&path)
+            .map_err(|error| failure(ErrorKind::InvalidInput, &format_args!("{path}: {error}")))
     }
 
     /// Runs a request to its end. Callers may themselves be on a runtime, which must not be entered twice.
@@ -154,7 +155,7 @@ impl ObjectArchive {
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
-        self.receive(request)?.map_err(|error| of_store(&self.url, &error))
+        self.receive(request)?.map_err(|error| of_store(&error))
     }
 
     fn receive<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
@@ -163,7 +164,7 @@ impl ObjectArchive {
             // Nobody waits any more only if the caller's thread has panicked.
             let _ = sender.send(request.await);
         })?;
-        receiver.recv().map_err(|_| failure(ErrorKind::Other, &self.url, &"the request was given up"))
+        receiver.recv().map_err(|_| failure(ErrorKind::Other, &"the request was given up"))
     }
 
     fn spawn<T: Send + 'static>(
@@ -172,7 +173,7 @@ impl ObjectArchive {
     ) -> io::Result<JoinHandle<T>> {
         match &self.runtime {
             Some(runtime) => Ok(runtime.spawn(future)),
-            None => Err(failure(ErrorKind::Other, &self.url, &"it is closed")),
+            None => Err(failure(ErrorKind::Other, &"it is closed")),
         }
     }
 
@@ -211,8 +212,8 @@ impl ObjectArchive {
 
     fn part_sent(&self, part: JoinHandle<object_store::Result<()>>) -> io::Result<()> {
         let joined = self.receive(part)?;
-        let result = joined.map_err(|error| failure(ErrorKind::Other, &self.url, &error))?;
-        result.map_err(|error| of_store(&self.url, &error))
+        let result = joined.map_err(|error| failure(ErrorKind::Other, &error))?;
+        result.map_err(|error| of_store(&error))
     }
 
     /// Removes what uploads that were killed left beside an object: files named `OBJECT#NUMBER`.
@@ -345,11 +346,11 @@ impl Drop for ObjectArchive {
     }
 }
 
-fn failure(kind: ErrorKind, place: &dyn std::fmt::Display, reason: &dyn std::fmt::Display) -> io::Error {
-    ArchiveFailure::error(kind, format!("{place}: {reason}"))
+fn failure(kind: ErrorKind, reason: &dyn std::fmt::Display) -> io::Error {
+    ArchiveFailure::error(kind, reason.to_string())
 }
 
-fn of_store(url: &str, error: &object_store::Error) -> io::Error {
+fn of_store(error: &object_store::Error) -> io::Error {
     use object_store::Error;
     let kind = match error {
         Error::NotFound { .. } => ErrorKind::NotFound,
@@ -359,7 +360,7 @@ fn of_store(url: &str, error: &object_store::Error) -> io::Error {
         }
         _ => ErrorKind::Other,
     };
-    failure(kind, &url, error)
+    failure(kind, error)
 }
 
 /// What is to be put or listed is not looked for: then the bucket is what was not found.
@@ -387,6 +388,16 @@ mod tests {
         for absolute in ["s3://bucket/prefix", "file:///srv/archive", "/srv/archive"] {
             assert_eq!(ArchiveAddress::at(absolute).relative_to(Path::new("/etc")).url, absolute);
         }
+    }
+
+    #[tokio::test]
+    async fn it_may_be_used_and_dropped_within_another_runtime() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = ObjectArchive::open(&ArchiveAddress::at(&folder.path().display().to_string())).unwrap();
+        archive.put("a/x", &mut b"content".as_slice()).unwrap();
+        let mut buffer = [0; 20];
+        assert_eq!(archive.read_at("a/x", &mut buffer, 3).unwrap(), 4);
+        drop(archive);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub fn archive(config: &Config) -> anyhow::Result<Option<Arc<dyn ArchiveStore>>>
         allow_http: config.log.archive_allow_http,
     };
     let store = ObjectArchive::open(&address);
-    let store = store.map_err(|source| LogError::Archive { action: "open", path: url.into(), source })?;
+    let store = store.map_err(|cause| LogError::Archive { action: "open", path: url.into(), cause })?;
     Ok(Some(Arc::new(store)))
 }
 

@@ -43,6 +43,8 @@ struct Known {
     segments: BTreeMap<u64, Entry>,
     /// Segments whose index is not there: not archived yet, or not removed to the end.
     halves: BTreeSet<u64>,
+    /// The store was asked what leads up to this segment, and has not what stands before it.
+    led_to: u64,
     failed: Option<(Instant, ErrorKind, String)>,
 }
 
@@ -127,18 +129,21 @@ impl Archive {
 
     /// What is known, having asked the store once.
     fn known(&self) -> io::Result<MutexGuard<'_, Known>> {
-        let known = self.lock();
-        if known.listed {
-            return Ok(known);
+        if !self.lock().listed {
+            self.refresh_patiently()?;
         }
-        if let Some((at, kind, reason)) = &known.failed
-            && at.elapsed() < FAILURE_HELD
-        {
-            return Err(ArchiveFailure::error(*kind, reason.clone()));
-        }
-        drop(known);
-        self.refresh()?;
         Ok(self.lock())
+    }
+
+    /// Asks the store, but not again just after it has failed.
+    fn refresh_patiently(&self) -> io::Result<()> {
+        match &self.lock().failed {
+            Some((at, kind, reason)) if at.elapsed() < FAILURE_HELD => {
+                return Err(ArchiveFailure::error(*kind, reason.clone()));
+            }
+            _ => {}
+        }
+        self.refresh()
     }
 
     /// Asks the store again for what it has.
@@ -164,6 +169,14 @@ impl Archive {
 
     /// The oldest of the archived segments that lead up to `before` without a gap.
     pub(crate) fn leading_to(&self, before: u64) -> io::Result<Option<u64>> {
+        let is_new = |known: &Known| {
+            before > 1 && known.led_to != before && !known.segments.contains_key(&(before - 1))
+        };
+        if is_new(&*self.known()?) {
+            // Somebody has purged since, and so must have archived.
+            self.refresh_patiently()?;
+            self.lock().led_to = before;
+        }
         let known = self.known()?;
         let run = known.segments.range(..before).rev().zip((1..before).rev());
         Ok(run

@@ -29,8 +29,8 @@ fn open(url: &str) -> anyhow::Result<Arc<dyn ArchiveStore>> {
 }
 
 /// An archive that cannot even be asked.
-pub fn archive_error(action: &'static str, url: &str, source: std::io::Error) -> LogError {
-    LogError::Archive { action, path: url.into(), source }
+pub fn archive_error(action: &'static str, url: &str, cause: std::io::Error) -> LogError {
+    LogError::Archive { action, path: url.into(), cause }
 }
 
 /// The logs that a path names: itself, or, of a folder that holds several, each.
