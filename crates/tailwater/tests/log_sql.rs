@@ -59,8 +59,10 @@ fn workload(kind: ServerKind) -> String {
         Flavour::MySql => format!("{common}\n{MYSQL}\n{MYSQL_GEOMETRY}\n{STATEMENTS}"),
         Flavour::MariaDb => {
             // Nobody can write the history of a versioned table, and a global setting is the server's own.
-            let left_out =
-                |line: &str| line.contains("versioned") || line.contains("mysql56_temporal_format");
+            // A part of a sequence, as a minimal image has it, is none to the server.
+            let left_out = |line: &str| {
+                ["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
+            };
             let own: String =
                 MARIADB.lines().filter(|line| !left_out(line)).map(|line| format!("{line}\n")).collect();
             let late = if kind == ServerKind::Mariadb118 { MARIADB_11 } else { "" };
@@ -146,7 +148,11 @@ async fn tables(server: &Server) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for name in names {
         let quoted = format!("tt.`{}`", name.replace('`', "``"));
-        let checksum = server.sql(&format!("CHECKSUM TABLE {quoted} EXTENDED")).await?;
+        // The hidden column of a multi-valued index has no checksum that could be relied on.
+        let checksum = match name.as_str() {
+            "multi" => Vec::new(),
+            _ => server.sql(&format!("CHECKSUM TABLE {quoted} EXTENDED")).await?,
+        };
         let mut rows = server.sql(&format!("SET time_zone = '+00:00'; SELECT * FROM {quoted}")).await?;
         rows.sort();
         all.push(format!("{name}: {} {}", checksum.join(" "), rows.join("\n")));
