@@ -2,7 +2,7 @@
 
 use super::{json, split_mode};
 use crate::event::{EventType, RowsEvent};
-use crate::rows::{Image, Rows, TableMap, Value};
+use crate::rows::{Image, RowCounter, Rows, TableMap, TableShape, Value};
 use crate::{Flavour, WireError};
 
 /// What may come out of compressed images and values.
@@ -34,7 +34,20 @@ pub(super) fn check(data: &[u8]) {
     let Ok(event) = RowsEvent::parse(event_type, rows, &format) else { return };
     let Ok(images) = event.images(INFLATED_BYTES_MAX) else { return };
     if let Ok(changes) = Rows::new(&table, &event, &images) {
-        check_changes(changes, &images);
+        check_changes(changes.clone(), &images);
+        check_count(&table, &event, changes, &images);
+    }
+}
+
+/// What is counted in pieces is what a walk finds.
+fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: Rows<'_>, images: &[u8]) {
+    let counter = TableShape::new(table).and_then(|shape| RowCounter::new(&shape, event));
+    let Ok(mut counter) = counter else { return };
+    let pieces = images.chunks(1 + images.len() % 7);
+    let counted =
+        pieces.into_iter().try_for_each(|piece| counter.update(piece)).and_then(|()| counter.finish());
+    if let Ok(rows) = counted {
+        assert_eq!(changes.collect::<Result<Vec<_>, _>>().map(|changes| changes.len() as u64), Ok(rows));
     }
 }
 

@@ -78,11 +78,24 @@ pub(super) fn name(collation: u32) -> Option<&'static str> {
     Some(match number {
         63 => "binary",
         8 | 5 | 15 | 31 | 47 | 48 | 49 | 94 => "latin1",
-        33 | 76 | 83 | 192..=215 | 223 | 576..=578 => "utf8mb3",
+        33 | 76 | 83 | 192..=215 | 223 | 576..=578 | 2048..=2303 => "utf8mb3",
         45 | 46 | 224..=247 | 255..=323 | 608..=610 | 2304..=2559 => "utf8mb4",
         11 | 65 => "ascii",
+        35 | 90 | 128..=151 | 159 | 640..=642 | 2560..=2815 => "ucs2",
+        54 | 55 | 101..=124 | 672..=674 | 2816..=3071 => "utf16",
+        60 | 61 | 160..=183 | 736..=738 | 3072..=3327 => "utf32",
         _ => return None,
     })
+}
+
+/// The name of a collation, of those that MariaDB takes for the default of a character set of Unicode.
+pub(super) fn default_collation(collation: u32) -> Option<String> {
+    let kind = match collation {
+        2048 | 2304 | 2560 | 2816 | 3072 => "uca1400_ai_ci",
+        33 | 45 | 35 | 54 | 60 => "general_ci",
+        _ => return None,
+    };
+    Some(format!("{}_{kind}", name(collation)?))
 }
 
 fn latin1(byte: u8) -> char {

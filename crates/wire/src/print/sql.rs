@@ -305,7 +305,11 @@ fn put_session(
     set("auto_increment_increment", &increment);
     set("auto_increment_offset", &offset);
     if let Some(charset) = vars.charset {
-        set("character_set_client", &charset.client);
+        // A number stands for a collation, and only one that is the default of its set is taken for the set.
+        match super::charset::name(u32::from(charset.client)) {
+            Some(name) => set("character_set_client", &name),
+            None => set("character_set_client", &charset.client),
+        }
         set("collation_connection", &charset.connection);
         set("collation_server", &charset.server);
     }
@@ -325,6 +329,11 @@ fn put_session(
     if let Some(explicit) = vars.explicit_defaults_for_timestamp {
         set("explicit_defaults_for_timestamp", &u8::from(explicit));
     }
+    if flavour == Flavour::MariaDb {
+        put_default_collations(text, &vars)?;
+    }
+    let mut set =
+        |name: &str, value: &dyn std::fmt::Display| put(text, format_args!(", @@session.{name}={value}"));
     if flavour == Flavour::MySql {
         if let Some(collation) = vars.default_collation_for_utf8mb4 {
             set("default_collation_for_utf8mb4", &collation);
@@ -334,6 +343,23 @@ fn put_session(
         }
     }
     text.extend_from_slice(END);
+    Ok(())
+}
+
+/// MariaDB 11.3 and later: the default collation of character sets, on which a `CREATE TABLE` depends.
+fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(), PrintError> {
+    let mut pairs = Vec::new();
+    for (set, collation) in vars.character_set_collations.iter().flatten() {
+        let names =
+            (super::charset::name(u32::from(*set)), super::charset::default_collation(u32::from(*collation)));
+        let (Some(set), Some(collation)) = names else {
+            let reason = format!("its default collation {collation} is not known here");
+            return Err(refused("a statement", &reason));
+        };
+        pairs.push(format!("{set}={collation}"));
+    }
+    let pairs = pairs.join(",");
+    put(text, format_args!(" /*M!110300 , @@session.character_set_collations='{pairs}' */"));
     Ok(())
 }
 
