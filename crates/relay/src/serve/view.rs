@@ -47,7 +47,8 @@ pub(super) fn look(shared: &Shared, client: &ClientSession) -> Option<View> {
     };
     let clients = shared.clients.list();
     Some(View {
-        server_version: source.server_version.clone(),
+        // What MariaDB hides behind in its greeting is no part of its version.
+        server_version: source.server_version.trim_start_matches("5.5.5-").to_owned(),
         server_id: shared.options.server_id,
         server_uuid: shared.options.server_uuid.clone(),
         hostname: shared.hostname.clone(),
