@@ -104,10 +104,10 @@ struct Sending<'a> {
 enum State {
     /// Between two entries.
     Between,
-    /// In an entry, between two events.
-    InEntry(Entry),
-    /// In an event that goes out.
-    InEvent(Entry),
+    /// In an entry that ends there, between two events.
+    InEntry(LogPosition),
+    /// In an event that goes out, of an entry that ends there.
+    InEvent(LogPosition),
 }
 
 /// Why filling the buffer stopped.
@@ -230,17 +230,17 @@ impl Sending<'_> {
     fn fill(&mut self, sender: &mut EventSender) -> Result<Filled, Failure> {
         while sender.buffered() < SEND_BYTES {
             match std::mem::replace(&mut self.state, State::Between) {
-                State::InEvent(entry) => {
+                State::InEvent(end) => {
                     let chunk = self.reader.read_event_chunk(CHUNK_BYTES)?;
                     if chunk.is_empty() {
-                        self.state = State::InEntry(entry);
+                        self.state = State::InEntry(end);
                     } else {
                         sender.push(chunk);
-                        self.state = State::InEvent(entry);
+                        self.state = State::InEvent(end);
                     }
                 }
-                State::InEntry(entry) => match self.reader.next_event()? {
-                    Some(header) => self.event(sender, entry, &header)?,
+                State::InEntry(end) => match self.reader.next_event()? {
+                    Some(header) => self.event(sender, end, &header)?,
                     None => {
                         if self.end_entry(sender)? {
                             return Ok(Filled::Complete);
@@ -314,7 +314,7 @@ impl Sending<'_> {
                 for event in made_up {
                     sender.push_event(&event, false);
                 }
-                self.state = State::InEntry(entry);
+                self.state = State::InEntry(entry.end());
                 Ok(false)
             }
         }
@@ -330,14 +330,19 @@ impl Sending<'_> {
     }
 
     /// Begins an event.
-    fn event(&mut self, sender: &mut EventSender, entry: Entry, header: &EventHeader) -> Result<(), Failure> {
+    fn event(
+        &mut self,
+        sender: &mut EventSender,
+        end: LogPosition,
+        header: &EventHeader,
+    ) -> Result<(), Failure> {
         let at = self.reader.event_position();
         let mut whole = Vec::new();
         if header.event_type == EventType::ROTATE {
             self.reader.read_event(&mut whole)?;
         }
         let verdict = self.filter.event(header, &whole).map_err(Failure::Refused)?;
-        self.state = State::InEntry(entry.clone());
+        self.state = State::InEntry(end);
         // The stream may begin in the middle of a transaction: MySQL's replicas that go by position do so.
         if let Some(begin) = self.begin.take_if(|begin| at >= begin.from)
             && at != begin.from
@@ -356,11 +361,10 @@ impl Sending<'_> {
             EventVerdict::Send { .. } if !whole.is_empty() => sender.push_event(&whole, false),
             EventVerdict::Send { ends_transaction } => {
                 // One acknowledgement is asked for what goes out together.
-                let wants_ack = self.semi_sync
-                    && ends_transaction
-                    && entry.end() == self.shared.served.log.durable().position;
+                let wants_ack =
+                    self.semi_sync && ends_transaction && end == self.shared.served.log.durable().position;
                 sender.begin_event(u64::from(header.event_length), wants_ack);
-                self.state = State::InEvent(entry);
+                self.state = State::InEvent(end);
             }
         }
         Ok(())
