@@ -97,7 +97,7 @@ async fn replayed(kind: ServerKind) -> Result<()> {
     // What is deleted again would show no difference.
     let kept: String =
         whole.lines().filter(|line| !line.starts_with("DELETE")).map(|line| format!("{line}\n")).collect();
-    for (number, settings) in settings(kind.flavour()).iter().enumerate() {
+    for settings in settings(kind.flavour()) {
         for statements in [&kept, &whole] {
             let file = logged(&source, settings, statements).await?;
             replay(&shell, &file, &target).with_context(|| format!("with {settings}"))?;
@@ -108,7 +108,6 @@ async fn replayed(kind: ServerKind) -> Result<()> {
             }
             ensure!(ours.len() == theirs.len());
         }
-        ensure!(number < 9);
     }
     Ok(())
 }

@@ -94,9 +94,14 @@ impl Findings<'_> {
         format!("{} to {}", (self.time)(gap.start_us), (self.time)(gap.end_us))
     }
 
+    fn took(&self, transaction: &TransactionSummary) -> String {
+        let at_least = if self.report.span.exact_clock { "" } else { "at least " };
+        format!("{at_least}{}", duration(transaction.seconds))
+    }
+
     fn big_transactions(&mut self) {
         let report = self.report;
-        for big in report.biggest.iter().filter(|big| big.bytes >= BIG_BYTES_MIN).take(OF_A_KIND_MAX) {
+        for big in named_as_big(report) {
             let gap = report
                 .gaps
                 .iter()
@@ -119,6 +124,9 @@ impl Findings<'_> {
                     ));
                 }
                 None => text.push_str(&format!(", committed {}", (self.time)(big.commit_us))),
+            }
+            if big.seconds >= LONG_SECONDS_MIN {
+                text.push_str(&format!("; before its commit it was open for {}", self.took(big)));
             }
             text.push_str(". Split such jobs into batches: a commit waits for the one in front of it, and so does a replica.");
             let grave = gap.map_or(0.0, |gap| gap.seconds) + big.bytes as f64 / 1e9;
@@ -166,13 +174,14 @@ impl Findings<'_> {
 
     fn long_transactions(&mut self) {
         let report = self.report;
-        let long = |one: &&TransactionSummary| one.seconds >= LONG_SECONDS_MIN;
+        let long = |one: &&TransactionSummary| {
+            one.seconds >= LONG_SECONDS_MIN && !named_as_big(report).any(|big| same(big, one))
+        };
         for one in report.longest.iter().filter(long).take(OF_A_KIND_MAX) {
-            let at_least = if report.span.exact_clock { "" } else { "at least " };
             let text = format!(
-                "{} was open for {at_least}{}, from {} to its commit at {} ({}; {}:{}). It held its locks that long.",
+                "{} was open for {}, from {} to its commit at {} ({}; {}:{}). It held its locks that long.",
                 name(one),
-                duration(one.seconds),
+                self.took(one),
                 (self.time)(one.begin_us),
                 (self.time)(one.commit_us),
                 work(one),
@@ -296,6 +305,10 @@ fn capitalized(text: &str) -> String {
         }
         _ => text.to_owned(),
     }
+}
+
+fn named_as_big(report: &Report) -> impl Iterator<Item = &TransactionSummary> {
+    report.biggest.iter().filter(|big| big.bytes >= BIG_BYTES_MIN).take(OF_A_KIND_MAX)
 }
 
 fn same(one: &TransactionSummary, other: &TransactionSummary) -> bool {

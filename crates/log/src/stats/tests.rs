@@ -324,11 +324,38 @@ fn a_stall_is_told_with_its_cause() {
         assert_eq!((findings[0].weight, findings[0].kind), (Weight::Alarm, "big_transaction"));
         let text = &findings[0].text;
         let gtid = report.biggest[0].gtid.as_ref().unwrap();
-        for part in [gtid.as_str(), "19.1 MiB", "20 rows deleted in shop.audit", FILE, "2 min 14 s"] {
+        for part in
+            [gtid.as_str(), "19.1 MiB", "20 rows deleted in shop.audit", FILE, "2 min 14 s", "open for "]
+        {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
-        assert!(findings.iter().any(|finding| finding.kind == "long_transaction"), "{findings:?}");
+        assert_eq!(findings.iter().filter(|finding| finding.text.contains(gtid)).count(), 1, "{findings:?}");
         assert!(findings.iter().all(|finding| finding.kind != "gap"), "{findings:?}");
+    }
+}
+
+#[test]
+fn what_was_open_for_long_and_what_stood_still_without_a_cause_is_told() {
+    let small = |pause_us, seconds| Plan {
+        pause_us,
+        seconds,
+        statements: vec![Change { table: 2, kind: 1, rows: vec![10, 10] }],
+    };
+    let mut plans = vec![small(10_000, 0); 100];
+    plans.push(small(10_000, 95));
+    plans.push(small(40_000_000, 0));
+    plans.extend(vec![small(10_000, 0); 100]);
+    for flavour in [Flavour::MySql, Flavour::MariaDb] {
+        let report = with(flavour, &plans).report(CollectorOptions::default());
+        let findings = report.findings(&|time| (time / 1_000_000).to_string());
+        let kinds: Vec<_> = findings.iter().map(|finding| (finding.weight, finding.kind)).collect();
+        assert_eq!(kinds, [(Weight::Alarm, "gap"), (Weight::Alarm, "long_transaction")]);
+        assert!(findings[0].text.starts_with("Nothing was committed for 40.0 s ("), "{findings:?}");
+        let long = format!("{} was open for ", report.longest[0].gtid.as_ref().unwrap());
+        assert!(
+            findings[1].text.contains(&long) && findings[1].text.contains("2 rows updated in shop.stock"),
+            "{findings:?}"
+        );
     }
 }
 
