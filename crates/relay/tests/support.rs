@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_log::{LogDir, LogOptions, SegmentSummary};
+use tailwater_log::{LogDir, LogHandle, LogOptions, SegmentSummary};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::status::StatusSnapshot;
 use tailwater_relay::{Capture, CaptureOptions, CaptureState, CaptureStatus, RelayError};
@@ -197,6 +197,11 @@ impl Running {
     pub fn start(options: CaptureOptions) -> Result<Self> {
         let capture = Capture::start(options, CancellationToken::new())?;
         Ok(Self { status: capture.status(), capture })
+    }
+
+    /// The log that it writes.
+    pub fn log(&self) -> LogHandle {
+        self.capture.log()
     }
 
     /// Waits until the status is as wished, and gives it.

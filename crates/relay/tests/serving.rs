@@ -1,0 +1,104 @@
+//! Real replicas read from Tailwater through all that happens to it, to its source and to them.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::replica::{start_statement, stop_statement};
+use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
+use tailwater_wire::Flavour;
+
+use crate::serving_support::{
+    Tailwater, check_equal, replica_spec, start_replica, status_variable, until_in_step,
+};
+use crate::support::{Source, run, until_acknowledged};
+
+/// Replicas of one source, each in its own way.
+struct Replicas {
+    /// By GTIDs, acknowledging.
+    by_gtid: Server,
+    /// By GTIDs, MariaDB's other way, with TLS.
+    with_tls: Server,
+    by_position: Server,
+    /// By GTIDs; it is stopped in its tracks for a while.
+    slow: Server,
+}
+
+impl Replicas {
+    async fn start(source: &Source, tailwater: &Tailwater) -> Result<Self> {
+        let kind = source.server.kind();
+        let (by_gtid, with_tls, by_position, slow) = tokio::try_join!(
+            async { Ok(Server::start(replica_spec(kind, "by-gtid", &[]).semi_sync_replica()).await?) },
+            start_replica(kind, "with-tls", &[]),
+            start_replica(kind, "by-position", &[]),
+            start_replica(kind, "slow", &[]),
+        )?;
+        let (file, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
+        let first = ReplicaStart::FilePosition { file, position: 4 };
+        by_gtid.replicate(&tailwater.replica()).await?;
+        with_tls.replicate(&tailwater.replica_with_tls().start(ReplicaStart::CurrentPos)).await?;
+        by_position.replicate(&tailwater.replica().start(first)).await?;
+        slow.replicate(&tailwater.replica()).await?;
+        Ok(Self { by_gtid, with_tls, by_position, slow })
+    }
+}
+
+async fn follow(kind: ServerKind) -> Result<()> {
+    let Some(mut source) = Source::start(kind, &["--max-binlog-size=65536"]).await? else { return Ok(()) };
+    let flavour = source.flavour();
+    let mut tailwater = Tailwater::start(&source).await?;
+    source.prepare().await?;
+    let mut replicas = Replicas::start(&source, &tailwater).await?;
+    let load = source.load(3, None);
+    until_acknowledged(&load, 60).await?;
+    until_in_step(&replicas.slow, &source.server).await?;
+    replicas.slow.pause()?;
+
+    tailwater.stop().await?;
+    source.rotate().await?;
+    until_acknowledged(&load, 30).await?;
+    tailwater.start_again().await?;
+    replicas.by_position.sql(stop_statement(flavour)).await?;
+    until_acknowledged(&load, 30).await?;
+    replicas.by_position.sql(start_statement(flavour)).await?;
+    replicas.by_gtid.kill().await?;
+    source.server.restart(None).await?;
+    until_acknowledged(&load, 30).await?;
+    replicas.by_gtid.start_again().await?;
+    until_acknowledged(&load, 30).await?;
+    source.rotate().await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+
+    // Nobody waits for the one that stands still.
+    for replica in [&replicas.by_gtid, &replicas.with_tls, &replicas.by_position] {
+        check_equal(replica, &source.server, &source.ledger).await?;
+    }
+    replicas.slow.resume()?;
+    check_equal(&replicas.slow, &source.server, &source.ledger).await?;
+    source.check_complete("log").await?;
+
+    let semi_sync = match flavour {
+        Flavour::MySql => "Rpl_semi_sync_replica_status",
+        Flavour::MariaDb => "Rpl_semi_sync_slave_status",
+    };
+    ensure!(status_variable(&replicas.by_gtid, semi_sync).await? == "ON");
+    source.write(3).await?;
+    let acknowledged = |streams: &[(u32, String)]| {
+        streams.iter().filter(|(_, line)| line.contains("; acknowledged binlog.")).count() == 1
+    };
+    tailwater.until_streams("an acknowledgement", acknowledged).await?;
+    tailwater.stop().await
+}
+
+#[test]
+fn replicas_of_mysql_97() -> Result<()> {
+    run(follow(ServerKind::Mysql97))
+}
+
+#[test]
+fn replicas_of_mariadb_1011() -> Result<()> {
+    run(follow(ServerKind::Mariadb1011))
+}
+
+#[test]
+fn replicas_of_mariadb_118() -> Result<()> {
+    run(follow(ServerKind::Mariadb118))
+}
