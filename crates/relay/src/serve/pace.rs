@@ -76,8 +76,8 @@ mod tests {
         assert!(50.0 / gap(50).as_secs_f64() < 4_500.0);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_comes_during_the_pause_is_told_after_it_once() {
+    #[tokio::test]
+    async fn what_comes_during_the_pause_is_told_after_it_at_once() {
         let durable =
             |offset| Durable { position: LogPosition { segment: 1, offset }, state: LogState::Open };
         let (source, receiver) = watch::channel(durable(4));
@@ -85,15 +85,17 @@ mod tests {
         let mut readers: Vec<_> = (0..50).map(|_| pace.subscribe()).collect();
         let task = tokio::spawn(pace.clone().keep(receiver));
         source.send_replace(durable(10));
-        readers[0].changed().await.unwrap();
-        assert_eq!(*readers[0].borrow_and_update(), durable(10));
+        for reader in &mut readers {
+            reader.changed().await.unwrap();
+            assert_eq!(*reader.borrow_and_update(), durable(10));
+        }
         for offset in 11..=20 {
             source.send_replace(durable(offset));
         }
-        let before = tokio::time::Instant::now();
-        readers[0].changed().await.unwrap();
-        assert_eq!(*readers[0].borrow_and_update(), durable(20));
-        assert_eq!(before.elapsed().as_millis(), gap(50).as_millis());
+        for reader in &mut readers {
+            reader.changed().await.unwrap();
+            assert_eq!(*reader.borrow_and_update(), durable(20));
+        }
         task.abort();
     }
 }

@@ -389,10 +389,10 @@ fn same(tree: &Tree, parsed: &serde_json::Value) -> Result<(), TestCaseError> {
         Tree::Int(value) => prop_assert_eq!(parsed.as_i64(), Some(*value)),
         Tree::UInt(value) => prop_assert_eq!(parsed.as_u64(), Some(*value)),
         Tree::Double(value) => {
-            // serde_json reads floats to within one unit in the last place.
+            // serde_json reads floats to within a few units in the last place.
             let parsed = parsed.as_f64().unwrap();
             prop_assert!(parsed.is_sign_negative() == value.is_sign_negative());
-            prop_assert!(parsed.to_bits().abs_diff(value.to_bits()) <= 1, "{} {}", parsed, value);
+            prop_assert!(parsed.to_bits().abs_diff(value.to_bits()) <= 4, "{} {}", parsed, value);
         }
         Tree::String(text) => prop_assert_eq!(parsed.as_str(), Some(&text[..])),
         Tree::Opaque(..) => prop_assert!(parsed.as_str().unwrap().starts_with("base64:type252:")),
