@@ -28,46 +28,13 @@ pub struct Served {
     pub relay: OwnedProcess,
     /// How its readers connect.
     pub options: ConnectOptions,
-    folder: PathBuf,
     _port: ReservedPort,
-}
-
-impl Served {
-    /// Archives the sealed segments of its log: their bytes, the bytes of the archive, and how many seconds that took.
-    ///
-    /// # Errors
-    /// If it fails.
-    pub async fn archive(&self) -> anyhow::Result<(u64, u64, f64)> {
-        let log = self.folder.join("log").join(SOURCE_NAME);
-        let archive = self.folder.join("archive");
-        let begin = Instant::now();
-        let output = tokio::process::Command::new(std::env::current_exe()?)
-            .args(["log".as_ref(), "archive".as_ref(), log.as_os_str(), "--to".as_ref(), archive.as_os_str()])
-            .output()
-            .await?;
-        let seconds = begin.elapsed().as_secs_f64();
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let segments = LogDir::open_read_only(&log)?.segments()?;
-        let sealed = segments.iter().filter(|segment| segment.sealed).map(|segment| segment.bytes).sum();
-        Ok((sealed, bytes_of_files(&archive)?, seconds))
-    }
 }
 
 fn start_relay(folder: &Path) -> anyhow::Result<OwnedProcess> {
     let config = folder.join("tailwater.toml");
     let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
     Ok(OwnedProcess::start(std::env::current_exe()?, arguments, &folder.join("relay.log"))?)
-}
-
-/// Bytes of all files in a folder and the folders in it.
-fn bytes_of_files(folder: &Path) -> anyhow::Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let data = entry.metadata()?;
-        bytes += if data.is_dir() { bytes_of_files(&entry.path())? } else { data.len() };
-    }
-    Ok(bytes)
 }
 
 /// One transaction's worth of the bulk load: 1,000 rows of 1 KiB.
@@ -208,7 +175,7 @@ impl Archive {
             ensure!(begin.elapsed() < Duration::from_secs(30), "tailwater does not serve: {error}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(Served { relay, options, folder, _port: port })
+        Ok(Served { relay, options, _port: port })
     }
 
     /// Copies all of it with the server's own tool, which does not fsync; MB/s.

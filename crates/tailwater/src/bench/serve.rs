@@ -1,9 +1,11 @@
 //! `tailwater bench serve`
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use tailwater_log::LogDir;
 use tailwater_sandbox::{OwnedProcess, ServerKind};
 use tailwater_session::ConnectOptions;
 
@@ -103,12 +105,6 @@ async fn catching_up(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyh
         rows.push(Row::new(CATCH_UP, setting, "the source itself", "MB/s", native));
     }
     memory(kind, "4 readers catching up", &mut served.relay, rows);
-    let (binlog_bytes, archived_bytes, seconds) = served.archive().await?;
-    let setting = setting(&[("server", kind.name()), ("binlog_mib", &(binlog_bytes >> 20).to_string())]);
-    let percent = archived_bytes as f64 * 100.0 / binlog_bytes as f64;
-    let mut row = Row::new(ARCHIVED, setting, "zstd", "% of the binlog", vec![percent]);
-    row.also.insert("mb_per_second", binlog_bytes as f64 / 1e6 / seconds);
-    rows.push(row);
     served.relay.terminate(Duration::from_secs(30)).await?;
     archive.stop().await?;
     Ok(version)
@@ -172,7 +168,54 @@ async fn following(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyhow
         delay(plan, kind, &stage, clients, first_worker, rows).await?;
         first_worker += clients;
     }
+    archived(kind, &stage, rows).await?;
     stage.stop().await
+}
+
+/// The log of all these small transactions, compressed.
+async fn archived(kind: ServerKind, stage: &Stage, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    stage.trial.primary.sql("FLUSH BINARY LOGS").await?;
+    let log = stage.trial.log_directory();
+    let folder = TrialFolder::new(None)?;
+    let begin = Instant::now();
+    // The segment is sealed when the next one begins.
+    while LogDir::open_read_only(&log)?.segments()?.len() < 2 {
+        ensure!(begin.elapsed() < Duration::from_secs(30), "the log does not follow the rotation");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let begin = Instant::now();
+    let output = tokio::process::Command::new(std::env::current_exe()?)
+        .args([
+            "log".as_ref(),
+            "archive".as_ref(),
+            log.as_os_str(),
+            "--to".as_ref(),
+            folder.path().as_os_str(),
+        ])
+        .output()
+        .await?;
+    let seconds = begin.elapsed().as_secs_f64();
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let segments = LogDir::open_read_only(&log)?.segments()?;
+    let sealed: u64 = segments.iter().filter(|segment| segment.sealed).map(|segment| segment.bytes).sum();
+    let archived = bytes_of_files(folder.path())?;
+    let setting = setting(&[("server", kind.name()), ("binlog_mib", &(sealed >> 20).to_string())]);
+    let percent = archived as f64 * 100.0 / sealed as f64;
+    let mut row = Row::new(ARCHIVED, setting, "zstd, indexes included", "% of the binlog", vec![percent]);
+    row.also.insert("mb_per_second", sealed as f64 / 1e6 / seconds);
+    rows.push(row);
+    Ok(())
+}
+
+/// Bytes of all files in a folder and the folders in it.
+fn bytes_of_files(folder: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let data = entry.metadata()?;
+        bytes += if data.is_dir() { bytes_of_files(&entry.path())? } else { data.len() };
+    }
+    Ok(bytes)
 }
 
 async fn with_crowd(
