@@ -7,6 +7,7 @@ mod interruptions;
 mod semi_sync;
 mod serving;
 mod serving_moves;
+mod serving_refusals;
 mod serving_support;
 mod statements;
 mod streams;
