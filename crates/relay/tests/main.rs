@@ -6,6 +6,7 @@ mod histories;
 mod interruptions;
 mod semi_sync;
 mod serving;
+mod serving_crowds;
 mod serving_lag;
 mod serving_moves;
 mod serving_refusals;
