@@ -11,6 +11,7 @@ mod serving_lag;
 mod serving_moves;
 mod serving_refusals;
 mod serving_support;
+mod serving_tools;
 mod statements;
 mod streams;
 mod support;
