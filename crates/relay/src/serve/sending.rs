@@ -23,6 +23,9 @@ use super::start::{Begin, DumpRequest, From, History};
 /// So much is collected before it is sent.
 const SEND_BYTES: usize = 256 << 10;
 
+/// So many entries and events are looked at before others have their turn: a client may have most of the log already.
+const STEPS_MAX: usize = 4096;
+
 /// How much of an event is taken from the log at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -175,18 +178,19 @@ impl Sending<'_> {
         // A client that wants none is never sent any.
         let period = self.heartbeat_period.unwrap_or(Duration::MAX / 4);
         let mut heartbeat = std::pin::pin!(tokio::time::sleep(period));
+        let mut is_told = true;
         loop {
             tokio::select! {
                 () = self.shared.stop.cancelled() => return Ok(ControlFlow::Break(())),
                 () = registered.stop().cancelled() => {
                     return ended_by(registered, sender).await.map(ControlFlow::Break);
                 }
-                changed = tail.changed() => {
+                changed = tail.changed(), if is_told => {
                     if changed.is_ok() {
                         return Ok(ControlFlow::Continue(()));
                     }
                     // Nobody will tell any more; the client may go on asking whether we are there.
-                    std::future::pending::<()>().await;
+                    is_told = false;
                 }
                 packet = receiver.next() => match packet? {
                     None => return Ok(ControlFlow::Break(())),
@@ -220,13 +224,18 @@ impl Sending<'_> {
             Failure::Log(error) => {
                 let (file, position) = self.filter.position();
                 let code = error.code();
-                Refusal::dump(format!("Tailwater's log cannot be read on behind {file}:{position}: {code}: {error}"))
+                Refusal::dump(format!(
+                    "Tailwater's log cannot be read on behind {file}:{position}: {code}: {error}"
+                ))
             }
         })
     }
 
     fn fill(&mut self, sender: &mut EventSender) -> Result<Filled, Failure> {
-        while sender.buffered() < SEND_BYTES {
+        for _ in 0..STEPS_MAX {
+            if sender.buffered() >= SEND_BYTES {
+                break;
+            }
             match std::mem::replace(&mut self.state, State::Between) {
                 State::InEvent(entry) => {
                     let chunk = self.reader.read_event_chunk(CHUNK_BYTES)?;
@@ -269,8 +278,11 @@ impl Sending<'_> {
     /// Goes on in a segment, whose head, the format description event, is at hand.
     fn enter_segment(&mut self, sender: &mut EventSender, head: &Entry) -> Result<(), Failure> {
         let number = head.position.segment;
-        let vanished =
-            || Failure::Refused(Refusal::dump(format!("segment {number} of the log was purged while it was read")));
+        let vanished = || {
+            Failure::Refused(Refusal::dump(format!(
+                "segment {number} of the log was purged while it was read"
+            )))
+        };
         let view = self.shared.log_view().ok_or_else(vanished)?;
         let file = view.catalog().of_segment(number).ok_or_else(vanished)?;
         let place = view.catalog().place(head.position).ok_or_else(vanished)?;
