@@ -7,6 +7,7 @@ mod interruptions;
 mod semi_sync;
 mod serving;
 mod serving_crowds;
+mod serving_features;
 mod serving_lag;
 mod serving_moves;
 mod serving_refusals;
