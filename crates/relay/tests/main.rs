@@ -9,6 +9,7 @@ mod serving;
 mod serving_crowds;
 mod serving_features;
 mod serving_lag;
+mod serving_links;
 mod serving_moves;
 mod serving_refusals;
 mod serving_support;

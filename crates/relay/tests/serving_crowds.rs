@@ -16,6 +16,16 @@ const IDLE: usize = 500;
 /// How many of the rows of a megabyte: more than the system takes for a client that reads nothing.
 const MEGABYTES: u32 = 24;
 
+/// How much memory all of them may take, and whatever other tests do at the time, in bytes.
+const GROWTH_MAX: u64 = 128 << 20;
+
+/// The memory of this process.
+fn resident_bytes() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/status")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim_end_matches("kB").trim().parse::<u64>()? << 10)
+}
+
 /// Writes a lot, in transactions of a megabyte.
 async fn write_megabytes(source: &Source, megabytes: u32) -> Result<()> {
     source.server.sql("CREATE TABLE IF NOT EXISTS tw_load.big (id INT PRIMARY KEY, body LONGBLOB)").await?;
@@ -42,6 +52,25 @@ fn of_reader(streams: &[(u32, String)]) -> usize {
 
 fn ids(streams: &[(u32, String)]) -> Vec<u32> {
     streams.iter().map(|(id, _)| *id).collect()
+}
+
+/// Waits until a replica has been told a few times that there is nothing new.
+async fn until_heartbeats(replica: &Server) -> Result<()> {
+    let question = match replica.kind().flavour() {
+        Flavour::MySql => {
+            "SELECT COUNT_RECEIVED_HEARTBEATS FROM performance_schema.replication_connection_status"
+        }
+        Flavour::MariaDb => {
+            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME='SLAVE_RECEIVED_HEARTBEATS'"
+        }
+    };
+    let count = async || anyhow::Ok(replica.sql(question).await?.concat().parse::<u64>()?);
+    let (begin, before) = (Instant::now(), count().await?);
+    while count().await? < before + 2 {
+        ensure!(begin.elapsed() < PATIENCE, "no heartbeats come");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
 }
 
 /// Waits until a replica has seen that nothing comes any more.
@@ -76,6 +105,7 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     second.sql(patience).await?;
     second.replicate(&by_link).await?;
 
+    let resident_before = resident_bytes()?;
     // Those who do nothing.
     let mut idle = Vec::new();
     for _ in 0..IDLE {
@@ -94,6 +124,8 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     write_megabytes(&source, MEGABYTES).await?;
     source.write(10).await?;
     check_equal(&first, &source.server, &source.ledger).await?;
+    let resident = resident_bytes()?;
+    ensure!(resident < resident_before + GROWTH_MAX, "memory went from {resident_before} to {resident}");
     tailwater.until_streams("the end of those who read nothing", |now| of_reader(now) == 0).await?;
     drop(deaf);
     drop(idle);
@@ -106,6 +138,7 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     // A link that was cut without a word: the replica comes again, and its dead connection ends.
     until_in_step(&second, &source.server).await?;
     let before = tailwater.until_streams("both", |streams| streams.len() == 2).await?;
+    until_heartbeats(&second).await?;
     link.cut_both();
     source.write(5).await?;
     check_equal(&first, &source.server, &source.ledger).await?;

@@ -1,13 +1,15 @@
 //! Whatever a source can write into its binlog comes to a replica through Tailwater as it would from the source itself:
 //! compressed and partial rows, statements with their variables, loaded files, XA, tags and domains, changes of checksum.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::replica::{start_statement, stop_statement};
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
 use tailwater_wire::Flavour;
 
-use crate::serving_support::{Tailwater, check_equal, start_replica};
-use crate::support::{Source, run};
+use crate::serving_support::{Tailwater, check_equal, same_gtids, start_replica, with_positions, written_by};
+use crate::support::{PATIENCE, Source, run};
 
 /// The tables of what follows.
 const TABLES: &str = "CREATE DATABASE seen CHARACTER SET utf8mb4;
@@ -86,6 +88,7 @@ async fn features(kind: ServerKind) -> Result<()> {
         Flavour::MySql => ["--binlog-transaction-compression=ON", "--binlog-row-value-options=PARTIAL_JSON"],
         Flavour::MariaDb => ["--log-bin-compress=ON", "--log-bin-compress-min-len=10"],
     });
+    options.extend(with_positions(kind));
     let Some(mut source) = Source::start(kind, &options).await? else { return Ok(()) };
     let flavour = source.flavour();
     let mut tailwater = Tailwater::start(&source).await?;
@@ -102,6 +105,7 @@ async fn features(kind: ServerKind) -> Result<()> {
     by_position.replicate(&tailwater.replica().start(first)).await?;
 
     source.server.sql(TABLES).await?;
+    let mut middle = String::new();
     for round in 1..=4 {
         source.server.sql(&rows(round)).await?;
         source.server.sql(&statements(round, &file)).await?;
@@ -111,6 +115,7 @@ async fn features(kind: ServerKind) -> Result<()> {
                 by_gtid.sql(stop_statement(flavour)).await?;
             }
             2 => {
+                middle = written_by(&source.server).await?;
                 by_gtid.sql(start_statement(flavour)).await?;
                 by_position.sql(stop_statement(flavour)).await?;
             }
@@ -125,13 +130,36 @@ async fn features(kind: ServerKind) -> Result<()> {
     }
     // One that comes when all is written has it all from the log.
     let late = start_replica(kind, "late", &[]).await?;
-    late.replicate(&tailwater.replica()).await?;
+    match flavour {
+        Flavour::MySql => late.replicate(&tailwater.replica()).await?,
+        Flavour::MariaDb => replicate_in_two_steps(&late, &tailwater, &middle).await?,
+    }
     source.write(3).await?;
     for replica in [&by_gtid, &by_position, &late] {
         check_seen(replica, &source).await?;
     }
     source.check_complete("log").await?;
     tailwater.stop().await
+}
+
+/// MariaDB: first up to these GTIDs, where the source ends the stream, and then on from there.
+async fn replicate_in_two_steps(replica: &Server, tailwater: &Tailwater, until: &str) -> Result<()> {
+    replica.sql(&tailwater.replica().change_statement(Flavour::MariaDb)).await?;
+    replica.sql(&format!("START SLAVE UNTIL master_gtid_pos='{until}'")).await?;
+    let begin = Instant::now();
+    loop {
+        let status = replica.replica_status().await?.context("it is no replica")?;
+        if status.io_running == "No" && status.sql_running == "No" {
+            ensure!(status.io_error.0 == 0 && status.sql_error.0 == 0, "{status:?}");
+            break;
+        }
+        ensure!(begin.elapsed() < PATIENCE, "it does not stop: {status:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let has = replica.replicated_gtids().await?;
+    ensure!(same_gtids(&has, until), "it was to stop at {until}, and has {has}");
+    replica.sql(start_statement(Flavour::MariaDb)).await?;
+    Ok(())
 }
 
 async fn check_seen(replica: &Server, source: &Source) -> Result<()> {

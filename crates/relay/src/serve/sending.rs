@@ -345,13 +345,18 @@ impl Sending<'_> {
         }
         let verdict = self.filter.event(header, &whole).map_err(Failure::Refused)?;
         self.state = State::InEntry(entry.clone());
-        // The stream may begin in the middle of a transaction: MySQL's replicas that go by position do so.
+        // The stream may begin in the middle of a transaction: replicas that go by position do so when they lost their
+        // connection there. Those of MariaDB 11.4 and later count wrongly then (events without an end position of their
+        // own by their length without checksum), and no source can help them.
         if let Some(begin) = self.begin.take_if(|begin| at >= begin.from)
             && at != begin.from
         {
             return Err(Failure::Refused(Refusal::dump(format!(
-                "bogus data in log event; the first event '{}' at {} is asked for, but no event begins there",
-                begin.file, begin.position
+                "bogus data in log event; the first event '{}' at {} is asked for, but no event begins there; the \
+                 transaction around it begins at {}, start from there or by GTIDs",
+                begin.file,
+                begin.position,
+                entry.source_start()
             ))));
         }
         if self.begin.is_some() {
