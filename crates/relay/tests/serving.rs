@@ -6,7 +6,7 @@ use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
 use tailwater_wire::Flavour;
 
 use crate::serving_support::{
-    Tailwater, check_equal, replica_spec, start_replica, status_variable, until_in_step,
+    Tailwater, check_equal, replica_spec, start_replica, status_variable, until_in_step, with_positions,
 };
 use crate::support::{Source, run, until_acknowledged};
 
@@ -41,7 +41,9 @@ impl Replicas {
 }
 
 async fn follow(kind: ServerKind) -> Result<()> {
-    let Some(mut source) = Source::start(kind, &["--max-binlog-size=65536"]).await? else { return Ok(()) };
+    let mut options = vec!["--max-binlog-size=65536"];
+    options.extend(with_positions(kind));
+    let Some(mut source) = Source::start(kind, &options).await? else { return Ok(()) };
     let flavour = source.flavour();
     let mut tailwater = Tailwater::start(&source).await?;
     source.prepare().await?;
@@ -85,6 +87,10 @@ async fn follow(kind: ServerKind) -> Result<()> {
         streams.iter().filter(|(_, line)| line.contains("; acknowledged binlog.")).count() == 1
     };
     tailwater.until_streams("an acknowledgement", acknowledged).await?;
+    // The one with TLS is at the other server.
+    let show = if flavour == Flavour::MySql { "SHOW REPLICAS" } else { "SHOW SLAVE HOSTS" };
+    let listed = tailwater.sql(show).await?;
+    ensure!(listed.len() == 3, "{listed:?}");
     tailwater.stop().await
 }
 

@@ -62,6 +62,7 @@ async fn moves(kind: ServerKind) -> Result<()> {
     let stand_in = stand_in(&source).await?;
     source.write(40).await?;
     // One has not yet all of the first source when the second takes over.
+    until_in_step(&by_position, &source.server).await?;
     by_position.sql(stop_statement(flavour)).await?;
     source.write(40).await?;
     source.until_complete("log").await?;

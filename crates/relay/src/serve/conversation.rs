@@ -56,7 +56,12 @@ pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Resu
             }
             Command::Other { command: COM_SET_OPTION, .. } => client.write_eof().await?,
             Command::BinlogDump { .. } | Command::BinlogDumpGtid { .. } => {
-                return match begin(shared, &session, &command).await {
+                let begun = tokio::select! {
+                    () = shared.stop.cancelled() => return say_goodbye(client).await,
+                    () = registered.stop().cancelled() => return say_goodbye(client).await,
+                    begun = begin(shared, &session, &command) => begun,
+                };
+                return match begun {
                     Ok((request, begin)) => sending::send(client, shared, &registered, request, begin).await,
                     Err(refusal) => {
                         info!(code = refusal.code, "no stream: {}", refusal.message);

@@ -23,6 +23,9 @@ use super::start::{Begin, DumpRequest, From, History};
 /// So much is collected before it is sent.
 const SEND_BYTES: usize = 256 << 10;
 
+/// So many entries and events are looked at before others have their turn: a client may have most of the log already.
+const STEPS_MAX: usize = 4096;
+
 /// How much of an event is taken from the log at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -175,18 +178,19 @@ impl Sending<'_> {
         // A client that wants none is never sent any.
         let period = self.heartbeat_period.unwrap_or(Duration::MAX / 4);
         let mut heartbeat = std::pin::pin!(tokio::time::sleep(period));
+        let mut is_told = true;
         loop {
             tokio::select! {
                 () = self.shared.stop.cancelled() => return Ok(ControlFlow::Break(())),
                 () = registered.stop().cancelled() => {
                     return ended_by(registered, sender).await.map(ControlFlow::Break);
                 }
-                changed = tail.changed() => {
+                changed = tail.changed(), if is_told => {
                     if changed.is_ok() {
                         return Ok(ControlFlow::Continue(()));
                     }
                     // Nobody will tell any more; the client may go on asking whether we are there.
-                    std::future::pending::<()>().await;
+                    is_told = false;
                 }
                 packet = receiver.next() => match packet? {
                     None => return Ok(ControlFlow::Break(())),
@@ -228,7 +232,10 @@ impl Sending<'_> {
     }
 
     fn fill(&mut self, sender: &mut EventSender) -> Result<Filled, Failure> {
-        while sender.buffered() < SEND_BYTES {
+        for _ in 0..STEPS_MAX {
+            if sender.buffered() >= SEND_BYTES {
+                break;
+            }
             match std::mem::replace(&mut self.state, State::Between) {
                 State::InEvent(end) => {
                     let chunk = self.reader.read_event_chunk(CHUNK_BYTES)?;
@@ -343,13 +350,18 @@ impl Sending<'_> {
         }
         let verdict = self.filter.event(header, &whole).map_err(Failure::Refused)?;
         self.state = State::InEntry(end);
-        // The stream may begin in the middle of a transaction: MySQL's replicas that go by position do so.
+        // The stream may begin in the middle of a transaction: replicas that go by position do so when they lost their
+        // connection there. Those of MariaDB 11.4 and later count wrongly then (events without an end position of their
+        // own by their length without checksum), and no source can help them.
         if let Some(begin) = self.begin.take_if(|begin| at >= begin.from)
             && at != begin.from
         {
             return Err(Failure::Refused(Refusal::dump(format!(
-                "bogus data in log event; the first event '{}' at {} is asked for, but no event begins there",
-                begin.file, begin.position
+                "bogus data in log event; the first event '{}' at {} is asked for, but no event begins there; the \
+                 transaction around it begins at {}, start from there or by GTIDs",
+                begin.file,
+                begin.position,
+                entry.source_start()
             ))));
         }
         if self.begin.is_some() {

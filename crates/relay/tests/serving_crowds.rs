@@ -1,0 +1,172 @@
+//! Many clients, and clients that misbehave, neither take much nor hold up anybody.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::{Link, ReplicaOf, Server, ServerKind};
+use tailwater_session::{Connection, DumpRequest, DumpStart, DumpStream};
+use tailwater_wire::Flavour;
+
+use crate::serving_support::{READER, READER_PASSWORD, Tailwater, check_equal, start_replica, until_in_step};
+use crate::support::{PATIENCE, Source, run};
+
+/// How many clients are there that do nothing.
+const IDLE: usize = 500;
+
+/// How many of the rows of a megabyte: more than the system takes for a client that reads nothing.
+const MEGABYTES: u32 = 24;
+
+/// How much memory all of them may take, and whatever other tests do at the time, in bytes.
+const GROWTH_MAX: u64 = 128 << 20;
+
+/// The memory of this process.
+fn resident_bytes() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/status")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim_end_matches("kB").trim().parse::<u64>()? << 10)
+}
+
+/// Writes a lot, in transactions of a megabyte.
+async fn write_megabytes(source: &Source, megabytes: u32) -> Result<()> {
+    source.server.sql("CREATE TABLE IF NOT EXISTS tw_load.big (id INT PRIMARY KEY, body LONGBLOB)").await?;
+    let rows = (1..=megabytes)
+        .map(|id| format!("REPLACE INTO tw_load.big VALUES ({id}, REPEAT(SHA2(RAND(), 512), 8192));"));
+    source.server.sql(&rows.collect::<String>()).await?;
+    Ok(())
+}
+
+/// Asks for the stream from the beginning on, and does not read it.
+async fn dump(tailwater: &Tailwater, flavour: Flavour, server_id: u32) -> Result<DumpStream> {
+    let connection = Connection::connect(&tailwater.account(READER, READER_PASSWORD)).await?;
+    let start = match flavour {
+        Flavour::MySql => DumpStart::MysqlGtid { set_block: vec![0; 8] },
+        Flavour::MariaDb => DumpStart::MariadbGtid { connect_state: String::new() },
+    };
+    Ok(connection.dump(DumpRequest::new(server_id, start)).await?)
+}
+
+/// How many streams the account that only reads has.
+fn of_reader(streams: &[(u32, String)]) -> usize {
+    streams.iter().filter(|(_, line)| line.contains(READER)).count()
+}
+
+fn ids(streams: &[(u32, String)]) -> Vec<u32> {
+    streams.iter().map(|(id, _)| *id).collect()
+}
+
+/// Waits until a replica has been told a few times that there is nothing new.
+async fn until_heartbeats(replica: &Server) -> Result<()> {
+    let question = match replica.kind().flavour() {
+        Flavour::MySql => {
+            "SELECT COUNT_RECEIVED_HEARTBEATS FROM performance_schema.replication_connection_status"
+        }
+        Flavour::MariaDb => {
+            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME='SLAVE_RECEIVED_HEARTBEATS'"
+        }
+    };
+    let count = async || anyhow::Ok(replica.sql(question).await?.concat().parse::<u64>()?);
+    let (begin, before) = (Instant::now(), count().await?);
+    while count().await? < before + 2 {
+        ensure!(begin.elapsed() < PATIENCE, "no heartbeats come");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+/// Waits until a replica has seen that nothing comes any more.
+async fn until_it_gives_up(replica: &Server) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let status = replica.replica_status().await?.context("it is no replica")?;
+        if status.io_running != "Yes" {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < PATIENCE, "it waits on: {status:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn crowd(kind: ServerKind) -> Result<()> {
+    let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };
+    let flavour = source.flavour();
+    let mut tailwater = Tailwater::of(&source)?;
+    tailwater.limits.write_timeout = Some(Duration::from_secs(3));
+    tailwater.start_again().await?;
+    source.prepare().await?;
+    let (first, second) =
+        tokio::try_join!(start_replica(kind, "first", &[]), start_replica(kind, "second", &[]))?;
+    first.replicate(&tailwater.replica()).await?;
+    let link = Link::open(std::net::SocketAddr::from(([127, 0, 0, 1], tailwater.port()))).await?;
+    let by_link = ReplicaOf::port(link.port());
+    let patience = match flavour {
+        Flavour::MySql => "SET GLOBAL replica_net_timeout=4",
+        Flavour::MariaDb => "SET GLOBAL slave_net_timeout=4",
+    };
+    second.sql(patience).await?;
+    second.replicate(&by_link).await?;
+
+    let resident_before = resident_bytes()?;
+    // Those who do nothing.
+    let mut idle = Vec::new();
+    for _ in 0..IDLE {
+        idle.push(Connection::connect(&tailwater.account(READER, READER_PASSWORD)).await?);
+    }
+    source.write(20).await?;
+    until_in_step(&first, &source.server).await?;
+    let there = tailwater.sql("SHOW PROCESSLIST").await?.len();
+    ensure!(there >= IDLE + 3, "only {there} are there");
+    idle[0].ping().await?;
+    idle[IDLE - 1].ping().await?;
+
+    // Those who ask for all and read nothing are sent away, and nobody waits for them meanwhile.
+    let deaf = [dump(&tailwater, flavour, 901).await?, dump(&tailwater, flavour, 902).await?];
+    tailwater.until_streams("the deaf", |now| of_reader(now) == 2).await?;
+    write_megabytes(&source, MEGABYTES).await?;
+    source.write(10).await?;
+    check_equal(&first, &source.server, &source.ledger).await?;
+    let resident = resident_bytes()?;
+    ensure!(resident < resident_before + GROWTH_MAX, "memory went from {resident_before} to {resident}");
+    tailwater.until_streams("the end of those who read nothing", |now| of_reader(now) == 0).await?;
+    drop(deaf);
+    drop(idle);
+    let begin = Instant::now();
+    while tailwater.sql("SHOW PROCESSLIST").await?.len() > 5 {
+        ensure!(begin.elapsed() < PATIENCE, "those who went are still there");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    // A link that was cut without a word: the replica comes again, and its dead connection ends.
+    until_in_step(&second, &source.server).await?;
+    let before = tailwater.until_streams("both", |streams| streams.len() == 2).await?;
+    until_heartbeats(&second).await?;
+    link.cut_both();
+    source.write(5).await?;
+    check_equal(&first, &source.server, &source.ledger).await?;
+    until_it_gives_up(&second).await?;
+    link.restore();
+    check_equal(&second, &source.server, &source.ledger).await?;
+    let came_again = |now: &[(u32, String)]| now.len() == 2 && ids(now) != ids(&before);
+    tailwater.until_streams("the second again, once", came_again).await?;
+
+    // Replicas whose connections were killed come again.
+    for (id, _) in tailwater.streams().await? {
+        tailwater.sql(&format!("KILL {id}")).await?;
+    }
+    source.write(5).await?;
+    for replica in [&first, &second] {
+        check_equal(replica, &source.server, &source.ledger).await?;
+        let status = replica.replica_status().await?.context("it is no replica")?;
+        ensure!(status.io_running == "Yes", "{status:?}");
+    }
+    tailwater.stop().await
+}
+
+#[test]
+fn of_mysql_97() -> Result<()> {
+    run(crowd(ServerKind::Mysql97))
+}
+
+#[test]
+fn of_mariadb_1011() -> Result<()> {
+    run(crowd(ServerKind::Mariadb1011))
+}

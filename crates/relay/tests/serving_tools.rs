@@ -1,0 +1,213 @@
+//! What `mysqlbinlog` and `mariadb-binlog` read from Tailwater is what they read from the source itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_wire::Flavour;
+use tokio::process::Command;
+
+use crate::serving_support::{Tailwater, written_by};
+use crate::support::{PATIENCE, Source, run};
+
+/// The family's program, as it connects to a port.
+fn reader(server: &Server, port: u16, arguments: &[String]) -> Result<Command> {
+    let (program, tls) = match server.kind().flavour() {
+        Flavour::MySql => ("mysqlbinlog", "--get-server-public-key"),
+        Flavour::MariaDb => ("mariadb-binlog", "--skip-ssl"),
+    };
+    let mut command = Command::from(server.tool(program)?);
+    command.args(["--no-defaults", "--host=127.0.0.1", tls, &format!("--port={port}")]);
+    command.arg(format!("--user={REPLICATION_USER}")).arg(format!("--password={REPLICATION_PASSWORD}"));
+    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    Ok(command)
+}
+
+async fn text(server: &Server, port: u16, arguments: &[String]) -> Result<String> {
+    let output = reader(server, port, arguments)?.output().await?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    ensure!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    Ok(text(&output.stdout))
+}
+
+/// The binlog files in a folder.
+fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if name.strip_prefix("binlog.").is_some_and(|number| number.parse::<u32>().is_ok()) {
+            files.insert(name.to_owned(), std::fs::read(&path)?);
+        }
+    }
+    Ok(files)
+}
+
+/// The offset of an event in the middle of a file: one that begins a transaction.
+async fn middle(source: &Source, file: &str) -> Result<u64> {
+    let events = source.server.sql(&format!("SHOW BINLOG EVENTS IN '{file}'")).await?;
+    let begins = events.iter().filter(|line| line.split('\t').nth(2).is_some_and(|kind| kind == "Gtid"));
+    let places: Vec<u64> = begins.filter_map(|line| line.split('\t').nth(1)?.parse().ok()).collect();
+    places.get(places.len() / 2).copied().context("no transaction in the file")
+}
+
+/// What is asked for, beside the options that say where from.
+async fn questions(source: &Source) -> Result<Vec<Vec<String>>> {
+    let binlogs: Vec<String> = source.binlogs().await?.into_iter().map(|(file, _)| file).collect();
+    let [first, second, ..] = &binlogs[..] else { anyhow::bail!("too few files: {binlogs:?}") };
+    let position = format!("--start-position={}", middle(source, second).await?);
+    let stop = format!("--stop-position={}", middle(source, second).await?);
+    let gtids = written_by(&source.server).await?;
+    let remote = "--read-from-remote-server";
+    let mut questions = vec![
+        vec![remote, first],
+        vec![remote, first, second],
+        vec![remote, "--to-last-log", first],
+        vec![remote, "--to-last-log", &position, second],
+        vec![remote, &stop, second],
+        vec![
+            remote,
+            "--to-last-log",
+            "--verbose",
+            "--base64-output=decode-rows",
+            "--database=tw_load",
+            second,
+        ],
+    ];
+    let (half, some);
+    match source.flavour() {
+        Flavour::MySql => {
+            let by_gtids = "--read-from-remote-source=BINLOG-DUMP-GTIDS";
+            let (uuid, _) = gtids.split_once(':').context("no GTIDs")?;
+            half = format!("--exclude-gtids={uuid}:1-30:33:36-38");
+            some = format!("--include-gtids={uuid}:20-40");
+            questions.push(vec![by_gtids, "--to-last-log", first]);
+            questions.push(vec![by_gtids, "--to-last-log", &half, first]);
+            questions.push(vec![by_gtids, "--to-last-log", &some, first]);
+            questions.push(vec![remote, "--to-last-log", &some, "--verify-binlog-checksum", first]);
+        }
+        Flavour::MariaDb => {
+            let (server, _) = gtids.rsplit_once('-').context("no GTIDs")?;
+            half = format!("--start-position={server}-30");
+            some = format!("--stop-position={server}-40");
+            questions.push(vec![remote, "--to-last-log", &half, first]);
+            questions.push(vec![remote, "--to-last-log", &half, &some, first]);
+            questions.push(vec![remote, "--to-last-log", &some, "--verify-binlog-checksum", first]);
+        }
+    }
+    Ok(questions.into_iter().map(|words| words.into_iter().map(str::to_owned).collect()).collect())
+}
+
+fn first_difference(ours: &str, theirs: &str) -> String {
+    let mut lines = ours.lines().zip(theirs.lines()).enumerate();
+    match lines.find(|(_, (ours, theirs))| ours != theirs) {
+        Some((number, (ours, theirs))) => format!("line {number}:\nours   {ours}\ntheirs {theirs}"),
+        None => format!("ours is of {} lines, theirs of {}", ours.lines().count(), theirs.lines().count()),
+    }
+}
+
+/// Byte for byte, in files.
+async fn raw(source: &Source, tailwater: &Tailwater, words: &[&str]) -> Result<()> {
+    let (ours, theirs) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    for (folder, port) in [(&ours, tailwater.port()), (&theirs, source.server.port())] {
+        let mut arguments: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        arguments.insert(0, "--raw".into());
+        arguments.insert(0, format!("--result-file={}/", folder.path().display()));
+        text(&source.server, port, &arguments).await?;
+    }
+    let (ours, theirs) = (files(ours.path())?, files(theirs.path())?);
+    ensure!(theirs.len() > 1, "too few files to tell");
+    let lengths = |files: &BTreeMap<String, Vec<u8>>| {
+        files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect::<Vec<_>>()
+    };
+    ensure!(ours == theirs, "{words:?}: ours {:?}, theirs {:?}", lengths(&ours), lengths(&theirs));
+    Ok(())
+}
+
+/// Waits until the log has all, and the source has nothing more to write: MariaDB notes in a file that those before it are
+/// done with, a moment after it was begun.
+async fn until_quiet(source: &Source) -> Result<()> {
+    let begin = Instant::now();
+    while source.flavour() == Flavour::MariaDb {
+        let newest = source.newest().await?.0;
+        let events = source.server.sql(&format!("SHOW BINLOG EVENTS IN '{newest}'")).await?;
+        if events.iter().any(|line| line.contains("Binlog_checkpoint") && line.ends_with(&newest)) {
+            break;
+        }
+        ensure!(begin.elapsed() < PATIENCE, "no note in {newest}: {events:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    source.until_complete("log").await
+}
+
+/// A copy that goes on for ever has each event of the source, also those that come later.
+async fn for_ever(source: &mut Source, tailwater: &Tailwater, first: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let target = format!("--result-file={}/", folder.path().display());
+    let arguments = ["--read-from-remote-server", "--raw", "--stop-never", &target, first];
+    let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
+    let mut copying = reader(&source.server, tailwater.port(), &arguments)?.stderr(Stdio::null()).spawn()?;
+    source.write(10).await?;
+    source.rotate().await?;
+    source.write(10).await?;
+    until_quiet(source).await?;
+    let mut theirs = files(source.server.data())?;
+    for bytes in theirs.values_mut() {
+        // The mark of a file in use is on the source's disk only.
+        bytes[4 + 17] &= !1;
+    }
+    let begin = Instant::now();
+    while files(folder.path())? != theirs {
+        ensure!(copying.try_wait()?.is_none(), "it ended");
+        ensure!(begin.elapsed() < PATIENCE, "the copy never becomes equal");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    copying.kill().await?;
+    Ok(())
+}
+
+async fn read(kind: ServerKind) -> Result<()> {
+    // With an index of its own 11.8 begins nearer to a GTID than at the head of its file.
+    let options: &[&str] = if kind == ServerKind::Mariadb118 { &["--binlog-gtid-index=OFF"] } else { &[] };
+    let Some(mut source) = Source::start(kind, options).await? else { return Ok(()) };
+    let mut tailwater = Tailwater::of(&source)?;
+    // So that events that are made up say the same of where they come from.
+    tailwater.server_id = source.server.sql("SELECT @@server_id").await?.concat().parse()?;
+    tailwater.start_again().await?;
+    source.prepare().await?;
+    for _ in 0..3 {
+        source.write(20).await?;
+        source.rotate().await?;
+    }
+    source.write(5).await?;
+    until_quiet(&source).await?;
+    for question in questions(&source).await? {
+        let theirs = text(&source.server, source.server.port(), &question).await.context("of the source")?;
+        let ours = text(&source.server, tailwater.port(), &question).await?;
+        ensure!(ours == theirs, "{question:?}, {}", first_difference(&ours, &theirs));
+        ensure!(theirs.contains("COMMIT"), "{question:?}: nothing was read");
+    }
+    let first = source.binlogs().await?[0].0.clone();
+    raw(&source, &tailwater, &["--read-from-remote-server", "--to-last-log", &first]).await?;
+    for_ever(&mut source, &tailwater, &first).await?;
+    tailwater.stop().await
+}
+
+#[test]
+fn by_those_of_mysql_97() -> Result<()> {
+    run(read(ServerKind::Mysql97))
+}
+
+#[test]
+fn by_those_of_mariadb_1011() -> Result<()> {
+    run(read(ServerKind::Mariadb1011))
+}
+
+#[test]
+fn by_those_of_mariadb_118() -> Result<()> {
+    run(read(ServerKind::Mariadb118))
+}
