@@ -192,7 +192,9 @@ impl Tokens {
     /// What a server says to a statement that its grammar does not have, and what this one is.
     pub fn unexpected(&self) -> Refusal {
         let near = self.tokens.get(self.next).and_then(|placed| self.text.get(placed.start..));
-        let near: String = near.unwrap_or_default().chars().take(80).collect();
+        let near = near.unwrap_or_default();
+        // As much as the servers repeat, in bytes.
+        let near = &near[..near.floor_char_boundary(80)];
         Refusal::new(
             Refusal::PARSE_ERROR,
             format!("You have an error in your SQL syntax near '{near}'. {WHAT_THIS_IS}"),
