@@ -405,7 +405,7 @@ fn an_error_has_room_for_more_than_what_it_repeats() {
         format!("SELECT {long}"),
         format!("SELECT {long}()"),
         format!("SET GLOBAL {long} = 1"),
-        format!("SELECT 1 {}", "\u{1f980}".repeat(100)),
+        format!("SELECT 1 = {}", "\u{1f980}".repeat(100)),
     ] {
         let answered = answer(&mut Session::new(), &view(Flavour::MySql), sql.as_bytes());
         let Answer::Error(refusal) = answered else { panic!("{sql}") };
