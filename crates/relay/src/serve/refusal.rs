@@ -53,7 +53,7 @@ impl Refusal {
             _ => "HY000",
         };
         let mut message = message.into();
-        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        message.truncate(beginning(&message, MESSAGE_BYTES_MAX).len());
         Self { code, sqlstate, message }
     }
 
@@ -74,12 +74,15 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// As many whole characters of the beginning as there are in `bytes_max` bytes.
+pub(crate) fn beginning(text: &str, bytes_max: usize) -> &str {
+    (0..=bytes_max.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
+}
+
 /// Words of a client as an error repeats them: the beginning, if they are long.
 pub(crate) fn quoted(words: &str) -> Cow<'_, str> {
-    match words.get(..words.floor_char_boundary(QUOTED_BYTES_MAX)) {
-        Some(beginning) if beginning.len() < words.len() => format!("{beginning}...").into(),
-        _ => words.into(),
-    }
+    let shown = beginning(words, QUOTED_BYTES_MAX);
+    if shown.len() < words.len() { format!("{shown}...").into() } else { words.into() }
 }
 
 #[cfg(test)]
