@@ -16,6 +16,8 @@
 
 pub mod capture;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod reading;
 pub mod resume;
 pub mod serve;

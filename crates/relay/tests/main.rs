@@ -2,6 +2,7 @@
 
 mod capturing;
 mod disk;
+mod fuzzed;
 mod histories;
 mod interruptions;
 mod semi_sync;

@@ -3,6 +3,7 @@
 mod dump;
 mod fake;
 mod fake_dump;
+mod fuzzed;
 mod hostile;
 mod login;
 mod served;

@@ -1,9 +1,16 @@
 //! How a client is told no: the server's error numbers and, where there are any, its own words, since replicas and
 //! monitoring look at both.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use tailwater_wire::protocol::ErrPacket;
+
+/// The most bytes of an error's words: clients keep 512, with a zero behind them (`MYSQL_ERRMSG_SIZE`).
+pub const MESSAGE_BYTES_MAX: usize = 511;
+
+/// How much of a client's own words an error repeats, in bytes; what else it says has to fit too.
+const QUOTED_BYTES_MAX: usize = 80;
 
 /// An error for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +19,7 @@ pub struct Refusal {
     pub code: u16,
     /// Five characters.
     pub sqlstate: &'static str,
-    /// What is wrong and what to do.
+    /// What is wrong and what to do; at most [`MESSAGE_BYTES_MAX`] bytes.
     pub message: String,
 }
 
@@ -38,14 +45,16 @@ impl Refusal {
     /// A limit of ours.
     pub const OUT_OF_RESOURCES: u16 = 1041;
 
-    /// An error by its number.
+    /// An error by its number. Words beyond [`MESSAGE_BYTES_MAX`] are cut off, as clients would do.
     pub fn new(code: u16, message: impl Into<String>) -> Self {
         let sqlstate = match code {
             Self::PARSE_ERROR | Self::NOT_SUPPORTED_YET | Self::NO_SUCH_FUNCTION => "42000",
             Self::UNKNOWN_COLUMN => "42S22",
             _ => "HY000",
         };
-        Self { code, sqlstate, message: message.into() }
+        let mut message = message.into();
+        message.truncate(beginning(&message, MESSAGE_BYTES_MAX).len());
+        Self { code, sqlstate, message }
     }
 
     /// An error that ends a dump.
@@ -62,5 +71,30 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): {}", self.code, self.sqlstate, self.message)
+    }
+}
+
+/// As many whole characters of the beginning as there are in `bytes_max` bytes.
+pub(crate) fn beginning(text: &str, bytes_max: usize) -> &str {
+    (0..=bytes_max.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
+}
+
+/// Words of a client as an error repeats them: the beginning, if they are long.
+pub(crate) fn quoted(words: &str) -> Cow<'_, str> {
+    let shown = beginning(words, QUOTED_BYTES_MAX);
+    if shown.len() < words.len() { format!("{shown}...").into() } else { words.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_would_cut_off_is_cut_between_characters() {
+        let refusal = Refusal::dump("ä".repeat(300));
+        assert_eq!(refusal.message, "ä".repeat(255));
+        assert_eq!(quoted("name"), "name");
+        assert_eq!(quoted(&"n".repeat(80)), "n".repeat(80));
+        assert_eq!(quoted(&"€".repeat(80)), format!("{}...", "€".repeat(26)));
     }
 }

@@ -21,6 +21,8 @@ mod certificate;
 pub mod client_session;
 mod event_framing;
 pub mod event_stream;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 pub mod limits;
 pub mod options;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtid};
 
 use super::{History, MariadbRequest, Outcome, Skip, at_segment, empty, newest_first, unknown_beginning};
-use crate::serve::refusal::Refusal;
+use crate::serve::refusal::{Refusal, quoted};
 
 /// What a MariaDB client has of the log, and where it wants to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,8 +89,8 @@ pub(super) fn by_gtids(request: &MariadbRequest, log: &dyn History) -> Result<Ou
         None => empty(log),
         Some(Some(before)) => Outcome::refuse(format!(
             "{TOO_OLD} The slave has '{}', and the log begins behind '{}'",
-            request.position,
-            before.position()
+            quoted(&request.position.to_string()),
+            quoted(&before.position().to_string())
         )),
         Some(None) => Outcome::refuse(format!("{TOO_OLD} Or {}", unknown_beginning(log))),
     })

@@ -18,7 +18,7 @@ pub(crate) use mariadb::{not_in_binlog, written_by};
 pub use request::{DumpRequest, From, MariadbRequest};
 
 use super::catalog::{Catalog, FIRST_EVENT, NoSuchPlace};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, quoted};
 
 /// What is asked of the log to find the beginning of a stream.
 pub trait History {
@@ -136,11 +136,12 @@ fn by_position(name: &str, position: u64, log: &dyn History) -> Result<Outcome, 
         "" => (oldest.name.as_str(), position),
         name => (name, position),
     };
+    let shown = quoted(file);
     let words = |mysql: &str| match log.flavour() {
         Flavour::MySql => mysql.to_owned(),
         Flavour::MariaDb => format!(
-            "Client requested master to start replication from impossible position; the first event '{file}' \
-             at {position}, the last event read from '{file}' at 4, the last byte read from '{file}' at 4."
+            "Client requested master to start replication from impossible position; the first event '{shown}' \
+             at {position}, the last event read from '{shown}' at 4, the last byte read from '{shown}' at 4."
         ),
     };
     let reason = match catalog.locate(file, position) {

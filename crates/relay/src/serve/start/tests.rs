@@ -232,6 +232,10 @@ fn by_gtids_in_a_mariadb_log() {
     refuse("0-2-31,2-3-7", "wait", "start from GTID 0-2-31, which is not in the master's binlog");
     refuse("0-3-30,2-3-7", "refuse", "0-3-30, which is not in the master's binlog. Since");
     refuse("0-1-21,2-3-7", "refuse", "diverged due to executing extra erroneous transactions");
+    // However long a position is that the client sends.
+    let domains: Vec<_> = (10..1000).map(|domain| format!("{domain}-1-1")).collect();
+    let long = From::Mariadb(mariadb(&domains.join(",")));
+    expect(&log, long, "refuse", "the log begins behind '0-1-10,2-3-7'");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::time;
 use super::tokens::{Parsed, Tokens, WHAT_THIS_IS};
 use super::variables::{self, Scope};
 use super::view::View;
-use crate::serve::refusal::Refusal;
+use crate::serve::refusal::{Refusal, quoted};
 
 /// An expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,7 +151,7 @@ pub(super) fn evaluate(expression: &Expression, session: &Session, view: &View) 
             call(name, &values.collect::<Parsed<Vec<_>>>()?, session, view)
         }
         Expression::Word(name) => {
-            let message = format!("Unknown column '{name}' in 'SELECT'. {WHAT_THIS_IS}");
+            let message = format!("Unknown column '{}' in 'SELECT'. {WHAT_THIS_IS}", quoted(name));
             Err(Refusal::new(Refusal::UNKNOWN_COLUMN, message))
         }
     }
@@ -179,7 +179,8 @@ fn call(name: &str, arguments: &[Value], session: &Session, view: &View) -> Pars
         },
         _ => {
             let message = format!(
-                "FUNCTION {name} with {} arguments does not exist here. {WHAT_THIS_IS}",
+                "FUNCTION {} with {} arguments does not exist here. {WHAT_THIS_IS}",
+                quoted(name),
                 arguments.len()
             );
             return Err(Refusal::new(Refusal::NO_SUCH_FUNCTION, message));

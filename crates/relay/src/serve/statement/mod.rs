@@ -24,6 +24,7 @@ mod variables;
 mod view;
 
 pub use answer::{Answer, Column, ColumnType, PurgeBefore, Rows};
+pub use parse::COLUMN_NAME_CHARACTERS_MAX;
 pub use session::{Session, Value};
 pub use view::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, View};
 
@@ -32,7 +33,7 @@ use tailwater_wire::Flavour;
 use self::expression::Expression;
 use self::parse::{Assignment, Item, Statement};
 use self::tokens::{Parsed, WHAT_THIS_IS};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, quoted};
 
 /// The most bytes of a result; GTID sets of millions of transactions fit.
 const RESULT_BYTES_MAX: usize = 64 << 20;
@@ -68,6 +69,7 @@ fn read_only(what: &str, view: &View) -> Refusal {
         Flavour::MySql => "MySQL",
         Flavour::MariaDb => "MariaDB",
     };
+    let what = quoted(what);
     let message = format!(
         "The {family} server is running with the --read-only option so it cannot execute this statement \
          ({what}). {WHAT_THIS_IS}"

@@ -7,10 +7,14 @@ use super::expression::{self, Expression};
 use super::pattern::Filter;
 use super::time;
 use super::tokens::{Parsed, Tokens, WHAT_THIS_IS};
-use crate::serve::refusal::Refusal;
+use crate::serve::refusal::{Refusal, quoted};
 
 /// The most columns of a `SELECT`, and the most assignments of a `SET`.
 const ITEMS_MAX: usize = 256;
+
+/// The longest name of a column that a `SELECT` makes, in characters: what is longer is cut off, as the servers do with
+/// names that nobody has given.
+pub const COLUMN_NAME_CHARACTERS_MAX: usize = 256;
 
 /// A statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -212,6 +216,9 @@ fn select(tokens: &mut Tokens) -> Parsed<Statement> {
         } else {
             name = bare_alias(tokens).unwrap_or(name);
         }
+        if let Some((end, _)) = name.char_indices().nth(COLUMN_NAME_CHARACTERS_MAX) {
+            name.truncate(end);
+        }
         items.push(Item { expression, name });
         if !tokens.accept(&Token::Comma) {
             break;
@@ -323,8 +330,10 @@ fn purge(tokens: &mut Tokens) -> Parsed<Statement> {
     match time::parse_date_time(&text) {
         Some(seconds) => Ok(Statement::Purge(PurgeBefore::Time(seconds))),
         None => {
-            let message =
-                format!("PURGE BINARY LOGS BEFORE takes 'YYYY-MM-DD hh:mm:ss' in UTC, not '{text}'");
+            let message = format!(
+                "PURGE BINARY LOGS BEFORE takes 'YYYY-MM-DD hh:mm:ss' in UTC, not '{}'",
+                quoted(&text)
+            );
             Err(Refusal::new(Refusal::WRONG_ARGUMENTS, message))
         }
     }

@@ -3,6 +3,7 @@
 use sqlparser::tokenizer::Token;
 
 use super::tokens::{Parsed, Tokens};
+use crate::serve::refusal::Refusal;
 
 /// Which rows of a `SHOW` are wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +32,12 @@ impl Filter {
             return pattern(tokens).map(Self::Like);
         }
         if tokens.accept_words(&["WHERE"]) {
-            return either(tokens).map(Self::Where);
+            let condition = either(tokens)?;
+            if condition.texts() > TEXTS_MAX {
+                let message = format!("A condition here compares with no more than {TEXTS_MAX} texts");
+                return Err(Refusal::new(Refusal::OUT_OF_RESOURCES, message));
+            }
+            return Ok(Self::Where(condition));
         }
         Ok(Self::All)
     }
@@ -47,14 +53,26 @@ impl Filter {
 }
 
 impl Condition {
+    /// How many texts a row is compared with.
+    fn texts(&self) -> usize {
+        match self {
+            Self::In(_, texts) => texts.len(),
+            Self::Like(..) => 1,
+            Self::Not(inner) => inner.texts(),
+            Self::And(a, b) | Self::Or(a, b) => a.texts() + b.texts(),
+        }
+    }
+
     fn holds(&self, columns: &[&str], row: &[&str]) -> bool {
         let value = |column: &String| {
             let index = columns.iter().position(|name| name.eq_ignore_ascii_case(column));
             index.and_then(|index| row.get(index)).copied()
         };
         match self {
-            Self::In(column, texts) => value(column)
-                .is_some_and(|value| texts.iter().any(|text| text.to_lowercase() == value.to_lowercase())),
+            Self::In(column, texts) => value(column).is_some_and(|value| {
+                let value = value.to_lowercase();
+                texts.iter().any(|text| text.to_lowercase() == value)
+            }),
             Self::Like(column, pattern) => value(column).is_some_and(|value| like(value, pattern)),
             Self::Not(inner) => !inner.holds(columns, row),
             Self::And(a, b) => a.holds(columns, row) && b.holds(columns, row),
@@ -131,6 +149,9 @@ fn literal(tokens: &mut Tokens) -> Parsed<String> {
     }
     tokens.expect_string()
 }
+
+/// The most texts and patterns in a condition, as each row is compared with all of them.
+const TEXTS_MAX: usize = 256;
 
 /// The longest pattern, in bytes; names are at most 64 characters.
 const PATTERN_BYTES_MAX: usize = 256;

@@ -13,6 +13,9 @@ const VARIABLES_MAX: usize = 256;
 /// The most bytes that a client's user variables may have together.
 const VARIABLES_BYTES_MAX: usize = 4 << 20;
 
+/// The longest name of a database, in characters.
+const DATABASE_CHARACTERS_MAX: usize = 64;
+
 /// A value in SQL, as far as replicas use them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
@@ -50,6 +53,14 @@ impl Value {
     }
 }
 
+/// What a user variable takes of [`VARIABLES_BYTES_MAX`].
+fn variable_bytes(name: &str, value: &Value) -> usize {
+    match value {
+        Value::Text(text) => name.len() + text.len(),
+        Value::Null | Value::Integer(_) => name.len() + 16,
+    }
+}
+
 /// The state of one client's connection.
 #[derive(Debug, Clone, Default)]
 pub struct Session {
@@ -77,13 +88,9 @@ impl Session {
     /// [`Refusal::OUT_OF_RESOURCES`] beyond 256 variables, or 4 MiB in all.
     pub fn set_variable(&mut self, name: &str, value: Value) -> Result<(), Refusal> {
         let name = name.to_lowercase();
-        let size = |value: &Value| match value {
-            Value::Text(text) => name.len() + text.len(),
-            Value::Null | Value::Integer(_) => name.len() + 16,
-        };
-        let before = self.variables.get(&name).map_or(0, size);
-        let bytes = self.bytes - before + size(&value);
-        let count = self.variables.len() + usize::from(before == 0);
+        let before = self.variables.get(&name).map(|value| variable_bytes(&name, value));
+        let bytes = self.bytes - before.unwrap_or(0) + variable_bytes(&name, &value);
+        let count = self.variables.len() + usize::from(before.is_none());
         if count > VARIABLES_MAX || bytes > VARIABLES_BYTES_MAX {
             let limit = format!("{VARIABLES_MAX} user variables of {VARIABLES_BYTES_MAX} bytes in all");
             let message = format!("A client of this binlog server can set no more than {limit}");
@@ -92,6 +99,18 @@ impl Session {
         self.bytes = bytes;
         self.variables.insert(name, value);
         Ok(())
+    }
+
+    /// How many bytes its variables have, counted anew.
+    ///
+    /// # Panics
+    /// If it holds more than it may, or has lost count.
+    pub(crate) fn assert_bounded(&self) -> usize {
+        let bytes = self.variables.iter().map(|(name, value)| variable_bytes(name, value)).sum();
+        assert_eq!(self.bytes, bytes);
+        assert!(self.variables.len() <= VARIABLES_MAX && bytes <= VARIABLES_BYTES_MAX);
+        assert!(self.database.as_ref().is_none_or(|name| name.chars().count() <= DATABASE_CHARACTERS_MAX));
+        bytes
     }
 
     /// Sets a variable of the server for this connection. Those that mean nothing here are taken and forgotten.
@@ -109,7 +128,7 @@ impl Session {
 
     /// Chooses a database.
     pub fn set_database(&mut self, name: &str) {
-        self.database = Some(name.chars().take(64).collect());
+        self.database = Some(name.chars().take(DATABASE_CHARACTERS_MAX).collect());
     }
 
     /// The text of the first of these user variables that has one.
@@ -230,5 +249,13 @@ mod tests {
         }
         session.set_variable("v0", text("again")).unwrap();
         assert!(session.set_variable("one more", Value::Null).is_err());
+        // One that takes nothing is one too.
+        let mut session = Session::new();
+        for number in 1..VARIABLES_MAX {
+            session.set_variable(&format!("v{number}"), Value::Null).unwrap();
+        }
+        session.set_variable("", text("")).unwrap();
+        session.set_variable("", text("again")).unwrap();
+        session.assert_bounded();
     }
 }

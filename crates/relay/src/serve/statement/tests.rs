@@ -374,6 +374,46 @@ fn length_depth_and_results_are_bounded() {
     }
 }
 
+#[test]
+fn a_condition_compares_with_so_many_texts() {
+    let texts = |count: usize| format!("SHOW STATUS WHERE a IN ('b'{})", ",'b'".repeat(count - 1));
+    mysql(&texts(256), "Variable_name,Value -> ");
+    mysql(&texts(257), "error 1041 HY000");
+    let likes = format!("a IN ('b'{}) OR (a LIKE 'c' AND NOT a LIKE 'd')", ",'b'".repeat(254));
+    mysql(&format!("SHOW VARIABLES WHERE {likes}"), "error 1041 HY000");
+}
+
+#[test]
+fn names_of_columns_are_cut_off() {
+    let (mut session, view) = (Session::new(), view(Flavour::MySql));
+    let text = "ä".repeat(300);
+    // All of a comment is the name of each column in it.
+    for sql in [format!("SELECT '{text}', 1 `{text}`"), format!("/*!SELECT 1,2 , '{text}' x*/")] {
+        let Answer::Rows(rows) = answer(&mut session, &view, sql.as_bytes()) else { panic!("{sql}") };
+        let lengths = rows.columns.iter().map(|column| column.name.chars().count());
+        assert_eq!(lengths.filter(|length| *length == COLUMN_NAME_CHARACTERS_MAX).count(), 2, "{sql}");
+    }
+}
+
+/// Clients keep the beginning of an error only, and what this server is stands at its end.
+#[test]
+fn an_error_has_room_for_more_than_what_it_repeats() {
+    let long = "x".repeat(10_000);
+    for sql in [
+        format!("{long} 1"),
+        format!("SELECT @@{long}"),
+        format!("SELECT {long}"),
+        format!("SELECT {long}()"),
+        format!("SET GLOBAL {long} = 1"),
+        format!("SELECT 1 = {}", "\u{1f980}".repeat(100)),
+    ] {
+        let answered = answer(&mut Session::new(), &view(Flavour::MySql), sql.as_bytes());
+        let Answer::Error(refusal) = answered else { panic!("{sql}") };
+        assert!(refusal.message.ends_with(tokens::WHAT_THIS_IS), "{refusal}");
+    }
+    mysql(&format!("PURGE BINARY LOGS BEFORE '{long}'"), "error 1210 HY000");
+}
+
 /// Statements that are understood, to be damaged.
 fn sound() -> impl Strategy<Value = String> {
     let heard: Vec<String> =

@@ -7,7 +7,7 @@
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
-use crate::serve::refusal::Refusal;
+use crate::serve::refusal::{Refusal, beginning};
 
 /// The longest statement that is looked at, in bytes: GTID positions of thousands of domains fit, and its tokens, of
 /// which each byte may be one, take some 25 MiB at worst.
@@ -192,7 +192,8 @@ impl Tokens {
     /// What a server says to a statement that its grammar does not have, and what this one is.
     pub fn unexpected(&self) -> Refusal {
         let near = self.tokens.get(self.next).and_then(|placed| self.text.get(placed.start..));
-        let near: String = near.unwrap_or_default().chars().take(80).collect();
+        // As much as the servers repeat, in bytes.
+        let near = beginning(near.unwrap_or_default(), 80);
         Refusal::new(
             Refusal::PARSE_ERROR,
             format!("You have an error in your SQL syntax near '{near}'. {WHAT_THIS_IS}"),

@@ -5,7 +5,7 @@ use tailwater_wire::Flavour;
 use super::session::{Session, Value};
 use super::tokens::{Parsed, WHAT_THIS_IS};
 use super::view::{ServedGtids, View};
-use crate::serve::refusal::Refusal;
+use crate::serve::refusal::{Refusal, quoted};
 
 /// Whose value of a variable is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) fn value(scope: Scope, name: &str, session: &Session, view: &View) ->
     }
     let found = find(&name, view);
     found.ok_or_else(|| {
-        let message = format!("Unknown system variable '{name}'. {WHAT_THIS_IS}");
+        let message = format!("Unknown system variable '{}'. {WHAT_THIS_IS}", quoted(&name));
         Refusal::new(Refusal::UNKNOWN_SYSTEM_VARIABLE, message)
     })
 }

@@ -1,0 +1,185 @@
+//! What must hold for any bytes whatever that a client sends to log in: the fuzz target under `fuzz/` calls this, and
+//! `tests/fuzzed.rs` replays kept inputs, and changed ones, with a plain `cargo test`.
+
+use std::sync::LazyLock;
+
+use tailwater_wire::Flavour;
+use tailwater_wire::protocol::auth::{
+    AuthPlugin, AuthSwitchRequest, MORE_DATA, PERFORM_FULL_AUTHENTICATION, native_password_hash,
+};
+use tailwater_wire::protocol::handshake::{ClientAnswer, HandshakeResponse};
+use tailwater_wire::protocol::sha256_crypt::Sha256Crypt;
+use tailwater_wire::protocol::{Capabilities, MariadbCapabilities};
+
+use crate::server::accounts::{Accounts, Claimed, Credential};
+use crate::server::authentication::{Authentication, NONCE_BYTES, Step, default_plugin};
+
+const PASSWORD: &str = "geheim";
+
+/// The greeting's random bytes, which differ from login to login in a server.
+const NONCE: [u8; NONCE_BYTES] = [7; NONCE_BYTES];
+
+/// The most that a client is asked in one login: to switch, for the password, and to take the key.
+const QUESTIONS_MAX: usize = 3;
+
+/// Longer than any question, in bytes.
+const QUESTION_BYTES_MAX: usize = 64;
+
+/// Who there is, and nobody, once for each way to be stored.
+static CLAIMED: LazyLock<Vec<[Claimed; 2]>> = LazyLock::new(|| {
+    let digits = native_password_hash(PASSWORD.as_bytes()).map(|byte| format!("{byte:02x}")).concat();
+    let mut stored = Vec::new();
+    Sha256Crypt::new(PASSWORD.as_bytes(), [b'x'; 20], 1).encode(&mut stored);
+    let stored = String::from_utf8(stored).expect("a hash of letters");
+    let hash = |text: &str| Credential::parse_hash(text).expect("a hash");
+    let native = hash(&format!("*{digits}"));
+    // What a MariaDB makes of "foo".
+    let ed25519 = hash("vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI");
+    let accounts = [
+        vec![Credential::password(PASSWORD)],
+        vec![native.clone()],
+        vec![hash(&stored)],
+        vec![ed25519.clone()],
+        vec![native, ed25519, hash(&stored)],
+    ];
+    let claimed = |credentials: &Vec<Credential>| {
+        let mut accounts = Accounts::new();
+        accounts.add("u", credentials).expect("an account");
+        [accounts.claim("u"), accounts.claim("nobody")]
+    };
+    accounts.iter().map(claimed).collect()
+});
+
+/// A login: a byte that says how the server greets and how its account is stored, the client's first answer behind its
+/// length in two bytes, and its other answers behind their lengths in one.
+///
+/// # Panics
+/// If somebody gets in who does not know the password, is asked without end, or is told by what is asked that there is
+/// no such user.
+pub fn check(data: &[u8]) {
+    let Some((&mode, data)) = data.split_first() else { return };
+    let Some((length, data)) = data.split_first_chunk() else { return };
+    let length = usize::from(u16::from_le_bytes(*length)).min(data.len());
+    let (first, answers) = data.split_at(length);
+    let Some(response) = first_answer(mode, first) else { return };
+    let flavour = if mode & 1 == 0 { Flavour::MySql } else { Flavour::MariaDb };
+    let private = mode & 2 != 0;
+    let [somebody, nobody] = &CLAIMED[usize::from(mode >> 3) % CLAIMED.len()];
+    let asked = converse(somebody, &response, flavour, private, answers);
+    let asked_nobody = converse(nobody, &response, flavour, private, answers);
+    // A client that is in has other things to tell it.
+    if asked.last() != Some(&Asked::In) {
+        assert_eq!(asked, asked_nobody, "{response:?}");
+    }
+    assert_ne!(asked_nobody.last(), Some(&Asked::In), "nobody is in: {response:?}");
+}
+
+/// What the client sends after the greeting: as it came, or for a plugin that a byte picks, so that a fuzzer need not
+/// guess names.
+fn first_answer(mode: u8, bytes: &[u8]) -> Option<HandshakeResponse> {
+    if mode & 4 == 0 {
+        return match ClientAnswer::parse(bytes) {
+            Ok(ClientAnswer::Response(response)) => Some(response),
+            Ok(ClientAnswer::SslRequest(_)) | Err(_) => None,
+        };
+    }
+    let (plugin, auth_response) = bytes.split_first()?;
+    let plugin = AuthPlugin::ALL.get(usize::from(plugin >> 1)).map_or("other", |plugin| plugin.name());
+    Some(HandshakeResponse {
+        capabilities: match bytes[0] & 1 == 0 {
+            true => Capabilities::LONG_PASSWORD,
+            false => Capabilities::default(),
+        },
+        mariadb_capabilities: MariadbCapabilities::default(),
+        packet_bytes_max: 1 << 24,
+        collation: 45,
+        user: "u".to_owned(),
+        auth_response: auth_response.to_vec(),
+        database: None,
+        auth_plugin: plugin.to_owned(),
+        attributes: Vec::new(),
+    })
+}
+
+/// What a client sees of a login.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Switch(String),
+    Password,
+    Key,
+    In,
+    Refused,
+}
+
+/// Takes a client through its login; nothing more comes behind its last answer.
+fn converse(
+    claimed: &Claimed,
+    response: &HandshakeResponse,
+    flavour: Flavour,
+    private: bool,
+    mut answers: &[u8],
+) -> Vec<Asked> {
+    let greeted = default_plugin(flavour);
+    let knew = knows(&response.auth_plugin, &NONCE, &response.auth_response);
+    let (mut login, mut step) = Authentication::begin(claimed.clone(), response, greeted, NONCE, private);
+    let (mut asked, mut knew) = (Vec::new(), knew);
+    loop {
+        let question = match step {
+            Step::Ask(payload) => question(&payload),
+            Step::SendKey => Asked::Key,
+            // What cannot be decrypted here is looked at as if it had been.
+            Step::Check(password) | Step::Decrypt(password) => {
+                let fits = claimed.proofs.sha2_password(&password, claimed.decoy);
+                assert_eq!(fits, password == PASSWORD.as_bytes() && !claimed.decoy);
+                knew = fits;
+                step = login.checked(fits);
+                continue;
+            }
+            Step::Granted { .. } => {
+                assert!(knew && !claimed.decoy, "it is in without the password: {response:?}");
+                asked.push(Asked::In);
+                break;
+            }
+            Step::Denied(_) => {
+                asked.push(Asked::Refused);
+                break;
+            }
+        };
+        asked.push(question);
+        assert!(asked.len() <= QUESTIONS_MAX, "{asked:?}");
+        let answer;
+        (answer, answers) = next_answer(answers);
+        if let Some(Asked::Switch(plugin)) = asked.last() {
+            knew = knows(plugin, login.nonce(), answer);
+        }
+        step = login.answered(answer);
+    }
+    assert!(matches!(login.answered(b"more"), Step::Denied(_)), "it is over");
+    asked
+}
+
+fn next_answer(answers: &[u8]) -> (&[u8], &[u8]) {
+    let Some((length, rest)) = answers.split_first() else { return (&[], &[]) };
+    rest.split_at(usize::from(*length).min(rest.len()))
+}
+
+fn question(payload: &[u8]) -> Asked {
+    assert!(payload.len() <= QUESTION_BYTES_MAX, "{}", payload.escape_ascii());
+    if payload == [MORE_DATA, PERFORM_FULL_AUTHENTICATION] {
+        return Asked::Password;
+    }
+    let request = AuthSwitchRequest::parse(payload).expect("a question is to switch, or for the password");
+    let plugin = AuthPlugin::from_name(&request.plugin).expect("a plugin that there is");
+    assert!(!plugin.sends_password(), "{plugin} sends the password to whoever asks");
+    // A scramble that came before would let in who has listened.
+    assert!(!request.auth_data.starts_with(&NONCE));
+    Asked::Switch(request.plugin)
+}
+
+/// Whether this is what a client answers who knows a password that is in use here.
+fn knows(plugin: &str, nonce: &[u8], answer: &[u8]) -> bool {
+    let Some(plugin) = AuthPlugin::from_name(plugin) else { return false };
+    ["geheim", "foo"].iter().any(|password| {
+        plugin.first_answer(password.as_bytes(), nonce).is_ok_and(|expected| expected == answer)
+    })
+}
