@@ -107,10 +107,19 @@ struct Sending<'a> {
 enum State {
     /// Between two entries.
     Between,
-    /// In an entry that ends there, between two events.
-    InEntry(LogPosition),
-    /// In an event that goes out, of an entry that ends there.
-    InEvent(LogPosition),
+    /// In an entry, between two events.
+    InEntry(Span),
+    /// In an event that goes out.
+    InEvent(Span),
+}
+
+/// Where an entry stands.
+#[derive(Clone, Copy)]
+struct Span {
+    /// Its first byte, in the source's file.
+    source_start: u64,
+    /// Behind its last byte, in the log.
+    end: LogPosition,
 }
 
 /// Why filling the buffer stopped.
@@ -237,17 +246,17 @@ impl Sending<'_> {
                 break;
             }
             match std::mem::replace(&mut self.state, State::Between) {
-                State::InEvent(end) => {
+                State::InEvent(span) => {
                     let chunk = self.reader.read_event_chunk(CHUNK_BYTES)?;
                     if chunk.is_empty() {
-                        self.state = State::InEntry(end);
+                        self.state = State::InEntry(span);
                     } else {
                         sender.push(chunk);
-                        self.state = State::InEvent(end);
+                        self.state = State::InEvent(span);
                     }
                 }
-                State::InEntry(end) => match self.reader.next_event()? {
-                    Some(header) => self.event(sender, end, &header)?,
+                State::InEntry(span) => match self.reader.next_event()? {
+                    Some(header) => self.event(sender, span, &header)?,
                     None => {
                         if self.end_entry(sender)? {
                             return Ok(Filled::Complete);
@@ -321,7 +330,7 @@ impl Sending<'_> {
                 for event in made_up {
                     sender.push_event(&event, false);
                 }
-                self.state = State::InEntry(entry.end());
+                self.state = State::InEntry(Span { source_start: entry.source_start(), end: entry.end() });
                 Ok(false)
             }
         }
@@ -337,19 +346,14 @@ impl Sending<'_> {
     }
 
     /// Begins an event.
-    fn event(
-        &mut self,
-        sender: &mut EventSender,
-        end: LogPosition,
-        header: &EventHeader,
-    ) -> Result<(), Failure> {
+    fn event(&mut self, sender: &mut EventSender, span: Span, header: &EventHeader) -> Result<(), Failure> {
         let at = self.reader.event_position();
         let mut whole = Vec::new();
         if header.event_type == EventType::ROTATE {
             self.reader.read_event(&mut whole)?;
         }
         let verdict = self.filter.event(header, &whole).map_err(Failure::Refused)?;
-        self.state = State::InEntry(end);
+        self.state = State::InEntry(span);
         // The stream may begin in the middle of a transaction: replicas that go by position do so when they lost their
         // connection there. Those of MariaDB 11.4 and later count wrongly then (events without an end position of their
         // own by their length without checksum), and no source can help them.
@@ -359,9 +363,7 @@ impl Sending<'_> {
             return Err(Failure::Refused(Refusal::dump(format!(
                 "bogus data in log event; the first event '{}' at {} is asked for, but no event begins there; the \
                  transaction around it begins at {}, start from there or by GTIDs",
-                begin.file,
-                begin.position,
-                entry.source_start()
+                begin.file, begin.position, span.source_start
             ))));
         }
         if self.begin.is_some() {
@@ -373,10 +375,11 @@ impl Sending<'_> {
             EventVerdict::Send { .. } if !whole.is_empty() => sender.push_event(&whole, false),
             EventVerdict::Send { ends_transaction } => {
                 // One acknowledgement is asked for what goes out together.
-                let wants_ack =
-                    self.semi_sync && ends_transaction && end == self.shared.served.log.durable().position;
+                let wants_ack = self.semi_sync
+                    && ends_transaction
+                    && span.end == self.shared.served.log.durable().position;
                 sender.begin_event(u64::from(header.event_length), wants_ack);
-                self.state = State::InEvent(end);
+                self.state = State::InEvent(span);
             }
         }
         Ok(())
