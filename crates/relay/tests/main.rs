@@ -1,4 +1,5 @@
-//! Captures of real servers, with everything that happens to servers, links, disks and logs.
+//! Captures of real servers, and replicas that read from their logs, with everything that happens to servers, links, disks
+//! and logs.
 
 mod capturing;
 mod disk;

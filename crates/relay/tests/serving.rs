@@ -2,11 +2,12 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::replica::{start_statement, stop_statement};
-use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
+use tailwater_sandbox::{ReplicaStart, Server, ServerKind, require};
 use tailwater_wire::Flavour;
 
 use crate::serving_support::{
-    Tailwater, check_equal, replica_spec, start_replica, status_variable, until_in_step, with_positions,
+    Tailwater, check_equal, check_tables, replica_spec, start_replica, status_variable, until_in_step,
+    until_io_error, with_positions,
 };
 use crate::support::{Source, run, until_acknowledged};
 
@@ -64,6 +65,8 @@ async fn follow(kind: ServerKind) -> Result<()> {
     source.server.restart(None).await?;
     until_acknowledged(&load, 30).await?;
     replicas.by_gtid.start_again().await?;
+    source.server.kill().await?;
+    source.server.start_again().await?;
     until_acknowledged(&load, 30).await?;
     source.rotate().await?;
     let report = load.finish().await;
@@ -92,6 +95,60 @@ async fn follow(kind: ServerKind) -> Result<()> {
     let listed = tailwater.sql(show).await?;
     ensure!(listed.len() == 3, "{listed:?}");
     tailwater.stop().await
+}
+
+/// A source without GTIDs: by position only.
+async fn follow_without_gtids() -> Result<()> {
+    let kind = ServerKind::Mysql97;
+    let options = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--max-binlog-size=32768"];
+    let Some(mut source) = Source::start(kind, &options).await? else { return Ok(()) };
+    let mut tailwater = Tailwater::start(&source).await?;
+    source.prepare().await?;
+    let replica = start_replica(kind, "by-position", &options[..2]).await?;
+    let (file, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
+    replica.replicate(&tailwater.replica().start(ReplicaStart::FilePosition { file, position: 4 })).await?;
+    source.write(20).await?;
+    replica.sql("STOP REPLICA").await?;
+    source.write(20).await?;
+    source.server.restart(None).await?;
+    source.write(20).await?;
+    replica.sql("START REPLICA").await?;
+    let (file, end) = source.newest().await?;
+    let arrived = replica.sql(&format!("SELECT SOURCE_POS_WAIT('{file}', {end}, 60) >= 0")).await?;
+    ensure!(arrived == ["1"], "{:?}", replica.replica_status().await?);
+    check_tables(&replica, &source.server, &source.ledger).await?;
+    source.check_complete("log").await?;
+
+    // Who goes by GTIDs sees that there are none.
+    let by_gtid = start_replica(kind, "by-gtid", &[]).await?;
+    by_gtid.replicate(&tailwater.replica()).await?;
+    until_io_error(&by_gtid, 13117, "source has GTID_MODE = OFF").await?;
+    tailwater.stop().await
+}
+
+#[test]
+fn replicas_of_mysql_97_without_gtids() -> Result<()> {
+    run(follow_without_gtids())
+}
+
+/// As in an upgrade: the replica is of the next release.
+#[test]
+fn newer_replicas_of_mariadb_1011() -> Result<()> {
+    run(async {
+        let Some(mut source) = Source::start(ServerKind::Mariadb1011, &[]).await? else { return Ok(()) };
+        if require(ServerKind::Mariadb118).is_none() {
+            return Ok(());
+        }
+        let mut tailwater = Tailwater::start(&source).await?;
+        source.prepare().await?;
+        let replica = start_replica(ServerKind::Mariadb118, "newer", &[]).await?;
+        replica.replicate(&tailwater.replica_with_tls()).await?;
+        source.write(20).await?;
+        source.rotate().await?;
+        source.write(20).await?;
+        check_equal(&replica, &source.server, &source.ledger).await?;
+        tailwater.stop().await
+    })
 }
 
 #[test]

@@ -161,6 +161,29 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     tailwater.stop().await
 }
 
+/// A client that takes nothing, not even its dismissal, does not keep the server from stopping.
+#[test]
+fn a_stop_waits_for_no_client() -> Result<()> {
+    run(async {
+        let Some(source) = Source::start(ServerKind::Mariadb1011, &[]).await? else { return Ok(()) };
+        let mut tailwater = Tailwater::of(&source)?;
+        tailwater.limits.write_timeout = None;
+        tailwater.start_again().await?;
+        source.prepare().await?;
+        // In small events, so that there is room between two of them for a word of farewell.
+        let small = "CREATE TABLE tw_load.small AS SELECT seq AS id, REPEAT('x', 1000) AS body FROM tw_load.seq_1_to_24000";
+        source.server.sql(small).await?;
+        source.until_complete("log").await?;
+        let mut deaf = Vec::new();
+        // The second has the first sent away.
+        for _ in 0..2 {
+            deaf.push(dump(&tailwater, Flavour::MariaDb, 903).await?);
+        }
+        tailwater.until_streams("both", |now| of_reader(now) == 2).await?;
+        tokio::time::timeout(PATIENCE, tailwater.stop()).await.context("it does not stop")?
+    })
+}
+
 #[test]
 fn of_mysql_97() -> Result<()> {
     run(crowd(ServerKind::Mysql97))

@@ -36,7 +36,7 @@ impl ArchiveStore for FolderStore {
     fn put(&self, name: &str, content: &mut dyn Read) -> io::Result<()> {
         let path = self.folder.join(name);
         fs::create_dir_all(path.parent().ok_or(ErrorKind::InvalidInput)?)?;
-        let staged = path.with_added_extension("staged");
+        let staged = self.folder.join(format!("{name}.staged"));
         io::copy(content, &mut fs::File::create(&staged)?)?;
         fs::rename(&staged, &path)
     }

@@ -182,8 +182,8 @@ fn of_mariadb_1011() -> Result<()> {
 #[test]
 fn of_the_other_flavour() -> Result<()> {
     run(async {
-        let Some((_mysql, mysql_log)) = served(ServerKind::Mysql97).await? else { return Ok(()) };
-        let Some((_mariadb, mariadb_log)) = served(ServerKind::Mariadb1011).await? else { return Ok(()) };
+        let Some((_mysql, mut mysql_log)) = served(ServerKind::Mysql97).await? else { return Ok(()) };
+        let Some((_mariadb, mut mariadb_log)) = served(ServerKind::Mariadb1011).await? else { return Ok(()) };
         let oldest = || ReplicaStart::FilePosition { file: "binlog.000001".into(), position: 4 };
         let replica = start_replica(ServerKind::Mariadb1011, "mariadb", &[]).await?;
         for start in [ReplicaStart::Gtid, oldest()] {
@@ -200,6 +200,7 @@ fn of_the_other_flavour() -> Result<()> {
         replica.restart(Some(options)).await?;
         replica.replicate(&mariadb_log.replica().start(oldest())).await?;
         until_io_error(&replica, FATAL, "This is the log of a MariaDB source").await?;
-        Ok(())
+        mysql_log.stop().await?;
+        mariadb_log.stop().await
     })
 }

@@ -240,6 +240,12 @@ pub async fn check_equal(replica: &Server, source: &Server, ledger: &Ledger) -> 
     until_in_step(replica, source).await?;
     let (name, ours, theirs) = (replica.name(), replica.replicated_gtids().await?, written_by(source).await?);
     ensure!(ours == theirs, "{name} has {ours}, its source {theirs}");
+    check_tables(replica, source, ledger).await
+}
+
+/// Holds the tables of a replica against the source and the ledger.
+pub async fn check_tables(replica: &Server, source: &Server, ledger: &Ledger) -> Result<()> {
+    let name = replica.name();
     let report = ledger.compare_with_server(&replica.connect_options()).await?;
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
     ensure!(wrong == 0 && report.unlisted == 0 && report.rows > 0, "{name}: {report:?}");

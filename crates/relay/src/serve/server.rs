@@ -99,6 +99,9 @@ impl Shared {
 /// How long to wait when the system has no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a stop waits for connections to end in good order: a client may take nothing, not even that.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 impl BinlogServer {
     /// Listens, and serves until [`BinlogServer::stop`]. Runs on the present tokio runtime, which must be a
     /// multi-threaded one: reading old segments may block.
@@ -182,7 +185,10 @@ async fn serve(
         connections.spawn(receive(Arc::clone(&acceptor), socket, peer, Arc::clone(&shared)).instrument(span));
     }
     pace.abort();
-    while connections.join_next().await.is_some() {}
+    let farewell = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
+        connections.shutdown().await;
+    }
 }
 
 async fn receive(acceptor: Arc<Acceptor>, socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
