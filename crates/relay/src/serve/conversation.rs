@@ -90,7 +90,8 @@ fn registration(replica: &RegisterReplica<'_>, session: &Session) -> Replica {
         server_id: replica.server_id,
         host: String::from_utf8_lossy(replica.host).into_owned(),
         port: replica.port,
-        uuid: session.replica_uuid().unwrap_or_default(),
+        // Whatever it says, no more than a UUID has.
+        uuid: session.replica_uuid().unwrap_or_default().chars().take(36).collect(),
     }
 }
 

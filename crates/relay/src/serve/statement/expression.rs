@@ -92,6 +92,7 @@ fn word_expression(tokens: &mut Tokens, word: Word) -> Parsed<Expression> {
         _ => {}
     }
     if tokens.accept(&Token::LParen) {
+        tokens.count_call()?;
         let mut arguments = Vec::new();
         while !tokens.accept(&Token::RParen) {
             if !arguments.is_empty() {

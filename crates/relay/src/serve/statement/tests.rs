@@ -362,6 +362,7 @@ fn length_depth_and_results_are_bounded() {
     mysql(&conditions, "error 1064 42000");
     mysql(&format!("SELECT '{}'", "x".repeat(tokens::STATEMENT_BYTES_MAX)), "error 1064 42000");
     mysql(&format!("SELECT 1{}", ",1".repeat(10_000)), "error 1064 42000");
+    mysql(&format!("SELECT 1{}", ",VERSION()".repeat(65)), "error 1041 HY000");
     let (mut session, view) = (Session::new(), view(Flavour::MySql));
     let set = format!("SET @a = '{}'", "x".repeat(100_000));
     assert_eq!(answer(&mut session, &view, set.as_bytes()), Answer::Ok);

@@ -22,8 +22,12 @@ pub(super) struct Tokens {
     tokens: Vec<Placed>,
     next: usize,
     depth: usize,
+    calls: usize,
     text: String,
 }
+
+/// How many functions a statement may call.
+const CALLS_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Placed {
@@ -64,7 +68,7 @@ impl Tokens {
         while tokens.last().is_some_and(|placed| matches!(placed.token, Token::SemiColon | Token::EOF)) {
             tokens.pop();
         }
-        Ok(Self { tokens, next: 0, depth: 0, text })
+        Ok(Self { tokens, next: 0, depth: 0, calls: 0, text })
     }
 
     pub fn peek(&self) -> Option<&Token> {
@@ -174,6 +178,20 @@ impl Tokens {
         let parsed = parse(self);
         self.depth -= 1;
         parsed
+    }
+
+    /// Counts a call of a function: a GTID set may be long, and a statement must not take seconds.
+    pub fn count_call(&mut self) -> Parsed<()> {
+        self.calls += 1;
+        match self.calls > CALLS_MAX {
+            true => Err(Refusal::new(
+                Refusal::OUT_OF_RESOURCES,
+                format!(
+                    "This is Tailwater's binlog server; a statement calls functions up to {CALLS_MAX} times"
+                ),
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Where the next token stands among the tokens, to be given to [`Tokens::text_since`].
