@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tailwater_log::LogPosition;
 use tailwater_session::SessionError;
 use tailwater_session::server::{ClientSession, integer_column, text_column};
 use tailwater_wire::protocol::command::{Command, RegisterReplica};
@@ -56,13 +57,20 @@ pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Resu
             }
             Command::Other { command: COM_SET_OPTION, .. } => client.write_eof().await?,
             Command::BinlogDump { .. } | Command::BinlogDumpGtid { .. } => {
+                // Nothing is purged between the decision where the stream begins and its beginning.
+                let holding = shared
+                    .served
+                    .log
+                    .register_reader(&format!("client {}", client.peer()), LogPosition::ZERO);
                 let begun = tokio::select! {
                     () = shared.stop.cancelled() => return say_goodbye(client).await,
                     () = registered.stop().cancelled() => return say_goodbye(client).await,
                     begun = begin(shared, &session, &command) => begun,
                 };
                 return match begun {
-                    Ok((request, begin)) => sending::send(client, shared, &registered, request, begin).await,
+                    Ok((request, begin)) => {
+                        sending::send(client, shared, &registered, request, begin, holding).await
+                    }
                     Err(refusal) => {
                         info!(code = refusal.code, "no stream: {}", refusal.message);
                         refuse(&mut client, &refusal).await

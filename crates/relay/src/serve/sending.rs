@@ -29,13 +29,15 @@ const STEPS_MAX: usize = 4096;
 /// How much of an event is taken from the log at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Sends a client its stream, until it goes, is told to, or has all that it asked for.
+/// Sends a client its stream, until it goes, is told to, or has all that it asked for. `holding` keeps the log from being
+/// purged until this does.
 pub(super) async fn send(
     client: ClientSession,
     shared: &Shared,
     registered: &Registered,
     request: DumpRequest,
     begin: Begin,
+    holding: Watermark,
 ) -> Result<(), SessionError> {
     let semi_sync = request.semi_sync;
     let stream = Stream {
@@ -64,6 +66,7 @@ pub(super) async fn send(
         true => log.register_remembered_reader(&format!("replica {}", request.server_id), begin.from),
         false => log.register_reader(&format!("reader {}", client.peer()), begin.from),
     };
+    drop(holding);
     let (mut sender, mut receiver) = client.into_event_stream(semi_sync);
     let opened = log.reader(LogPosition { segment: begin.from.segment, offset: FIRST_EVENT });
     let reader = match opened {
