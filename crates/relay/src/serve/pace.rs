@@ -13,29 +13,32 @@ use tokio::sync::watch;
 /// Readers that are told at once, however often.
 const PROMPT_READERS_MAX: u32 = 2;
 
-/// Each reader beyond those makes everybody's pause between two wake-ups longer by this: about 4,000 wake-ups per second
-/// for all readers together.
-const GAP_PER_READER: Duration = Duration::from_micros(250);
+/// So often per second, and for each processor of the machine, readers beyond those are woken, all of them together.
+const WAKE_UPS_PER_PROCESSOR: u32 = 500;
 
 /// No reader waits longer for what is there.
-const GAP_MAX: Duration = Duration::from_millis(20);
+const GAP_MAX: Duration = Duration::from_millis(40);
 
-/// The least time between two wake-ups.
-pub(crate) fn gap(readers: usize) -> Duration {
-    let beyond = u32::try_from(readers).unwrap_or(u32::MAX).saturating_sub(PROMPT_READERS_MAX);
-    GAP_PER_READER.saturating_mul(beyond).min(GAP_MAX)
+/// The least time between two wake-ups of all readers.
+pub(crate) fn gap(readers: usize, processors: usize) -> Duration {
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let beyond = number(readers).saturating_sub(PROMPT_READERS_MAX);
+    let per_second = WAKE_UPS_PER_PROCESSOR.saturating_mul(number(processors).max(1));
+    Duration::from_secs(1).saturating_mul(beyond).min(GAP_MAX.saturating_mul(per_second)) / per_second
 }
 
 /// What paced readers wait on.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     told: watch::Sender<Durable>,
+    processors: usize,
 }
 
 impl Pace {
     /// Begins with what is durable now.
     pub(crate) fn new(durable: &watch::Receiver<Durable>) -> Self {
-        Self { told: watch::Sender::new(*durable.borrow()) }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { told: watch::Sender::new(*durable.borrow()), processors }
     }
 
     /// For a reader, from when it has come to the log's end.
@@ -48,7 +51,7 @@ impl Pace {
         while durable.changed().await.is_ok() {
             let now = *durable.borrow_and_update();
             self.told.send_replace(now);
-            let gap = gap(self.told.receiver_count());
+            let gap = gap(self.told.receiver_count(), self.processors);
             if !gap.is_zero() {
                 tokio::time::sleep(gap).await;
             }
@@ -66,14 +69,19 @@ mod tests {
 
     #[test]
     fn all_readers_together_are_woken_a_bounded_number_of_times() {
-        assert_eq!(gap(0), Duration::ZERO);
-        assert_eq!(gap(2), Duration::ZERO);
-        assert_eq!(gap(usize::MAX), GAP_MAX);
-        for readers in 3..80_usize {
-            let per_second = readers as f64 / gap(readers).as_secs_f64();
-            assert!(per_second <= 12_000.0, "{readers} readers: {per_second}");
+        for processors in [1, 2, 64, usize::MAX] {
+            assert_eq!(gap(0, processors), Duration::ZERO);
+            assert_eq!(gap(2, processors), Duration::ZERO);
+            assert!(gap(usize::MAX, processors) <= GAP_MAX);
         }
-        assert!(50.0 / gap(50).as_secs_f64() < 4_500.0);
+        for readers in 3..=40_usize {
+            let per_second = (readers - 2) as f64 / gap(readers, 2).as_secs_f64();
+            assert!(per_second < 1_001.0, "{readers} readers: {per_second}");
+        }
+        assert_eq!(gap(10, 2), Duration::from_millis(8));
+        assert_eq!(gap(10, 16), Duration::from_millis(1));
+        assert_eq!(gap(1_000, 2), GAP_MAX);
+        assert_eq!(gap(5, 0), gap(5, 1));
     }
 
     #[tokio::test]
