@@ -179,7 +179,8 @@ fn a_stop_waits_for_no_client() -> Result<()> {
         for _ in 0..2 {
             deaf.push(dump(&tailwater, Flavour::MariaDb, 903).await?);
         }
-        tailwater.until_streams("both", |now| of_reader(now) == 2).await?;
+        // The first has gone by now, if it was in the middle of an event when it was sent away.
+        tailwater.until_streams("the second", |now| of_reader(now) >= 1).await?;
         tokio::time::timeout(PATIENCE, tailwater.stop()).await.context("it does not stop")?
     })
 }
