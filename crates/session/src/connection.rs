@@ -166,13 +166,28 @@ impl Connection {
         Ok(stream.end().unwrap_or_default())
     }
 
+    /// As [`Connection::execute`], with a statement that need not be UTF-8: the server takes it in the character set that
+    /// the session has set.
+    ///
+    /// # Errors
+    /// As [`Connection::execute`].
+    pub async fn execute_bytes(&mut self, statement: &[u8]) -> Result<OkInfo, SessionError> {
+        let mut stream = self.send_statement(statement).await?;
+        while stream.next().await?.is_some() {}
+        Ok(stream.end().unwrap_or_default())
+    }
+
     /// Runs a statement and gives its rows one by one, as they come.
     ///
     /// # Errors
     /// [`SessionError::Server`] if the statement fails; anything that breaks the connection.
     pub async fn query_stream(&mut self, sql: &str) -> Result<RowStream<'_>, SessionError> {
+        self.send_statement(sql.as_bytes()).await
+    }
+
+    async fn send_statement(&mut self, statement: &[u8]) -> Result<RowStream<'_>, SessionError> {
         self.begin()?;
-        self.stream.send(QUERYING, &Command::Query(sql.as_bytes())).await?;
+        self.stream.send(QUERYING, &Command::Query(statement)).await?;
         match self.read_opening().await? {
             Opening::Ok(ok) => {
                 self.finish(ok.status).await?;

@@ -50,6 +50,9 @@ pub(crate) async fn log_in(socket: Socket, options: &ConnectOptions) -> Result<L
     if options.database.is_some() {
         capabilities = capabilities | Capabilities::CONNECT_WITH_DB;
     }
+    if options.multi_statements {
+        capabilities = capabilities | (Capabilities::MULTI_STATEMENTS & greeting.capabilities);
+    }
 
     // Answer with the server's own plugin, where it is known and does not give the password away; otherwise with one
     // that every server knows, and wait for the request to switch.

@@ -137,6 +137,9 @@ pub struct ConnectOptions {
     pub rows_bytes_max: usize,
     /// Shown by the server in `performance_schema.session_connect_attrs`.
     pub program_name: String,
+    /// Whether a statement may be several, with semicolons between them: one round trip for all, and none is run behind
+    /// one that fails.
+    pub multi_statements: bool,
 }
 
 impl ConnectOptions {
@@ -156,6 +159,7 @@ impl ConnectOptions {
             write_timeout: Some(Duration::from_secs(60)),
             rows_bytes_max: 64 << 20,
             program_name: "tailwater".to_owned(),
+            multi_statements: false,
         }
     }
 

@@ -9,6 +9,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-session", &["tailwater-wire"]),
     ("tailwater-log", &["tailwater-wire"]),
     ("tailwater-relay", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
+    ("tailwater-apply", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
     ("tailwater-sandbox", &["tailwater-wire", "tailwater-session"]),
     ("tailwater-admin", &[]),
     (
@@ -18,6 +19,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-session",
             "tailwater-log",
             "tailwater-relay",
+            "tailwater-apply",
             "tailwater-sandbox",
             "tailwater-admin",
         ],

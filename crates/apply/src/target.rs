@@ -1,0 +1,88 @@
+//! What the target's tables look like: columns, unique indexes, foreign keys.
+
+use tailwater_wire::Flavour;
+
+use crate::writeset::IndexId;
+
+/// A column of a target's table, in the order of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type as `information_schema.columns.column_type` has it, in lower case.
+    pub column_type: String,
+    /// Its collation; `None` for columns that are no text. `binary` for none.
+    pub collation: Option<String>,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+    /// `GENERATED ALWAYS AS (...) VIRTUAL` or `STORED`: its value cannot be set.
+    pub generated: bool,
+    /// Of those, stored.
+    pub stored: bool,
+}
+
+/// A column in an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexPart {
+    /// Index of the column, from 0.
+    pub column: usize,
+    /// Length of the prefix in characters (bytes for binary columns); `None` for the whole column.
+    pub prefix: Option<u32>,
+}
+
+/// A unique index, or the columns that a foreign key points from or to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UniqueIndex {
+    /// Its number in writesets.
+    pub id: IndexId,
+    /// Its name; `PRIMARY` for the primary key.
+    pub name: String,
+    /// Its columns, in order.
+    pub parts: Vec<IndexPart>,
+    /// Some part of it is an expression, so its values cannot be told from a row: every row conflicts with every other.
+    pub opaque: bool,
+}
+
+/// A foreign key of a child table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignKey {
+    /// The parent's index in writesets: of the columns that are pointed to.
+    pub parent_index: IndexId,
+    /// The columns of the parent that are pointed to, from 0, in the order of the key.
+    pub parent_columns: Vec<usize>,
+    /// The child's columns, from 0, in the same order.
+    pub child_columns: Vec<usize>,
+    /// The child's own rows as a whole, in writesets: what conflicts with a parent's key that changes or goes.
+    pub child_rows: IndexId,
+}
+
+/// A table of the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetTable {
+    /// The server's family.
+    pub flavour: Flavour,
+    /// The database.
+    pub schema: String,
+    /// The table.
+    pub table: String,
+    /// Its columns, in order, those that MySQL hides and never logs left out.
+    pub columns: Vec<TargetColumn>,
+    /// The rows of the table as a whole, in writesets: each row counts as shared of it, if it has unique indexes, and
+    /// exclusive, if it has none.
+    pub rows: IndexId,
+    /// Its unique indexes, the primary key first if there is one.
+    pub unique: Vec<UniqueIndex>,
+    /// Whether the first of them is a primary key.
+    pub has_primary_key: bool,
+    /// Its foreign keys.
+    pub parents: Vec<ForeignKey>,
+    /// Foreign keys of others that point to it.
+    pub children: Vec<ForeignKey>,
+}
+
+impl TargetTable {
+    /// The primary key, if it has one.
+    pub fn primary_key(&self) -> Option<&UniqueIndex> {
+        self.unique.first().filter(|_| self.has_primary_key)
+    }
+}

@@ -1,0 +1,182 @@
+//! A transaction of the source, decoded once: scheduler, writers and prefetch look at the same one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tailwater_log::LogPosition;
+use tailwater_wire::event::{IntVar, RandSeeds, RowsKind};
+use tailwater_wire::gtid::Gtid;
+use tailwater_wire::rows::TableMap;
+use tailwater_wire::transaction::SourceDependency;
+
+use crate::target::TargetTable;
+use crate::writeset::{Access, Writeset};
+
+/// A range of the log, between two entries' boundaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// Where it begins.
+    pub start: LogPosition,
+    /// Where it ends; may be the beginning of the next segment's.
+    pub end: LogPosition,
+}
+
+/// A transaction of the source.
+#[derive(Debug)]
+pub struct Transaction {
+    /// Where it stands in the log, from the end of the transaction before it.
+    pub span: Span,
+    /// Of a completed XA transaction, where it was prepared.
+    pub prepared: Option<Span>,
+    /// Its GTID.
+    pub gtid: Option<Gtid>,
+    /// When it committed on its source, in microseconds since 1970; 0 if unknown.
+    pub commit_time_us: u64,
+    /// The source's word on what it depends on.
+    pub dependency: SourceDependency,
+    /// What it does.
+    pub content: Content,
+    /// What it touches.
+    pub writeset: Writeset,
+    /// What it holds in memory, in bytes.
+    pub memory_bytes: usize,
+}
+
+/// What a transaction does.
+#[derive(Debug)]
+pub enum Content {
+    /// Changes rows, in this order; or nothing at all, because all of it was filtered.
+    Rows(Vec<RowChanges>),
+    /// Runs statements, perhaps between row changes.
+    Steps(Vec<Step>),
+    /// Prepares an XA transaction: nothing is done until it is completed.
+    XaPrepare {
+        /// As `XA COMMIT` takes it.
+        xid: Vec<u8>,
+    },
+    /// Rolls an XA transaction back.
+    XaRollback {
+        /// As `XA ROLLBACK` takes it.
+        xid: Vec<u8>,
+    },
+    /// Too large to be held: it is read from the log while it is written.
+    Streamed {
+        /// Its length in the log.
+        bytes: u64,
+    },
+}
+
+/// A part of a [`Content::Steps`].
+#[derive(Debug)]
+pub enum Step {
+    /// Changes rows.
+    Rows(RowChanges),
+    /// Runs a statement.
+    Statement(Statement),
+}
+
+/// A table as the source logged it, and as the target has it.
+#[derive(Debug)]
+pub struct MappedTable {
+    /// As the source logged it.
+    pub map: TableMap,
+    /// The body of the table map event, without checksum.
+    pub body: Bytes,
+    /// The target's table, under its name there.
+    pub target: Arc<TargetTable>,
+    /// Whether the target takes the source's row images as they are. Otherwise rows go by SQL.
+    pub same_shape: bool,
+}
+
+/// The rows of one event.
+#[derive(Debug)]
+pub struct RowChanges {
+    /// The table.
+    pub table: Arc<MappedTable>,
+    /// What is done to its rows. `PartialUpdate` after images hold JSON diffs.
+    pub kind: RowsKind,
+    /// The event's flags: see [`tailwater_wire::event::RowsEvent`].
+    pub flags: u16,
+    /// Seconds since 1970: the time that the statement saw.
+    pub timestamp: u32,
+    /// The `server_id` in the event's header.
+    pub server_id: u32,
+    /// The columns in the before image, or in the only one.
+    pub columns_present: Bytes,
+    /// The columns in the after image of an update.
+    pub columns_present_after: Bytes,
+    /// All images, one behind the other, decompressed.
+    pub images: Bytes,
+    /// The rows, in order.
+    pub rows: Vec<RowPlace>,
+    /// What all rows touch.
+    pub accesses: Vec<Access>,
+}
+
+/// Where a row stands in its [`RowChanges`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowPlace {
+    /// Where in `images` its only or before image begins.
+    pub start: u32,
+    /// Where the after image of an update begins; otherwise as `end`.
+    pub middle: u32,
+    /// Where it ends.
+    pub end: u32,
+    /// Which of `accesses` are its: from here to where the next row's begin.
+    pub accesses_start: u32,
+}
+
+impl RowChanges {
+    /// The bytes in `images` of row `index`: of its before or only image, and of its after image, which is empty but for
+    /// updates.
+    pub fn images_of(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let row = self.rows.get(index)?;
+        let (start, middle, end) = (row.start as usize, row.middle as usize, row.end as usize);
+        Some((self.images.get(start..middle)?, self.images.get(middle..end)?))
+    }
+
+    /// What row `index` touches.
+    pub fn accesses_of(&self, index: usize) -> &[Access] {
+        let start = |row: &RowPlace| row.accesses_start as usize;
+        let Some(row) = self.rows.get(index) else { return &[] };
+        let end = self.rows.get(index + 1).map_or(self.accesses.len(), start);
+        self.accesses.get(Range { start: start(row), end }).unwrap_or(&[])
+    }
+}
+
+/// A statement and the session it ran in.
+#[derive(Debug, Clone)]
+pub struct Statement {
+    /// Its text, in the character set that its session spoke.
+    pub text: Bytes,
+    /// The default database.
+    pub database: Bytes,
+    /// The variables of its session, as the query event has them: [`tailwater_wire::event::StatusVars`].
+    pub status_vars: Bytes,
+    /// The thread that ran it, for temporary tables.
+    pub thread_id: u32,
+    /// The error with which it ended on the source; 0 for none.
+    pub error_code: u16,
+    /// The event's header flags.
+    pub flags: u16,
+    /// Seconds since 1970.
+    pub timestamp: u32,
+    /// The `server_id` in the event's header.
+    pub server_id: u32,
+    /// Values for the next statement, in front of it.
+    pub variables: Vec<StatementVariable>,
+    /// Whether it changes rows rather than definitions.
+    pub dml: bool,
+}
+
+/// What an event in front of a statement sets for it.
+#[derive(Debug, Clone)]
+pub enum StatementVariable {
+    /// `INSERT_ID`, `LAST_INSERT_ID`.
+    Int(IntVar),
+    /// `RAND_SEED1`, `RAND_SEED2`.
+    Rand(RandSeeds),
+    /// A user variable: the event's body, without checksum.
+    User(Bytes),
+}
