@@ -69,6 +69,26 @@ pub enum ApplyError {
         /// Why not.
         reason: String,
     },
+    /// What is kept on the target about the channel cannot be understood, or does not belong to this log.
+    #[error("channel {channel}: its progress on the target (schema tailwater): {reason}")]
+    Progress {
+        /// The channel.
+        channel: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Somebody else applies the same channel to the same target.
+    #[error("channel {channel} was taken over by another Tailwater on this target; this one has stopped applying")]
+    TakenOver {
+        /// The channel.
+        channel: String,
+    },
+    /// The channel cannot begin.
+    #[error("the channel cannot begin: {reason}")]
+    Start {
+        /// Why, and what to do.
+        reason: String,
+    },
 }
 
 impl ApplyError {
@@ -82,6 +102,9 @@ impl ApplyError {
             Self::NoTable { .. } => "TW-APP-0003",
             Self::Shape { .. } => "TW-APP-0004",
             Self::Unsupported { .. } => "TW-APP-0005",
+            Self::Progress { .. } => "TW-APP-0006",
+            Self::TakenOver { .. } => "TW-APP-0007",
+            Self::Start { .. } => "TW-APP-0008",
         }
     }
 }
