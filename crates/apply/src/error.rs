@@ -4,6 +4,9 @@ use tailwater_log::{LogError, LogPosition};
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::WireError;
 
+use crate::filter::FilterError;
+use crate::progress::ProgressError;
+
 /// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -69,6 +72,12 @@ pub enum ApplyError {
         /// Why not.
         reason: String,
     },
+    /// The target's record of what it has cannot be read.
+    #[error(transparent)]
+    Progress(#[from] ProgressError),
+    /// The filters are wrong, or do not fit the tables that come.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
 }
 
 impl ApplyError {
@@ -82,6 +91,8 @@ impl ApplyError {
             Self::NoTable { .. } => "TW-APP-0003",
             Self::Shape { .. } => "TW-APP-0004",
             Self::Unsupported { .. } => "TW-APP-0005",
+            Self::Progress(_) => "TW-APP-0020",
+            Self::Filter(_) => "TW-APP-0021",
         }
     }
 }
