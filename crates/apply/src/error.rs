@@ -4,6 +4,9 @@ use tailwater_log::{LogError, LogPosition};
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::WireError;
 
+use crate::filter::FilterError;
+use crate::progress::ProgressError;
+
 /// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -71,7 +74,7 @@ pub enum ApplyError {
     },
     /// What is kept on the target about the channel cannot be understood, or does not belong to this log.
     #[error("channel {channel}: its progress on the target (schema tailwater): {reason}")]
-    Progress {
+    Record {
         /// The channel.
         channel: String,
         /// What is wrong with it.
@@ -89,6 +92,12 @@ pub enum ApplyError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The target's record of what it has cannot be read.
+    #[error(transparent)]
+    Progress(#[from] ProgressError),
+    /// The filters are wrong, or do not fit the tables that come.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
 }
 
 impl ApplyError {
@@ -102,9 +111,11 @@ impl ApplyError {
             Self::NoTable { .. } => "TW-APP-0003",
             Self::Shape { .. } => "TW-APP-0004",
             Self::Unsupported { .. } => "TW-APP-0005",
-            Self::Progress { .. } => "TW-APP-0006",
+            Self::Record { .. } => "TW-APP-0006",
             Self::TakenOver { .. } => "TW-APP-0007",
             Self::Start { .. } => "TW-APP-0008",
+            Self::Progress(_) => "TW-APP-0020",
+            Self::Filter(_) => "TW-APP-0021",
         }
     }
 }

@@ -4,9 +4,15 @@
 //! - [`transaction`]: a transaction of the source, decoded once and shared by all who look at it.
 //! - [`target`]: what the target's tables look like.
 //! - [`writeset`]: what a transaction touches, as keys that conflict or do not.
+//! - [`filter`]: what is left out and what is renamed, with versions.
+//! - [`scheduler`]: which transactions run together, and when.
+//! - [`progress`]: what a target has.
 //! - [`error`]: what can go wrong, with stable codes.
 
 pub mod error;
+pub mod filter;
+pub mod progress;
+pub mod scheduler;
 pub mod target;
 pub mod transaction;
 pub mod writeset;

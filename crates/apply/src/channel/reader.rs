@@ -311,7 +311,7 @@ impl Reader {
         let found = log.try_next()?;
         if found.as_ref() != Some(entry) {
             let reason = format!("the log has changed at {}", entry.position);
-            return Err(ApplyError::Progress { channel: self.setup.shared.options.name.clone(), reason });
+            return Err(ApplyError::Record { channel: self.setup.shared.options.name.clone(), reason });
         }
         let bytes = read_entry(&mut log, entry)?;
         loop {

@@ -84,7 +84,7 @@ impl Session {
             .await?;
         if asked.scalar() != Some("1") {
             let reason = "another connection of the channel still runs a statement".to_owned();
-            return Err(ApplyError::Progress { channel: shared.options.name.clone(), reason });
+            return Err(ApplyError::Record { channel: shared.options.name.clone(), reason });
         }
         let encoder = binlog::Encoder::new(&connection)?;
         connection.execute(&encoder.format_description_statement()).await?;

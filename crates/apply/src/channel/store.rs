@@ -122,7 +122,7 @@ impl Store {
     /// Takes the channel over, with `connection`, whose session logs nothing.
     ///
     /// # Errors
-    /// [`ApplyError::Session`]; [`ApplyError::Progress`] if what is there cannot be understood.
+    /// [`ApplyError::Session`]; [`ApplyError::Record`], [`ApplyError::Progress`] if what is there cannot be understood.
     pub(super) async fn take_over(
         mut connection: Connection,
         channel: &str,
@@ -147,9 +147,9 @@ impl Store {
                 "SELECT incarnation, source, origin_gtids, filters FROM tailwater.apply_channel WHERE channel={name}"
             ))
             .await?;
-        let row = row.first().ok_or_else(|| progress(channel, "its row was removed just now"))?;
+        let row = row.first().ok_or_else(|| wrong(channel, "its row was removed just now"))?;
         let text = |column: usize| row.get_str(column).unwrap_or_default().to_owned();
-        let incarnation = text(0).parse().map_err(|_| progress(channel, "its incarnation is no number"))?;
+        let incarnation = text(0).parse().map_err(|_| wrong(channel, "its incarnation is no number"))?;
         let (source, origin_gtids, filters) = (text(1), text(2), text(3));
         let mut store = Self { connection, channel: channel.to_owned(), mode };
         let applied = store.applied().await?;
@@ -169,10 +169,7 @@ impl Store {
             .await?;
         let mut union: Option<Applied> = None;
         for row in &rows.rows {
-            let applied = Applied::decode(row.get(1).unwrap_or_default()).map_err(|error| {
-                let worker = row.get_str(0).unwrap_or_default();
-                progress(&self.channel, &format!("the row of worker {worker}: {error}"))
-            })?;
+            let applied = Applied::decode(row.get(1).unwrap_or_default())?;
             match &mut union {
                 Some(union) => union.merge(&applied),
                 None => union = Some(applied),
@@ -271,8 +268,8 @@ async fn set_logging(connection: &mut Connection, on: bool) -> Result<(), Sessio
     Ok(())
 }
 
-fn progress(channel: &str, reason: &str) -> ApplyError {
-    ApplyError::Progress { channel: channel.to_owned(), reason: reason.to_owned() }
+fn wrong(channel: &str, reason: &str) -> ApplyError {
+    ApplyError::Record { channel: channel.to_owned(), reason: reason.to_owned() }
 }
 
 /// What a session of a channel must be told before anything else, by mode.
