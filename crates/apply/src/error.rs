@@ -69,6 +69,18 @@ pub enum ApplyError {
         /// Why not.
         reason: String,
     },
+    /// A row does not fit into what the target takes at once.
+    #[error(
+        "a row of {table} takes a statement of {bytes} bytes, and the target takes {bytes_max} at most; raise max_allowed_packet on the target"
+    )]
+    TooLarge {
+        /// The table.
+        table: String,
+        /// The statement's length.
+        bytes: usize,
+        /// The target's `max_allowed_packet`.
+        bytes_max: usize,
+    },
 }
 
 impl ApplyError {
@@ -82,6 +94,7 @@ impl ApplyError {
             Self::NoTable { .. } => "TW-APP-0003",
             Self::Shape { .. } => "TW-APP-0004",
             Self::Unsupported { .. } => "TW-APP-0005",
+            Self::TooLarge { .. } => "TW-APP-0030",
         }
     }
 }

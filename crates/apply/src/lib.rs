@@ -4,8 +4,12 @@
 //! - [`transaction`]: a transaction of the source, decoded once and shared by all who look at it.
 //! - [`target`]: what the target's tables look like.
 //! - [`writeset`]: what a transaction touches, as keys that conflict or do not.
+//! - [`batch`]: the rows of many transactions as few groups.
+//! - [`binlog`]: groups as `BINLOG` statements.
 //! - [`error`]: what can go wrong, with stable codes.
 
+pub mod batch;
+pub mod binlog;
 pub mod error;
 pub mod target;
 pub mod transaction;
