@@ -98,6 +98,18 @@ pub enum ApplyError {
     /// The filters are wrong, or do not fit the tables that come.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// A row does not fit into what the target takes at once.
+    #[error(
+        "a row of {table} takes a statement of {bytes} bytes, and the target takes {bytes_max} at most; raise max_allowed_packet on the target"
+    )]
+    TooLarge {
+        /// The table.
+        table: String,
+        /// The statement's length.
+        bytes: usize,
+        /// The target's `max_allowed_packet`.
+        bytes_max: usize,
+    },
 }
 
 impl ApplyError {
@@ -116,6 +128,7 @@ impl ApplyError {
             Self::Start { .. } => "TW-APP-0008",
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
+            Self::TooLarge { .. } => "TW-APP-0030",
         }
     }
 }

@@ -7,8 +7,12 @@
 //! - [`filter`]: what is left out and what is renamed, with versions.
 //! - [`scheduler`]: which transactions run together, and when.
 //! - [`progress`]: what a target has.
+//! - [`batch`]: the rows of many transactions as few groups.
+//! - [`binlog`]: groups as `BINLOG` statements.
 //! - [`error`]: what can go wrong, with stable codes.
 
+pub mod batch;
+pub mod binlog;
 pub mod error;
 pub mod filter;
 pub mod progress;
