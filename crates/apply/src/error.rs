@@ -81,7 +81,9 @@ pub enum ApplyError {
         reason: String,
     },
     /// Somebody else applies the same channel to the same target.
-    #[error("channel {channel} was taken over by another Tailwater on this target; this one has stopped applying")]
+    #[error(
+        "channel {channel} was taken over by another Tailwater on this target; this one has stopped applying"
+    )]
     TakenOver {
         /// The channel.
         channel: String,
@@ -91,6 +93,12 @@ pub enum ApplyError {
     Start {
         /// Why, and what to do.
         reason: String,
+    },
+    /// The channel has ended.
+    #[error("channel {channel} has ended")]
+    Gone {
+        /// The channel.
+        channel: String,
     },
     /// The target's record of what it has cannot be read.
     #[error(transparent)]
@@ -112,7 +120,69 @@ pub enum ApplyError {
     },
 }
 
+/// Whether trying again may help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Yes, after a while.
+    Later,
+    /// Not before somebody changes something.
+    AfterChange,
+}
+
+/// Errors of a server that pass: it stops, is full of connections or of locks, its disk is full, or it may not be written
+/// to yet.
+fn passes(error: &ServerError) -> bool {
+    matches!(
+        error.number,
+        3 | 1021 | 1040 | 1053 | 1114 | 1158
+            ..=1161
+                | 1180
+                | 1184
+                | 1203
+                | 1205
+                | 1206
+                | 1213
+                | 1226
+                | 1290
+                | 1317
+                | 1836
+                | 1927
+                | 2006
+                | 2013
+                | 3024
+                | 3101
+                | 3169
+                | 4031
+    )
+}
+
 impl ApplyError {
+    /// Whether trying again may help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Session(SessionError::Server { error, .. }) | Self::Refused { error, .. } => {
+                if passes(error) { Retry::Later } else { Retry::AfterChange }
+            }
+            Self::Session(error) => match error.retry() {
+                tailwater_session::Retry::Later => Retry::Later,
+                tailwater_session::Retry::AfterChange => Retry::AfterChange,
+            },
+            Self::Log(_) | Self::Event { .. } | Self::NoTable { .. } | Self::Shape { .. } => {
+                Retry::AfterChange
+            }
+            Self::Unsupported { .. } | Self::Record { .. } | Self::TakenOver { .. } => Retry::AfterChange,
+            Self::Start { .. } | Self::Gone { .. } | Self::Progress(_) | Self::Filter(_) => {
+                Retry::AfterChange
+            }
+            Self::TooLarge { .. } => Retry::AfterChange,
+        }
+    }
+
+    /// Rows of a transaction that was decoded and are no rows.
+    pub(crate) fn rows(error: WireError) -> Self {
+        Self::Event { gtid: String::new(), position: LogPosition::ZERO, error }
+    }
+
     /// The stable code, see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
@@ -126,6 +196,7 @@ impl ApplyError {
             Self::Record { .. } => "TW-APP-0006",
             Self::TakenOver { .. } => "TW-APP-0007",
             Self::Start { .. } => "TW-APP-0008",
+            Self::Gone { .. } => "TW-APP-0009",
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
             Self::TooLarge { .. } => "TW-APP-0030",

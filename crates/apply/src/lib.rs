@@ -9,10 +9,12 @@
 //! - [`progress`]: what a target has.
 //! - [`batch`]: the rows of many transactions as few groups.
 //! - [`binlog`]: groups as `BINLOG` statements.
+//! - [`channel`]: the driver: log, cores and target joined; progress on the target.
 //! - [`error`]: what can go wrong, with stable codes.
 
 pub mod batch;
 pub mod binlog;
+pub mod channel;
 pub mod error;
 pub mod filter;
 pub mod progress;
@@ -21,6 +23,7 @@ pub mod target;
 pub mod transaction;
 pub mod writeset;
 
+pub use channel::{Channel, ChannelOptions, ChannelStatus};
 pub use error::ApplyError;
 pub use transaction::Transaction;
 pub use writeset::Writeset;

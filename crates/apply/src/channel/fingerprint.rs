@@ -21,7 +21,9 @@ fn candidates(statement: &Statement) -> BTreeSet<String> {
     names.insert(String::from_utf8_lossy(&statement.database).into_owned());
     let text = String::from_utf8_lossy(&statement.text);
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$' || c == '-';
-    for word in text.split(|c: char| !is_part(c)).filter(|word| (1..=64).contains(&word.len())).take(WORDS_MAX) {
+    for word in
+        text.split(|c: char| !is_part(c)).filter(|word| (1..=64).contains(&word.len())).take(WORDS_MAX)
+    {
         names.insert(word.to_owned());
     }
     names
@@ -30,7 +32,10 @@ fn candidates(statement: &Statement) -> BTreeSet<String> {
 /// The definitions that stand in `information_schema`, each with the column that names the database.
 fn sources(flavour: Flavour) -> Vec<(&'static str, &'static str)> {
     let mut sources = vec![
-        ("SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata", "schema_name"),
+        (
+            "SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata",
+            "schema_name",
+        ),
         (
             "SELECT table_schema, table_name, table_type, engine, row_format, table_collation, create_options, \
              table_comment FROM information_schema.tables",
@@ -76,10 +81,9 @@ fn sources(flavour: Flavour) -> Vec<(&'static str, &'static str)> {
     ];
     // Two tables of the same definition that swap their names: only their numbers tell.
     sources.push(match flavour {
-        Flavour::MySql => (
-            "SELECT name, table_id FROM information_schema.innodb_tables",
-            "SUBSTRING_INDEX(name, '/', 1)",
-        ),
+        Flavour::MySql => {
+            ("SELECT name, table_id FROM information_schema.innodb_tables", "SUBSTRING_INDEX(name, '/', 1)")
+        }
         Flavour::MariaDb => (
             "SELECT name, table_id FROM information_schema.innodb_sys_tables",
             "SUBSTRING_INDEX(name, '/', 1)",
@@ -129,7 +133,23 @@ pub(super) async fn fingerprint(
 pub(super) fn says_done_already(number: u16) -> bool {
     matches!(
         number,
-        1007 | 1008 | 1050 | 1051 | 1060 | 1061 | 1068 | 1091 | 1304 | 1305 | 1359 | 1360 | 1396 | 1517 | 1537
-            | 1539 | 1826 | 3822 | 4163
+        1007 | 1008
+            | 1050
+            | 1051
+            | 1060
+            | 1061
+            | 1068
+            | 1091
+            | 1304
+            | 1305
+            | 1359
+            | 1360
+            | 1396
+            | 1517
+            | 1537
+            | 1539
+            | 1826
+            | 3822
+            | 4163
     )
 }

@@ -3,7 +3,7 @@
 use tailwater_log::{LogHandle, LogPosition};
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
-use tailwater_wire::gtid::GtidSet;
+use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::text::quote;
 use crate::error::ApplyError;
@@ -49,7 +49,7 @@ pub(super) fn start_behind(log: &LogHandle, has: &GtidSet) -> Result<LogPosition
 }
 
 /// Offset of the first event of a segment.
-const FIRST_EVENT_OFFSET: u64 = 4;
+pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
 
 /// Tells the target what was applied, so that native replication can go on from there.
 ///
@@ -59,7 +59,8 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
     match (connection.server().flavour, applied) {
         (Flavour::MySql, GtidSet::MySql(applied)) => {
             // gtid_purged only grows, and takes nothing that is in gtid_executed already.
-            let sql = format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", quote(&applied.to_string()));
+            let sql =
+                format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", quote(&applied.to_string()));
             let new = connection.query(&sql).await?.scalar().unwrap_or_default().replace('\n', "");
             if !new.is_empty() {
                 connection.execute(&format!("SET GLOBAL gtid_purged='+{new}'")).await?;
@@ -77,4 +78,37 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
         // The other family's GTIDs mean nothing to it.
         _ => Ok(()),
     }
+}
+
+/// A set in its flavour's notation, as the servers take it for a position.
+pub(super) fn text(gtids: &GtidSet) -> String {
+    match gtids {
+        GtidSet::MySql(set) => set.to_string(),
+        GtidSet::MariaDb(state) => state.position().to_string(),
+    }
+}
+
+/// Where the span of a transaction of the log begins: at the end of the transaction before it.
+///
+/// # Errors
+/// [`ApplyError::Start`] if the log does not hold it; [`ApplyError::Log`].
+pub(super) fn position_of(log: &LogHandle, gtid: &Gtid) -> Result<LogPosition, ApplyError> {
+    let segments = log.segments();
+    for (index, segment) in segments.iter().enumerate().rev() {
+        let before = log.gtids_before(segment.number)?;
+        if index > 0 && before.is_some_and(|before| before.contains(gtid)) {
+            continue;
+        }
+        let mut start = LogPosition { segment: segment.number, offset: FIRST_EVENT_OFFSET };
+        let mut reader = log.reader(start)?;
+        while let Some(entry) = reader.try_next()? {
+            if entry.gtid.as_ref() == Some(gtid) {
+                return Ok(start);
+            }
+            if entry.is_transaction() {
+                start = entry.end();
+            }
+        }
+    }
+    Err(ApplyError::Start { reason: format!("the log does not hold {gtid}") })
 }

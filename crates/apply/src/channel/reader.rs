@@ -16,11 +16,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::options::Until;
-use super::worker::{Shared, connect};
+use super::worker::Shared;
+use super::writer::connect;
 use crate::catalogue::Catalogue;
 use crate::decode::{DecodeLimits, Decoded, Decoder, Route, Tables};
 use crate::error::ApplyError;
-use crate::filter::{self, VersionedFilters};
+use crate::filter::{Router, VersionedFilters};
 use crate::target::TargetTable;
 use crate::transaction::{Content, Span, Step, Transaction};
 
@@ -39,10 +40,7 @@ pub(super) enum Read {
     /// To be applied.
     Transaction(Held),
     /// Not to be applied: the target has it already, or an operator leaves it out.
-    Passed {
-        span: Span,
-        gtid: Option<Gtid>,
-    },
+    Passed { span: Span, gtid: Option<Gtid> },
     /// Here the channel is to stop.
     Reached,
 }
@@ -125,7 +123,20 @@ struct TargetTables {
     catalogue: Catalogue,
     connection: Connection,
     filters: VersionedFilters,
-    current: Arc<filter::FilterSet>,
+    router: Router,
+    /// From here on others count.
+    next_filters: Option<LogPosition>,
+}
+
+impl TargetTables {
+    /// Has the filters that count for a transaction whose span starts at `position`.
+    fn turn_to(&mut self, position: LogPosition) -> Result<(), ApplyError> {
+        if self.next_filters.is_some_and(|next| next <= position) {
+            self.router = Router::new(self.filters.at(position).filters.compile()?);
+            self.next_filters = self.filters.next_change(position);
+        }
+        Ok(())
+    }
 }
 
 impl Tables for TargetTables {
@@ -152,20 +163,20 @@ impl Reader {
         let connection = connect(options).await?;
         let flavour = setup.log.source().map_or(connection.server().flavour, |source| source.flavour);
         let permits_max = (options.memory_bytes_max / PERMIT_BYTES).max(1);
-        let limits = DecodeLimits {
-            transaction_bytes_max: options.transaction_bytes_max,
-            ..DecodeLimits::default()
-        };
+        let limits =
+            DecodeLimits { transaction_bytes_max: options.transaction_bytes_max, ..DecodeLimits::default() };
         let mut decoder = Decoder::new(flavour, limits);
         if let Some(event) = format_description(&setup.log, low)? {
             decoder.format_description(&event)?;
         }
-        let current = setup.filters.at(low);
+        let router = Router::new(setup.filters.at(low).filters.compile()?);
+        let next_filters = setup.filters.next_change(low);
         let target = TargetTables {
             catalogue: Catalogue::new(connection.server().flavour),
             connection,
             filters: setup.filters.clone(),
-            current,
+            router,
+            next_filters,
         };
         Ok(Self {
             decoder,
@@ -181,7 +192,7 @@ impl Reader {
     }
 
     async fn run(&mut self) -> Result<(), ApplyError> {
-        let mut start = self.log.position();
+        let mut start = self.setup.shared.applied().low();
         loop {
             let entry = match self.log.try_next()? {
                 Some(entry) => entry,
@@ -227,6 +238,7 @@ impl Reader {
             _ => {}
         }
         if self.setup.shared.applied().contains(&span) {
+            self.push(Read::Passed { span, gtid: entry.gtid }).await?;
             return Ok(true);
         }
         let last = matches!(&self.setup.shared.options.until, Some(Until::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid));
@@ -234,7 +246,7 @@ impl Reader {
             self.push(Read::Passed { span, gtid: entry.gtid }).await?;
         } else {
             self.delay(&entry).await?;
-            self.target.current = self.target.filters.at(span.start);
+            self.target.turn_to(span.start)?;
             let transaction = self.decode(&entry, span).await?;
             if let Some(transaction) = transaction {
                 let defines = match &transaction.content {
@@ -328,7 +340,12 @@ impl Reader {
         }
     }
 
-    async fn decode_bytes(&mut self, entry: &Entry, span: Span, bytes: Bytes) -> Result<Transaction, ApplyError> {
+    async fn decode_bytes(
+        &mut self,
+        entry: &Entry,
+        span: Span,
+        bytes: Bytes,
+    ) -> Result<Transaction, ApplyError> {
         loop {
             match self.decoder.transaction(entry, span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(transaction) => return Ok(transaction),

@@ -44,6 +44,8 @@ pub(super) enum End {
     Reached,
     /// Nothing more will come: the log is closed.
     LogClosed,
+    /// Everything up to where care was needed is applied.
+    CarefulEnough,
 }
 
 /// What a run is given.
@@ -63,11 +65,13 @@ pub(super) struct Failure {
     pub(super) batch: Option<Span>,
     /// How many they were.
     pub(super) transactions: usize,
+    /// The only one of them.
+    pub(super) transaction: Option<Arc<Transaction>>,
 }
 
 impl From<ApplyError> for Failure {
     fn from(error: ApplyError) -> Self {
-        Self { error, batch: None, transactions: 0 }
+        Self { error, batch: None, transactions: 0, transaction: None }
     }
 }
 
@@ -93,6 +97,7 @@ struct Run {
     /// Where `low` was, and when.
     lows: std::collections::VecDeque<(Instant, LogPosition)>,
     rate: Rate,
+    careful_until: Option<LogPosition>,
     _tasks: JoinSet<()>,
     stop_reader: CancellationToken,
 }
@@ -126,11 +131,12 @@ impl Run {
             options.batch_transactions_max = 1;
         }
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..options.clone() };
-        let mut connection = super::worker::connect(&unlogged).await?;
+        let mut connection = super::writer::connect(&unlogged).await?;
         let flavour = connection.server().flavour;
         let target_has = gtids::target_position(&mut connection).await.map_err(ApplyError::from)?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
-        let begun = super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target_has).await?;
+        let begun =
+            super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target_has).await?;
         let filters = super::begin::filters(&options, &kept)?;
         let low = begun.applied.low();
         let gtids = super::begin::gtids_at(&log, low)?;
@@ -178,7 +184,9 @@ impl Run {
         };
         let thread = std::thread::Builder::new().name(format!("apply {}", options.name));
         let spawned = thread.spawn(move || read(setup, read_sender));
-        spawned.map_err(|source| ApplyError::Start { reason: format!("its reader cannot be started: {source}") })?;
+        spawned.map_err(|source| ApplyError::Start {
+            reason: format!("its reader cannot be started: {source}"),
+        })?;
         let watermark = log.register_remembered_reader(&format!("channel {}", options.name), low);
         Ok(Self {
             idle: (0..workers.len()).collect(),
@@ -197,6 +205,7 @@ impl Run {
             watermark,
             lows: [(Instant::now(), low)].into(),
             rate: Rate::default(),
+            careful_until,
             _tasks: tasks,
             stop_reader,
             log,
@@ -214,14 +223,21 @@ impl Run {
             if end.is_some() && self.scheduler.is_idle() && self.running.is_empty() {
                 return Ok(end.unwrap_or(End::Told));
             }
-            if end != Some(End::Told) {
-                self.dispatch().await;
-            } else if self.running.is_empty() {
-                return Ok(End::Told);
+            match end {
+                Some(End::Told | End::CarefulEnough) if self.running.is_empty() => {
+                    return Ok(end.unwrap_or(End::Told));
+                }
+                Some(End::Told | End::CarefulEnough) => {}
+                _ => self.dispatch().await,
             }
             tokio::select! {
                 biased;
-                Some(outcome) = self.outcomes.recv() => self.finish(outcome)?,
+                Some(outcome) = self.outcomes.recv() => {
+                    self.finish(outcome)?;
+                    if end.is_none() && self.careful_until.is_some_and(|until| self.shared.applied().low() >= until) {
+                        end = Some(End::CarefulEnough);
+                    }
+                }
                 () = stop.cancelled(), if end.is_none() => end = Some(End::Told),
                 read = self.reads.recv(), if end.is_none() && self.scheduler.has_room() => match read {
                     Some(Ok(reads)) => {
@@ -282,7 +298,9 @@ impl Run {
             Ok(timing) => timing,
             Err(error) => {
                 let transactions = batch.first.len() + batch.rest.len();
-                return Err(Failure { error, batch: Some(span_of(&batch)), transactions });
+                let first = batch.first.iter().chain(&batch.rest).next();
+                let transaction = first.filter(|_| transactions == 1).map(|held| Arc::clone(held));
+                return Err(Failure { error, batch: Some(span_of(&batch)), transactions, transaction });
             }
         };
         self.scheduler.done(batch.id, timing);
@@ -342,7 +360,8 @@ impl Run {
     /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on.
     fn watch_turn(&mut self) {
         let head = self.running.first_key_value().map(|(id, (begun, _))| (*id, begun.elapsed()));
-        let held_up = head.filter(|(_, elapsed)| *elapsed > HELD_UP && self.running.len() > 1).map(|(id, _)| id);
+        let held_up =
+            head.filter(|(_, elapsed)| *elapsed > HELD_UP && self.running.len() > 1).map(|(id, _)| id);
         if *self.shared.give_way.borrow() != held_up {
             self.shared.give_way.send_replace(held_up);
         }
@@ -360,10 +379,7 @@ impl Run {
         }
         let rate = self.rate.per_second(now);
         let lag = self.lag_seconds();
-        let gtids = match &self.gtids {
-            GtidSet::MySql(set) => set.to_string(),
-            GtidSet::MariaDb(state) => state.position().to_string(),
-        };
+        let gtids = gtids::text(&self.gtids);
         let held = self.scheduler.outstanding().weight.bytes as u64;
         self.status.send_modify(|status| {
             status.low = low.to_string();
@@ -392,7 +408,10 @@ impl Run {
             // The data is not in danger, and applying goes on.
             Err(tailwater_session::SessionError::Server { error, .. }) => {
                 if self.published.is_none() {
-                    warn!(channel = self.shared.options.name, "the target does not take the applied GTIDs: {error}");
+                    warn!(
+                        channel = self.shared.options.name,
+                        "the target does not take the applied GTIDs: {error}"
+                    );
                 }
             }
             Err(error) => return Err(error.into()),

@@ -5,10 +5,8 @@
 //! a statement that is still under way before judging whether it has run.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use tailwater_session::{Connection, SessionError};
-use tailwater_wire::Flavour;
+use tailwater_session::SessionError;
 use tailwater_wire::event::{EventBody, QueryEvent, UserVar};
 use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tokio::sync::Mutex;
@@ -19,11 +17,10 @@ use super::options::GtidMode;
 use super::packets::Packets;
 use super::store::Intent;
 use super::text::{hex, quote};
-use super::worker::{Shared, connect};
+use super::worker::Shared;
+use super::writer::Writer;
 use crate::error::ApplyError;
-use crate::scheduler::Timing;
 use crate::transaction::{Content, RowChanges, Statement, StatementVariable, Step, Transaction};
-use crate::{batch, binlog};
 
 /// How long a statement of a predecessor is waited for, in seconds.
 const PREDECESSOR_SECONDS_MAX: u32 = 7 * 24 * 3600;
@@ -38,8 +35,7 @@ pub(super) struct Statements {
 
 #[derive(Debug)]
 struct Session {
-    connection: Connection,
-    encoder: binlog::Encoder,
+    writer: Writer,
     database: Vec<u8>,
 }
 
@@ -58,40 +54,35 @@ impl Statements {
         shared: &Arc<Shared>,
         transaction: &Transaction,
         progress: Vec<u8>,
-    ) -> Result<Timing, ApplyError> {
-        let begun = Instant::now();
+    ) -> Result<(), ApplyError> {
         let mut session = self.session.lock().await;
         let mut intent = self.intent.lock().await;
         if session.is_none() {
             *session = Some(Session::open(shared).await?);
         }
         // Taken, so that an error leaves none behind: the next one opens anew.
-        let Some(mut open) = session.take() else { return Ok(Timing::new(begun.elapsed(), None)) };
+        let Some(mut open) = session.take() else { return Ok(()) };
         open.run(shared, transaction, progress, intent.take()).await?;
         *session = Some(open);
-        Ok(Timing::new(begun.elapsed(), None))
+        Ok(())
     }
 }
 
 impl Session {
     async fn open(shared: &Arc<Shared>) -> Result<Self, ApplyError> {
-        let mut connection = connect(&shared.options).await?;
+        let mut writer = Writer::open(&shared.options).await?;
         let lock = format!("tailwater.{}", shared.options.name);
         let lock: String = lock.chars().take(60).collect();
         // A statement may take days; the predecessor's does so too.
-        let asked = connection
+        let asked = writer
+            .connection
             .query(&format!("SELECT GET_LOCK({}, {PREDECESSOR_SECONDS_MAX})", quote(&lock)))
             .await?;
         if asked.scalar() != Some("1") {
             let reason = "another connection of the channel still runs a statement".to_owned();
             return Err(ApplyError::Record { channel: shared.options.name.clone(), reason });
         }
-        let encoder = binlog::Encoder::new(&connection)?;
-        connection.execute(&encoder.format_description_statement()).await?;
-        if shared.flavour == Flavour::MySql {
-            connection.execute("SET @@SESSION.gtid_next='AUTOMATIC'").await?;
-        }
-        Ok(Self { connection, encoder, database: Vec::new() })
+        Ok(Self { writer, database: Vec::new() })
     }
 
     async fn run(
@@ -111,26 +102,27 @@ impl Session {
             self.run_definitions(shared, transaction, steps, progress, intent).await?;
         } else {
             if let Some(gtid) = preserved {
-                self.connection.execute(&GtidSession::statement(gtid)).await?;
+                self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
             }
-            self.connection.execute("BEGIN").await?;
+            self.writer.connection.execute("BEGIN").await?;
             for step in steps {
                 match step {
                     Step::Rows(rows) => self.rows(rows).await?,
                     Step::Statement(statement) => self.statement(transaction, statement).await?,
                 }
             }
-            self.connection.execute_bytes(&progress).await?;
-            self.connection.execute("COMMIT").await?;
+            self.writer.connection.execute_bytes(&progress).await?;
+            self.writer.connection.execute("COMMIT").await?;
         }
         if preserved.is_some() {
-            self.connection.execute(GtidSession::reset(shared.flavour)).await?;
+            self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
         // The next rows must not meet the last statement's session.
-        self.connection
+        self.writer
+            .connection
             .execute(&super::store::session_statement(shared.flavour, shared.options.gtid))
             .await?;
-        self.connection.execute("SET NAMES utf8mb4").await?;
+        self.writer.connection.execute("SET NAMES utf8mb4").await?;
         Ok(())
     }
 
@@ -151,20 +143,20 @@ impl Session {
             Step::Rows(_) => None,
         });
         let Some(first) = statements.clone().next() else { return Ok(()) };
-        let now = fingerprint(&mut self.connection, first, shared.flavour).await?;
+        let now = fingerprint(&mut self.writer.connection, first, shared.flavour).await?;
         let resumed = intent.filter(|intent| intent.position == position);
         let ran = resumed.as_ref().is_some_and(|intent| intent.fingerprint != now);
         if resumed.is_none() {
-            self.connection.execute("SET SESSION sql_log_bin=0").await?;
+            self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
             self.intend(&channel, transaction, first, &now, &position).await?;
             if shared.options.gtid != GtidMode::Log {
-                self.connection.execute("SET SESSION sql_log_bin=1").await?;
+                self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
             }
         }
         if !ran {
             for statement in statements {
                 if let Some(gtid) = preserved {
-                    self.connection.execute(&GtidSession::statement(gtid)).await?;
+                    self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
                 }
                 match self.statement(transaction, statement).await {
                     Err(ApplyError::Refused { error, .. })
@@ -177,7 +169,7 @@ impl Session {
         let atomic = first.text.ends_with(b"START TRANSACTION");
         if !(atomic && ran) {
             if !atomic {
-                self.connection.execute("BEGIN").await?;
+                self.writer.connection.execute("BEGIN").await?;
             }
             for step in steps {
                 if let Step::Rows(rows) = step {
@@ -185,18 +177,18 @@ impl Session {
                 }
             }
             if atomic {
-                self.connection.execute("COMMIT").await?;
+                self.writer.connection.execute("COMMIT").await?;
             }
         }
         if preserved.is_some() {
-            self.connection.execute(GtidSession::reset(shared.flavour)).await?;
+            self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
         if atomic {
-            self.connection.execute("BEGIN").await?;
+            self.writer.connection.execute("BEGIN").await?;
         }
         // The intent stays: it names a transaction that is applied now, and is overwritten by the next.
-        self.connection.execute_bytes(&progress).await?;
-        self.connection.execute("COMMIT").await?;
+        self.writer.connection.execute_bytes(&progress).await?;
+        self.writer.connection.execute("COMMIT").await?;
         Ok(())
     }
 
@@ -220,25 +212,26 @@ impl Session {
         // For people; the statement that is run comes out of the log.
         hex(&statement.text[..statement.text.len().min(64 << 10)], &mut text);
         text.extend_from_slice(b"')");
-        self.connection.execute_bytes(&text).await?;
+        self.writer.connection.execute_bytes(&text).await?;
         Ok(())
     }
 
     async fn rows(&mut self, rows: &RowChanges) -> Result<(), ApplyError> {
-        let plan = batch::plan(std::iter::once(rows))?;
-        let mut statements = Vec::new();
-        self.encoder.statements(&plan, &mut statements)?;
         let mut packets = Packets::default();
-        statements.into_iter().for_each(|statement| packets.push(statement));
-        packets.run(&mut self.connection).await?;
+        self.writer.push_rows(std::iter::once(rows), &mut packets)?;
+        packets.run(&mut self.writer.connection).await?;
         Ok(())
     }
 
-    async fn statement(&mut self, transaction: &Transaction, statement: &Statement) -> Result<(), ApplyError> {
+    async fn statement(
+        &mut self,
+        transaction: &Transaction,
+        statement: &Statement,
+    ) -> Result<(), ApplyError> {
         if !statement.database.is_empty() && statement.database != self.database {
             let name = String::from_utf8_lossy(&statement.database).replace('`', "``");
             // A statement may create the database that it runs in.
-            match self.connection.execute(&format!("USE `{name}`")).await {
+            match self.writer.connection.execute(&format!("USE `{name}`")).await {
                 Ok(_) => self.database = statement.database.to_vec(),
                 Err(SessionError::Server { error, .. }) if error.number == 1049 => {}
                 Err(error) => return Err(error.into()),
@@ -258,8 +251,8 @@ impl Session {
             what: "a statement".to_owned(),
             reason: error.to_string(),
         };
-        let session = session_statement(statement.timestamp, &query, self.connection.server().flavour);
-        self.connection.execute_bytes(&session.map_err(inexact)?).await?;
+        let session = session_statement(statement.timestamp, &query, self.writer.connection.server().flavour);
+        self.writer.connection.execute_bytes(&session.map_err(inexact)?).await?;
         for variable in &statement.variables {
             let body = match variable {
                 StatementVariable::Int(value) => EventBody::IntVar(*value),
@@ -269,9 +262,9 @@ impl Session {
                     Err(error) => return Err(transaction.event_error(error)),
                 },
             };
-            self.connection.execute_bytes(&variable_statement(&body).map_err(inexact)?).await?;
+            self.writer.connection.execute_bytes(&variable_statement(&body).map_err(inexact)?).await?;
         }
-        match self.connection.execute_bytes(&statement.text).await {
+        match self.writer.connection.execute_bytes(&statement.text).await {
             Ok(_) => Ok(()),
             Err(SessionError::Server { error, .. }) if error.number == statement.error_code => Ok(()),
             Err(SessionError::Server { error, .. }) => Err(ApplyError::Refused {

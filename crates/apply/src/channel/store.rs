@@ -64,6 +64,8 @@ pub(super) struct Intent {
 pub(super) struct Kept {
     /// The union of all workers' rows; `None` for a channel that is new there.
     pub(super) applied: Option<Applied>,
+    /// The newest transaction in each worker's row.
+    pub(super) newest: Vec<String>,
     /// Which server the log was captured from, when the channel began; empty for a new one.
     pub(super) source: String,
     /// What the target had already when the channel began, in the source's notation.
@@ -153,12 +155,14 @@ impl Store {
         let (source, origin_gtids, filters) = (text(1), text(2), text(3));
         let mut store = Self { connection, channel: channel.to_owned(), mode };
         let applied = store.applied().await?;
-        let skipped = store
-            .column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name}"))
+        let newest = store
+            .column(&format!("SELECT gtid FROM tailwater.apply_progress WHERE channel={name} AND gtid <> ''"))
             .await?;
+        let skipped =
+            store.column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name}")).await?;
         let intent = store.intent().await?;
         let claim = Claim { channel: channel.to_owned(), incarnation };
-        Ok((store, claim, Kept { applied, source, origin_gtids, filters, skipped, intent }))
+        Ok((store, claim, Kept { applied, newest, source, origin_gtids, filters, skipped, intent }))
     }
 
     async fn applied(&mut self) -> Result<Option<Applied>, ApplyError> {
@@ -217,7 +221,9 @@ impl Store {
             .await?;
         set_logging(&mut self.connection, self.mode != GtidMode::Log).await?;
         self.connection.execute("BEGIN").await?;
-        self.connection.execute(&format!("DELETE FROM tailwater.apply_progress WHERE channel={name}")).await?;
+        self.connection
+            .execute(&format!("DELETE FROM tailwater.apply_progress WHERE channel={name}"))
+            .await?;
         self.connection.execute_bytes(&note).await?;
         self.connection.execute("COMMIT").await?;
         set_logging(&mut self.connection, false).await?;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tailwater_session::{Connection, SessionError};
+use tailwater_log::LogHandle;
+use tailwater_session::SessionError;
 use tailwater_wire::Flavour;
 use tokio::sync::watch;
 use tracing::debug;
@@ -11,12 +12,14 @@ use tracing::debug;
 use super::gtid_session::GtidSession;
 use super::options::{ChannelOptions, GtidMode};
 use super::packets::Packets;
-use super::store::{Claim, TAKEN_OVER, session_statement};
+use super::reader::Held;
+use super::statements::Statements;
+use super::store::{Claim, TAKEN_OVER};
+use super::writer::Writer;
 use crate::error::ApplyError;
 use crate::progress::Applied;
 use crate::scheduler::{Batch, BatchId, Timing};
 use crate::transaction::{Content, RowChanges, Transaction};
-use crate::{batch, binlog};
 
 /// A batch that meets a deadlock or a lock that is not let go is run again this many times before it is an error.
 const CONFLICTS_MAX: u32 = 20;
@@ -36,6 +39,9 @@ pub(super) struct Shared {
     pub(super) turn: watch::Sender<BatchId>,
     /// Batches behind this one let go of their locks until it is their turn.
     pub(super) give_way: watch::Sender<Option<BatchId>>,
+    /// Runs what is no rows.
+    pub(super) statements: Statements,
+    pub(super) log: LogHandle,
 }
 
 impl Shared {
@@ -45,26 +51,11 @@ impl Shared {
     }
 }
 
-/// Opens a connection to the target whose session is set up to apply rows.
-///
-/// # Errors
-/// [`ApplyError::Session`].
-pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, ApplyError> {
-    let mut target = options.target.clone();
-    target.multi_statements = true;
-    target.program_name = format!("tailwater {}", options.name);
-    let mut connection = Connection::connect(&target).await?;
-    let flavour = connection.server().flavour;
-    connection.execute(&session_statement(flavour, options.gtid)).await?;
-    Ok(connection)
-}
-
 /// A worker.
 #[derive(Debug)]
 pub(super) struct Worker {
     number: usize,
-    connection: Connection,
-    encoder: binlog::Encoder,
+    writer: Writer,
     shared: Arc<Shared>,
     turn: watch::Receiver<BatchId>,
     give_way: watch::Receiver<Option<BatchId>>,
@@ -76,29 +67,32 @@ impl Worker {
     /// # Errors
     /// [`ApplyError::Session`].
     pub(super) async fn connect(number: usize, shared: Arc<Shared>) -> Result<Self, ApplyError> {
-        let mut connection = connect(&shared.options).await?;
-        let encoder = binlog::Encoder::new(&connection)?;
-        connection.execute(&encoder.format_description_statement()).await?;
-        if shared.flavour == Flavour::MySql {
-            // The format description has left the session without a word on GTIDs (error 1782).
-            connection.execute("SET @@SESSION.gtid_next='AUTOMATIC'").await?;
-        }
+        let writer = Writer::open(&shared.options).await?;
         let (turn, give_way) = (shared.turn.subscribe(), shared.give_way.subscribe());
-        Ok(Self { number, connection, encoder, shared, turn, give_way })
+        Ok(Self { number, writer, shared, turn, give_way })
     }
 
     /// Applies a batch and commits it.
     ///
     /// # Errors
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
-    pub(super) async fn apply(&mut self, batch: &Batch<Arc<Transaction>>) -> Result<Timing, ApplyError> {
+    pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
+        if let Some(transaction) = statements_of(batch) {
+            let begun = Instant::now();
+            self.wait_turn(batch).await;
+            let progress = self.progress(batch);
+            self.shared.statements.apply(&self.shared, transaction, progress).await?;
+            return Ok(timing(begun.elapsed(), None));
+        }
         let mut conflicts = 0;
         loop {
             let error = match self.attempt(batch).await {
                 Ok(timing) => return Ok(timing),
                 Err(error) => error,
             };
-            let ApplyError::Session(SessionError::Server { error: server, .. }) = &error else { return Err(error) };
+            let ApplyError::Session(SessionError::Server { error: server, .. }) = &error else {
+                return Err(error);
+            };
             let number = server.number;
             self.roll_back().await?;
             if number == TAKEN_OVER {
@@ -116,14 +110,14 @@ impl Worker {
     }
 
     async fn roll_back(&mut self) -> Result<(), ApplyError> {
-        self.connection.execute("ROLLBACK").await?;
+        self.writer.connection.execute("ROLLBACK").await?;
         if self.shared.options.gtid == GtidMode::Preserve {
-            self.connection.execute(GtidSession::reset(self.shared.flavour)).await?;
+            self.writer.connection.execute(GtidSession::reset(self.shared.flavour)).await?;
         }
         Ok(())
     }
 
-    async fn attempt(&mut self, batch: &Batch<Arc<Transaction>>) -> Result<Timing, ApplyError> {
+    async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
         let begun = Instant::now();
         let mut packets = Packets::default();
         let gtid = match self.shared.options.gtid {
@@ -138,10 +132,10 @@ impl Worker {
             self.push_rows(batch.first.iter().chain(&batch.rest), &mut packets)?;
         } else {
             self.push_rows(batch.first.iter(), &mut packets)?;
-            std::mem::take(&mut packets).run(&mut self.connection).await?;
+            std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             if !self.wait_turn_holding(batch).await {
                 // Everything again, alone.
-                self.connection.execute("ROLLBACK").await?;
+                self.writer.connection.execute("ROLLBACK").await?;
                 self.wait_turn(batch).await;
                 packets.push("BEGIN");
                 self.push_rows(batch.first.iter(), &mut packets)?;
@@ -151,51 +145,48 @@ impl Worker {
         packets.push(self.progress(batch));
         let mut commit_begun = None;
         if packets.bytes() >= TIMED_BYTES_MIN {
-            std::mem::take(&mut packets).run(&mut self.connection).await?;
+            std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             commit_begun = Some(Instant::now());
         }
         packets.push("COMMIT");
         if gtid.is_some() {
             packets.push(GtidSession::reset(self.shared.flavour));
         }
-        packets.run(&mut self.connection).await?;
+        packets.run(&mut self.writer.connection).await?;
         let commit = commit_begun.map(|commit| commit.elapsed());
-        Ok(Timing::new(begun.elapsed().saturating_sub(commit.unwrap_or_default()), commit))
+        Ok(timing(begun.elapsed(), commit))
     }
 
     fn push_rows<'t>(
         &mut self,
-        transactions: impl Iterator<Item = &'t Arc<Transaction>>,
+        transactions: impl Iterator<Item = &'t Held>,
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
-        let changes = transactions.flat_map(|transaction| row_changes(transaction));
-        let plan = batch::plan(changes)?;
-        let mut statements = Vec::new();
-        self.encoder.statements(&plan, &mut statements)?;
-        statements.into_iter().for_each(|statement| packets.push(statement));
-        Ok(())
+        self.writer.push_rows(transactions.flat_map(|transaction| row_changes(transaction)), packets)
     }
 
     /// The statement that notes `batch`, and all that is known to be committed.
-    fn progress(&self, batch: &Batch<Arc<Transaction>>) -> Vec<u8> {
+    fn progress(&self, batch: &Batch<Held>) -> Vec<u8> {
         let mut applied = self.shared.applied().clone();
         let mut newest = None;
         for transaction in batch.first.iter().chain(&batch.rest) {
             transaction.spans().for_each(|span| applied.add(span));
-            newest = newest.max(Some((transaction.span, transaction)));
+            if newest.is_none_or(|newest: &Held| newest.span < transaction.span) {
+                newest = Some(transaction);
+            }
         }
         let (gtid, time_us) = match newest {
-            Some((_, transaction)) => (transaction.gtid_text(), transaction.commit_time_us),
+            Some(transaction) => (transaction.gtid_text(), transaction.commit_time_us),
             None => (String::new(), 0),
         };
         self.shared.claim.progress_statement(self.number, &applied.encode(), &gtid, time_us)
     }
 
-    fn is_turn(&self, batch: &Batch<Arc<Transaction>>) -> bool {
+    fn is_turn(&self, batch: &Batch<Held>) -> bool {
         batch.commit_after.is_none_or(|before| *self.turn.borrow() >= before)
     }
 
-    async fn wait_turn(&mut self, batch: &Batch<Arc<Transaction>>) {
+    async fn wait_turn(&mut self, batch: &Batch<Held>) {
         if let Some(before) = batch.commit_after {
             // The sender lives as long as `shared`.
             let _ = self.turn.wait_for(|turn| *turn >= before).await;
@@ -203,7 +194,7 @@ impl Worker {
     }
 
     /// Waits with locks held; false if they must be let go first.
-    async fn wait_turn_holding(&mut self, batch: &Batch<Arc<Transaction>>) -> bool {
+    async fn wait_turn_holding(&mut self, batch: &Batch<Held>) -> bool {
         let Some(before) = batch.commit_after else { return true };
         let id = batch.id;
         tokio::select! {
@@ -220,6 +211,19 @@ fn row_changes(transaction: &Transaction) -> &[RowChanges] {
         Content::Rows(changes) => changes,
         _ => &[],
     }
+}
+
+/// The transaction of a batch that holds statements.
+fn statements_of(batch: &Batch<Held>) -> Option<&Transaction> {
+    let only = batch.first.iter().chain(&batch.rest).next()?;
+    matches!(only.content, Content::Steps(_)).then_some(&***only)
+}
+
+/// How long a batch took. Small ones commit with all else in one packet: most of their time is the commit's.
+fn timing(all: Duration, commit: Option<Duration>) -> Timing {
+    let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    let commit = commit.unwrap_or(all / 2);
+    Timing { execute_us: us(all.saturating_sub(commit)), commit_us: us(commit) }
 }
 
 /// Whether running it again may help: a deadlock, a lock that was not let go in time.
