@@ -4,9 +4,14 @@
 //! - [`transaction`]: a transaction of the source, decoded once and shared by all who look at it.
 //! - [`target`]: what the target's tables look like.
 //! - [`writeset`]: what a transaction touches, as keys that conflict or do not.
+//! - [`catalogue`]: asks the target for its tables and keeps them. [`keys`]: what a row touches.
+//! - [`decode`]: an entry of the log becomes a transaction.
 //! - [`error`]: what can go wrong, with stable codes.
 
+pub mod catalogue;
+pub mod decode;
 pub mod error;
+pub mod keys;
 pub mod target;
 pub mod transaction;
 pub mod writeset;
