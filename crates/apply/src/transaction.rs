@@ -77,6 +77,11 @@ pub enum Content {
         /// As `XA COMMIT` takes it.
         xid: Vec<u8>,
     },
+    /// Commits an XA transaction that was prepared before.
+    XaCommit {
+        /// As `XA COMMIT` takes it.
+        xid: Vec<u8>,
+    },
     /// Rolls an XA transaction back.
     XaRollback {
         /// As `XA ROLLBACK` takes it.

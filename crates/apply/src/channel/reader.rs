@@ -21,7 +21,7 @@ use super::writer::connect;
 use crate::catalogue::Catalogue;
 use crate::decode::{DecodeLimits, Decoded, Decoder, Route, Tables};
 use crate::error::ApplyError;
-use crate::filter::{Router, VersionedFilters};
+use crate::filter::{self, Filters, Operation, VersionedFilters};
 use crate::target::TargetTable;
 use crate::transaction::{Content, Span, Step, Transaction};
 
@@ -30,6 +30,9 @@ const PERMIT_BYTES: usize = 1024;
 
 /// As many transactions are handed on at once, at most.
 const HANDED_MAX: usize = 256;
+
+/// Seeds the hashes of keys.
+const KEY_SEED: u64 = 0x5457;
 
 /// Where a segment's first event stands.
 const SEGMENT_START: u64 = 4;
@@ -122,29 +125,42 @@ struct Reader {
 struct TargetTables {
     catalogue: Catalogue,
     connection: Connection,
-    filters: VersionedFilters,
-    router: Router,
+    versions: VersionedFilters,
+    filters: Filters,
     /// From here on others count.
     next_filters: Option<LogPosition>,
 }
 
 impl TargetTables {
-    /// Has the filters that count for a transaction whose span starts at `position`.
-    fn turn_to(&mut self, position: LogPosition) -> Result<(), ApplyError> {
+    /// Has the filters that count for a transaction whose span starts at `position`; whether they are others now.
+    fn turn_to(&mut self, position: LogPosition) -> Result<bool, ApplyError> {
         if self.next_filters.is_some_and(|next| next <= position) {
-            self.router = Router::new(self.filters.at(position).filters.compile()?);
-            self.next_filters = self.filters.next_change(position);
+            self.filters = self.versions.at(position).filters.compile()?;
+            self.next_filters = self.versions.next_change(position);
+            return Ok(true);
         }
-        Ok(())
+        Ok(false)
     }
 }
 
 impl Tables for TargetTables {
     fn route(&self, schema: &str, table: &str, kind: RowsKind) -> Route {
+        // What channels to the source keep there is about the source.
         if schema.eq_ignore_ascii_case("tailwater") {
             return Route::Drop;
         }
-        self.current.route_rows(schema, table, kind)
+        let operation = match kind {
+            RowsKind::Write => Operation::Insert,
+            RowsKind::Update | RowsKind::PartialUpdate => Operation::Update,
+            RowsKind::Delete => Operation::Delete,
+        };
+        match self.filters.route(schema, table, operation) {
+            filter::Route::Keep => Route::Keep,
+            filter::Route::Drop => Route::Drop,
+            filter::Route::Rename { schema, table } => {
+                Route::Rename { schema: schema.to_string(), table: table.to_string() }
+            }
+        }
     }
 
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
@@ -165,17 +181,17 @@ impl Reader {
         let permits_max = (options.memory_bytes_max / PERMIT_BYTES).max(1);
         let limits =
             DecodeLimits { transaction_bytes_max: options.transaction_bytes_max, ..DecodeLimits::default() };
-        let mut decoder = Decoder::new(flavour, limits);
+        let mut decoder = Decoder::new(flavour, limits, KEY_SEED);
         if let Some(event) = format_description(&setup.log, low)? {
             decoder.format_description(&event)?;
         }
-        let router = Router::new(setup.filters.at(low).filters.compile()?);
+        let filters = setup.filters.at(low).filters.compile()?;
         let next_filters = setup.filters.next_change(low);
         let target = TargetTables {
             catalogue: Catalogue::new(connection.server().flavour),
             connection,
-            filters: setup.filters.clone(),
-            router,
+            versions: setup.filters.clone(),
+            filters,
             next_filters,
         };
         Ok(Self {
@@ -246,7 +262,9 @@ impl Reader {
             self.push(Read::Passed { span, gtid: entry.gtid }).await?;
         } else {
             self.delay(&entry).await?;
-            self.target.turn_to(span.start)?;
+            if self.target.turn_to(span.start)? {
+                self.decoder.forget();
+            }
             let transaction = self.decode(&entry, span).await?;
             if let Some(transaction) = transaction {
                 let defines = match &transaction.content {
@@ -348,7 +366,7 @@ impl Reader {
     ) -> Result<Transaction, ApplyError> {
         loop {
             match self.decoder.transaction(entry, span, bytes.clone(), &mut self.target)? {
-                Decoded::Transaction(transaction) => return Ok(transaction),
+                Decoded::Transaction(transaction) => return Ok(*transaction),
                 Decoded::NeedsTable { schema, table } => self.load(entry, &schema, &table).await?,
             }
         }
@@ -371,7 +389,7 @@ impl Reader {
         // The sender goes with the channel, and then this thread is told to stop.
         let _ = self.setup.done.wait_for(|_| shared.applied().contains(&span)).await;
         self.target.catalogue.forget_all();
-        self.decoder.forget_tables();
+        self.decoder.forget();
         Ok(())
     }
 
