@@ -94,6 +94,12 @@ pub enum ApplyError {
         /// Why, and what to do.
         reason: String,
     },
+    /// A transaction that is read while it is written could not be read to its end; nothing of it is committed.
+    #[error("transaction {gtid} was interrupted while it was read from the log")]
+    Interrupted {
+        /// The transaction.
+        gtid: String,
+    },
     /// The channel has ended.
     #[error("channel {channel} has ended")]
     Gone {
@@ -131,8 +137,8 @@ pub enum Retry {
 
 /// Errors of a server that pass: it stops, is full of connections or of locks, its disk is full, or it may not be written
 /// to yet.
-fn passes(error: &ServerError) -> bool {
-    matches!(
+fn judge(error: &ServerError) -> Retry {
+    let passes = matches!(
         error.number,
         3 | 1021 | 1040 | 1053 | 1114 | 1158
             ..=1161
@@ -153,16 +159,16 @@ fn passes(error: &ServerError) -> bool {
                 | 3101
                 | 3169
                 | 4031
-    )
+    );
+    if passes { Retry::Later } else { Retry::AfterChange }
 }
 
 impl ApplyError {
     /// Whether trying again may help.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Session(SessionError::Server { error, .. }) | Self::Refused { error, .. } => {
-                if passes(error) { Retry::Later } else { Retry::AfterChange }
-            }
+            Self::Session(SessionError::Server { error, .. }) => judge(error),
+            Self::Refused { error, .. } => judge(error),
             Self::Session(error) => match error.retry() {
                 tailwater_session::Retry::Later => Retry::Later,
                 tailwater_session::Retry::AfterChange => Retry::AfterChange,
@@ -175,6 +181,7 @@ impl ApplyError {
                 Retry::AfterChange
             }
             Self::TooLarge { .. } => Retry::AfterChange,
+            Self::Interrupted { .. } => Retry::Later,
         }
     }
 
@@ -197,6 +204,7 @@ impl ApplyError {
             Self::TakenOver { .. } => "TW-APP-0007",
             Self::Start { .. } => "TW-APP-0008",
             Self::Gone { .. } => "TW-APP-0009",
+            Self::Interrupted { .. } => "TW-APP-0010",
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
             Self::TooLarge { .. } => "TW-APP-0030",

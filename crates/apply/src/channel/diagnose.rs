@@ -25,7 +25,7 @@ pub(super) async fn diagnose(
         _ => None,
     };
     let (table, key, server) = found.unwrap_or((String::new(), String::new(), server));
-    ApplyError::Refused { gtid: transaction.gtid_text(), table, key, error: server }
+    ApplyError::Refused { gtid: transaction.gtid_text(), table, key, error: Box::new(server) }
 }
 
 type Found = (String, String, ServerError);
@@ -107,7 +107,7 @@ fn key_text(changes: &RowChanges, index: usize) -> String {
             let value = image.cell(part.column).ok()??.value(&table.map.columns).ok()?;
             let value = match value {
                 Value::Int(number) => number.to_string(),
-                Value::Uint(number) => number.to_string(),
+                Value::UInt(number) => number.to_string(),
                 Value::Bytes(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
                 other => format!("{other:?}"),
             };

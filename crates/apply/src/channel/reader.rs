@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::{Bytes, BytesMut};
 use tailwater_log::{Entry, LogHandle, LogPosition, LogReader};
 use tailwater_session::Connection;
+use tailwater_wire::WireError;
 use tailwater_wire::event::{EventType, RowsKind};
 use tailwater_wire::gtid::{Gtid, GtidSet};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -19,7 +20,7 @@ use super::options::Until;
 use super::worker::Shared;
 use super::writer::connect;
 use crate::catalogue::Catalogue;
-use crate::decode::{DecodeLimits, Decoded, Decoder, Route, Tables};
+use crate::decode::{self, DecodeLimits, Decoded, Decoder, Route, Tables, TransactionReader};
 use crate::error::ApplyError;
 use crate::filter::{self, Filters, Operation, VersionedFilters};
 use crate::target::TargetTable;
@@ -30,6 +31,9 @@ const PERMIT_BYTES: usize = 1024;
 
 /// As many transactions are handed on at once, at most.
 const HANDED_MAX: usize = 256;
+
+/// Steps of a streamed transaction that wait to be written. Each holds one event.
+const STREAMED_STEPS_MAX: usize = 4;
 
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;
@@ -52,7 +56,28 @@ pub(super) enum Read {
 #[derive(Debug)]
 pub(super) struct Held {
     transaction: Arc<Transaction>,
+    /// Of one that is streamed, its steps as they are read.
+    steps: Option<Mutex<Steps>>,
     _memory: OwnedSemaphorePermit,
+}
+
+/// Steps of a transaction that is too large to be held.
+pub(super) type Steps = mpsc::Receiver<Streamed>;
+
+/// A part of a transaction that is streamed.
+#[derive(Debug)]
+pub(super) enum Streamed {
+    /// The next step; `done` is told when it has run.
+    Step { step: Step, done: Option<oneshot::Sender<()>> },
+    /// That was the last. Without this, the rest could not be read.
+    End,
+}
+
+impl Held {
+    /// Its steps, if it is streamed. They come only once.
+    pub(super) fn steps(&self) -> Option<&Mutex<Steps>> {
+        self.steps.as_ref()
+    }
 }
 
 impl Deref for Held {
@@ -179,11 +204,13 @@ impl Reader {
         let connection = connect(options).await?;
         let flavour = setup.log.source().map_or(connection.server().flavour, |source| source.flavour);
         let permits_max = (options.memory_bytes_max / PERMIT_BYTES).max(1);
-        let limits =
-            DecodeLimits { transaction_bytes_max: options.transaction_bytes_max, ..DecodeLimits::default() };
+        let limits = DecodeLimits {
+            transaction_bytes_max: usize::try_from(options.transaction_bytes_max).unwrap_or(usize::MAX),
+            ..DecodeLimits::default()
+        };
         let mut decoder = Decoder::new(flavour, limits, KEY_SEED);
         if let Some(event) = format_description(&setup.log, low)? {
-            decoder.format_description(&event)?;
+            decoder.format_description(&event).map_err(|error| at(low, error))?;
         }
         let filters = setup.filters.at(low).filters.compile()?;
         let next_filters = setup.filters.next_change(low);
@@ -236,12 +263,12 @@ impl Reader {
     }
 
     /// An event between transactions.
-    fn between(&mut self, _entry: &Entry) -> Result<(), ApplyError> {
+    fn between(&mut self, entry: &Entry) -> Result<(), ApplyError> {
         let mut event = Vec::new();
         while let Some(header) = self.log.next_event()? {
             if header.event_type == EventType::FORMAT_DESCRIPTION {
                 self.log.read_event(&mut event)?;
-                self.decoder.format_description(&event)?;
+                self.decoder.format_description(&event).map_err(|error| at(entry.position, error))?;
             }
         }
         Ok(())
@@ -267,21 +294,72 @@ impl Reader {
             }
             let transaction = self.decode(&entry, span).await?;
             if let Some(transaction) = transaction {
-                let defines = match &transaction.content {
-                    Content::Steps(steps) => {
-                        steps.iter().any(|step| matches!(step, Step::Statement(statement) if !statement.dml))
-                    }
-                    _ => false,
-                };
-                let memory = self.reserve(transaction.memory_bytes).await?;
-                let held = Held { transaction: Arc::new(transaction), _memory: memory };
-                self.push(Read::Transaction(held)).await?;
-                if defines {
-                    self.wait_for_definition(span).await?;
-                }
+                self.hand_over(&entry, transaction).await?;
             }
         }
         if last { self.reached().await } else { Ok(true) }
+    }
+
+    async fn hand_over(&mut self, entry: &Entry, transaction: Transaction) -> Result<(), ApplyError> {
+        let span = transaction.span;
+        let streamed = matches!(transaction.content, Content::Streamed { .. });
+        let defines = match &transaction.content {
+            Content::Steps(steps) => {
+                steps.iter().any(|step| matches!(step, Step::Statement(statement) if !statement.dml))
+            }
+            _ => false,
+        };
+        let memory = self.reserve(transaction.memory_bytes).await?;
+        let (sender, steps) = mpsc::channel(STREAMED_STEPS_MAX);
+        let steps = streamed.then(|| Mutex::new(steps));
+        self.push(Read::Transaction(Held { transaction: Arc::new(transaction), steps, _memory: memory }))
+            .await?;
+        if streamed {
+            self.hand_on().await;
+            self.stream(entry, &sender).await?;
+            drop(sender);
+        }
+        if defines || streamed {
+            self.wait_for_definition(span).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads a transaction event by event, as fast as the target takes them.
+    async fn stream(&mut self, entry: &Entry, out: &mpsc::Sender<Streamed>) -> Result<(), ApplyError> {
+        let mut log = self.setup.log.reader(entry.position)?;
+        if log.try_next()?.as_ref() != Some(entry) {
+            let reason = format!("the log has changed at {}", entry.position);
+            return Err(ApplyError::Record { channel: self.setup.shared.options.name.clone(), reason });
+        }
+        let mut transaction = TransactionReader::new(entry);
+        let mut event = Vec::new();
+        while log.next_event()?.is_some() {
+            log.read_event(&mut event)?;
+            transaction.event(Bytes::copy_from_slice(&event));
+            loop {
+                match transaction.read(&mut self.decoder, &mut self.target)? {
+                    decode::Read::Step(step) => {
+                        let defines = matches!(&step, Step::Statement(statement) if !statement.dml);
+                        let (done, ran) = oneshot::channel();
+                        let done = defines.then_some(done);
+                        if out.send(Streamed::Step { step, done }).await.is_err() {
+                            // The target refused something: whoever takes the steps says what.
+                            return Ok(());
+                        }
+                        // The rows behind it are of a table that it makes, which must be there before they are decoded.
+                        if defines && ran.await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                    decode::Read::NeedsTable { schema, table } => self.load(entry, &schema, &table).await?,
+                    decode::Read::NeedsEvent => break,
+                }
+            }
+        }
+        // Who does not take it any more has failed, and says so.
+        let _ = out.send(Streamed::End).await;
+        Ok(())
     }
 
     async fn reached(&mut self) -> Result<bool, ApplyError> {
@@ -435,6 +513,11 @@ impl Reader {
         let ready = std::mem::take(&mut self.ready);
         self.out.send(Ok(ready)).await.is_ok()
     }
+}
+
+/// An event between transactions that is malformed.
+fn at(position: LogPosition, error: WireError) -> ApplyError {
+    ApplyError::Event { gtid: String::new(), position, error }
 }
 
 /// The format description that is in force at `low`: that of its segment.

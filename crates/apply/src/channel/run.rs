@@ -19,8 +19,6 @@ use super::status::ChannelStatus;
 use super::store::Store;
 use super::worker::{Shared, Worker};
 use crate::error::ApplyError;
-use crate::filter::VersionedFilters;
-use crate::progress::Applied;
 use crate::scheduler::{Batch, BatchId, CommitOrder, Options, Scheduler, Timing, Weight};
 use crate::transaction::{Content, Span, Transaction};
 
@@ -80,7 +78,6 @@ type Outcome = (usize, Batch<Held>, Result<Timing, ApplyError>);
 struct Run {
     shared: Arc<Shared>,
     store: Store,
-    log: LogHandle,
     status: watch::Sender<ChannelStatus>,
     scheduler: Scheduler<Held>,
     workers: Vec<mpsc::Sender<Batch<Held>>>,
@@ -150,7 +147,6 @@ impl Run {
             turn,
             give_way,
             statements: Statements::new(kept.intent),
-            log: log.clone(),
             options: options.clone(),
         });
         let scheduler = Scheduler::new(Options {
@@ -208,7 +204,6 @@ impl Run {
             careful_until,
             _tasks: tasks,
             stop_reader,
-            log,
         })
     }
 

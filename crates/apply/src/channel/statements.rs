@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tailwater_session::SessionError;
 use tailwater_wire::event::{EventBody, QueryEvent, UserVar};
+use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tokio::sync::Mutex;
 
@@ -15,12 +16,16 @@ use super::fingerprint::{fingerprint, says_done_already};
 use super::gtid_session::GtidSession;
 use super::options::GtidMode;
 use super::packets::Packets;
-use super::store::Intent;
+use super::reader::{Held, Streamed};
+use super::store::{Intent, session_statement as session_setting};
 use super::text::{hex, quote};
 use super::worker::Shared;
 use super::writer::Writer;
 use crate::error::ApplyError;
-use crate::transaction::{Content, RowChanges, Statement, StatementVariable, Step, Transaction};
+use crate::transaction::{Content, Statement, StatementVariable, Step, Transaction};
+
+/// Rows are sent when they are so many bytes.
+const FLUSHED_BYTES: usize = 1 << 20;
 
 /// How long a statement of a predecessor is waited for, in seconds.
 const PREDECESSOR_SECONDS_MAX: u32 = 7 * 24 * 3600;
@@ -39,6 +44,24 @@ struct Session {
     database: Vec<u8>,
 }
 
+/// A transaction that is being run.
+#[derive(Debug)]
+struct Sequence {
+    /// The target transaction that will hold the progress has begun.
+    begun: bool,
+    /// The statement goes on as a transaction of its own until COMMIT (MySQL's `CREATE TABLE ... START TRANSACTION`).
+    atomic: bool,
+    /// A statement that commits by itself has run, here or before.
+    ran: bool,
+    /// Rows that are not sent yet.
+    rows: Packets,
+}
+
+/// The GTID that a transaction is to have on the target.
+fn preserved<'h>(shared: &Shared, held: &'h Held) -> Option<&'h Gtid> {
+    held.gtid.as_ref().filter(|_| shared.options.gtid == GtidMode::Preserve)
+}
+
 impl Statements {
     pub(super) fn new(intent: Option<Intent>) -> Self {
         Self { intent: Mutex::new(intent), session: Mutex::new(None) }
@@ -52,7 +75,7 @@ impl Statements {
     pub(super) async fn apply(
         &self,
         shared: &Arc<Shared>,
-        transaction: &Transaction,
+        held: &Held,
         progress: Vec<u8>,
     ) -> Result<(), ApplyError> {
         let mut session = self.session.lock().await;
@@ -62,7 +85,7 @@ impl Statements {
         }
         // Taken, so that an error leaves none behind: the next one opens anew.
         let Some(mut open) = session.take() else { return Ok(()) };
-        open.run(shared, transaction, progress, intent.take()).await?;
+        open.run(shared, held, progress, intent.take()).await?;
         *session = Some(open);
         Ok(())
     }
@@ -85,141 +108,170 @@ impl Session {
         Ok(Self { writer, database: Vec::new() })
     }
 
+    /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
+    /// progress; a statement that commits by itself stands before it, with an intent.
     async fn run(
         &mut self,
         shared: &Arc<Shared>,
-        transaction: &Transaction,
+        held: &Held,
         progress: Vec<u8>,
         intent: Option<Intent>,
     ) -> Result<(), ApplyError> {
-        let steps = match &transaction.content {
-            Content::Steps(steps) => steps.as_slice(),
-            _ => &[],
-        };
-        let commits_itself = steps.iter().any(|step| matches!(step, Step::Statement(it) if !it.dml));
-        let preserved = transaction.gtid.as_ref().filter(|_| shared.options.gtid == GtidMode::Preserve);
-        if commits_itself {
-            self.run_definitions(shared, transaction, steps, progress, intent).await?;
-        } else {
-            if let Some(gtid) = preserved {
-                self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
-            }
-            self.writer.connection.execute("BEGIN").await?;
+        let mut run = Sequence { begun: false, atomic: false, ran: false, rows: Packets::default() };
+        let mut resumed = intent.filter(|intent| intent.position == held.span.start.to_string());
+        if let Content::Steps(steps) = &held.content {
             for step in steps {
-                match step {
-                    Step::Rows(rows) => self.rows(rows).await?,
-                    Step::Statement(statement) => self.statement(transaction, statement).await?,
+                self.step(shared, held, step, &mut run, &mut resumed).await?;
+            }
+        }
+        if let Some(steps) = held.steps() {
+            let mut steps = steps.lock().await;
+            loop {
+                match steps.recv().await {
+                    Some(Streamed::Step { step, done }) => {
+                        self.step(shared, held, &step, &mut run, &mut resumed).await?;
+                        // Gone, if it does not care.
+                        done.map(|done| done.send(()));
+                    }
+                    Some(Streamed::End) => break,
+                    None => return Err(ApplyError::Interrupted { gtid: held.gtid_text() }),
                 }
             }
-            self.writer.connection.execute_bytes(&progress).await?;
-            self.writer.connection.execute("COMMIT").await?;
         }
-        if preserved.is_some() {
+        self.flush(&mut run).await?;
+        if run.atomic && !run.ran {
+            self.writer.connection.execute("COMMIT").await?;
+            run.ran = true;
+        }
+        self.begin(shared, held, &mut run).await?;
+        // The intent stays: it names a transaction that is applied now, and is overwritten by the next.
+        self.writer.connection.execute_bytes(&progress).await?;
+        self.writer.connection.execute("COMMIT").await?;
+        if shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
         // The next rows must not meet the last statement's session.
-        self.writer
-            .connection
-            .execute(&super::store::session_statement(shared.flavour, shared.options.gtid))
-            .await?;
+        self.writer.connection.execute(&session_setting(shared.flavour, shared.options.gtid)).await?;
         self.writer.connection.execute("SET NAMES utf8mb4").await?;
         Ok(())
     }
 
-    /// Statements that commit by themselves, and rows that may follow them.
-    async fn run_definitions(
+    async fn step(
         &mut self,
         shared: &Arc<Shared>,
-        transaction: &Transaction,
-        steps: &[Step],
-        progress: Vec<u8>,
-        intent: Option<Intent>,
+        held: &Held,
+        step: &Step,
+        run: &mut Sequence,
+        resumed: &mut Option<Intent>,
     ) -> Result<(), ApplyError> {
-        let position = transaction.span.start.to_string();
-        let channel = quote(&shared.options.name);
-        let preserved = transaction.gtid.as_ref().filter(|_| shared.options.gtid == GtidMode::Preserve);
-        let statements = steps.iter().filter_map(|step| match step {
-            Step::Statement(statement) => Some(statement),
-            Step::Rows(_) => None,
-        });
-        let Some(first) = statements.clone().next() else { return Ok(()) };
-        let now = fingerprint(&mut self.writer.connection, first, shared.flavour).await?;
-        let resumed = intent.filter(|intent| intent.position == position);
-        let ran = resumed.as_ref().is_some_and(|intent| intent.fingerprint != now);
-        if resumed.is_none() {
-            self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
-            self.intend(&channel, transaction, first, &now, &position).await?;
-            if shared.options.gtid != GtidMode::Log {
-                self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
+        match step {
+            // MySQL's atomic CREATE TABLE ... SELECT ran with its rows.
+            Step::Rows(_) if run.atomic && run.ran => {}
+            Step::Rows(rows) => {
+                self.begin(shared, held, run).await?;
+                self.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
+                if run.rows.bytes() >= FLUSHED_BYTES {
+                    self.flush(run).await?;
+                }
             }
+            Step::Statement(statement) if statement.dml => {
+                self.flush(run).await?;
+                self.begin(shared, held, run).await?;
+                self.statement(held, statement).await?;
+            }
+            Step::Statement(statement) => {
+                self.flush(run).await?;
+                self.definition(shared, held, statement, run, resumed).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self, run: &mut Sequence) -> Result<(), ApplyError> {
+        std::mem::take(&mut run.rows).run(&mut self.writer.connection).await?;
+        Ok(())
+    }
+
+    /// Begins the transaction that the progress will stand in, if it has not begun.
+    async fn begin(
+        &mut self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        run: &mut Sequence,
+    ) -> Result<(), ApplyError> {
+        if run.begun || (run.atomic && !run.ran) {
+            return Ok(());
+        }
+        run.begun = true;
+        // A statement that commits by itself stands under the GTID already.
+        if !run.ran
+            && let Some(gtid) = preserved(shared, held)
+        {
+            self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
+        }
+        self.writer.connection.execute("BEGIN").await?;
+        Ok(())
+    }
+
+    /// A statement that commits by itself.
+    async fn definition(
+        &mut self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        statement: &Statement,
+        run: &mut Sequence,
+        resumed: &mut Option<Intent>,
+    ) -> Result<(), ApplyError> {
+        let now = fingerprint(&mut self.writer.connection, statement, shared.flavour).await?;
+        let intent = resumed.take();
+        let ran = intent.as_ref().is_some_and(|intent| intent.fingerprint != now);
+        if intent.is_none() {
+            self.intend(shared, held, statement, &now).await?;
         }
         if !ran {
-            for statement in statements {
-                if let Some(gtid) = preserved {
-                    self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
-                }
-                match self.statement(transaction, statement).await {
-                    Err(ApplyError::Refused { error, .. })
-                        if resumed.is_some() && says_done_already(error.number) => {}
-                    other => other?,
-                }
+            if let Some(gtid) = preserved(shared, held) {
+                self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
+            }
+            match self.statement(held, statement).await {
+                Err(ApplyError::Refused { error, .. })
+                    if intent.is_some() && says_done_already(error.number) => {}
+                other => other?,
             }
         }
-        // What MySQL's atomic CREATE TABLE ... SELECT began goes on here, and commits with its rows.
-        let atomic = first.text.ends_with(b"START TRANSACTION");
-        if !(atomic && ran) {
-            if !atomic {
-                self.writer.connection.execute("BEGIN").await?;
-            }
-            for step in steps {
-                if let Step::Rows(rows) = step {
-                    self.rows(rows).await?;
-                }
-            }
-            if atomic {
-                self.writer.connection.execute("COMMIT").await?;
-            }
-        }
-        if preserved.is_some() {
+        run.atomic = statement.text.ends_with(b"START TRANSACTION");
+        run.ran = ran || !run.atomic;
+        run.begun = false;
+        if run.ran && preserved(shared, held).is_some() {
             self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        if atomic {
-            self.writer.connection.execute("BEGIN").await?;
-        }
-        // The intent stays: it names a transaction that is applied now, and is overwritten by the next.
-        self.writer.connection.execute_bytes(&progress).await?;
-        self.writer.connection.execute("COMMIT").await?;
         Ok(())
     }
 
     /// Notes what is about to run, outside the target's binlog: servers that replicate from it do not know of it.
     async fn intend(
         &mut self,
-        channel: &str,
-        transaction: &Transaction,
+        shared: &Arc<Shared>,
+        held: &Held,
         statement: &Statement,
         fingerprint: &str,
-        position: &str,
     ) -> Result<(), ApplyError> {
         let mut text = format!(
             "REPLACE INTO tailwater.apply_intent (channel, gtid, position, fingerprint, statement) VALUES \
-             ({channel}, {}, {}, {}, x'",
-            quote(&transaction.gtid_text()),
-            quote(position),
+             ({}, {}, {}, {}, x'",
+            quote(&shared.options.name),
+            quote(&held.gtid_text()),
+            quote(&held.span.start.to_string()),
             quote(fingerprint)
         )
         .into_bytes();
         // For people; the statement that is run comes out of the log.
         hex(&statement.text[..statement.text.len().min(64 << 10)], &mut text);
         text.extend_from_slice(b"')");
+        self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         self.writer.connection.execute_bytes(&text).await?;
-        Ok(())
-    }
-
-    async fn rows(&mut self, rows: &RowChanges) -> Result<(), ApplyError> {
-        let mut packets = Packets::default();
-        self.writer.push_rows(std::iter::once(rows), &mut packets)?;
-        packets.run(&mut self.writer.connection).await?;
+        if shared.options.gtid != GtidMode::Log {
+            self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
+        }
         Ok(())
     }
 
@@ -274,7 +326,7 @@ impl Session {
                     String::from_utf8_lossy(&statement.text[..statement.text.len().min(200)])
                 ),
                 key: String::new(),
-                error,
+                error: Box::new(error),
             }),
             Err(error) => Err(error.into()),
         }

@@ -10,7 +10,7 @@
 //! Progress stands in the target's binlog where the data does, so that servers that replicate from the target have it too;
 //! nothing else of this does.
 
-use tailwater_session::{Connection, SessionError};
+use tailwater_session::{Connection, ServerError, SessionError};
 use tailwater_wire::Flavour;
 
 use super::options::GtidMode;
@@ -109,8 +109,11 @@ impl Claim {
     }
 }
 
-/// The error that [`Claim::progress_statement`] gives to whom the channel was taken from: a column cannot be NULL.
-pub(super) const TAKEN_OVER: u16 = 1048;
+/// Whether it is the error that [`Claim::progress_statement`] gives to whom the channel was taken from: its column cannot
+/// be NULL.
+pub(super) fn is_taken_over(error: &ServerError) -> bool {
+    error.number == 1048 && error.message.contains("'applied'")
+}
 
 /// The channel's rows on its target.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tailwater_log::LogHandle;
 use tailwater_session::SessionError;
 use tailwater_wire::Flavour;
 use tokio::sync::watch;
@@ -14,7 +13,7 @@ use super::options::{ChannelOptions, GtidMode};
 use super::packets::Packets;
 use super::reader::Held;
 use super::statements::Statements;
-use super::store::{Claim, TAKEN_OVER};
+use super::store::{Claim, is_taken_over};
 use super::writer::Writer;
 use crate::error::ApplyError;
 use crate::progress::Applied;
@@ -41,7 +40,6 @@ pub(super) struct Shared {
     pub(super) give_way: watch::Sender<Option<BatchId>>,
     /// Runs what is no rows.
     pub(super) statements: Statements,
-    pub(super) log: LogHandle,
 }
 
 impl Shared {
@@ -77,11 +75,11 @@ impl Worker {
     /// # Errors
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
     pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
-        if let Some(transaction) = statements_of(batch) {
+        if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
             self.wait_turn(batch).await;
             let progress = self.progress(batch);
-            self.shared.statements.apply(&self.shared, transaction, progress).await?;
+            self.shared.statements.apply(&self.shared, held, progress).await?;
             return Ok(timing(begun.elapsed(), None));
         }
         let mut conflicts = 0;
@@ -94,8 +92,9 @@ impl Worker {
                 return Err(error);
             };
             let number = server.number;
+            let taken_over = is_taken_over(server);
             self.roll_back().await?;
-            if number == TAKEN_OVER {
+            if taken_over {
                 return Err(ApplyError::TakenOver { channel: self.shared.options.name.clone() });
             }
             conflicts += 1;
@@ -213,10 +212,10 @@ fn row_changes(transaction: &Transaction) -> &[RowChanges] {
     }
 }
 
-/// The transaction of a batch that holds statements.
-fn statements_of(batch: &Batch<Held>) -> Option<&Transaction> {
+/// The transaction of a batch that is more than rows in memory.
+fn by_itself(batch: &Batch<Held>) -> Option<&Held> {
     let only = batch.first.iter().chain(&batch.rest).next()?;
-    matches!(only.content, Content::Steps(_)).then_some(&***only)
+    matches!(only.content, Content::Steps(_) | Content::Streamed { .. }).then_some(only)
 }
 
 /// How long a batch took. Small ones commit with all else in one packet: most of their time is the commit's.

@@ -110,7 +110,10 @@ impl ChannelConfig {
             return Err(format!("channel.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
         }
         if !sources.contains(&self.source) {
-            return Err(format!("channel {name:?}: source = {:?}: there is no [[source]] of that name", self.source));
+            return Err(format!(
+                "channel {name:?}: source = {:?}: there is no [[source]] of that name",
+                self.source
+            ));
         }
         match (&self.socket, &self.host, self.port) {
             (Some(_), Some(_), _) | (Some(_), _, Some(_)) => {
@@ -128,7 +131,9 @@ impl ChannelConfig {
             return Err(format!("channel {name:?}: workers is 1 to {WORKERS_MAX}"));
         }
         if self.batch_transactions_max == 0 || self.batch_bytes_max == 0 {
-            return Err(format!("channel {name:?}: batch_transactions_max and batch_bytes_max are at least 1"));
+            return Err(format!(
+                "channel {name:?}: batch_transactions_max and batch_bytes_max are at least 1"
+            ));
         }
         if self.memory_bytes_max < 1 << 20 || self.transaction_bytes_max < 64 << 10 {
             return Err(format!(
