@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use tailwater_apply::channel::{Channel, ChannelEdit, ChannelStatus, Until};
 use tailwater_apply::filter::FilterSet;
+use tailwater_log::LogHandle;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -95,8 +96,8 @@ pub fn socket_of(directory: &Path) -> PathBuf {
 /// What the daemon has that can be told something.
 #[derive(Debug, Default)]
 pub struct Controlled {
-    /// By name, each with the family of its source.
-    pub channels: BTreeMap<String, (Channel, Flavour)>,
+    /// By name, each with the log it reads.
+    pub channels: BTreeMap<String, (Channel, LogHandle)>,
 }
 
 /// Listens at `socket` until the task that is given back is dropped.
@@ -157,9 +158,7 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
             controlled.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect(),
         ),
         Err(error) => Answer::Failed {
-            code: error
-                .downcast_ref::<tailwater_apply::ApplyError>()
-                .map(|error| error.code().to_owned()),
+            code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
             message: format!("{error:#}"),
         },
     }
@@ -171,7 +170,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
         controlled
             .channels
             .get(name)
-            .map(|(channel, flavour)| (channel, *flavour))
+            .map(|(channel, log)| (channel, log.source().map_or(Flavour::MySql, |source| source.flavour)))
             .ok_or_else(|| anyhow!("there is no channel {name:?}; there are: {}", known()))
     };
     match request {
@@ -212,7 +211,10 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
 pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
     use std::io::{BufRead, Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(socket).with_context(|| {
-        format!("no daemon listens at {}; is `tailwater run` running with this configuration?", socket.display())
+        format!(
+            "no daemon listens at {}; is `tailwater run` running with this configuration?",
+            socket.display()
+        )
     })?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');

@@ -1,6 +1,6 @@
 //! Where a run begins: from what the target keeps about the channel, or, for a new one, from its GTID position.
 
-use tailwater_log::{LogHandle, LogPosition};
+use tailwater_log::{LogHandle, LogPosition, SourceIdentity};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
@@ -33,9 +33,7 @@ pub(super) async fn begin(
     target_has: &str,
 ) -> Result<Begun, ApplyError> {
     let wrong = |reason: String| ApplyError::Record { channel: options.name.clone(), reason };
-    let Some(source) = log.source() else {
-        return Err(ApplyError::Start { reason: "the log is empty: nothing was captured yet".to_owned() });
-    };
+    let source = captured(log).await?;
     let parse = |text: &str| {
         GtidSet::parse(source.flavour, text).map_err(|error| wrong(format!("GTIDs {text:?}: {error}")))
     };
@@ -75,6 +73,20 @@ pub(super) async fn begin(
     let identity = source.server_uuid.unwrap_or_else(|| source.server_id.to_string());
     store.begin_at(claim, &applied, &identity, &text).await?;
     Ok(Begun { applied, origin })
+}
+
+/// The log's source, once something was captured.
+async fn captured(log: &LogHandle) -> Result<SourceIdentity, ApplyError> {
+    let mut durable = log.subscribe();
+    loop {
+        durable.borrow_and_update();
+        if let Some(source) = log.source() {
+            return Ok(source);
+        }
+        if durable.changed().await.is_err() {
+            return Err(ApplyError::Start { reason: "the log is empty, and is closed".to_owned() });
+        }
+    }
 }
 
 /// Where the log's oldest entry stands.
