@@ -1,5 +1,8 @@
 //! Which batches hold a key: what the independent order needs to know of conflicts.
 
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, Key};
@@ -11,7 +14,10 @@ pub(super) type Slot = u32;
 /// waits for all.
 #[derive(Debug, Default)]
 pub(super) struct HolderIndex {
-    keys: FxHashMap<Key, Holders>,
+    /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
+    exclusive: FxHashMap<Key, Slot>,
+    /// Since it was held exclusively.
+    shared: FxHashMap<Key, Slots>,
     indexes: FxHashMap<IndexId, IndexHolders>,
 }
 
@@ -22,22 +28,21 @@ pub(super) struct Held {
     indexes: Vec<IndexId>,
 }
 
-#[derive(Debug, Default)]
-struct Holders {
-    exclusive: Option<Slot>,
-    /// Since then.
-    shared: Vec<Slot>,
-}
-
 /// An index as a whole.
 #[derive(Debug, Default)]
 struct IndexHolders {
-    /// Who holds [`Key::ANY`].
-    any: Holders,
-    /// Who holds some key since [`Key::ANY`] was held exclusively.
-    some_exclusive: Vec<Slot>,
-    some_shared: Vec<Slot>,
+    /// Who holds [`Key::ANY`] exclusively.
+    any_exclusive: Option<Slot>,
+    /// Who holds it shared, since then.
+    any_shared: Slots,
+    /// Who holds some key, since then.
+    some_exclusive: Slots,
+    some_shared: Slots,
 }
+
+/// Batches, about in the order in which they will be done: what came first is removed first, without moving the others.
+#[derive(Debug, Default)]
+pub(super) struct Slots(VecDeque<Slot>);
 
 /// Capacity that a list keeps when it is emptied for another use.
 const KEPT: usize = 1024;
@@ -52,133 +57,169 @@ impl Held {
     pub fn len(&self) -> usize {
         self.accesses.len()
     }
+
+    fn note_index(&mut self, index: IndexId) {
+        if !self.indexes.contains(&index) {
+            self.indexes.push(index);
+        }
+    }
 }
 
-impl Holders {
-    fn is_empty(&self) -> bool {
-        self.exclusive.is_none() && self.shared.is_empty()
+impl Slots {
+    /// Adds one that is surely not in it.
+    pub fn push(&mut self, slot: Slot) {
+        self.0.push_back(slot);
     }
 
-    fn conflicts(&self, shared: bool, mut found: impl FnMut(Slot)) {
-        if let Some(slot) = self.exclusive {
-            found(slot);
+    /// Returns whether it was not in it. One that is `new` can be in it only as the last.
+    fn add(&mut self, slot: Slot, new: bool) -> bool {
+        let is_in_it = self.0.back() == Some(&slot) || (!new && self.0.contains(&slot));
+        if !is_in_it {
+            self.0.push_back(slot);
         }
-        if !shared {
-            self.shared.iter().for_each(|slot| found(*slot));
-        }
+        !is_in_it
     }
 
-    /// Returns whether `slot` did not hold it so before.
-    fn add(&mut self, slot: Slot, shared: bool) -> bool {
-        if shared {
-            return self.exclusive != Some(slot) && add_once(&mut self.shared, slot);
-        }
-        self.shared.clear();
-        self.exclusive.replace(slot) != Some(slot)
-    }
-
-    fn remove(&mut self, slot: Slot) {
-        self.exclusive.take_if(|own| *own == slot);
-        remove_one(&mut self.shared, slot);
+    pub fn remove(&mut self, slot: Slot) -> bool {
+        let place = self.0.iter().position(|own| *own == slot);
+        place.and_then(|place| self.0.remove(place)).is_some()
     }
 
     fn replace(&mut self, from: Slot, to: Slot) {
-        if self.exclusive == Some(from) {
-            self.exclusive = Some(to);
+        if self.remove(from) {
+            self.add(to, false);
         }
-        if remove_one(&mut self.shared, from) {
-            add_once(&mut self.shared, to);
-        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.0.iter().copied()
     }
 }
 
 impl IndexHolders {
     fn is_empty(&self) -> bool {
-        self.any.is_empty() && self.some_exclusive.is_empty() && self.some_shared.is_empty()
+        self.any_exclusive.is_none()
+            && self.any_shared.is_empty()
+            && self.some_exclusive.is_empty()
+            && self.some_shared.is_empty()
     }
 
     fn conflicts(&self, Access { key, shared }: Access, mut found: impl FnMut(Slot)) {
-        self.any.conflicts(shared, &mut found);
+        self.any_exclusive.iter().for_each(|slot| found(*slot));
+        if !shared {
+            self.any_shared.iter().for_each(&mut found);
+        }
         if key.is_any() {
-            self.some_exclusive.iter().for_each(|slot| found(*slot));
+            self.some_exclusive.iter().for_each(&mut found);
             if !shared {
-                self.some_shared.iter().for_each(|slot| found(*slot));
+                self.some_shared.iter().for_each(&mut found);
             }
         }
     }
-}
 
-/// What was pushed last is looked at first, and what came first is removed first.
-fn add_once(list: &mut Vec<Slot>, slot: Slot) -> bool {
-    if list.last() == Some(&slot) || list.contains(&slot) {
-        return false;
+    /// Adds who holds [`Key::ANY`]. Returns whether it did not hold it so before.
+    fn add_any(&mut self, slot: Slot, shared: bool, new: bool) -> bool {
+        if shared {
+            return self.any_exclusive != Some(slot) && self.any_shared.add(slot, new);
+        }
+        self.any_shared.clear();
+        self.some_exclusive.clear();
+        self.some_shared.clear();
+        self.any_exclusive.replace(slot) != Some(slot)
     }
-    list.push(slot);
-    true
-}
 
-fn remove_one(list: &mut Vec<Slot>, slot: Slot) -> bool {
-    let place = list.iter().position(|own| *own == slot);
-    if let Some(place) = place {
-        list.remove(place);
+    fn remove(&mut self, slot: Slot) {
+        self.any_exclusive.take_if(|own| *own == slot);
+        self.any_shared.remove(slot);
+        self.some_exclusive.remove(slot);
+        self.some_shared.remove(slot);
     }
-    place.is_some()
+
+    fn replace(&mut self, from: Slot, to: Slot) {
+        if self.any_exclusive == Some(from) {
+            self.any_exclusive = Some(to);
+        }
+        self.any_shared.replace(from, to);
+        self.some_exclusive.replace(from, to);
+        self.some_shared.replace(from, to);
+    }
 }
 
 impl HolderIndex {
-    /// Names all that hold something which conflicts with `access`, or that others which do wait for. Some more than
+    /// Names all that hold something which conflicts with `access`, but for those that they wait for. Some more than
     /// once.
     pub fn conflicts(&self, access: Access, mut found: impl FnMut(Slot)) {
         let Some(index) = self.indexes.get(&access.key.index) else { return };
         index.conflicts(access, &mut found);
-        if !access.key.is_any()
-            && let Some(holders) = self.keys.get(&access.key)
+        if access.key.is_any() {
+            return;
+        }
+        if let Some(slot) = self.exclusive.get(&access.key) {
+            found(*slot);
+        }
+        if !access.shared
+            && let Some(slots) = self.shared.get(&access.key)
         {
-            holders.conflicts(access.shared, found);
+            slots.iter().for_each(found);
         }
     }
 
-    /// Adds what the batch `slot` holds; it waits for all that conflict, or is the only one that does.
-    pub fn add(&mut self, access: Access, slot: Slot, held: &mut Held) {
+    /// Adds what the batch `slot` holds; it waits for all that conflict, or is the only one that does. It is `new` with
+    /// its first transaction.
+    pub fn add(&mut self, access: Access, slot: Slot, new: bool, held: &mut Held) {
         let Access { key, shared } = access;
         let index = self.indexes.entry(key.index).or_default();
         if key.is_any() {
-            if !shared {
-                index.some_exclusive.clear();
-                index.some_shared.clear();
-            }
-            if index.any.add(slot, shared) {
+            if index.add_any(slot, shared, new) {
                 held.accesses.push(access);
                 held.note_index(key.index);
             }
             return;
         }
         let some = if shared { &mut index.some_shared } else { &mut index.some_exclusive };
-        if add_once(some, slot) {
+        if some.add(slot, new) {
             held.note_index(key.index);
         }
-        if self.keys.entry(key).or_default().add(slot, shared) {
+        let added = if shared {
+            self.exclusive.get(&key) != Some(&slot) && self.shared.entry(key).or_default().add(slot, new)
+        } else {
+            self.shared.remove(&key);
+            self.exclusive.insert(key, slot) != Some(slot)
+        };
+        if added {
             held.accesses.push(access);
         }
     }
 
     /// Removes all that a batch holds.
     pub fn remove(&mut self, held: &Held, slot: Slot) {
-        for Access { key, .. } in &held.accesses {
-            if let Some(holders) = self.keys.get_mut(key) {
-                holders.remove(slot);
-                if holders.is_empty() {
-                    self.keys.remove(key);
+        for Access { key, shared } in &held.accesses {
+            if *shared {
+                if let Entry::Occupied(mut slots) = self.shared.entry(*key) {
+                    slots.get_mut().remove(slot);
+                    if slots.get().is_empty() {
+                        slots.remove();
+                    }
                 }
+            } else if let Entry::Occupied(own) = self.exclusive.entry(*key)
+                && *own.get() == slot
+            {
+                own.remove();
             }
         }
         for index in &held.indexes {
-            if let Some(holders) = self.indexes.get_mut(index) {
-                holders.any.remove(slot);
-                remove_one(&mut holders.some_exclusive, slot);
-                remove_one(&mut holders.some_shared, slot);
-                if holders.is_empty() {
-                    self.indexes.remove(index);
+            if let Entry::Occupied(mut holders) = self.indexes.entry(*index) {
+                holders.get_mut().remove(slot);
+                if holders.get().is_empty() {
+                    holders.remove();
                 }
             }
         }
@@ -186,19 +227,20 @@ impl HolderIndex {
 
     /// Gives all that the batch `from` holds to the batch `to`.
     pub fn replace(&mut self, held: &mut Held, from: Slot, to: Slot, into: &mut Held) {
-        for access in &held.accesses {
-            if let Some(holders) = self.keys.get_mut(&access.key) {
-                holders.replace(from, to);
+        for Access { key, shared } in &held.accesses {
+            if *shared {
+                if let Some(slots) = self.shared.get_mut(key) {
+                    slots.replace(from, to);
+                }
+            } else if let Some(slot) = self.exclusive.get_mut(key)
+                && *slot == from
+            {
+                *slot = to;
             }
         }
         for index in &held.indexes {
             if let Some(holders) = self.indexes.get_mut(index) {
-                holders.any.replace(from, to);
-                for list in [&mut holders.some_exclusive, &mut holders.some_shared] {
-                    if remove_one(list, from) {
-                        add_once(list, to);
-                    }
-                }
+                holders.replace(from, to);
                 into.note_index(*index);
             }
         }
@@ -209,21 +251,13 @@ impl HolderIndex {
     pub fn restore(&mut self, held: &mut Held, slot: Slot) {
         let mut again = Held::default();
         for access in &held.accesses {
-            self.add(*access, slot, &mut again);
+            self.add(*access, slot, false, &mut again);
         }
         *held = again;
     }
 
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.indexes.is_empty()
-    }
-}
-
-impl Held {
-    fn note_index(&mut self, index: IndexId) {
-        if !self.indexes.contains(&index) {
-            self.indexes.push(index);
-        }
+        self.exclusive.is_empty() && self.shared.is_empty() && self.indexes.is_empty()
     }
 }

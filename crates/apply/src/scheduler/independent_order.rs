@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::holder_index::{Held, HolderIndex, Slot};
+use super::holder_index::{Held, HolderIndex, Slot, Slots};
 use super::sizing::Limits;
 use super::{Batch, BatchId, Ended, Weight};
 use crate::writeset::Writeset;
@@ -29,7 +29,7 @@ pub(super) struct IndependentOrder<T> {
     /// The last barrier, if it is not done: all behind it wait for it.
     barrier: Option<Slot>,
     /// What came behind it: what the next one waits for.
-    since_barrier: Vec<Slot>,
+    since_barrier: Slots,
     /// Counts transactions: their numbers, from 1.
     offered: u64,
     next_id: u64,
@@ -122,7 +122,7 @@ impl<T> IndependentOrder<T> {
             ready: BTreeMap::new(),
             running: FxHashMap::default(),
             barrier: None,
-            since_barrier: Vec::new(),
+            since_barrier: Slots::default(),
             offered: 0,
             next_id: first_id,
             conflicts: Conflicts::default(),
@@ -154,9 +154,10 @@ impl<T> IndependentOrder<T> {
         self.wait_for(slot, &conflicts.closed);
         self.conflicts = conflicts;
         let group = &mut self.groups[slot as usize];
+        let new = group.transactions.is_empty();
         group.push(number, weight, payload);
         for access in &writeset.accesses {
-            self.index.add(*access, slot, &mut group.held);
+            self.index.add(*access, slot, new, &mut group.held);
         }
         if limits.is_full(group.ended.transactions, group.ended.weight) {
             self.seal(slot);
@@ -167,8 +168,7 @@ impl<T> IndependentOrder<T> {
         while let Some(slot) = self.open.last() {
             self.seal(*slot);
         }
-        let mut before = std::mem::take(&mut self.since_barrier);
-        before.extend(self.barrier);
+        let before: Vec<Slot> = self.since_barrier.iter().chain(self.barrier).collect();
         let slot = self.create();
         self.since_barrier.clear();
         self.barrier = Some(slot);
@@ -286,7 +286,7 @@ impl<T> IndependentOrder<T> {
             if self.at(one).held.len() < self.at(other).held.len() { (other, one) } else { (one, other) };
         let mut gone = std::mem::replace(self.group(from), Group::new());
         self.open.retain(|slot| *slot != from);
-        self.since_barrier.retain(|slot| *slot != from);
+        self.since_barrier.remove(from);
         self.free.push(from);
         for waited in &gone.waits {
             self.group(*waited).waiters.retain(|slot| *slot != from);
@@ -372,7 +372,7 @@ impl<T> IndependentOrder<T> {
         if self.barrier == Some(slot) {
             self.barrier = None;
         }
-        self.since_barrier.retain(|own| *own != slot);
+        self.since_barrier.remove(slot);
         self.release(slot);
         Some(ended)
     }
@@ -400,7 +400,7 @@ impl<T> IndependentOrder<T> {
     pub fn drain(&mut self) -> (Vec<T>, Weight) {
         let (mut transactions, mut weight) = (Vec::new(), Weight::default());
         self.index = HolderIndex::default();
-        (self.barrier, self.since_barrier) = (None, Vec::new());
+        (self.barrier, self.since_barrier) = (None, Slots::default());
         self.open.clear();
         self.ready.clear();
         for place in 0..self.groups.len() {
