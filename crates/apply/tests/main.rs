@@ -1,1 +1,4 @@
 //! Integration tests of the applier, on real servers.
+
+mod following;
+mod support;
