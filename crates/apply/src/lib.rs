@@ -7,8 +7,10 @@
 //! - [`filter`]: what is left out and what is renamed, with versions.
 //! - [`scheduler`]: which transactions run together, and when.
 //! - [`progress`]: what a target has.
+//! - [`control`]: what an operator asks of a channel, and what it says of itself.
 //! - [`error`]: what can go wrong, with stable codes.
 
+pub mod control;
 pub mod error;
 pub mod filter;
 pub mod progress;
