@@ -305,7 +305,9 @@ impl History {
         let minimal = how & 3 == 3;
         let (kind, present, present_after, first, second) = match (before, after) {
             (None, Some(after)) => {
-                (RowsKind::Write, all.clone(), all, image(after, &present_all(after)), vec![])
+                let given = |column: &usize| !minimal || after[*column].is_some();
+                let present: Vec<usize> = all.into_iter().filter(given).collect();
+                (RowsKind::Write, present.clone(), present.clone(), image(after, &present), vec![])
             }
             (Some(before), None) => {
                 let present = if minimal { key } else { all };
@@ -406,8 +408,4 @@ impl History {
         }
         Some(Key { index, hash: hash % self.hashes + 1 })
     }
-}
-
-fn present_all(cells: &[Option<i32>]) -> Vec<usize> {
-    (0..cells.len()).collect()
 }
