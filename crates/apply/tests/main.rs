@@ -1,1 +1,4 @@
 //! Integration tests of the applier, on real servers.
+
+mod binlog_statements;
+mod logged;
