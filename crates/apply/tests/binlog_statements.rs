@@ -1,10 +1,10 @@
 //! Plans as `BINLOG` statements: what a server logged of one database, executed by it in another.
 
 use anyhow::{Context, Result, ensure};
-use tailwater_apply::batch::{PlanOptions, plan};
+use tailwater_apply::batch::{Plan, PlanOptions, plan};
 use tailwater_apply::binlog::{Encoder, EncoderOptions};
 use tailwater_sandbox::{Server, ServerKind, require, shared};
-use tailwater_session::{ConnectOptions, Connection};
+use tailwater_session::{ConnectOptions, Connection, Row};
 use tailwater_wire::Flavour;
 
 use crate::logged::{row_changes, targets};
@@ -101,34 +101,55 @@ pub async fn prepare(
     let logs = server.sql("SHOW BINARY LOGS").await?;
     let log = logs.last().and_then(|line| line.split('\t').next()).context("no binlog")?.to_owned();
     server.sql(&format!("USE {source}; SET SESSION binlog_format = ROW; {settings}\n{workload}")).await?;
-    for table in server.sql(&tables_of(source)).await? {
-        let quoted = table.replace('`', "``");
-        server.sql(&format!("CREATE TABLE {target}.`{quoted}` LIKE {source}.`{quoted}`")).await?;
-    }
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    copy_tables(&mut connection, source, target).await?;
     Ok(log)
 }
 
-pub fn tables_of(schema: &str) -> String {
-    format!(
-        "SELECT table_name FROM information_schema.tables
-         WHERE table_schema = '{schema}' AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1"
-    )
+async fn copy_tables(connection: &mut Connection, from: &str, to: &str) -> Result<()> {
+    for table in names(connection, from).await? {
+        let quoted = table.replace('`', "``");
+        connection.execute(&format!("CREATE TABLE {to}.`{quoted}` LIKE {from}.`{quoted}`")).await?;
+    }
+    Ok(())
 }
 
 /// Each table of a database: its checksum, all that is in it, and whether its indexes agree.
 pub async fn contents(server: &Server, schema: &str) -> Result<Vec<String>> {
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    connection.execute("SET time_zone = '+00:00'").await?;
     let mut all = Vec::new();
-    for name in server.sql(&tables_of(schema)).await? {
-        let quoted = format!("{schema}.`{}`", name.replace('`', "``"));
-        let sum = server.sql(&format!("CHECKSUM TABLE {quoted} EXTENDED")).await?.join("");
-        let sum = sum.split('\t').next_back().unwrap_or_default().to_owned();
-        let check = server.sql(&format!("CHECK TABLE {quoted} EXTENDED")).await?.join("");
-        let check = check.split('\t').next_back().unwrap_or_default().to_owned();
-        let mut rows = server.sql(&format!("SET time_zone = '+00:00'; SELECT * FROM {quoted}")).await?;
-        rows.sort();
-        all.push(format!("{name}: {sum} {check} {}", rows.join("\n")));
+    for table in names(&mut connection, schema).await? {
+        let quoted = format!("{schema}.`{}`", table.replace('`', "``"));
+        let mut text = table;
+        for check in ["CHECKSUM TABLE {} EXTENDED", "CHECK TABLE {} EXTENDED", "SELECT * FROM {}"] {
+            let answer = connection.query(&check.replace("{}", &quoted)).await?;
+            // The first two begin with the table's name.
+            let from = if check.starts_with("CHECK") { 1 } else { 0 };
+            let line = |row: &Row| {
+                let cell = |index| match row.get(index) {
+                    Some(bytes) => bytes.escape_ascii().to_string(),
+                    None => "NULL".to_owned(),
+                };
+                (from..row.len()).map(cell).collect::<Vec<_>>().join(" ")
+            };
+            let mut lines: Vec<_> = answer.rows.iter().map(line).collect();
+            lines.sort();
+            text = format!("{text}\n{}", lines.join("\n"));
+        }
+        all.push(text);
     }
     Ok(all)
+}
+
+async fn names(connection: &mut Connection, schema: &str) -> Result<Vec<String>> {
+    let tables = connection
+        .query(&format!(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'
+             AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1"
+        ))
+        .await?;
+    Ok(tables.rows.iter().filter_map(|row| row.get_str(0)).map(str::to_owned).collect())
 }
 
 pub async fn compare(server: &Server, source: &str, target: &Server, into: &str, what: &str) -> Result<()> {
@@ -162,24 +183,49 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
         // Would find every insert again.
         let trigger = "CREATE TRIGGER binlog_target.t AFTER INSERT ON binlog_target.plain FOR EACH ROW INSERT INTO binlog_target.audit VALUES (NEW.id + 1000, 0)";
         server.sql(trigger).await?;
-        let mut encoder =
-            Encoder::new(kind.flavour(), EncoderOptions { statement_bytes_max, packet_bytes_max: 16 << 20 });
+        let options = EncoderOptions { statement_bytes_max, packet_bytes_max: 16 << 20 };
+        let encoder = Encoder::new(kind.flavour(), options);
         let mut connection = applier(&server.connect_options(), &encoder).await?;
         let tables = targets(&mut connection, "binlog_target", 0).await?;
         let changes = row_changes(&server, &file, "binlog_source", &tables, true).await?;
         let plan = plan(&changes, PlanOptions { net_change, cut_images })?;
-        let mut statements = Vec::new();
-        encoder.statements(&plan.groups, &mut statements)?;
-        ensure!(statements.len() > 1 || statement_bytes_max > 3000, "{what}: nothing was cut");
         connection.execute(&format!("SET SESSION sql_log_bin = {log}")).await?;
-        connection.execute("BEGIN").await?;
-        for statement in &statements {
-            ensure!(statement.len() <= statement_bytes_max.max(2000), "{what}: {}", statement.len());
-            connection.execute_bytes(statement).await?;
-        }
-        connection.execute("COMMIT").await?;
+        let statements = execute(&mut connection, encoder, &plan).await.context(what.clone())?;
+        ensure!(statements > 1 || statement_bytes_max > 3000, "{what}: nothing was cut");
         compare(&server, "binlog_source", &server, "binlog_target", &what).await?;
+        if log == 1 {
+            replicate(&server, &file, "binlog_target", options).await?;
+            compare(&server, "binlog_source", &server, "binlog_third", &what).await?;
+        }
     }
+    Ok(())
+}
+
+/// Executes a plan in one transaction and returns how many statements that took.
+async fn execute(connection: &mut Connection, mut encoder: Encoder, plan: &Plan<'_>) -> Result<usize> {
+    let mut statements = Vec::new();
+    encoder.statements(&plan.groups, &mut statements)?;
+    connection.execute("BEGIN").await?;
+    for statement in &statements {
+        connection.execute_bytes(statement).await?;
+    }
+    connection.execute("COMMIT").await?;
+    Ok(statements.len())
+}
+
+/// Does what a replica of the target does: executes what that logged of a database.
+async fn replicate(server: &Server, file: &str, schema: &str, options: EncoderOptions) -> Result<()> {
+    let encoder = Encoder::new(server.kind().flavour(), options);
+    let mut connection = applier(&server.connect_options(), &encoder).await?;
+    connection.execute("SET SESSION sql_log_bin = 0").await?;
+    connection.execute("DROP DATABASE IF EXISTS binlog_third").await?;
+    connection.execute("CREATE DATABASE binlog_third").await?;
+    copy_tables(&mut connection, schema, "binlog_third").await?;
+    let tables = targets(&mut connection, "binlog_third", 0).await?;
+    let changes = row_changes(server, file, schema, &tables, true).await?;
+    ensure!(!changes.is_empty());
+    let plan = plan(&changes, PlanOptions { net_change: false, cut_images: false })?;
+    execute(&mut connection, encoder, &plan).await?;
     Ok(())
 }
 
