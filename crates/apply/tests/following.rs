@@ -25,9 +25,11 @@ async fn follows(kind: ServerKind, change: impl Fn(&mut ChannelOptions)) -> Resu
     };
     let load = Workload::start(rig.source.connect_options(), &spec, Arc::clone(&ledger));
     rig.source
-        .sql("CREATE DATABASE shop; CREATE TABLE shop.a (id INT PRIMARY KEY, t VARCHAR(20) UNIQUE); \
+        .sql(
+            "CREATE DATABASE shop; CREATE TABLE shop.a (id INT PRIMARY KEY, t VARCHAR(20) UNIQUE); \
               INSERT INTO shop.a VALUES (1,'x'),(2,'y'); ALTER TABLE shop.a ADD COLUMN n INT DEFAULT 7; \
-              UPDATE shop.a SET t='z' WHERE id=1; CREATE TABLE shop.b AS SELECT * FROM shop.a")
+              UPDATE shop.a SET t='z' WHERE id=1; CREATE TABLE shop.b AS SELECT * FROM shop.a",
+        )
         .await?;
     let report = load.wait().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_apply::channel::{ChannelOptions, ChannelState, ChannelStatus};
 use tailwater_apply::Channel;
+use tailwater_apply::channel::{ChannelOptions, ChannelState, ChannelStatus};
 use tailwater_log::{LogHandle, LogOptions};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::{Capture, CaptureOptions};
@@ -41,7 +41,11 @@ pub struct Rig {
 
 impl Rig {
     /// Two servers of a kind; `None` if it is not to be had.
-    pub async fn start(kind: ServerKind, source_options: &[&str], target_options: &[&str]) -> Result<Option<Self>> {
+    pub async fn start(
+        kind: ServerKind,
+        source_options: &[&str],
+        target_options: &[&str],
+    ) -> Result<Option<Self>> {
         Self::start_pair(kind, kind, source_options, target_options).await
     }
 
@@ -58,8 +62,13 @@ impl Rig {
         let source = Server::start(spec(from, 1).options(source_options.iter().copied())).await?;
         let target = Server::start(spec(to, 2).options(target_options.iter().copied())).await?;
         source.create_replication_user().await?;
-        let mut rig =
-            Self { source, target, folder: tempfile::tempdir()?, capture: None, ended: CancellationToken::new() };
+        let mut rig = Self {
+            source,
+            target,
+            folder: tempfile::tempdir()?,
+            capture: None,
+            ended: CancellationToken::new(),
+        };
         rig.start_capture()?;
         Ok(Some(rig))
     }
@@ -129,7 +138,8 @@ impl Rig {
                 let (ours, theirs) = (self.source.sql(&checksum).await?, self.target.sql(&checksum).await?);
                 if ours != theirs {
                     let rows = format!("SELECT * FROM `{schema}`.`{table}` ORDER BY 1 LIMIT 20");
-                    let (on_source, on_target) = (self.source.sql(&rows).await?, self.target.sql(&rows).await?);
+                    let (on_source, on_target) =
+                        (self.source.sql(&rows).await?, self.target.sql(&rows).await?);
                     bail!("{schema}.{table} differs: {ours:?} {theirs:?}\n{on_source:#?}\n{on_target:#?}");
                 }
             }
@@ -162,7 +172,8 @@ pub async fn wait_for(
             return Ok(now);
         }
         ensure!(now.state != ChannelState::Failed, "waiting for it to {what}: {:?}", now.fault);
-        let left = PATIENCE.checked_sub(begun.elapsed()).with_context(|| format!("it does not {what}: {now:#?}"))?;
+        let left =
+            PATIENCE.checked_sub(begun.elapsed()).with_context(|| format!("it does not {what}: {now:#?}"))?;
         if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
             changed.context("the channel has gone")?;
         }
