@@ -49,12 +49,16 @@ struct Session {
 struct Sequence {
     /// The target transaction that will hold the progress has begun.
     begun: bool,
-    /// The statement goes on as a transaction of its own until COMMIT (MySQL's `CREATE TABLE ... START TRANSACTION`).
-    atomic: bool,
     /// A statement that commits by itself has run, here or before.
     ran: bool,
     /// Rows that are not sent yet.
     rows: Packets,
+}
+
+/// MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... START TRANSACTION` and rows. The table must be there before
+/// its rows can be looked at, so it is made at once; its rows come with the progress, like those of MariaDB.
+fn without_start_transaction(text: &[u8]) -> &[u8] {
+    text.strip_suffix(b"START TRANSACTION").unwrap_or(text)
 }
 
 /// The GTID that a transaction is to have on the target.
@@ -117,7 +121,7 @@ impl Session {
         progress: Vec<u8>,
         intent: Option<Intent>,
     ) -> Result<(), ApplyError> {
-        let mut run = Sequence { begun: false, atomic: false, ran: false, rows: Packets::default() };
+        let mut run = Sequence { begun: false, ran: false, rows: Packets::default() };
         let mut resumed = intent.filter(|intent| intent.position == held.span.start.to_string());
         if let Content::Steps(steps) = &held.content {
             for step in steps {
@@ -139,9 +143,10 @@ impl Session {
             }
         }
         self.flush(&mut run).await?;
-        if run.atomic && !run.ran {
-            self.writer.connection.execute("COMMIT").await?;
-            run.ran = true;
+        // Under its GTID stands what it does; that it is done is the target's own affair.
+        let unlogged = run.ran && !run.begun && shared.options.gtid == GtidMode::Preserve;
+        if unlogged {
+            self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin(shared, held, &mut run).await?;
         // The intent stays: it names a transaction that is applied now, and is overwritten by the next.
@@ -165,8 +170,6 @@ impl Session {
         resumed: &mut Option<Intent>,
     ) -> Result<(), ApplyError> {
         match step {
-            // MySQL's atomic CREATE TABLE ... SELECT ran with its rows.
-            Step::Rows(_) if run.atomic && run.ran => {}
             Step::Rows(rows) => {
                 self.begin(shared, held, run).await?;
                 self.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
@@ -177,7 +180,7 @@ impl Session {
             Step::Statement(statement) if statement.dml => {
                 self.flush(run).await?;
                 self.begin(shared, held, run).await?;
-                self.statement(held, statement).await?;
+                self.statement(held, statement, None).await?;
             }
             Step::Statement(statement) => {
                 self.flush(run).await?;
@@ -199,7 +202,7 @@ impl Session {
         held: &Held,
         run: &mut Sequence,
     ) -> Result<(), ApplyError> {
-        if run.begun || (run.atomic && !run.ran) {
+        if run.begun {
             return Ok(());
         }
         run.begun = true;
@@ -229,19 +232,26 @@ impl Session {
             self.intend(shared, held, statement, &now).await?;
         }
         if !ran {
-            if let Some(gtid) = preserved(shared, held) {
-                self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
+            if preserved(shared, held).is_some() {
+                if statement.text.ends_with(b"START TRANSACTION") {
+                    return Err(ApplyError::Unsupported {
+                        gtid: held.gtid_text(),
+                        what: "CREATE TABLE ... SELECT".to_owned(),
+                        reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with \
+                                 gtid = log, or make the table on the target by hand and skip the transaction"
+                            .to_owned(),
+                    });
+                }
             }
-            match self.statement(held, statement).await {
+            match self.statement(held, statement, preserved(shared, held)).await {
                 Err(ApplyError::Refused { error, .. })
                     if intent.is_some() && says_done_already(error.number) => {}
                 other => other?,
             }
         }
-        run.atomic = statement.text.ends_with(b"START TRANSACTION");
-        run.ran = ran || !run.atomic;
+        run.ran = true;
         run.begun = false;
-        if run.ran && preserved(shared, held).is_some() {
+        if preserved(shared, held).is_some() {
             self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
         Ok(())
@@ -279,6 +289,7 @@ impl Session {
         &mut self,
         transaction: &Transaction,
         statement: &Statement,
+        gtid: Option<&Gtid>,
     ) -> Result<(), ApplyError> {
         if !statement.database.is_empty() && statement.database != self.database {
             let name = String::from_utf8_lossy(&statement.database).replace('`', "``");
@@ -316,7 +327,11 @@ impl Session {
             };
             self.writer.connection.execute_bytes(&variable_statement(&body).map_err(inexact)?).await?;
         }
-        match self.writer.connection.execute_bytes(&statement.text).await {
+        if let Some(gtid) = gtid {
+            self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
+        }
+        let text = without_start_transaction(&statement.text);
+        match self.writer.connection.execute_bytes(text).await {
             Ok(_) => Ok(()),
             Err(SessionError::Server { error, .. }) if error.number == statement.error_code => Ok(()),
             Err(SessionError::Server { error, .. }) => Err(ApplyError::Refused {

@@ -50,6 +50,10 @@ const SCHEMA: &[&str] = &[
      ) ENGINE=InnoDB COMMENT='Transactions that an operator left out'",
 ];
 
+/// The progress of what no worker does by itself: where the channel began, and statements. Under `gtid = preserve` this row
+/// alone is not in the target's binlog, and no servers behind the target have it.
+pub(super) const STATEMENTS_ROW: usize = 1_000_000;
+
 /// An intent that was found: a statement that may or may not have run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Intent {
@@ -213,7 +217,7 @@ impl Store {
         origin_gtids: &str,
     ) -> Result<(), ApplyError> {
         let name = quote(&self.channel);
-        let note = claim.progress_statement(0, &applied.encode(), "", 0);
+        let note = claim.progress_statement(STATEMENTS_ROW, &applied.encode(), "", 0);
         // First: without progress, the channel begins anew and writes this again.
         self.connection
             .execute(&format!(
@@ -222,7 +226,7 @@ impl Store {
                 quote(origin_gtids)
             ))
             .await?;
-        set_logging(&mut self.connection, self.mode != GtidMode::Log).await?;
+        set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
         self.connection.execute("BEGIN").await?;
         self.connection
             .execute(&format!("DELETE FROM tailwater.apply_progress WHERE channel={name}"))

@@ -13,7 +13,7 @@ use super::options::{ChannelOptions, GtidMode};
 use super::packets::Packets;
 use super::reader::Held;
 use super::statements::Statements;
-use super::store::{Claim, is_taken_over};
+use super::store::{Claim, STATEMENTS_ROW, is_taken_over};
 use super::writer::Writer;
 use crate::error::ApplyError;
 use crate::progress::Applied;
@@ -78,7 +78,7 @@ impl Worker {
         if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
             self.wait_turn(batch).await;
-            let progress = self.progress(batch);
+            let progress = self.progress(batch, STATEMENTS_ROW);
             self.shared.statements.apply(&self.shared, held, progress).await?;
             return Ok(timing(begun.elapsed(), None));
         }
@@ -141,7 +141,7 @@ impl Worker {
             }
             self.push_rows(batch.rest.iter(), &mut packets)?;
         }
-        packets.push(self.progress(batch));
+        packets.push(self.progress(batch, self.number));
         let mut commit_begun = None;
         if packets.bytes() >= TIMED_BYTES_MIN {
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
@@ -164,8 +164,8 @@ impl Worker {
         self.writer.push_rows(transactions.flat_map(|transaction| row_changes(transaction)), packets)
     }
 
-    /// The statement that notes `batch`, and all that is known to be committed.
-    fn progress(&self, batch: &Batch<Held>) -> Vec<u8> {
+    /// The statement that notes `batch` in a row of its own, and all that is known to be committed.
+    fn progress(&self, batch: &Batch<Held>, row: usize) -> Vec<u8> {
         let mut applied = self.shared.applied().clone();
         let mut newest = None;
         for transaction in batch.first.iter().chain(&batch.rest) {
@@ -178,7 +178,7 @@ impl Worker {
             Some(transaction) => (transaction.gtid_text(), transaction.commit_time_us),
             None => (String::new(), 0),
         };
-        self.shared.claim.progress_statement(self.number, &applied.encode(), &gtid, time_us)
+        self.shared.claim.progress_statement(row, &applied.encode(), &gtid, time_us)
     }
 
     fn is_turn(&self, batch: &Batch<Held>) -> bool {
