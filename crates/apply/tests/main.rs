@@ -1,1 +1,6 @@
 //! Integration tests of the applier, on real servers.
+
+mod catalogue;
+mod collations;
+mod decoding;
+mod support;

@@ -1,0 +1,1 @@
+//! Whether keys are coarser than the servers' collations.

@@ -1,0 +1,1 @@
+//! Binlog files of real servers, decoded.
