@@ -316,7 +316,6 @@ fn every_transaction_of_real_files_decodes() {
             rows += expected;
             check_rows(&place, &transaction);
         }
-        println!("{name}: {} transactions, {rows} rows, {refused} refused", file.transactions.len());
         assert!(rows > 0 && refused < 8, "{name}: {rows} rows, {refused} refused");
     }
 }
@@ -365,7 +364,6 @@ fn xa_transactions_find_each_other() {
                 _ => {}
             }
         }
-        println!("{name}: {prepared:?} {committed:?} {rolled_back:?}");
         assert!(!committed.is_empty() && !rolled_back.is_empty(), "{name}");
         for xid in committed.iter().chain(&rolled_back) {
             assert!(prepared.contains(xid), "{name}: {xid} of {prepared:?}");
@@ -393,12 +391,12 @@ fn what_is_routed_away_is_left_out() {
 
 #[test]
 fn longer_transactions_are_streamed() {
+    let mut streamed = 0;
     for name in FILES {
         let file = File::read(name);
         let limits = DecodeLimits { transaction_bytes_max: 300, ..DecodeLimits::default() };
         let mut decoder = file.decoder(limits);
         let mut tables = Everything::default();
-        let mut streamed = 0;
         for (entry, events) in &file.transactions {
             // The first event of a long one is enough.
             let held = if entry.length > 300 { &events[..1] } else { &events[..] };
@@ -414,8 +412,8 @@ fn longer_transactions_are_streamed() {
                 Err(error) => panic!("{name} at {}: {error}", entry.position),
             }
         }
-        assert!(streamed > 0, "{name}");
     }
+    assert!(streamed > 50, "{streamed}");
 }
 
 proptest! {
