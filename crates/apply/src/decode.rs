@@ -168,13 +168,16 @@ impl Decoder {
         tables: &mut dyn Tables,
         xa_rows: bool,
     ) -> Result<Decoded, ApplyError> {
-        let mut reader = TransactionReader::new(entry);
+        let mut reader = TransactionReader::holding(entry);
         let mut gathered = Gathered::default();
         let mut rest = events.clone();
         let too_long = entry.length > self.limits.transaction_bytes_max as u64;
         let streamed = loop {
+            if (too_long && reader.has_begun()) || gathered.image_bytes > self.limits.transaction_bytes_max {
+                break true;
+            }
             match reader.read(self, tables)? {
-                Read::NeedsEvent if rest.is_empty() => break false,
+                Read::NeedsEvent if rest.is_empty() => break too_long,
                 Read::NeedsEvent => reader.event(reader.cut(&mut rest)?),
                 Read::NeedsTable { schema, table } if !reader.has_defined() => {
                     return Ok(Decoded::NeedsTable { schema, table });
@@ -182,12 +185,8 @@ impl Decoder {
                 Read::NeedsTable { .. } => break true,
                 Read::Step(step) => gathered.take(step),
             }
-            if (too_long && reader.has_begun()) || gathered.image_bytes > self.limits.transaction_bytes_max {
-                break true;
-            }
         };
         let (content, writeset) = if streamed {
-            reader.check_streamable()?;
             (Content::Streamed { bytes: entry.length }, Writeset { accesses: Vec::new(), barrier: true })
         } else {
             match reader.ending() {

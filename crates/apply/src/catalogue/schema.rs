@@ -30,6 +30,7 @@ struct Part {
     /// `None` for an expression.
     column: Option<String>,
     prefix: Option<u32>,
+    is_hash: bool,
 }
 
 /// Has a session show all that rows in the log have, and asks whether the server takes names of tables in either case for
@@ -66,25 +67,63 @@ impl Answers {
         if kind.contains("VIEW") {
             return Ok(None);
         }
-        let versioned = kind.contains("VERSIONED");
+        let (columns, shows_period) = ask_columns(connection, &of).await?;
         let mut answers = Self {
             schema: row.get_str(0).unwrap_or(schema).to_owned(),
             table: row.get_str(1).unwrap_or(table).to_owned(),
-            columns: ask_columns(connection, &of).await?,
+            columns,
             parts: ask_parts(connection, flavour, &of).await?,
             overlapping: Vec::new(),
         };
-        if flavour == Flavour::MariaDb && (versioned || !answers.parts.is_empty()) {
-            let create = format!("SHOW CREATE TABLE {}.{}", quoted(&answers.schema), quoted(&answers.table));
-            let created = connection.query(&create).await?;
-            let text = created.first().and_then(|row| row.get_str(1)).unwrap_or_default();
-            answers.overlapping = without_overlaps(text);
+        if flavour == Flavour::MariaDb {
+            if kind.contains("VERSIONED") && !shows_period {
+                answers
+                    .columns
+                    .extend(["row_start", "row_end"].map(|name| hidden(name, "timestamp(6)", true)));
+            }
+            // Only tables in memory have hashes of their own accord.
+            if row.get_str(3) != Some("MEMORY") {
+                answers.add_hash_columns();
+            }
+            if !answers.parts.is_empty() {
+                let create =
+                    format!("SHOW CREATE TABLE {}.{}", quoted(&answers.schema), quoted(&answers.table));
+                let created = connection.query(&create).await?;
+                let text = created.first().and_then(|row| row.get_str(1)).unwrap_or_default();
+                answers.overlapping = without_overlaps(text);
+            }
         }
         Ok(Some(answers))
     }
+
+    /// MariaDB keeps a unique index on values too long for an index as an index on their hash, in a column that it hides
+    /// from all but the log.
+    fn add_hash_columns(&mut self) {
+        let hashed = self.parts.chunk_by(|one, other| one.index == other.index);
+        let hashed = hashed.filter(|parts| parts.first().is_some_and(|part| part.is_hash)).count();
+        for number in 1..=hashed {
+            self.columns.push(hidden(&format!("DB_ROW_HASH_{number}"), "bigint unsigned", false));
+        }
+    }
 }
 
-async fn ask_columns(connection: &mut Connection, of: &str) -> Result<Vec<TargetColumn>, SessionError> {
+/// A column that MariaDB has in the log and nowhere else.
+fn hidden(name: &str, column_type: &str, stored: bool) -> TargetColumn {
+    TargetColumn {
+        name: name.to_owned(),
+        column_type: column_type.to_owned(),
+        collation: None,
+        nullable: true,
+        generated: true,
+        stored,
+    }
+}
+
+/// The columns, and whether those of a system-versioned table's period are among them.
+async fn ask_columns(
+    connection: &mut Connection,
+    of: &str,
+) -> Result<(Vec<TargetColumn>, bool), SessionError> {
     let asked = format!(
         "SELECT COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, IS_NULLABLE, EXTRA, GENERATION_EXPRESSION \
          FROM information_schema.COLUMNS {of} ORDER BY ORDINAL_POSITION"
@@ -106,7 +145,8 @@ async fn ask_columns(connection: &mut Connection, of: &str) -> Result<Vec<Target
             stored: generated && !extra.contains("VIRTUAL GENERATED"),
         }
     });
-    Ok(columns.collect())
+    let shows_period = answer.rows.iter().any(|row| row.get_str(5) == Some("ROW START"));
+    Ok((columns.collect(), shows_period))
 }
 
 async fn ask_parts(
@@ -120,7 +160,7 @@ async fn ask_parts(
     };
     let ask = |expression: &str| {
         format!(
-            "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, {expression} FROM information_schema.STATISTICS {of} \
+            "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, {expression}, INDEX_TYPE FROM information_schema.STATISTICS {of} \
              AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"
         )
     };
@@ -133,6 +173,7 @@ async fn ask_parts(
         index: row.get_str(0).unwrap_or_default().to_owned(),
         column: row.get_str(1).filter(|_| row.get(3).is_none()).map(str::to_owned),
         prefix: row.get_u64(2).and_then(|prefix| u32::try_from(prefix).ok()),
+        is_hash: row.get_str(4) == Some("HASH"),
     });
     Ok(parts.collect())
 }

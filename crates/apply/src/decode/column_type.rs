@@ -54,7 +54,8 @@ pub(super) fn parse(column: &TargetColumn, flavour: Flavour) -> Option<ParsedTyp
     let (base, rest) = plain.split_at(base_end);
     let rest = rest.trim_start();
     let inside = rest.strip_prefix('(').and_then(|rest| Some(&rest[..rest.rfind(')')?]));
-    let unsigned = rest.contains("unsigned") || rest.contains("zerofill");
+    // Table maps have YEAR for unsigned, and its type does not say so.
+    let unsigned = rest.contains("unsigned") || rest.contains("zerofill") || base == "year";
     let numbers = |inside: Option<&str>| -> Vec<u32> {
         inside
             .map(|inside| inside.split(',').filter_map(|part| part.trim().parse().ok()).collect())
@@ -121,7 +122,8 @@ fn bytes(column: &TargetColumn, characters: u32) -> Option<u16> {
 
 fn string(bytes_max: u16, compressed: bool) -> ColumnType {
     match compressed {
-        true => ColumnType::VarCharCompressed { bytes_max },
+        // With the byte that says how.
+        true => ColumnType::VarCharCompressed { bytes_max: bytes_max.saturating_add(1) },
         false => ColumnType::VarChar { bytes_max },
     }
 }

@@ -28,6 +28,7 @@ const VARIABLES_MAX: usize = 65_536;
 pub struct TransactionReader {
     gtid: Option<Gtid>,
     position: LogPosition,
+    refuses_xa: bool,
     start: Option<TransactionStart>,
     ending: Ending,
     /// A statement of it defines rather than changes rows.
@@ -90,9 +91,16 @@ enum Outcome {
 }
 
 impl TransactionReader {
-    /// For the transaction that is `entry`.
+    /// For the transaction that is `entry`, to be applied while it is read. So it refuses an XA transaction: whether that is
+    /// committed or only prepared shows at its end, if not later.
     pub fn new(entry: &Entry) -> Self {
+        Self { refuses_xa: true, ..Self::holding(entry) }
+    }
+
+    /// For the transaction that is `entry`, to be held until it was read to its end.
+    pub(super) fn holding(entry: &Entry) -> Self {
         Self {
+            refuses_xa: false,
             gtid: entry.gtid.clone(),
             position: entry.position,
             start: None,
@@ -157,17 +165,6 @@ impl TransactionReader {
 
     pub(super) fn dependency(&self) -> Option<SourceDependency> {
         self.start.as_ref().map(|start| start.dependency)
-    }
-
-    /// Whether the transaction may be applied while it is read: not if it may turn out to be only prepared.
-    pub(super) fn check_streamable(&self) -> Result<(), ApplyError> {
-        match self.ending {
-            Ending::XaPrepare(_) => Err(self.unsupported(
-                "an XA transaction of that length",
-                "its rows have to be held until it is committed; raise transaction_bytes_max",
-            )),
-            _ => Ok(()),
-        }
     }
 
     fn error(&self, error: WireError) -> ApplyError {
@@ -321,13 +318,13 @@ impl TransactionReader {
             EventBody::Rand(seeds) => self.take_variable(StatementVariable::Rand(seeds))?,
             EventBody::UserVar(_) => self.take_variable(StatementVariable::User(body.clone()))?,
             EventBody::XaPrepare(prepare) if !prepare.one_phase => {
-                self.ending = Ending::XaPrepare(xid::spell(&prepare.xid));
+                self.prepares(xid::spell(&prepare.xid))?;
             }
             // One phase: prepared and committed at once, whatever the start of it looked like.
             EventBody::XaPrepare(_) => self.ending = Ending::Commit,
             EventBody::MariadbGtid(gtid) if gtid.has(MariadbGtidEvent::FLAG_PREPARED_XA) => {
                 if let Some(xid) = &gtid.xid {
-                    self.ending = Ending::XaPrepare(xid::spell(xid));
+                    self.prepares(xid::spell(xid))?;
                 }
             }
             EventBody::TransactionPayload(payload) => {
@@ -359,6 +356,17 @@ impl TransactionReader {
         Ok(Outcome::Nothing)
     }
 
+    fn prepares(&mut self, xid: Vec<u8>) -> Result<(), ApplyError> {
+        if self.refuses_xa {
+            return Err(self.unsupported(
+                "an XA transaction of this length",
+                "its rows have to be held until it is committed; raise transaction_bytes_max",
+            ));
+        }
+        self.ending = Ending::XaPrepare(xid);
+        Ok(())
+    }
+
     fn take_variable(&mut self, variable: StatementVariable) -> Result<(), ApplyError> {
         if self.variables.len() >= VARIABLES_MAX {
             let reason = format!("more than {VARIABLES_MAX} values for one statement");
@@ -387,7 +395,7 @@ impl TransactionReader {
             Meaning::Frame => return Ok(Outcome::Nothing),
             Meaning::XaStart => {
                 // Until its last event says how it ends.
-                self.ending = Ending::XaPrepare(Vec::new());
+                self.prepares(Vec::new())?;
                 return Ok(Outcome::Nothing);
             }
             Meaning::XaCommit(name) => {
