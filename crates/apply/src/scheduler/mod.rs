@@ -118,6 +118,8 @@ pub struct Batch<T> {
 pub struct Scheduler<T> {
     options: Options,
     sizing: Sizing,
+    /// What comes of the two.
+    limits: Limits,
     core: Core<T>,
     outstanding: Outstanding,
 }
@@ -157,6 +159,7 @@ impl<T> Scheduler<T> {
         Self {
             options,
             sizing: Sizing::default(),
+            limits: Sizing::default().limits(&options),
             core: Core::new(options.commit_order, 1),
             outstanding: Outstanding::default(),
         }
@@ -172,7 +175,7 @@ impl<T> Scheduler<T> {
 
     /// Takes the next transaction of the log.
     pub fn offer(&mut self, writeset: &Writeset, weight: Weight, payload: T) {
-        let limits = self.limits();
+        let limits = self.limits;
         self.outstanding.transactions += 1;
         self.outstanding.weight.add(weight);
         match &mut self.core {
@@ -184,7 +187,7 @@ impl<T> Scheduler<T> {
     /// A batch for an idle worker; `None` if nothing may run now.
     #[allow(clippy::should_implement_trait)] // No iterator: it goes on after `None`.
     pub fn next(&mut self) -> Option<Batch<T>> {
-        let limits = self.limits();
+        let limits = self.limits;
         let batch = match &mut self.core {
             Core::Source(core) => core.next(limits),
             Core::Independent(core) => core.next(limits),
@@ -201,6 +204,7 @@ impl<T> Scheduler<T> {
         };
         let Some(ended) = ended else { return };
         self.sizing.record(ended.weight.rows.max(ended.transactions), timing);
+        self.limits = self.sizing.limits(&self.options);
         self.outstanding.running -= 1;
         self.outstanding.transactions -= ended.transactions;
         self.outstanding.weight.subtract(ended.weight);
@@ -221,6 +225,7 @@ impl<T> Scheduler<T> {
     /// is held is done (or [drained](Self::drain)); until then there is no [room](Self::has_room).
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
+        self.limits = self.sizing.limits(&options);
         self.change_order();
     }
 
@@ -263,10 +268,6 @@ impl<T> Scheduler<T> {
             Core::Source(core) => core.is_clean(),
             Core::Independent(core) => core.is_clean(),
         }
-    }
-
-    fn limits(&self) -> Limits {
-        self.sizing.limits(&self.options)
     }
 }
 
