@@ -196,7 +196,8 @@ impl<T> Scheduler<T> {
         batch
     }
 
-    /// Says that a batch that was handed out has committed. One that is unknown, or said to be done before, is ignored.
+    /// Says that a batch that was handed out has committed. One that does not run, as it was said to be done before, is
+    /// ignored.
     pub fn done(&mut self, id: BatchId, timing: Timing) {
         let ended = match &mut self.core {
             Core::Source(core) => core.done(id),
@@ -212,7 +213,11 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes back a batch that was handed out and rolled back. It is handed out again, under the same name, before
-    /// anything that waits for it.
+    /// anything that waits for it. Whoever rolled it back must ask for the next one, even if there are to be fewer
+    /// workers: those that run may wait for its commit.
+    ///
+    /// # Panics
+    /// If it does not run.
     pub fn retry(&mut self, batch: Batch<T>) {
         self.outstanding.running -= 1;
         match &mut self.core {

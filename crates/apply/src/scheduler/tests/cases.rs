@@ -159,6 +159,8 @@ fn a_batch_that_was_rolled_back_comes_again_first() {
         let one = batch(&mut scheduler);
         let id = one.id;
         scheduler.retry(one);
+        scheduler.done(id, TIMING);
+        assert_eq!(scheduler.outstanding().transactions, 2, "it has not committed");
         offer(&mut scheduler, &[(3, &[1]), (4, &[9])]);
         assert_eq!(scheduler.drain(), vec![3, 4]);
         offer(&mut scheduler, &[(3, &[1]), (4, &[9])]);
