@@ -118,6 +118,8 @@ pub struct Batch<T> {
 pub struct Scheduler<T> {
     options: Options,
     sizing: Sizing,
+    /// What comes of the two.
+    limits: Limits,
     core: Core<T>,
     outstanding: Outstanding,
 }
@@ -157,6 +159,7 @@ impl<T> Scheduler<T> {
         Self {
             options,
             sizing: Sizing::default(),
+            limits: Sizing::default().limits(&options),
             core: Core::new(options.commit_order, 1),
             outstanding: Outstanding::default(),
         }
@@ -172,7 +175,7 @@ impl<T> Scheduler<T> {
 
     /// Takes the next transaction of the log.
     pub fn offer(&mut self, writeset: &Writeset, weight: Weight, payload: T) {
-        let limits = self.limits();
+        let limits = self.limits;
         self.outstanding.transactions += 1;
         self.outstanding.weight.add(weight);
         match &mut self.core {
@@ -184,7 +187,7 @@ impl<T> Scheduler<T> {
     /// A batch for an idle worker; `None` if nothing may run now.
     #[allow(clippy::should_implement_trait)] // No iterator: it goes on after `None`.
     pub fn next(&mut self) -> Option<Batch<T>> {
-        let limits = self.limits();
+        let limits = self.limits;
         let batch = match &mut self.core {
             Core::Source(core) => core.next(limits),
             Core::Independent(core) => core.next(limits),
@@ -193,7 +196,8 @@ impl<T> Scheduler<T> {
         batch
     }
 
-    /// Says that a batch that was handed out has committed. One that is unknown, or said to be done before, is ignored.
+    /// Says that a batch that was handed out has committed. One that does not run, as it was said to be done before, is
+    /// ignored.
     pub fn done(&mut self, id: BatchId, timing: Timing) {
         let ended = match &mut self.core {
             Core::Source(core) => core.done(id),
@@ -201,6 +205,7 @@ impl<T> Scheduler<T> {
         };
         let Some(ended) = ended else { return };
         self.sizing.record(ended.weight.rows.max(ended.transactions), timing);
+        self.limits = self.sizing.limits(&self.options);
         self.outstanding.running -= 1;
         self.outstanding.transactions -= ended.transactions;
         self.outstanding.weight.subtract(ended.weight);
@@ -208,7 +213,11 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes back a batch that was handed out and rolled back. It is handed out again, under the same name, before
-    /// anything that waits for it.
+    /// anything that waits for it. Whoever rolled it back must ask for the next one, even if there are to be fewer
+    /// workers: those that run may wait for its commit.
+    ///
+    /// # Panics
+    /// If it does not run.
     pub fn retry(&mut self, batch: Batch<T>) {
         self.outstanding.running -= 1;
         match &mut self.core {
@@ -221,6 +230,7 @@ impl<T> Scheduler<T> {
     /// is held is done (or [drained](Self::drain)); until then there is no [room](Self::has_room).
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
+        self.limits = self.sizing.limits(&options);
         self.change_order();
     }
 
@@ -263,10 +273,6 @@ impl<T> Scheduler<T> {
             Core::Source(core) => core.is_clean(),
             Core::Independent(core) => core.is_clean(),
         }
-    }
-
-    fn limits(&self) -> Limits {
-        self.sizing.limits(&self.options)
     }
 }
 

@@ -140,6 +140,9 @@ impl<T> SourceOrder<T> {
 
     /// Commits come in order; word of them need not.
     pub fn done(&mut self, id: BatchId) -> Option<Ended> {
+        if self.again.contains_key(&id) {
+            return None;
+        }
         let place = id.0.checked_sub(self.finished + 1).and_then(|place| usize::try_from(place).ok())?;
         let run = self.handed.get_mut(place).filter(|run| !run.done)?;
         run.done = true;
@@ -154,6 +157,8 @@ impl<T> SourceOrder<T> {
     }
 
     pub fn retry(&mut self, batch: Batch<T>) {
+        let runs = batch.id.0 > self.finished && batch.id.0 <= self.finished + self.handed.len() as u64;
+        assert!(runs, "a batch is given back that does not run");
         self.again.insert(batch.id, batch);
     }
 

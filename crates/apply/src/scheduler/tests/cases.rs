@@ -60,9 +60,24 @@ fn in_source_order_a_run_that_could_not_begin_grows_instead() {
     assert_eq!(batch(&mut scheduler).first, vec![2, 3]);
 }
 
+/// So small that each transaction looks for a batch of its own.
+fn apart() -> Options {
+    Options { batch_transactions_max: 8, ..options(CommitOrder::Independent) }
+}
+
+#[test]
+fn transactions_that_follow_each_other_stay_together_for_a_while() {
+    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+    for name in 0..40 {
+        offer(&mut scheduler, &[(name, &[u64::from(name) + 1])]);
+    }
+    let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
+    assert_eq!(all, vec![(0..16).collect::<Vec<_>>(), (16..32).collect(), (32..40).collect()]);
+}
+
 #[test]
 fn independent_transactions_run_apart_and_dependent_ones_together() {
-    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+    let mut scheduler = Scheduler::new(apart());
     offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[3]), (4, &[1]), (5, &[3])]);
     let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
     assert_eq!(all, vec![vec![1, 4], vec![3, 5], vec![2]]);
@@ -70,7 +85,7 @@ fn independent_transactions_run_apart_and_dependent_ones_together() {
 
 #[test]
 fn what_joins_two_open_batches_makes_them_one() {
-    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+    let mut scheduler = Scheduler::new(apart());
     offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[3]), (4, &[1, 3]), (5, &[2])]);
     let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
     assert_eq!(all, vec![vec![1, 3, 4], vec![2, 5]]);
@@ -144,6 +159,8 @@ fn a_batch_that_was_rolled_back_comes_again_first() {
         let one = batch(&mut scheduler);
         let id = one.id;
         scheduler.retry(one);
+        scheduler.done(id, TIMING);
+        assert_eq!(scheduler.outstanding().transactions, 2, "it has not committed");
         offer(&mut scheduler, &[(3, &[1]), (4, &[9])]);
         assert_eq!(scheduler.drain(), vec![3, 4]);
         offer(&mut scheduler, &[(3, &[1]), (4, &[9])]);

@@ -73,7 +73,8 @@ fn any_load() -> impl Strategy<Value = Load> {
 
 fn any_options() -> impl Strategy<Value = Options> {
     let order = prop_oneof![Just(CommitOrder::Source), Just(CommitOrder::Independent)];
-    (order, 1..6usize, 1..20usize, 1..3000usize, 1..60usize, 1..6000usize).prop_map(
+    let transactions = prop_oneof![3 => 1..20usize, 1 => 20..200usize];
+    (order, 1..6usize, transactions, 1..3000usize, 1..60usize, 1..6000usize).prop_map(
         |(commit_order, workers, batch_transactions_max, batch_bytes_max, window_transactions_max, bytes)| {
             Options {
                 commit_order,
