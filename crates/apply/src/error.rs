@@ -3,6 +3,7 @@
 use tailwater_log::{LogError, LogPosition};
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::WireError;
+use tailwater_wire::print::PrintError;
 
 /// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +82,14 @@ pub enum ApplyError {
         /// The target's `max_allowed_packet`.
         bytes_max: usize,
     },
+    /// A row cannot be said in SQL, and goes no other way to this target.
+    #[error("a row of {table}: {error}")]
+    Inexact {
+        /// The table.
+        table: String,
+        /// What cannot be said.
+        error: Box<PrintError>,
+    },
 }
 
 impl ApplyError {
@@ -95,6 +104,7 @@ impl ApplyError {
             Self::Shape { .. } => "TW-APP-0004",
             Self::Unsupported { .. } => "TW-APP-0005",
             Self::TooLarge { .. } => "TW-APP-0030",
+            Self::Inexact { .. } => "TW-APP-0031",
         }
     }
 }

@@ -6,11 +6,13 @@
 //! - [`writeset`]: what a transaction touches, as keys that conflict or do not.
 //! - [`batch`]: the rows of many transactions as few groups.
 //! - [`binlog`]: groups as `BINLOG` statements.
+//! - [`sql`]: groups as SQL, where the target's table differs.
 //! - [`error`]: what can go wrong, with stable codes.
 
 pub mod batch;
 pub mod binlog;
 pub mod error;
+pub mod sql;
 pub mod target;
 pub mod transaction;
 pub mod writeset;
