@@ -3,6 +3,7 @@
 use tailwater_log::{LogError, LogPosition};
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::WireError;
+use tailwater_wire::print::PrintError;
 
 use crate::filter::FilterError;
 use crate::progress::ProgressError;
@@ -124,6 +125,14 @@ pub enum ApplyError {
         /// The target's `max_allowed_packet`.
         bytes_max: usize,
     },
+    /// A row cannot be said in SQL, and goes no other way to this target.
+    #[error("a row of {table}: {error}")]
+    Inexact {
+        /// The table.
+        table: String,
+        /// What cannot be said.
+        error: Box<PrintError>,
+    },
 }
 
 /// Whether trying again may help.
@@ -208,6 +217,7 @@ impl ApplyError {
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
             Self::TooLarge { .. } => "TW-APP-0030",
+            Self::Inexact { .. } => "TW-APP-0031",
         }
     }
 }

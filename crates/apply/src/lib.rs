@@ -6,7 +6,8 @@
 //! - [`target`]: what the target's tables look like; [`catalogue`] asks for them and keeps them.
 //! - [`filter`]: what is left out and what is renamed, with versions.
 //! - [`scheduler`]: which transactions run together, and when.
-//! - [`batch`]: the rows of many transactions as few groups; [`binlog`]: groups as `BINLOG` statements.
+//! - [`batch`]: the rows of many transactions as few groups; [`binlog`]: groups as `BINLOG` statements; [`sql`]: as SQL,
+//!   where the target's table differs.
 //! - [`progress`]: what a target has.
 //! - [`channel`]: the driver: log, cores and target joined; progress on the target.
 //! - [`error`]: what can go wrong, with stable codes.
@@ -21,6 +22,7 @@ pub mod filter;
 pub mod keys;
 pub mod progress;
 pub mod scheduler;
+pub mod sql;
 pub mod target;
 pub mod transaction;
 pub mod writeset;

@@ -9,30 +9,6 @@ use tailwater_wire::Flavour;
 
 use crate::logged::{row_changes, targets};
 
-/// Makes one test for each kind of server out of a function that takes the kind.
-macro_rules! on_each_server {
-    ($($test:ident),* $(,)?) => {$(
-        mod $test {
-            use tailwater_sandbox::ServerKind;
-
-            #[tokio::test]
-            async fn mysql_97() -> anyhow::Result<()> {
-                super::$test(ServerKind::Mysql97).await
-            }
-
-            #[tokio::test]
-            async fn mariadb_1011() -> anyhow::Result<()> {
-                super::$test(ServerKind::Mariadb1011).await
-            }
-
-            #[tokio::test]
-            async fn mariadb_118() -> anyhow::Result<()> {
-                super::$test(ServerKind::Mariadb118).await
-            }
-        }
-    )*};
-}
-
 on_each_server!(a_database_becomes_another, huge_rows_and_cut_statements);
 
 /// Many changes of few rows, in tables of every kind.
@@ -83,8 +59,17 @@ pub async fn applier(options: &ConnectOptions, encoder: &Encoder) -> Result<Conn
     Ok(connection)
 }
 
-/// Runs a workload in the database `source`, makes its tables, empty, in the database `target`, and returns the binlog file
-/// that begins with the workload.
+/// Runs a workload in a fresh database and returns the binlog file that begins with it.
+pub async fn start(server: &Server, schema: &str, settings: &str, workload: &str) -> Result<String> {
+    server.sql("SET GLOBAL binlog_row_metadata = FULL; FLUSH BINARY LOGS").await?;
+    let logs = server.sql("SHOW BINARY LOGS").await?;
+    let log = logs.last().and_then(|line| line.split('\t').next()).context("no binlog")?.to_owned();
+    let fresh = format!("DROP DATABASE IF EXISTS {schema}; CREATE DATABASE {schema}; USE {schema};");
+    server.sql(&format!("SET SESSION binlog_format = ROW; {settings} {fresh}\n{workload}")).await?;
+    Ok(log)
+}
+
+/// As [`start`], and makes the same tables, empty, in the database `target`.
 pub async fn prepare(
     server: &Server,
     source: &str,
@@ -92,16 +77,10 @@ pub async fn prepare(
     settings: &str,
     workload: &str,
 ) -> Result<String> {
-    let begin = format!(
-        "SET GLOBAL binlog_row_metadata = FULL; DROP DATABASE IF EXISTS {source}; DROP DATABASE IF EXISTS {target};
-         CREATE DATABASE {source}; CREATE DATABASE {target};"
-    );
-    server.sql(&begin).await?;
-    server.sql("FLUSH BINARY LOGS").await?;
-    let logs = server.sql("SHOW BINARY LOGS").await?;
-    let log = logs.last().and_then(|line| line.split('\t').next()).context("no binlog")?.to_owned();
-    server.sql(&format!("USE {source}; SET SESSION binlog_format = ROW; {settings}\n{workload}")).await?;
+    let log = start(server, source, settings, workload).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
+    connection.execute(&format!("DROP DATABASE IF EXISTS {target}")).await?;
+    connection.execute(&format!("CREATE DATABASE {target}")).await?;
     copy_tables(&mut connection, source, target).await?;
     Ok(log)
 }
@@ -114,18 +93,29 @@ async fn copy_tables(connection: &mut Connection, from: &str, to: &str) -> Resul
     Ok(())
 }
 
-/// Each table of a database: its checksum, all that is in it, and whether its indexes agree.
-pub async fn contents(server: &Server, schema: &str) -> Result<Vec<String>> {
+/// Each table of a database: its checksum, whether its indexes agree, and all that is in it.
+async fn contents(server: &Server, schema: &str) -> Result<Vec<String>> {
+    shown(server, schema, &["CHECKSUM TABLE {} EXTENDED", "CHECK TABLE {} EXTENDED", "SELECT * FROM {}"])
+        .await
+}
+
+/// Each table of a database: all that is in it.
+pub async fn rows_of(server: &Server, schema: &str) -> Result<Vec<String>> {
+    shown(server, schema, &["SELECT * FROM {}"]).await
+}
+
+async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<String>> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
-    connection.execute("SET time_zone = '+00:00'").await?;
+    // Every column in its own character set.
+    connection.execute("SET time_zone = '+00:00', character_set_results = NULL").await?;
     let mut all = Vec::new();
     for table in names(&mut connection, schema).await? {
         let quoted = format!("{schema}.`{}`", table.replace('`', "``"));
         let mut text = table;
-        for check in ["CHECKSUM TABLE {} EXTENDED", "CHECK TABLE {} EXTENDED", "SELECT * FROM {}"] {
-            let answer = connection.query(&check.replace("{}", &quoted)).await?;
-            // The first two begin with the table's name.
-            let from = if check.starts_with("CHECK") { 1 } else { 0 };
+        for question in questions {
+            let answer = connection.query(&question.replace("{}", &quoted)).await?;
+            // These begin with the table's name.
+            let from = usize::from(question.starts_with("CHECK"));
             let line = |row: &Row| {
                 let cell = |index| match row.get(index) {
                     Some(bytes) => bytes.escape_ascii().to_string(),
@@ -202,7 +192,7 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
 }
 
 /// Executes a plan in one transaction and returns how many statements that took.
-async fn execute(connection: &mut Connection, mut encoder: Encoder, plan: &Plan<'_>) -> Result<usize> {
+pub async fn execute(connection: &mut Connection, mut encoder: Encoder, plan: &Plan<'_>) -> Result<usize> {
     let mut statements = Vec::new();
     encoder.statements(&plan.groups, &mut statements)?;
     connection.execute("BEGIN").await?;

@@ -54,6 +54,10 @@ pub(crate) async fn log_in(socket: Socket, options: &ConnectOptions) -> Result<L
         capabilities = capabilities | (Capabilities::MULTI_STATEMENTS & greeting.capabilities);
     }
 
+    if options.found_rows {
+        capabilities = capabilities | (Capabilities::FOUND_ROWS & greeting.capabilities);
+    }
+
     // Answer with the server's own plugin, where it is known and does not give the password away; otherwise with one
     // that every server knows, and wait for the request to switch.
     let plugin = AuthPlugin::from_name(&greeting.auth_plugin)

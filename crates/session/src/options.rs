@@ -140,6 +140,8 @@ pub struct ConnectOptions {
     /// Whether a statement may be several, with semicolons between them: one round trip for all, and none is run behind
     /// one that fails.
     pub multi_statements: bool,
+    /// Whether an UPDATE answers how many rows it found, rather than how many were not yet as it wants them.
+    pub found_rows: bool,
 }
 
 impl ConnectOptions {
@@ -160,6 +162,7 @@ impl ConnectOptions {
             rows_bytes_max: 64 << 20,
             program_name: "tailwater".to_owned(),
             multi_statements: false,
+            found_rows: false,
         }
     }
 

@@ -88,6 +88,50 @@ pub(super) fn name(collation: u32) -> Option<&'static str> {
     })
 }
 
+/// The name of a collation's character set, of all that both flavours have; `None` for a number that neither gave away.
+pub fn character_set(collation: u32) -> Option<&'static str> {
+    let number = if (1024..2048).contains(&collation) { collation - 1024 } else { collation };
+    if let Some(name) = name(collation) {
+        return Some(name);
+    }
+    Some(match number {
+        1 | 84 => "big5",
+        2 | 9 | 21 | 27 | 77 => "latin2",
+        3 | 69 => "dec8",
+        4 | 80 => "cp850",
+        6 | 72 => "hp8",
+        7 | 74 => "koi8r",
+        10 | 82 => "swe7",
+        12 | 91 => "ujis",
+        13 | 88 => "sjis",
+        14 | 23 | 50 | 51 | 52 => "cp1251",
+        16 | 71 => "hebrew",
+        18 | 89 => "tis620",
+        19 | 85 => "euckr",
+        22 | 75 => "koi8u",
+        24 | 86 => "gb2312",
+        25 | 70 => "greek",
+        26 | 34 | 44 | 66 | 99 => "cp1250",
+        28 | 87 => "gbk",
+        29 | 58 | 59 => "cp1257",
+        30 | 78 => "latin5",
+        32 | 64 => "armscii8",
+        36 | 68 => "cp866",
+        37 | 73 => "keybcs2",
+        38 | 43 => "macce",
+        39 | 53 => "macroman",
+        40 | 81 => "cp852",
+        20 | 41 | 42 | 79 => "latin7",
+        56 | 62 => "utf16le",
+        57 | 67 => "cp1256",
+        92 | 93 => "geostd8",
+        95 | 96 => "cp932",
+        97 | 98 => "eucjpms",
+        248..=250 => "gb18030",
+        _ => return None,
+    })
+}
+
 /// The name of a collation, of those that MariaDB takes for the default of a character set of Unicode.
 pub(super) fn default_collation(collation: u32) -> Option<String> {
     let kind = match collation {
@@ -110,7 +154,7 @@ fn latin1(byte: u8) -> char {
 
 #[cfg(test)]
 mod tests {
-    use super::to_text;
+    use super::{character_set, to_text};
 
     #[test]
     fn character_sets() {
@@ -132,5 +176,15 @@ mod tests {
         check(&[0, 0x11, 0, 0], Some(60), None);
         check(b"plain", Some(51), Some("plain"));
         check(b"\xec", Some(51), None);
+    }
+
+    #[test]
+    fn character_sets_have_names() {
+        for (collation, name) in
+            [(45, "utf8mb4"), (1069, "utf8mb4"), (51, "cp1251"), (1024 + 51, "cp1251"), (56, "utf16le")]
+        {
+            assert_eq!(character_set(collation), Some(name));
+        }
+        assert_eq!(character_set(9999), None);
     }
 }

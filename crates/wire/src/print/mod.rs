@@ -5,7 +5,7 @@
 //! the table maps of the statement. Compressed transactions and events are shown unpacked. Output is written row by
 //! row, so that memory is bounded by the largest event, whatever its text takes.
 
-mod charset;
+pub mod charset;
 mod event_text;
 mod float;
 pub mod json;
@@ -13,7 +13,7 @@ mod json_value;
 mod json_writer;
 mod row_text;
 pub mod sql;
-mod sql_value;
+pub mod sql_value;
 mod stream;
 mod table_scan;
 pub mod text;

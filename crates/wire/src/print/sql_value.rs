@@ -11,7 +11,7 @@ use crate::rows::{Image, JsonBinary, TableMap, Value};
 
 /// What a literal is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub enum Use {
     /// To be stored.
     Assigned,
     /// To be compared with: bytes, not what a collation takes for the same.
@@ -21,8 +21,14 @@ pub(super) enum Use {
 /// Deeper documents than MySQL's are malformed; expressions for them are nested as deep.
 const JSON_DEPTH_MAX: usize = 100;
 
-/// Appends a value. `before` is what partial updates refer to.
-pub(super) fn put_value(
+/// Appends the value of a cell as a literal. `before` is what partial updates refer to.
+///
+/// Bytes of text are not converted: they are taken to be in the character set of the column that the literal is for. The
+/// session's time zone must be UTC.
+///
+/// # Errors
+/// [`PrintError::NotExact`] for what no literal says exactly; [`PrintError::Event`] if the cell is malformed.
+pub fn put_value(
     text: &mut Vec<u8>,
     table: &TableMap,
     column: &Column,
@@ -126,7 +132,8 @@ fn put_bytes(text: &mut Vec<u8>, bytes: &[u8], column: &Column, how: Use) {
     }
 }
 
-fn put_hex(text: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends bytes as a hexadecimal literal.
+pub fn put_hex(text: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     text.extend_from_slice(b"X'");
     for byte in bytes {

@@ -105,6 +105,25 @@ impl<'a> Image<'a> {
         Ok(None)
     }
 
+    /// An image of `table` with the columns `present` that is all of `bytes`; `after_of_partial` says that it is the after
+    /// image of a partial update.
+    ///
+    /// # Errors
+    /// [`WireError`] if the bytes are no such image, or more than one.
+    pub fn parse(
+        table: &'a TableMap,
+        present: &'a [u8],
+        after_of_partial: bool,
+        bytes: &'a [u8],
+    ) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new(WHAT, bytes);
+        let image = Self::read(table, present, after_of_partial, &mut cursor)?;
+        if !cursor.is_empty() {
+            return Err(WireError::malformed(WHAT, format!("{} bytes behind it", cursor.remaining())));
+        }
+        Ok(image)
+    }
+
     /// Reads one image off the front of `cursor`; `after_of_partial` says that value options precede it.
     fn read(
         table: &'a TableMap,

@@ -1,0 +1,327 @@
+//! A target's column type, and what of a source's fits into it without loss.
+
+use tailwater_wire::rows::column::CHARSET_BINARY;
+use tailwater_wire::rows::{Column, ColumnType};
+use tailwater_wire::{Flavour, print::charset};
+
+use crate::target::TargetColumn;
+
+/// A type as `information_schema` writes it, such as `decimal(10,2) unsigned`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetType {
+    /// The name: `decimal`.
+    pub name: String,
+    /// The numbers in parentheses.
+    pub numbers: Vec<u32>,
+    /// The members of an ENUM or SET.
+    pub members: Vec<String>,
+    /// Whether it says `unsigned`.
+    pub unsigned: bool,
+    /// The character set of its text; `None` if it is no text.
+    pub character_set: Option<String>,
+}
+
+impl TargetType {
+    /// Reads the type of a column.
+    pub fn of(column: &TargetColumn) -> Self {
+        let text = column.column_type.as_str();
+        let end = text.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(text.len());
+        let (name, rest) = text.split_at(end);
+        let mut members = Vec::new();
+        let mut numbers = Vec::new();
+        if matches!(name, "enum" | "set") {
+            members = read_members(rest);
+        } else if let Some(inside) = rest.strip_prefix('(').and_then(|rest| rest.split(')').next()) {
+            numbers = inside.split(',').filter_map(|number| number.trim().parse().ok()).collect();
+        }
+        let unsigned = members.is_empty() && (rest.contains("unsigned") || rest.contains("zerofill"));
+        // The character set is the collation up to its first underscore.
+        let of_text = |collation: &String| match collation.split('_').next() {
+            Some("utf8") => "utf8mb3".to_owned(),
+            first => first.unwrap_or_default().to_owned(),
+        };
+        let character_set = column.collation.as_ref().map(of_text);
+        Self { name: name.to_owned(), numbers, members, unsigned, character_set }
+    }
+
+    fn number(&self, index: usize, or: u32) -> u32 {
+        self.numbers.get(index).copied().unwrap_or(or)
+    }
+
+    fn is_geometry(&self) -> bool {
+        matches!(
+            self.name.as_str(),
+            "geometry"
+                | "point"
+                | "linestring"
+                | "polygon"
+                | "multipoint"
+                | "multilinestring"
+                | "multipolygon"
+                | "geometrycollection"
+                | "geomcollection"
+        )
+    }
+
+    /// How many bytes of text or of binary data fit, if that is what it holds.
+    fn bytes_max(&self) -> Option<u64> {
+        let bytes_per_character = self.character_set.as_deref().map_or(1, bytes_per_character);
+        Some(match self.name.as_str() {
+            "char" | "binary" | "varchar" | "varbinary" => u64::from(self.number(0, 1)) * bytes_per_character,
+            "tinytext" | "tinyblob" => 0xff,
+            "text" | "blob" => 0xffff,
+            "mediumtext" | "mediumblob" => 0xff_ffff,
+            "longtext" | "longblob" => 0xffff_ffff,
+            _ => return None,
+        })
+    }
+
+    /// Why values of a source's column might not fit, if that is so. `unsigned` is what is known of its sign.
+    pub fn refuses(&self, source: &Column, unsigned: bool, flavour: Flavour) -> Option<String> {
+        let fits = match source.column_type {
+            ColumnType::Tiny => self.takes_integer(1, unsigned),
+            ColumnType::Short => self.takes_integer(2, unsigned),
+            ColumnType::Int24 => self.takes_integer(3, unsigned),
+            ColumnType::Long => self.takes_integer(4, unsigned),
+            ColumnType::LongLong => self.takes_integer(8, unsigned),
+            ColumnType::Float => {
+                matches!(self.name.as_str(), "float" | "double") && (!self.unsigned || unsigned)
+            }
+            ColumnType::Double => self.name == "double" && (!self.unsigned || unsigned),
+            ColumnType::Decimal { precision, scale } => {
+                let (to_precision, to_scale) = (self.number(0, 10), self.number(1, 0));
+                self.name == "decimal"
+                    && to_scale >= u32::from(scale)
+                    && to_precision.saturating_sub(to_scale) >= u32::from(precision - scale.min(precision))
+                    && (!self.unsigned || unsigned)
+            }
+            ColumnType::Bit { bits } => self.name == "bit" && self.number(0, 1) >= u32::from(bits),
+            ColumnType::Year => self.name == "year",
+            ColumnType::Date => matches!(self.name.as_str(), "date" | "datetime"),
+            ColumnType::Time { fraction } | ColumnType::TimeOld { fraction } => {
+                self.takes_time("time", fraction)
+            }
+            ColumnType::DateTime { fraction } | ColumnType::DateTimeOld { fraction } => {
+                self.takes_time("datetime", fraction)
+            }
+            ColumnType::Timestamp { fraction } | ColumnType::TimestampOld { fraction } => {
+                self.takes_time("timestamp", fraction)
+            }
+            ColumnType::Char { bytes_max } | ColumnType::VarChar { bytes_max } => {
+                self.takes_bytes(source, u64::from(bytes_max), flavour)
+            }
+            ColumnType::VarCharCompressed { bytes_max } => {
+                self.takes_bytes(source, u64::from(bytes_max), flavour)
+            }
+            ColumnType::Blob { length_bytes } | ColumnType::BlobCompressed { length_bytes } => {
+                let bytes_max = (1u64 << (8 * u32::from(length_bytes.min(4)))) - 1;
+                self.takes_bytes(source, bytes_max, flavour)
+            }
+            ColumnType::Geometry { .. } => self.is_geometry(),
+            ColumnType::Json { .. } => {
+                self.name == "json" || self.name == "longtext" && flavour == Flavour::MariaDb
+            }
+            ColumnType::Vector { .. } => self.name == "vector" && flavour == Flavour::MySql,
+            ColumnType::TypedArray { .. } => true,
+            ColumnType::Enum { .. } => self.name == "enum" && self.takes_members(source),
+            ColumnType::Set { .. } => self.name == "set" && self.takes_members(source),
+        };
+        let sign = if unsigned { " unsigned" } else { "" };
+        (!fits).then(|| {
+            format!("{:?}{sign} does not go into {} without loss", source.column_type, self.description())
+        })
+    }
+
+    fn takes_integer(&self, bytes: u32, unsigned: bool) -> bool {
+        let own = match self.name.as_str() {
+            "tinyint" => 1,
+            "smallint" => 2,
+            "mediumint" => 3,
+            "int" => 4,
+            "bigint" => 8,
+            "decimal" => {
+                let digits = [0, 3, 5, 8, 10, 0, 0, 0, 20].get(bytes as usize).copied().unwrap_or(20);
+                let room = self.number(0, 10).saturating_sub(self.number(1, 0));
+                return room >= digits && (!self.unsigned || unsigned);
+            }
+            _ => return false,
+        };
+        match (unsigned, self.unsigned) {
+            (true, false) => own > bytes,
+            (false, true) => false,
+            _ => own >= bytes,
+        }
+    }
+
+    fn takes_time(&self, name: &str, fraction: u8) -> bool {
+        self.name == name && self.number(0, 0) >= u32::from(fraction)
+    }
+
+    fn takes_bytes(&self, source: &Column, source_bytes_max: u64, flavour: Flavour) -> bool {
+        let binary = source.collation == Some(CHARSET_BINARY);
+        if binary {
+            // MariaDB's own types look like BINARY or VARBINARY in the log.
+            let own = flavour == Flavour::MariaDb
+                && matches!(self.name.as_str(), "uuid" | "inet6" | "inet4" | "vector");
+            // A BINARY pads its values.
+            let padded = self.name == "binary"
+                && source.column_type != ColumnType::Char { bytes_max: self.number(0, 1) as u16 };
+            let blob = self.character_set.is_none() && !padded;
+            return own || blob && self.bytes_max().is_some_and(|max| max >= source_bytes_max);
+        }
+        if self.name == "json" {
+            return true;
+        }
+        let Some(own) = &self.character_set else {
+            // Text whose character set the source did not log, or bytes.
+            return source.collation.is_none() && self.bytes_max().is_some_and(|max| max >= source_bytes_max);
+        };
+        let from = source.collation.and_then(charset::character_set);
+        if from.is_none() && source.collation.is_some() {
+            return false;
+        }
+        let from = from.unwrap_or(own);
+        match self.name.as_str() {
+            // As many characters.
+            "char" | "varchar" => {
+                u64::from(self.number(0, 1)) >= source_bytes_max / bytes_per_character(from)
+            }
+            // A text of the same kind; in another character set the server refuses what is too long.
+            "tinytext" | "text" | "mediumtext" | "longtext" => {
+                self.bytes_max().is_some_and(|max| max >= source_bytes_max)
+            }
+            _ => false,
+        }
+    }
+
+    fn takes_members(&self, source: &Column) -> bool {
+        let Some(members) = &source.members else { return true };
+        // Members in other character sets than Unicode cannot be told here, if they are no ASCII.
+        members.len() <= self.members.len()
+            && members.iter().zip(&self.members).all(|(theirs, own)| match std::str::from_utf8(theirs) {
+                Ok(theirs) if theirs.is_ascii() && own.is_ascii() => theirs.eq_ignore_ascii_case(own),
+                _ => true,
+            })
+    }
+
+    fn description(&self) -> String {
+        let numbers = match self.numbers.as_slice() {
+            [] => String::new(),
+            numbers => {
+                format!("({})", numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+            }
+        };
+        let sign = if self.unsigned { " unsigned" } else { "" };
+        let set = self.character_set.as_ref().map_or_else(String::new, |set| format!(" in {set}"));
+        format!("{}{numbers}{sign}{set}", self.name)
+    }
+}
+
+/// `('a','it''s')`
+fn read_members(text: &str) -> Vec<String> {
+    let mut members = Vec::new();
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter != '\'' {
+            continue;
+        }
+        let mut member = String::new();
+        while let Some(letter) = letters.next() {
+            if letter == '\'' {
+                if letters.peek() != Some(&'\'') {
+                    break;
+                }
+                letters.next();
+            }
+            member.push(letter);
+        }
+        members.push(member);
+    }
+    members
+}
+
+/// The most bytes that a character takes.
+fn bytes_per_character(set: &str) -> u64 {
+    match set {
+        "utf8mb4" | "utf16" | "utf16le" | "utf32" | "gb18030" => 4,
+        "utf8mb3" | "utf8" | "ujis" | "eucjpms" => 3,
+        "ucs2" | "big5" | "gbk" | "gb2312" | "euckr" | "sjis" | "cp932" => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_wire::rows::column::type_code;
+
+    use super::*;
+
+    fn target(column_type: &str, collation: Option<&str>) -> TargetType {
+        TargetType::of(&TargetColumn {
+            name: "c".into(),
+            column_type: column_type.into(),
+            collation: collation.map(str::to_owned),
+            nullable: true,
+            generated: false,
+            stored: false,
+        })
+    }
+
+    fn takes(to: &TargetType, column_type: ColumnType, collation: Option<u32>, unsigned: bool) -> bool {
+        let mut column = Column::new(column_type, type_code::LONG, 0, true);
+        column.collation = collation;
+        to.refuses(&column, unsigned, Flavour::MariaDb).is_none()
+    }
+
+    #[test]
+    fn numbers_may_grow() {
+        let number = |to: &str, from, unsigned| takes(&target(to, None), from, None, unsigned);
+        assert!(number("bigint", ColumnType::Long, true) && number("int(11)", ColumnType::Long, false));
+        assert!(!number("int", ColumnType::Long, true) && !number("int unsigned", ColumnType::Long, false));
+        assert!(number("int(10) unsigned zerofill", ColumnType::Long, true));
+        assert!(
+            !number("smallint", ColumnType::Long, false) && number("decimal(10,0)", ColumnType::Long, false)
+        );
+        assert!(
+            !number("decimal(10,1)", ColumnType::Long, false) && !number("double", ColumnType::Long, false)
+        );
+        let decimal = ColumnType::Decimal { precision: 10, scale: 2 };
+        assert!(number("decimal(12,4)", decimal, false) && !number("decimal(12,5)", decimal, false));
+        assert!(!number("decimal(10,1)", decimal, false) && !number("float", ColumnType::Double, false));
+        let time = ColumnType::Time { fraction: 3 };
+        assert!(
+            number("time(6)", time, false)
+                && !number("time", time, false)
+                && !number("datetime(3)", time, false)
+        );
+        assert!(!number("datetime", ColumnType::Timestamp { fraction: 0 }, false));
+        assert!(!number("longblob", ColumnType::Vector { length_bytes: 4 }, false));
+    }
+
+    #[test]
+    fn text_may_grow_and_change_its_character_set() {
+        let text = |to: &str, collation, from: Option<u32>, bytes_max| {
+            takes(&target(to, collation), ColumnType::VarChar { bytes_max }, from, false)
+        };
+        let (latin1, utf8mb4, binary) = (Some(8), Some(45), Some(63));
+        assert!(text("varchar(40)", Some("utf8mb4_general_ci"), utf8mb4, 160));
+        assert!(!text("varchar(39)", Some("utf8mb4_general_ci"), utf8mb4, 160));
+        assert!(text("varchar(40)", Some("utf8mb4_general_ci"), latin1, 40));
+        assert!(text("text", Some("latin1_swedish_ci"), utf8mb4, 160));
+        assert!(!text("varchar(160)", Some("latin1_swedish_ci"), binary, 160));
+        assert!(text("varbinary(160)", None, binary, 160) && !text("varbinary(159)", None, binary, 160));
+        assert!(!text("binary(160)", None, binary, 160) && !text("int", None, latin1, 10));
+        assert!(!text("varbinary(160)", None, utf8mb4, 160) && text("varbinary(160)", None, None, 160));
+    }
+
+    #[test]
+    fn members_stand_in_the_same_order() {
+        let to = target("enum('a','it''s','(,)')", Some("latin1_swedish_ci"));
+        assert_eq!(to.members, ["a", "it's", "(,)"]);
+        let mut column = Column::new(ColumnType::Enum { bytes: 1 }, type_code::STRING, 0, true);
+        column.members = Some(vec![b"A".to_vec(), b"it's".to_vec()]);
+        assert_eq!(to.refuses(&column, false, Flavour::MySql), None);
+        column.members = Some(vec![b"it's".to_vec(), b"a".to_vec()]);
+        assert!(to.refuses(&column, false, Flavour::MySql).unwrap().contains("enum"));
+    }
+}

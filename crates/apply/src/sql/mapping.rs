@@ -1,0 +1,126 @@
+//! Which column of a source's table goes into which of the target's.
+
+use tailwater_wire::rows::column::CHARSET_BINARY;
+use tailwater_wire::rows::{ColumnType, TableMap};
+use tailwater_wire::{Flavour, print::charset};
+
+use super::column_type::TargetType;
+use crate::target::{TargetTable, UniqueIndex};
+
+/// Why a target's table cannot take a source's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("column {column}: {reason}")]
+pub struct Misfit {
+    /// The source's column, or its number from 1 if the source did not log names.
+    pub column: String,
+    /// What does not fit, and what to do.
+    pub reason: String,
+}
+
+/// Where a source's column goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The target's column, in backticks.
+    pub quoted: String,
+    /// The character set that its text is converted from, where that is not the target's.
+    pub converted_from: Option<&'static str>,
+    /// The character set of the target's column.
+    pub character_set: Option<String>,
+    /// Whether it holds JSON as text.
+    pub json_text: bool,
+}
+
+/// Where a source's columns go, decided once per table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// The source's table, with what it did not log of its columns taken from the target's.
+    pub(super) map: TableMap,
+    /// The target's name, in backticks.
+    pub(super) quoted: String,
+    /// For each of the source's columns; `None` for those that nobody can write to.
+    pub(super) places: Vec<Option<Place>>,
+    /// The target's keys that find a row, by the source's columns, the best first.
+    pub(super) keys: Vec<Vec<usize>>,
+}
+
+/// Maps a source's table to a target's.
+///
+/// # Errors
+/// [`Misfit`] for the first column that the target lacks or that does not fit.
+pub fn mapping(map: &TableMap, target: &TargetTable) -> Result<Mapping, Misfit> {
+    let mut map = map.clone();
+    let named = map.columns.iter().all(|column| column.name.is_some());
+    let mut places = Vec::with_capacity(map.columns.len());
+    // By the target's columns: the source's.
+    let mut sources = vec![None; target.columns.len()];
+    for (index, column) in map.columns.iter_mut().enumerate() {
+        let misfit = |reason: String| Misfit {
+            column: column.name.clone().unwrap_or_else(|| (index + 1).to_string()),
+            reason,
+        };
+        if matches!(column.column_type, ColumnType::TypedArray { .. }) {
+            places.push(None);
+            continue;
+        }
+        let found = match &column.name {
+            Some(name) if named => target.columns.iter().position(|own| own.name.eq_ignore_ascii_case(name)),
+            _ => Some(index).filter(|index| *index < target.columns.len()),
+        };
+        let Some((found, own)) = found.and_then(|found| Some((found, target.columns.get(found)?))) else {
+            let name = format!("{}.{}", target.schema, target.table);
+            return Err(misfit(format!(
+                "{name} on the target has no such column; add it there, or leave the table out with a filter"
+            )));
+        };
+        if let Some(source) = sources.get_mut(found) {
+            *source = Some(index);
+        }
+        if own.generated {
+            places.push(None);
+            continue;
+        }
+        let own_type = TargetType::of(own);
+        // What the source did not log is taken to be as it is here.
+        let unsigned = column.unsigned.unwrap_or(own_type.unsigned);
+        if let Some(reason) = own_type.refuses(column, unsigned, target.flavour) {
+            return Err(misfit(reason));
+        }
+        if column.column_type.has_signedness() {
+            column.unsigned = Some(unsigned);
+        }
+        if column.collation.is_none() && own_type.name == "binary" {
+            column.collation = Some(CHARSET_BINARY);
+        }
+        let from = column.collation.filter(|collation| *collation != CHARSET_BINARY);
+        let from = from.and_then(charset::character_set);
+        let converted_from = from.filter(|from| own_type.character_set.as_deref() != Some(*from));
+        let json_text = matches!(column.column_type, ColumnType::Json { .. }) && own_type.name != "json"
+            || target.flavour == Flavour::MariaDb && matches!(column.column_type, ColumnType::Json { .. });
+        places.push(Some(Place {
+            quoted: quote(&own.name),
+            converted_from,
+            character_set: own_type.character_set,
+            json_text,
+        }));
+    }
+    let finds = |index: &&UniqueIndex| {
+        !index.opaque
+            && !index.parts.is_empty()
+            && index.parts.iter().all(|part| {
+                part.prefix.is_none()
+                    && target.columns.get(part.column).is_some_and(|column| {
+                        !column.generated && (!column.nullable || index.name == "PRIMARY")
+                    })
+            })
+    };
+    let by_source = |index: &UniqueIndex| -> Option<Vec<usize>> {
+        index.parts.iter().map(|part| sources.get(part.column).copied().flatten()).collect()
+    };
+    let keys = target.unique.iter().filter(finds).filter_map(by_source).collect();
+    let quoted = format!("{}.{}", quote(&target.schema), quote(&target.table));
+    Ok(Mapping { map, quoted, places, keys })
+}
+
+fn quote(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}

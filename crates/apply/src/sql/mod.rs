@@ -1,0 +1,53 @@
+//! Groups of rows as SQL, for a table of another shape, on another flavour, or for an account that may not replay a binlog.
+//!
+//! Values arrive exactly, or the channel stops: [`mapping`] refuses, once per table, columns that cannot hold what the
+//! source's can; the session is strict, so that the server refuses the rest (a text that is too long, a character that the
+//! target's character set lacks, a TIMESTAMP beyond its range).
+//!
+//! What differs from `BINLOG` statements:
+//! - Triggers of the target run. Nobody can switch them off; drop those that do what the source's have already done.
+//! - Columns that only the target has get their defaults; generated columns are computed by the target.
+//! - An UPDATE or DELETE that finds no row is no error to the server. Each statement says how many rows it must find
+//!   ([`SqlStatement::rows`]); the connection must have been made with [`ConnectOptions::found_rows`].
+//! - JSON of MariaDB is text, and MySQL writes it anew when it stores it.
+//! - A MariaDB UUID or INET6 goes to a column of the same type or to a binary one; its text is not made here.
+//!
+//! [`ConnectOptions::found_rows`]: tailwater_session::ConnectOptions::found_rows
+
+pub mod column_type;
+pub mod mapping;
+mod statements;
+mod values;
+
+pub use mapping::{Mapping, Misfit, mapping};
+pub use statements::Writer;
+
+use tailwater_wire::Flavour;
+
+/// A statement and what is to be expected of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqlStatement {
+    /// The statement, in UTF-8 but for nothing in it.
+    pub text: Vec<u8>,
+    /// How many rows it must insert, find or delete; `None` if it is no change of rows.
+    pub rows: Option<u64>,
+}
+
+/// What a session executes first: values as they are, and refused rather than changed.
+pub fn session_statement(flavour: Flavour) -> String {
+    // Comparisons with a literal of a character set of its own must not depend on the session's collation.
+    let checks = match flavour {
+        Flavour::MySql => "",
+        Flavour::MariaDb => ", @@session.check_constraint_checks=1",
+    };
+    format!(
+        "SET NAMES utf8mb4, @@session.time_zone='+00:00', @@session.sql_mode='{STRICT}', \
+         @@session.foreign_key_checks=1, @@session.unique_checks=1{checks}"
+    )
+}
+
+/// Dates that do not exist, and zero for an AUTO_INCREMENT column, are values like any other.
+const STRICT: &str = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES";
+
+/// As strict, for rows with an ENUM of no member, which a strict server refuses.
+const LAX: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES";

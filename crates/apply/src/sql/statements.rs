@@ -1,0 +1,291 @@
+//! Writes the statements of a group.
+
+use std::borrow::Cow;
+
+use tailwater_wire::event::{RowsEvent, RowsKind};
+use tailwater_wire::print::PrintError;
+use tailwater_wire::rows::{Image, TableMap};
+use tailwater_wire::{Flavour, WireError};
+
+use super::mapping::{Mapping, Place};
+use super::values::{Literal, put_literal};
+use super::{LAX, STRICT, SqlStatement};
+use crate::batch::{Group, Row};
+use crate::binlog::EncoderOptions;
+use crate::error::ApplyError;
+
+/// Of a group's flags: what the session that wrote the rows had switched off.
+const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
+    | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
+    | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
+
+/// How many rows one statement looks for at most: optimizers have a limit beyond which they read all of the table.
+const SOUGHT_ROWS_MAX: u64 = 500;
+
+/// Writes groups as SQL for one session, which has executed [`super::session_statement`].
+#[derive(Debug)]
+pub struct Writer {
+    flavour: Flavour,
+    options: EncoderOptions,
+    /// What the session is set to.
+    flags: u16,
+    lax: bool,
+}
+
+/// What the statements of a group have in common.
+#[derive(Debug)]
+struct Form {
+    /// The beginning, up to the first row.
+    head: Vec<u8>,
+    /// What stands between rows; `None` if each has a statement of its own.
+    separator: Option<&'static str>,
+    /// The end.
+    tail: &'static str,
+    rows_max: u64,
+    /// The columns that rows are found by, if they are found by a key.
+    key: Option<Vec<usize>>,
+}
+
+impl Writer {
+    /// A writer for a session on a target of a flavour.
+    pub fn new(flavour: Flavour, options: EncoderOptions) -> Self {
+        Self { flavour, options, flags: 0, lax: false }
+    }
+
+    /// Appends the statements that do what a group says. The mapping is that of its table.
+    ///
+    /// # Errors
+    /// [`ApplyError::Inexact`] for a value that no SQL says exactly, or that is malformed; [`ApplyError::TooLarge`] if a row
+    /// does not fit into a packet of the target.
+    pub fn statements(
+        &mut self,
+        group: &Group<'_>,
+        mapping: &Mapping,
+        out: &mut Vec<SqlStatement>,
+    ) -> Result<(), ApplyError> {
+        self.set_checks(group.flags & SESSION_FLAGS, out);
+        let form = Form::of(group, mapping);
+        let (mut text, mut rows, mut text_lax) = (Vec::new(), 0, false);
+        let mut row_text = Vec::new();
+        for row in &group.rows {
+            row_text.clear();
+            let lax = form.put_row(&mut row_text, group, mapping, row).map_err(|error| {
+                ApplyError::Inexact { table: mapping.quoted.clone(), error: Box::new(error) }
+            })?;
+            // Nothing to set: all that changed is computed by the target.
+            if row_text.is_empty() {
+                continue;
+            }
+            let length = text.len() + row_text.len() + form.tail.len() + 4;
+            let full = rows >= form.rows_max || length > self.options.statement_bytes_max || lax != text_lax;
+            if rows > 0 && full {
+                self.close(&form, std::mem::take(&mut text), rows, text_lax, mapping, out)?;
+                rows = 0;
+            }
+            match form.separator {
+                Some(separator) if rows > 0 => text.extend_from_slice(separator.as_bytes()),
+                _ => text.extend_from_slice(&form.head),
+            }
+            text.extend_from_slice(&row_text);
+            text_lax = lax;
+            rows += 1;
+        }
+        if rows > 0 {
+            self.close(&form, text, rows, text_lax, mapping, out)?;
+        }
+        Ok(())
+    }
+
+    fn close(
+        &mut self,
+        form: &Form,
+        mut text: Vec<u8>,
+        rows: u64,
+        lax: bool,
+        mapping: &Mapping,
+        out: &mut Vec<SqlStatement>,
+    ) -> Result<(), ApplyError> {
+        text.extend_from_slice(form.tail.as_bytes());
+        if text.len() > self.options.packet_bytes_max {
+            return Err(ApplyError::TooLarge {
+                table: mapping.quoted.clone(),
+                bytes: text.len(),
+                bytes_max: self.options.packet_bytes_max,
+            });
+        }
+        if lax != self.lax {
+            self.lax = lax;
+            let mode = if lax { LAX } else { STRICT };
+            out.push(SqlStatement {
+                text: format!("SET @@session.sql_mode='{mode}'").into_bytes(),
+                rows: None,
+            });
+        }
+        out.push(SqlStatement { text, rows: Some(rows) });
+        Ok(())
+    }
+
+    fn set_checks(&mut self, flags: u16, out: &mut Vec<SqlStatement>) {
+        if flags == self.flags {
+            return;
+        }
+        self.flags = flags;
+        let on = |flag: u16| u8::from(flags & flag == 0);
+        let mut text = format!(
+            "SET @@session.foreign_key_checks={}, @@session.unique_checks={}",
+            on(RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS),
+            on(RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS)
+        );
+        if self.flavour == Flavour::MariaDb {
+            let checks = on(RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS);
+            text.push_str(&format!(", @@session.check_constraint_checks={checks}"));
+        }
+        out.push(SqlStatement { text: text.into_bytes(), rows: None });
+    }
+}
+
+impl Form {
+    fn of(group: &Group<'_>, mapping: &Mapping) -> Self {
+        let table = &mapping.quoted;
+        let has = |column: &usize| has(&group.columns_present, *column);
+        let key = mapping.keys.iter().find(|key| key.iter().all(has)).cloned();
+        let (head, separator, tail, rows_max) = match (group.kind, &key) {
+            (RowsKind::Write, _) => {
+                let given = |(index, place): (usize, &'_ Option<Place>)| {
+                    place.as_ref().filter(|_| has(&index)).map(|place| place.quoted.clone())
+                };
+                let columns: Vec<_> = mapping.places.iter().enumerate().filter_map(given).collect();
+                let head = format!("INSERT INTO {table} ({}) VALUES ", columns.join(","));
+                (head, Some(","), "", u64::MAX)
+            }
+            (RowsKind::Delete, Some(key)) => match key.as_slice() {
+                [column] => {
+                    let quoted = mapping.places.get(*column).and_then(Option::as_ref);
+                    let quoted = quoted.map_or("", |place| place.quoted.as_str());
+                    (format!("DELETE FROM {table} WHERE {quoted} IN ("), Some(","), ")", SOUGHT_ROWS_MAX)
+                }
+                // MariaDB finds `(a,b) IN ((1,2))` in no index.
+                _ => (format!("DELETE FROM {table} WHERE "), Some(" OR "), "", SOUGHT_ROWS_MAX),
+            },
+            (RowsKind::Delete, None) => (format!("DELETE FROM {table} WHERE "), None, " LIMIT 1", 1),
+            (_, Some(_)) => (format!("UPDATE {table} SET "), None, "", 1),
+            (_, None) => (format!("UPDATE {table} SET "), None, " LIMIT 1", 1),
+        };
+        Self { head: head.into_bytes(), separator, tail, rows_max, key }
+    }
+
+    /// Appends what a statement says of a row; returns whether a strict server would refuse it.
+    fn put_row(
+        &self,
+        text: &mut Vec<u8>,
+        group: &Group<'_>,
+        mapping: &Mapping,
+        row: &Row<'_>,
+    ) -> Result<bool, PrintError> {
+        let map = &mapping.map;
+        let bytes = match row.image.zeros {
+            0 => Cow::Borrowed(row.image.values),
+            zeros => Cow::Owned([&vec![0; usize::from(zeros)], row.image.values].concat()),
+        };
+        let image = Image::parse(map, &group.columns_present, false, &bytes)?;
+        match group.kind {
+            RowsKind::Write => {
+                text.push(b'(');
+                let lax = put_columns(text, mapping, &image, None, false)?;
+                text.push(b')');
+                Ok(lax)
+            }
+            RowsKind::Update | RowsKind::PartialUpdate => {
+                let partial = group.kind == RowsKind::PartialUpdate;
+                let after = Image::parse(map, &group.columns_present_after, partial, row.after)?;
+                let lax = put_columns(text, mapping, &after, Some(&image), true)?;
+                if !text.is_empty() {
+                    text.extend_from_slice(b" WHERE ");
+                    self.put_condition(text, mapping, &image)?;
+                }
+                Ok(lax)
+            }
+            RowsKind::Delete => match self.key.as_deref() {
+                Some([column]) => {
+                    let cell = image.cell(*column)?.ok_or_else(|| no_key(map))?;
+                    let place = mapping.places.get(*column).and_then(Option::as_ref);
+                    let place = place.ok_or_else(|| no_key(map))?;
+                    put_literal(text, map, place, &cell, None, Literal::Key)?;
+                    Ok(false)
+                }
+                Some(_) => {
+                    text.push(b'(');
+                    self.put_condition(text, mapping, &image)?;
+                    text.push(b')');
+                    Ok(false)
+                }
+                None => {
+                    self.put_condition(text, mapping, &image)?;
+                    Ok(false)
+                }
+            },
+        }
+    }
+
+    /// `a=1 AND b=2` by the key, or `a<=>1 AND b<=>NULL` by all there is.
+    fn put_condition(
+        &self,
+        text: &mut Vec<u8>,
+        mapping: &Mapping,
+        before: &Image<'_>,
+    ) -> Result<(), PrintError> {
+        let mut first = true;
+        for cell in before.cells() {
+            let cell = cell?;
+            let Some(place) = mapping.places.get(cell.index).and_then(Option::as_ref) else { continue };
+            if self.key.as_ref().is_some_and(|key| !key.contains(&cell.index)) {
+                continue;
+            }
+            if !std::mem::take(&mut first) {
+                text.extend_from_slice(b" AND ");
+            }
+            let (operator, literal) = match self.key {
+                Some(_) => (&b"="[..], Literal::Key),
+                None => (&b"<=>"[..], Literal::Compared),
+            };
+            text.extend_from_slice(place.quoted.as_bytes());
+            text.extend_from_slice(operator);
+            put_literal(text, &mapping.map, place, &cell, None, literal)?;
+        }
+        if first { Err(no_key(&mapping.map).into()) } else { Ok(()) }
+    }
+}
+
+/// The columns of an image that can be written, with commas between: `1,'x'`, or `a=1,b='x'`. Returns whether a strict server
+/// would refuse one.
+fn put_columns(
+    text: &mut Vec<u8>,
+    mapping: &Mapping,
+    image: &Image<'_>,
+    before: Option<&Image<'_>>,
+    named: bool,
+) -> Result<bool, PrintError> {
+    let start = text.len();
+    let mut lax = false;
+    for cell in image.cells() {
+        let cell = cell?;
+        let Some(place) = mapping.places.get(cell.index).and_then(Option::as_ref) else { continue };
+        if text.len() > start {
+            text.push(b',');
+        }
+        if named {
+            text.extend_from_slice(place.quoted.as_bytes());
+            text.push(b'=');
+        }
+        lax |= put_literal(text, &mapping.map, place, &cell, before, Literal::Assigned)?;
+    }
+    Ok(lax)
+}
+
+fn no_key(map: &TableMap) -> WireError {
+    WireError::malformed("row image", format!("{}.{}: nothing to find the row by", map.schema, map.table))
+}
+
+fn has(bitmap: &[u8], index: usize) -> bool {
+    bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 != 0)
+}

@@ -1,0 +1,233 @@
+//! Plans as SQL: what a server logged of one database, executed in another, on it and on the other flavour.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_apply::batch::{Plan, PlanOptions, plan};
+use tailwater_apply::binlog::{Encoder, EncoderOptions};
+use tailwater_apply::sql::{Writer, mapping, session_statement};
+use tailwater_sandbox::{ServerKind, require, shared};
+use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::Flavour;
+
+use crate::binlog_statements::{applier, compare, execute, prepare, rows_of, start};
+use crate::logged::{row_changes, targets};
+
+on_each_server!(every_type_arrives_by_sql_and_by_binlog);
+
+const COMMON: &str = include_str!("../../tailwater/tests/log_cat/common.sql");
+const MYSQL_GEOMETRY: &str = include_str!("../../tailwater/tests/log_cat/mysql_geometry.sql");
+const MARIADB: &str = include_str!("../../tailwater/tests/log_cat/mariadb.sql");
+const MARIADB_11: &str = include_str!("../../tailwater/tests/log_cat/mariadb_11.sql");
+
+/// Documents with all that SQL can say, and partial updates of them.
+const DOCUMENTS: &str = r#"
+CREATE TABLE docs (id INT NOT NULL PRIMARY KEY, a JSON, b JSON);
+INSERT INTO docs VALUES (1, '{}', '[]'), (2, 'null', 'true'), (4, '1.0', '-0.0'),
+  (5, '"text"', '"quote \\" back \\\\ tab \\t nul \\u0000 é 😀 it''s"'),
+  (6, '[1, -32768, 65536, 9223372036854775807]', '{"b": 1, "aa": [], "": {"c": [true, null]}}'),
+  (7, JSON_OBJECT('decimal', CAST(-123.450 AS DECIMAL(6,3)), 'u', CAST(5 AS UNSIGNED), 'd', DATE '2015-01-15'), NULL);
+SET SESSION binlog_row_value_options = PARTIAL_JSON;
+UPDATE docs SET a = JSON_SET(a, '$.x', 2) WHERE id IN (1, 7); UPDATE docs SET b = JSON_SET(b, '$.b', 'new') WHERE id = 6;
+SET SESSION binlog_row_value_options = '';
+"#;
+
+const VECTORS: &str = "CREATE TABLE vectors (id INT NOT NULL PRIMARY KEY, v VECTOR(3));
+INSERT INTO vectors VALUES (1, STRING_TO_VECTOR('[1,2,3.5]')), (2, NULL);
+";
+
+fn workload(kind: ServerKind) -> String {
+    let own: String = match kind.flavour() {
+        Flavour::MySql => format!("{DOCUMENTS}\n{VECTORS}\n{MYSQL_GEOMETRY}"),
+        Flavour::MariaDb => {
+            // Nobody can write the history of a versioned table, and sequences are no tables.
+            let left_out = |line: &&str| {
+                !["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
+            };
+            MARIADB.lines().filter(left_out).map(|line| format!("{line}\n")).collect()
+        }
+    };
+    let late = if kind == ServerKind::Mariadb118 { MARIADB_11 } else { "" };
+    format!("{COMMON}\n{own}\n{late}")
+}
+
+/// Without what is deleted again, which would show no difference.
+fn kept(workload: &str) -> String {
+    workload.lines().filter(|line| !line.starts_with("DELETE")).map(|line| format!("{line}\n")).collect()
+}
+
+fn options() -> EncoderOptions {
+    EncoderOptions { statement_bytes_max: 100_000, packet_bytes_max: 16 << 20 }
+}
+
+/// Executes a plan as SQL in one transaction.
+async fn execute_sql(options: &ConnectOptions, plan: &Plan<'_>) -> Result<()> {
+    let options = ConnectOptions { found_rows: true, ..options.clone() };
+    let mut connection = Connection::connect(&options).await?;
+    let flavour = connection.server().flavour;
+    connection.execute(&session_statement(flavour)).await?;
+    let mut writer = Writer::new(flavour, self::options());
+    let mut statements = Vec::new();
+    for group in &plan.groups {
+        let mapping = mapping(&group.table.map, &group.table.target)
+            .with_context(|| format!("{}.{}", group.table.map.schema, group.table.map.table))?;
+        writer.statements(group, &mapping, &mut statements)?;
+    }
+    connection.execute("BEGIN").await?;
+    for statement in &statements {
+        let shown = || statement.text.escape_ascii().to_string().chars().take(1000).collect::<String>();
+        let done = connection.execute_bytes(&statement.text).await.with_context(shown)?;
+        if let Some(rows) = statement.rows {
+            ensure!(done.affected_rows == rows, "{} rows instead of {rows}: {}", done.affected_rows, shown());
+        }
+    }
+    connection.execute("COMMIT").await?;
+    Ok(())
+}
+
+async fn every_type_arrives_by_sql_and_by_binlog(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let whole = workload(kind);
+    for (image, statements, by_sql) in [
+        ("FULL", kept(&whole), true),
+        ("MINIMAL", whole.clone(), true),
+        ("FULL", kept(&whole), false),
+        ("MINIMAL", whole.clone(), false),
+    ] {
+        let what = format!("{image}, by {}", if by_sql { "SQL" } else { "BINLOG" });
+        let settings = format!("SET SESSION binlog_row_image = {image};");
+        let file = prepare(&server, "types_source", "types_target", &settings, &statements).await?;
+        let options = server.connect_options();
+        let mut connection = Connection::connect(&options).await?;
+        let tables = targets(&mut connection, "types_target", 0).await?;
+        let changes = row_changes(&server, &file, "types_source", &tables, !by_sql).await?;
+        ensure!(changes.len() > 20, "{what}: {} events", changes.len());
+        // Half of the documents are given as what changed in them.
+        let plan = plan(&changes, PlanOptions { cut_images: !by_sql, ..PlanOptions::default() })?;
+        if by_sql {
+            execute_sql(&options, &plan).await.with_context(|| what.clone())?;
+        } else {
+            let encoder = Encoder::new(kind.flavour(), self::options());
+            let mut connection = applier(&options, &encoder).await?;
+            execute(&mut connection, encoder, &plan).await.with_context(|| what.clone())?;
+        }
+        compare(&server, "types_source", &server, "types_target", &what).await?;
+    }
+    Ok(())
+}
+
+/// The statements of a workload that make tables, and the settings between them.
+fn definitions(workload: &str) -> String {
+    let statement = |text: &&str| {
+        let text = text.lines().find(|line| !line.is_empty() && !line.starts_with("--")).unwrap_or_default();
+        text.starts_with("CREATE TABLE") || text.starts_with("SET SESSION sql_mode")
+    };
+    workload.split(";\n").filter(statement).map(|text| format!("{text};\n")).collect()
+}
+
+async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> {
+    if require(from).is_none() || require(to).is_none() {
+        return Ok(());
+    }
+    let (source, target) = (shared(from).await?, shared(to).await?);
+    for image in ["FULL", "MINIMAL"] {
+        let settings = format!("SET SESSION binlog_row_image = {image};");
+        let schema = format!("across_{}", to.name().replace(['-', '.'], "_"));
+        let file = start(&source, &schema, &settings, workload).await?;
+        start(&target, "across_target", "", &definitions(workload)).await?;
+        let mut connection = Connection::connect(&target.connect_options()).await?;
+        let tables = targets(&mut connection, "across_target", 0).await?;
+        let changes = row_changes(&source, &file, &schema, &tables, false).await?;
+        let plan = plan(&changes, PlanOptions::default())?;
+        execute_sql(&target.connect_options(), &plan)
+            .await
+            .with_context(|| format!("{from} to {to}, {image}"))?;
+        let (ours, theirs) = (rows_of(&source, &schema).await?, rows_of(&target, "across_target").await?);
+        ensure!(ours.len() > 8 && ours.len() == theirs.len(), "{} and {} tables", ours.len(), theirs.len());
+        for (our, their) in ours.iter().zip(&theirs) {
+            ensure!(our == their, "{from} to {to}, {image}\n ours: {our}\ntheirs: {their}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn mysql_arrives_on_mariadb() -> Result<()> {
+    across(ServerKind::Mysql97, ServerKind::Mariadb1011, &kept(&format!("{COMMON}\n{DOCUMENTS}"))).await
+}
+
+#[tokio::test]
+async fn mariadb_arrives_on_mysql() -> Result<()> {
+    across(ServerKind::Mariadb118, ServerKind::Mysql97, &kept(COMMON)).await
+}
+
+/// A target's table may have more columns, in another order, and wider ones.
+#[tokio::test]
+async fn tables_of_another_shape_take_the_rows() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let workload = "
+        CREATE TABLE t (id INT UNSIGNED NOT NULL PRIMARY KEY, l VARCHAR(20) CHARACTER SET latin1, d DECIMAL(5,2), e ENUM('a','b'));
+        CREATE TABLE k (a INT NOT NULL, b VARCHAR(10) CHARACTER SET latin1 NOT NULL, v INT, PRIMARY KEY (a, b));
+        CREATE TABLE n (x INT, y VARCHAR(10) CHARACTER SET latin1);
+        INSERT INTO t VALUES (4000000000, '\u{e4}\u{f6}', 1.25, 'a'), (1, 'x', NULL, 'b'), (2, '', -999.99, NULL);
+        INSERT INTO k VALUES (1, '\u{df}', 1), (1, 'b', 2), (2, 'c', 3), (3, 'd', 4);
+        INSERT INTO n VALUES (1, '\u{e9}'), (1, '\u{e9}'), (NULL, NULL), (2, 'x');
+        SELECT SLEEP(0);
+        UPDATE t SET l = 'changed' WHERE id = 1; UPDATE k SET v = 9 WHERE b = '\u{df}'; DELETE FROM k WHERE a > 1;
+        UPDATE n SET x = 7 WHERE y = '\u{e9}' LIMIT 1; DELETE FROM n WHERE x IS NULL; DELETE FROM t WHERE id = 2;";
+    let file = start(&server, "shape_source", "SET NAMES utf8mb4;", workload).await?;
+    let wider = "
+        CREATE TABLE t (extra INT DEFAULT 5, e ENUM('a','b','c'), d DECIMAL(9,4), l TEXT CHARACTER SET utf8mb4, id BIGINT NOT NULL PRIMARY KEY);
+        CREATE TABLE k (b VARCHAR(10) CHARACTER SET utf8mb4 NOT NULL, a BIGINT NOT NULL, v INT, PRIMARY KEY (a, b));
+        CREATE TABLE n (y VARCHAR(20) CHARACTER SET utf8mb4, x INT);";
+    start(&server, "shape_target", "", wider).await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    let tables = targets(&mut connection, "shape_target", 0).await?;
+    let changes = row_changes(&server, &file, "shape_source", &tables, false).await?;
+    let plan = plan(&changes, PlanOptions::default())?;
+    execute_sql(&server.connect_options(), &plan).await?;
+    let rows = rows_of(&server, "shape_target").await?;
+    let utf8 = |text: &str| text.as_bytes().escape_ascii().to_string();
+    let wanted = [
+        format!("k\n{} 1 9\nb 1 2", utf8("ß")),
+        format!("n\n{0} 1\n{0} 7\nx 2", utf8("é")),
+        format!("t\n5 a 1.2500 {} 4000000000\n5 b NULL changed 1", utf8("äö")),
+    ];
+    for (row, wanted) in rows.iter().zip(&wanted) {
+        let mut lines: Vec<_> = row.lines().collect();
+        let mut wanted: Vec<_> = wanted.lines().collect();
+        lines.sort();
+        wanted.sort();
+        ensure!(lines == wanted, "{lines:?}\n{wanted:?}");
+    }
+
+    // What does not fit is named before anything is done.
+    for (narrow, column) in [
+        (
+            "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, l VARCHAR(20), d DECIMAL(5,2), e ENUM('a','b'))",
+            "id",
+        ),
+        (
+            "CREATE TABLE t (id INT UNSIGNED NOT NULL PRIMARY KEY, l VARCHAR(19), d DECIMAL(5,2), e ENUM('a','b'))",
+            "l",
+        ),
+        ("CREATE TABLE t (id INT UNSIGNED NOT NULL PRIMARY KEY, l VARCHAR(20), e ENUM('a','b'))", "d"),
+        (
+            "CREATE TABLE t (id INT UNSIGNED NOT NULL PRIMARY KEY, l VARCHAR(20), d DECIMAL(5,2), e ENUM('b','a'))",
+            "e",
+        ),
+    ] {
+        start(&server, "shape_target", "", narrow).await?;
+        let tables = targets(&mut connection, "shape_target", 0).await?;
+        let changes = row_changes(&server, &file, "shape_source", &tables, false).await?;
+        let table = &changes.first().context("no changes")?.table;
+        let misfit = mapping(&table.map, &table.target).err().context("it fits")?;
+        ensure!(misfit.column == column, "{misfit}");
+    }
+    Ok(())
+}
