@@ -3,4 +3,5 @@
 mod catalogue;
 mod collations;
 mod decoding;
+mod live;
 mod support;
