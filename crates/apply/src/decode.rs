@@ -14,8 +14,6 @@ mod reader;
 mod rows;
 mod shape;
 mod statement;
-#[cfg(test)]
-mod tests;
 mod xid;
 
 use std::sync::Arc;
@@ -34,7 +32,9 @@ pub use self::reader::{Read, TransactionReader};
 pub use self::shape::{Misfit, same_shape, target_columns};
 use crate::error::ApplyError;
 use crate::target::TargetTable;
-use crate::transaction::{Content, RowChanges, Span, Statement, StatementVariable, Step, Transaction};
+use crate::transaction::{
+    Content, RowChanges, RowPlace, Span, Statement, StatementVariable, Step, Transaction,
+};
 use crate::writeset::{Access, Writeset};
 
 /// How much is decoded at once.
@@ -42,8 +42,8 @@ use crate::writeset::{Access, Writeset};
 pub struct DecodeLimits {
     /// The longest event, decompressed, in bytes. A longer one is an error.
     pub event_bytes_max: usize,
-    /// The longest transaction that is held in memory, in bytes of its events and, decompressed, of its rows. A longer
-    /// one is [`Content::Streamed`].
+    /// The longest transaction that is held in memory, in bytes of its events. A longer one is [`Content::Streamed`]; as is
+    /// one that takes more than four times as much when decoded.
     pub transaction_bytes_max: usize,
 }
 
@@ -93,6 +93,9 @@ pub enum Decoded {
 }
 
 /// Decodes the transactions of one log, in their order.
+///
+/// Rows are bound to the target's tables as they are when it decodes. So a statement that is not [`Statement::dml`] must
+/// have run, and [`Decoder::forget`] been called, before what stands behind it is decoded.
 #[derive(Debug)]
 pub struct Decoder {
     flavour: Flavour,
@@ -173,7 +176,8 @@ impl Decoder {
         let mut rest = events.clone();
         let too_long = entry.length > self.limits.transaction_bytes_max as u64;
         let streamed = loop {
-            if (too_long && reader.has_begun()) || gathered.image_bytes > self.limits.transaction_bytes_max {
+            let bytes_max = self.limits.transaction_bytes_max.saturating_mul(DECODED_FACTOR_MAX);
+            if (too_long && reader.has_begun()) || gathered.bytes > bytes_max {
                 break true;
             }
             match reader.read(self, tables)? {
@@ -183,6 +187,8 @@ impl Decoder {
                     return Ok(Decoded::NeedsTable { schema, table });
                 }
                 Read::NeedsTable { .. } => break true,
+                // The table may be one that the transaction itself has made.
+                Read::Step(Step::Rows(_)) if reader.has_defined() => break true,
                 Read::Step(step) => gathered.take(step),
             }
         };
@@ -208,10 +214,13 @@ impl Decoder {
             writeset,
             memory_bytes: 0,
         };
-        transaction.memory_bytes = memory_bytes(&transaction, events.len());
+        transaction.memory_bytes = memory_bytes(&transaction, &events);
         Ok(Decoded::Transaction(Box::new(transaction)))
     }
 }
+
+/// See [`DecodeLimits::transaction_bytes_max`].
+const DECODED_FACTOR_MAX: usize = 4;
 
 /// The steps of a transaction, as they come.
 #[derive(Debug, Default)]
@@ -221,21 +230,22 @@ struct Gathered {
     statements: usize,
     savepoints: usize,
     rolls_back: bool,
-    image_bytes: usize,
+    /// What they take in memory.
+    bytes: usize,
 }
 
 impl Gathered {
     fn take(&mut self, step: Step) {
-        match &step {
-            Step::Rows(changes) => self.image_bytes = self.image_bytes.saturating_add(changes.images.len()),
-            Step::Statement(statement) => {
-                self.image_bytes = self.image_bytes.saturating_add(statement.text.len());
-                self.statements += 1;
-                match statement::meaning(&statement.text) {
-                    statement::Meaning::Savepoint => self.savepoints += 1,
-                    statement::Meaning::RollbackTo => self.rolls_back = true,
-                    _ => {}
-                }
+        self.bytes = self.bytes.saturating_add(match &step {
+            Step::Rows(changes) => bytes_of_rows(changes) + changes.images.len(),
+            Step::Statement(statement) => bytes_of_statement(statement) + statement.text.len(),
+        });
+        if let Step::Statement(statement) = &step {
+            self.statements += 1;
+            match statement::meaning(&statement.text) {
+                statement::Meaning::Savepoint => self.savepoints += 1,
+                statement::Meaning::RollbackTo => self.rolls_back = true,
+                _ => {}
             }
         }
         self.steps.push(step);
@@ -277,20 +287,24 @@ fn union(changes: &[RowChanges]) -> Vec<Access> {
     accesses
 }
 
-fn memory_bytes(transaction: &Transaction, event_bytes: usize) -> usize {
-    let of_rows = |changes: &RowChanges| {
-        // Images that are slices of the events are counted with them; others were decompressed, and counting both is only
-        // careful.
-        size_of::<RowChanges>()
-            + changes.images.len()
-            + changes.rows.capacity() * size_of::<crate::transaction::RowPlace>()
-            + changes.accesses.capacity() * size_of::<Access>()
-    };
-    let of_statement = |statement: &Statement| {
-        size_of::<Step>()
-            + statement.text.len()
-            + statement.variables.capacity() * size_of::<StatementVariable>()
-    };
+/// What rows take beside their images.
+fn bytes_of_rows(changes: &RowChanges) -> usize {
+    size_of::<RowChanges>()
+        + changes.rows.capacity() * size_of::<RowPlace>()
+        + changes.accesses.capacity() * size_of::<Access>()
+}
+
+/// What a statement takes beside its text.
+fn bytes_of_statement(statement: &Statement) -> usize {
+    size_of::<Step>() + statement.variables.capacity() * size_of::<StatementVariable>()
+}
+
+/// What a transaction takes whose events are `events`.
+fn memory_bytes(transaction: &Transaction, events: &Bytes) -> usize {
+    // Most of what it holds are slices of its events, which were counted already.
+    let own = |bytes: &Bytes| if events.as_ptr_range().contains(&bytes.as_ptr()) { 0 } else { bytes.len() };
+    let of_rows = |changes: &RowChanges| bytes_of_rows(changes) + own(&changes.images);
+    let of_statement = |statement: &Statement| bytes_of_statement(statement) + own(&statement.text);
     let content = match &transaction.content {
         Content::Rows(changes) => changes.iter().map(of_rows).sum(),
         Content::Steps(steps) => steps
@@ -306,7 +320,7 @@ fn memory_bytes(transaction: &Transaction, event_bytes: usize) -> usize {
         | Content::XaCommit { .. }
         | Content::XaRollback { .. } => 0,
     };
-    let events = if content > 0 { event_bytes } else { 0 };
+    let events = if content > 0 { events.len() } else { 0 };
     size_of::<Transaction>()
         + events
         + content

@@ -11,7 +11,11 @@ use tailwater_wire::rows::TableMap;
 
 use crate::servers::{flush, newest_events, on_each_server};
 
-on_each_server!(columns_are_those_that_the_server_logs, indexes_and_foreign_keys);
+on_each_server!(
+    columns_are_those_that_the_server_logs,
+    indexes_and_foreign_keys,
+    indexes_on_more_than_values
+);
 
 /// Tables with columns that servers hide, compute, or lay out in their own way. Each takes a row of defaults.
 const TABLES: [&str; 6] = [
@@ -186,5 +190,42 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     catalogue.forget_all();
     let again = catalogue.load(&mut connection, "family", "parent").await?.context("parent")?;
     ensure!(*again == *altered);
+    Ok(())
+}
+
+/// Unique indexes whose values are not in the rows, or are not compared by being equal.
+async fn indexes_on_more_than_values(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    connection.execute("CREATE DATABASE more_than_values").await?;
+    connection.execute("USE more_than_values").await?;
+    let (tables, opaque): (&[&str], &[&str]) = match kind.flavour() {
+        Flavour::MySql => (
+            &["t (id INT PRIMARY KEY, a INT, j JSON, UNIQUE KEY f (id, (a * 2)), UNIQUE KEY plain (a), \
+               UNIQUE KEY m ((CAST(j->'$.a' AS UNSIGNED ARRAY))))"],
+            &["f", "m"],
+        ),
+        Flavour::MariaDb => (
+            &[
+                "t (id INT PRIMARY KEY, a INT, b TEXT, s DATE, e DATE, PERIOD FOR p (s, e), UNIQUE KEY plain (a), \
+               UNIQUE KEY `o``k` (a, p WITHOUT OVERLAPS), UNIQUE KEY h (b))",
+            ],
+            &["o`k"],
+        ),
+    };
+    for table in tables {
+        connection.execute(&format!("CREATE TABLE {table}")).await.with_context(|| table.to_string())?;
+    }
+    let mut catalogue = Catalogue::new(kind.flavour());
+    let table = catalogue.load(&mut connection, "more_than_values", "t").await?.context("t")?;
+    let names = |opaque: bool| -> Vec<&str> {
+        let of_kind = table.unique.iter().filter(|index| index.opaque == opaque);
+        of_kind.map(|index| index.name.as_str()).collect()
+    };
+    ensure!(names(true) == opaque, "{:?}", table.unique);
+    ensure!(names(false).contains(&"PRIMARY") && names(false).contains(&"plain"), "{:?}", table.unique);
     Ok(())
 }

@@ -29,6 +29,7 @@ mod catalogue;
 mod collations;
 mod decoding;
 mod following;
+mod live;
 mod logged;
 mod servers;
 mod sql_statements;

@@ -31,6 +31,9 @@ pub struct TransactionReader {
     refuses_xa: bool,
     start: Option<TransactionStart>,
     ending: Ending,
+    /// The first half of an `ALTER TABLE`, or one that failed (MariaDB): the statement runs with the good second half, if it
+    /// comes to that.
+    is_no_alter: bool,
     /// A statement of it defines rather than changes rows.
     defined: bool,
     /// Table ids and the bodies of their table maps.
@@ -105,6 +108,7 @@ impl TransactionReader {
             position: entry.position,
             start: None,
             ending: Ending::Commit,
+            is_no_alter: false,
             defined: false,
             maps: Vec::new(),
             variables: Vec::new(),
@@ -322,8 +326,11 @@ impl TransactionReader {
             }
             // One phase: prepared and committed at once, whatever the start of it looked like.
             EventBody::XaPrepare(_) => self.ending = Ending::Commit,
-            EventBody::MariadbGtid(gtid) if gtid.has(MariadbGtidEvent::FLAG_PREPARED_XA) => {
-                if let Some(xid) = &gtid.xid {
+            EventBody::MariadbGtid(gtid) => {
+                const HALVES: u8 =
+                    MariadbGtidEvent::EXTRA_START_ALTER | MariadbGtidEvent::EXTRA_ROLLBACK_ALTER;
+                self.is_no_alter = gtid.flags_extra & HALVES != 0;
+                if let (true, Some(xid)) = (gtid.has(MariadbGtidEvent::FLAG_PREPARED_XA), &gtid.xid) {
                     self.prepares(xid::spell(xid))?;
                 }
             }
@@ -393,6 +400,7 @@ impl TransactionReader {
         let meaning = meaning(&text);
         match meaning {
             Meaning::Frame => return Ok(Outcome::Nothing),
+            Meaning::Definition if self.is_no_alter => return Ok(Outcome::Nothing),
             Meaning::XaStart => {
                 // Until its last event says how it ends.
                 self.prepares(Vec::new())?;

@@ -9,6 +9,10 @@ use tailwater_wire::rows::Rows;
 
 use crate::keys::RowKeys;
 use crate::transaction::{MappedTable, RowChanges, RowPlace};
+use crate::writeset::Access;
+
+/// What the rows of one event may take beside their images at least, in bytes, however short events may be.
+const ROWS_BYTES_MIN: usize = 1 << 20;
 
 /// Finds the rows of `event`, whose images are within `body` unless they are compressed.
 pub(super) fn find_rows(
@@ -49,16 +53,22 @@ pub(super) fn find_rows(
             start: start as u32,
             middle: middle as u32,
             end: end as u32,
-            accesses_start: u32::try_from(accesses.len()).map_err(|_| WireError::TooLarge {
-                what: "keys of a rows event",
-                size: accesses.len() as u64,
-                size_max: u64::from(u32::MAX),
-            })?,
+            accesses_start: accesses.len() as u32,
         });
         let from = accesses.len();
         keys.row(row.before, row.after, &mut accesses);
         if rows.len() == 1 {
             accesses.reserve((accesses.len() - from).saturating_mul(rows.capacity().saturating_sub(1)));
+        }
+        let size = rows.len() * size_of::<RowPlace>() + accesses.len() * size_of::<Access>();
+        // Rows of hardly a byte take many times more here. This bounds the number of keys, too.
+        let size_max = bytes_max.max(ROWS_BYTES_MIN).min(u32::MAX as usize);
+        if size > size_max {
+            return Err(WireError::TooLarge {
+                what: "rows event, decoded",
+                size: size as u64,
+                size_max: size_max as u64,
+            });
         }
         start = end;
     }
