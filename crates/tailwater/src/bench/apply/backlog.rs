@@ -158,6 +158,8 @@ async fn fill(source: &Server, workload: Workload) -> anyhow::Result<()> {
     connection.execute(reset).await?;
     // The position that a target begins at is some GTID, as that of every replica made from a copy.
     connection.execute(&format!("INSERT INTO {SCHEMA}.beacon VALUES (0)")).await?;
+    // What is in memory when the source stops is noted, so that each target begins with it.
+    connection.execute("SET GLOBAL innodb_buffer_pool_dump_pct = 100").await?;
     if flavour == Flavour::MariaDb {
         connection.execute("SET GLOBAL gtid_slave_pos = @@global.gtid_binlog_pos").await?;
     }

@@ -119,6 +119,8 @@ impl std::fmt::Display for Native {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             single if single.is_single() => write!(f, "native, single-threaded"),
+            // The mode changes nothing for one worker.
+            Self::Mariadb { workers: 1, .. } => write!(f, "native, 1 worker"),
             Self::Mariadb { mode, workers } => write!(f, "native, {}, {workers} workers", mode.name()),
             Self::Mysql { workers, preserve_order } => {
                 let order = if *preserve_order { "in order" } else { "in any order" };

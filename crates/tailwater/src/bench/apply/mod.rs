@@ -40,7 +40,7 @@ use crate::trial::{TrialFolder, provide};
 pub const SYNC_DELAY: Duration = Duration::from_millis(2);
 /// Of the rate at which the source wrote its backlog, with the machine to itself, the most that a steady stream may ask
 /// for: source and target share the machine then.
-const STEADY_SHARE_MAX: f64 = 0.4;
+const STEADY_SHARE_MAX: f64 = 0.5;
 
 /// Runs the benchmark for one family, or for both.
 ///
@@ -126,7 +126,8 @@ impl Run {
             self.bar.inc(1);
         }
         let version = stage.backlog.source.version().to_owned();
-        stage.backlog.source.stop().await?;
+        // Nobody needs its data any more.
+        stage.backlog.source.kill().await?;
         Ok(version)
     }
 
@@ -186,8 +187,11 @@ impl Run {
         stage: &Stage,
         scene: &Scene,
     ) -> anyhow::Result<Vec<Native>> {
-        self.bar.set_message(format!("{kind}, {}: native settings", act.workload));
         let all = Native::all(kind.flavour(), self.quick);
+        if scene.natives == 0 {
+            return Ok(all.into_iter().take(usize::from(scene.single)).collect());
+        }
+        self.bar.set_message(format!("{kind}, {}: native settings", act.workload));
         let slow = stage.slow.as_ref().filter(|_| scene.conditions.slow_sync);
         let mut target = Target::start(&stage.backlog, scene.conditions, slow, stage.folder.path()).await?;
         let mut rates = native::screen(&stage.backlog, &mut target, &all)
@@ -202,7 +206,13 @@ impl Run {
         if scene.single && !best.iter().any(|native| native.is_single()) {
             best.extend(all.first());
         }
-        self.say(&format!("{}: best native settings: {best:?}", describe(kind, act, scene.conditions)));
+        for (native, rate) in rates.iter().take(scene.natives) {
+            self.say(&format!(
+                "{}: best of {}: {native}, {rate:.0}/s",
+                describe(kind, act, scene.conditions),
+                all.len()
+            ));
+        }
         Ok(best)
     }
 

@@ -47,7 +47,8 @@ pub struct Scene {
     pub conditions: Conditions,
     /// Replays by each contender, which take turns.
     pub repeats: usize,
-    /// How many of the native settings are measured in full: those that were best on a slice each.
+    /// How many of the native settings are measured in full: those that were best on a slice each. With 0 none is tried on
+    /// a slice.
     pub natives: usize,
     /// Whether native replication with a single thread is among those measured in full.
     pub single: bool,
@@ -76,27 +77,27 @@ const HEADLINE_SCENES: &[Scene] =
 const OTHER_SCENES: &[Scene] =
     &[scene(Conditions::FULL, 2, 1, false), scene(Conditions::RELAXED, 1, 1, false)];
 const SLOW_SCENES: &[Scene] = &[scene(Conditions::SLOW, 1, 1, true)];
-const QUICK_HEADLINE_SCENES: &[Scene] =
-    &[scene(Conditions::FULL, 1, 1, true), scene(Conditions::RELAXED, 1, 1, false)];
+const QUICK_HEADLINE_SCENES: &[Scene] = &[scene(Conditions::FULL, 1, 1, true)];
+const QUICK_SLOW_SCENES: &[Scene] = &[scene(Conditions::SLOW, 1, 0, true)];
 const QUICK_SCENES: &[Scene] = &[scene(Conditions::FULL, 1, 1, false)];
 
-/// Rows before, transactions, and transactions where every fsync is slow (0: not measured); in a quick run a tenth of the
-/// transactions.
+/// Rows before, transactions, and transactions where every fsync is slow (0: not measured). A quick run has a part of
+/// them.
 fn size(workload: ApplyWorkload) -> (u32, u32, u32) {
     match workload {
-        ApplyWorkload::OltpWriteOnly => (250_000, 50_000, 10_000),
-        ApplyWorkload::OltpInsert => (100_000, 80_000, 0),
-        ApplyWorkload::UpdateHotRows => (10_000, 50_000, 0),
-        ApplyWorkload::WideRows => (5_000, 12_000, 0),
-        ApplyWorkload::SecondaryIndexes => (100_000, 40_000, 0),
-        ApplyWorkload::SmallTransactions => (200_000, 100_000, 10_000),
+        ApplyWorkload::OltpWriteOnly => (250_000, 30_000, 6_000),
+        ApplyWorkload::OltpInsert => (100_000, 50_000, 0),
+        ApplyWorkload::UpdateHotRows => (10_000, 30_000, 0),
+        ApplyWorkload::WideRows => (5_000, 8_000, 0),
+        ApplyWorkload::SecondaryIndexes => (100_000, 25_000, 0),
+        ApplyWorkload::SmallTransactions => (200_000, 60_000, 6_000),
     }
 }
 
 impl Plan {
     /// All workloads, or one.
     pub fn new(only: Option<ApplyWorkload>, quick: bool) -> Self {
-        let (rows_divisor, transactions_divisor) = if quick { (4, 10) } else { (1, 1) };
+        let (rows_divisor, transactions_divisor) = if quick { (4, 6) } else { (1, 1) };
         let mut acts = Vec::new();
         let workloads =
             ApplyWorkload::ALL.into_iter().filter(|workload| only.is_none_or(|only| only == *workload));
@@ -112,8 +113,9 @@ impl Plan {
             };
             acts.push(Act { workload, rows, transactions: transactions / transactions_divisor, scenes });
             if slow_transactions > 0 && (headline || !quick) {
-                let transactions = slow_transactions / transactions_divisor.min(4);
-                acts.push(Act { workload, rows, transactions, scenes: SLOW_SCENES });
+                let transactions = slow_transactions / rows_divisor;
+                let scenes = if quick { QUICK_SLOW_SCENES } else { SLOW_SCENES };
+                acts.push(Act { workload, rows, transactions, scenes });
             }
         }
         Self { acts, steady_seconds: if quick { 4 } else { 15 }, quick }
@@ -138,7 +140,8 @@ mod tests {
                     .collect();
                 assert!(scenes.contains(&Conditions::FULL), "{workload:?}");
                 if workload == HEADLINE {
-                    assert_eq!(scenes, [Conditions::FULL, Conditions::RELAXED, Conditions::SLOW]);
+                    assert_eq!(scenes.contains(&Conditions::RELAXED), !quick);
+                    assert!(scenes.contains(&Conditions::SLOW));
                 }
             }
             let one = Plan::new(Some(ApplyWorkload::WideRows), quick);

@@ -162,9 +162,9 @@ impl Steady {
     /// Stops the source.
     ///
     /// # Errors
-    /// If it does not stop.
+    /// If it has ended by itself.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.backlog.source.stop().await?;
+        self.backlog.source.kill().await?;
         Ok(())
     }
 }

@@ -9,11 +9,12 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
 
-use super::backlog::{Backlog, durability_options, server_options, superuser};
+use super::backlog::{Backlog, durability_options, server_options, superuser, wait_until};
 use super::contender::replica_options;
 use super::plan::Conditions;
 use super::workload::SCHEMA;
 
+const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 const NO_SUCH_TABLE: u16 = 1146;
 
 /// A running target, whose data go away with it.
@@ -63,7 +64,14 @@ impl Target {
             spec = spec.environment([slow.context("syncs cannot be made slow")?.environment()]);
         }
         let server = Server::start(spec).await?;
-        let connection = Connection::connect(&superuser(&server)).await?;
+        let mut connection = Connection::connect(&superuser(&server)).await?;
+        // A replica that has run for a while has its data in memory; what loading them costs is not to be measured.
+        wait_until("loading the buffer pool", LOAD_PATIENCE, async || {
+            let answer = connection.query("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_load_status'").await?;
+            let status = answer.first().and_then(|row| row.get_str(1)).unwrap_or_default();
+            Ok(status.contains("load completed"))
+        })
+        .await?;
         Ok(Self { server, connection, _data: data })
     }
 
