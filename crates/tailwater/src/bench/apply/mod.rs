@@ -162,19 +162,23 @@ impl Run {
                 replays.push(replay);
             }
         }
-        let headline = act.workload == HEADLINE && scene.conditions == Conditions::FULL;
-        let mut best: Option<(Native, f64)> = None;
+        let mut pace = Pace {
+            natives: Vec::new(),
+            native_rate: f64::INFINITY,
+            written_rate: stage.backlog.written_rate,
+        };
         for (contender, replays) in replays {
             let row = replay_row(kind, act, scene.conditions, contender, &stage.backlog, &replays);
-            if let Contender::Native(native) = contender
-                && best.is_none_or(|(_, rate)| row.median > rate)
-            {
-                best = Some((native, row.median));
+            if let Contender::Native(native) = contender {
+                let best =
+                    if pace.natives.is_empty() { row.median } else { pace.native_rate.max(row.median) };
+                pace.native_rate = best;
+                pace.natives.push(native);
             }
             self.rows.push(row);
         }
-        if headline {
-            self.pace = Some(Pace { native: best, written_rate: stage.backlog.written_rate });
+        if act.workload == HEADLINE && scene.conditions == Conditions::FULL {
+            self.pace = Some(pace);
         }
         Ok(())
     }
@@ -223,10 +227,8 @@ impl Run {
         else {
             return Ok(());
         };
-        let half = pace.native.map_or(f64::INFINITY, |(_, rate)| rate / 2.0);
-        let rate = half.min(pace.written_rate * STEADY_SHARE_MAX);
-        let mut contenders: Vec<_> =
-            pace.native.iter().map(|(native, _)| Contender::Native(*native)).collect();
+        let rate = (pace.native_rate / 2.0).min(pace.written_rate * STEADY_SHARE_MAX);
+        let mut contenders: Vec<_> = pace.natives.iter().copied().map(Contender::Native).collect();
         if self.measures(Side::Ours) {
             contenders.extend(Contender::OURS);
         }
@@ -247,8 +249,10 @@ impl Run {
 
 /// What the pace of a steady stream follows from, measured under the headline's conditions.
 struct Pace {
-    /// The best of native replication, and its rate, if it was measured.
-    native: Option<(Native, f64)>,
+    /// The settings of native replication that were measured in full.
+    natives: Vec<Native>,
+    /// At the best of them, in transactions per second; without limit if none was measured.
+    native_rate: f64,
     written_rate: f64,
 }
 

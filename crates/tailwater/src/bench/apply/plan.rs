@@ -77,7 +77,7 @@ const HEADLINE_SCENES: &[Scene] =
 const OTHER_SCENES: &[Scene] =
     &[scene(Conditions::FULL, 2, 1, false), scene(Conditions::RELAXED, 1, 1, false)];
 const SLOW_SCENES: &[Scene] = &[scene(Conditions::SLOW, 1, 1, true)];
-const QUICK_HEADLINE_SCENES: &[Scene] = &[scene(Conditions::FULL, 1, 1, true)];
+const QUICK_HEADLINE_SCENES: &[Scene] = &[scene(Conditions::FULL, 1, 2, true)];
 const QUICK_SLOW_SCENES: &[Scene] = &[scene(Conditions::SLOW, 1, 0, true)];
 const QUICK_SCENES: &[Scene] = &[scene(Conditions::FULL, 1, 1, false)];
 
