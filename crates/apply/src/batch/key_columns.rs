@@ -1,0 +1,105 @@
+//! Where the values of a table's primary key stand in the images of its rows.
+
+use std::borrow::Cow;
+
+use tailwater_wire::rows::{Column, TableMap};
+
+use crate::target::TargetTable;
+
+/// The columns of a primary key.
+#[derive(Debug)]
+pub(super) struct KeyColumns {
+    /// A bit per column of the table: is it part of the key?
+    pub bitmap: Vec<u8>,
+    /// How many they are.
+    pub count: usize,
+    /// Index of the last of them.
+    last: usize,
+}
+
+impl KeyColumns {
+    /// The columns of the target's key, if the source's table has them all.
+    pub fn of(map: &TableMap, target: &TargetTable) -> Option<Self> {
+        let key = target.primary_key().filter(|key| !key.opaque && !key.parts.is_empty())?;
+        let mut bitmap = vec![0; map.columns.len().div_ceil(8)];
+        for part in &key.parts {
+            if part.column >= map.columns.len() {
+                return None;
+            }
+            *bitmap.get_mut(part.column / 8)? |= 1 << (part.column % 8);
+        }
+        let last = key.parts.iter().map(|part| part.column).max()?;
+        Some(Self { count: count(&bitmap), bitmap, last })
+    }
+
+    /// Whether an image with these columns holds them all.
+    pub fn are_in(&self, present: &[u8]) -> bool {
+        holds(present, &self.bitmap)
+    }
+
+    /// Whether an image with these columns holds none of them.
+    pub fn are_out_of(&self, present: &[u8]) -> bool {
+        self.bitmap.iter().zip(present).all(|(key, present)| key & present == 0)
+    }
+
+    /// The key's values in an image, one behind the other in the order of the table: a slice of it, if they stand there so.
+    /// `None` if the image lacks one, or is none.
+    pub fn find<'a>(&self, columns: &[Column], present: &[u8], image: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let mut offset = count(present).div_ceil(8);
+        let nulls = image.get(..offset)?;
+        let mut null_index = 0;
+        let (mut run, mut copied) = (offset..offset, Vec::new());
+        for (index, column) in columns.iter().enumerate().take(self.last + 1) {
+            let in_key = bit(&self.bitmap, index);
+            if !bit(present, index) {
+                if in_key {
+                    return None;
+                }
+                continue;
+            }
+            let null = bit(nulls, null_index);
+            null_index += 1;
+            if null {
+                if in_key {
+                    return None;
+                }
+                continue;
+            }
+            let rest = image.get(offset..)?;
+            let length = column.column_type.encoded_length(rest).ok()?;
+            rest.get(..length)?;
+            if in_key {
+                if run.end != offset {
+                    copied.extend_from_slice(image.get(run)?);
+                    run = offset..offset;
+                }
+                run.end = offset + length;
+            }
+            offset += length;
+        }
+        let values = image.get(run)?;
+        if copied.is_empty() {
+            return Some(Cow::Borrowed(values));
+        }
+        copied.extend_from_slice(values);
+        Some(Cow::Owned(copied))
+    }
+}
+
+/// Whether all bits of `part` are set in `whole`.
+pub(super) fn holds(whole: &[u8], part: &[u8]) -> bool {
+    part.iter().enumerate().all(|(index, byte)| byte & !whole.get(index).copied().unwrap_or(0) == 0)
+}
+
+/// Whether a bitmap has a bit for each of `columns`.
+pub(super) fn is_full(present: &[u8], columns: usize) -> bool {
+    (0..columns).all(|index| bit(present, index))
+}
+
+fn count(bitmap: &[u8]) -> usize {
+    bitmap.iter().map(|byte| byte.count_ones() as usize).sum()
+}
+
+fn bit(bitmap: &[u8], index: usize) -> bool {
+    bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 != 0)
+}

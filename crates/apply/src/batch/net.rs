@@ -1,0 +1,123 @@
+//! Several changes of one row as one.
+//!
+//! A change and a later one of the same row become one where no row behind the first conflicts with it: then it might as well
+//! have happened just before the second, where both together are one change. Whatever other unique keys the row has may
+//! move on the way, since the one change counts as touching all that the two touched.
+//!
+//! Rows are the same if their primary keys' bytes are. Other rows may have the same hash, or be the same to a collation; they
+//! conflict, and so keep their order.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use tailwater_wire::event::RowsKind;
+
+use super::key_columns::{holds, is_full};
+use super::planner::{Class, Placed};
+use super::{Row, RowImage};
+use crate::transaction::RowChanges;
+use crate::writeset::Access;
+
+/// How much a change may touch that the last of its parts does not: a counter with a moving unique key would gather all that
+/// it ever was.
+const TOUCHED_MAX: usize = 16;
+
+/// The last change of a row.
+#[derive(Debug)]
+pub(super) struct Living<'a> {
+    pub placed: Placed,
+    /// The key that the row had before the first change in it.
+    pub first_key: Cow<'a, [u8]>,
+    /// The last change in it.
+    pub changes: &'a RowChanges,
+    pub index: usize,
+    /// What the others touched beyond it.
+    pub touched: Vec<Access>,
+}
+
+impl Living<'_> {
+    /// What it touches.
+    pub fn accesses(&self) -> impl Iterator<Item = &Access> {
+        self.changes.accesses_of(self.index).iter().chain(&self.touched)
+    }
+
+    /// What it touches and `others` do not; `None` if that is too much.
+    pub fn touched_beyond(&self, others: &[Access]) -> Option<Vec<Access>> {
+        let beyond: Vec<_> = self.accesses().filter(|access| !others.contains(access)).copied().collect();
+        (beyond.len() <= TOUCHED_MAX).then_some(beyond)
+    }
+}
+
+/// The last changes of rows, by table and key.
+#[derive(Debug, Default)]
+pub(super) struct Net<'a> {
+    living: HashMap<(u32, Cow<'a, [u8]>), Living<'a>, foldhash::fast::RandomState>,
+}
+
+impl<'a> Net<'a> {
+    /// The last change of the row with this key. It is forgotten.
+    pub fn take(&mut self, table: u32, key: &Cow<'a, [u8]>) -> Option<Living<'a>> {
+        self.living.remove(&(table, key.clone()))
+    }
+
+    /// Notes the last change of the row with this key.
+    pub fn put(&mut self, table: u32, key: Cow<'a, [u8]>, living: Living<'a>) {
+        self.living.insert((table, key), living);
+    }
+}
+
+/// What two changes come to.
+#[derive(Debug)]
+pub(super) enum Outcome<'a> {
+    /// The row was not there and is not.
+    Nothing,
+    /// One change.
+    Row { class: Class<'a>, row: Row<'a> },
+}
+
+/// One change of two that follow each other, if there is one. `whole` are the images of the later one, uncut.
+pub(super) fn combine<'a>(
+    (earlier, first): (&Class<'a>, &Row<'a>),
+    (later, whole): (&Class<'a>, (&'a [u8], &'a [u8])),
+    columns: usize,
+) -> Option<Outcome<'a>> {
+    use RowsKind::{Delete, PartialUpdate, Update, Write};
+    if (earlier.flags, earlier.server_id) != (later.flags, later.server_id) {
+        return None;
+    }
+    let image = |values| RowImage { zeros: 0, values };
+    // The class, from who gives the first image's columns and the last's.
+    let class = |kind, columns_present: &Cow<'a, [u8]>, columns_present_after: &Cow<'a, [u8]>| Class {
+        kind,
+        columns_present: columns_present.clone(),
+        columns_present_after: columns_present_after.clone(),
+        ..later.clone()
+    };
+    Some(match (earlier.kind, later.kind) {
+        (Write, Delete) => Outcome::Nothing,
+        (Write, Update) if holds(&later.columns_present_after, &earlier.columns_present) => {
+            let columns = &later.columns_present_after;
+            Outcome::Row {
+                class: class(Write, columns, columns),
+                row: Row { image: image(whole.1), after: &[] },
+            }
+        }
+        (Update | PartialUpdate, Update)
+            if holds(&later.columns_present_after, &earlier.columns_present_after) =>
+        {
+            Outcome::Row {
+                class: class(Update, &earlier.columns_present, &later.columns_present_after),
+                row: Row { image: first.image, after: whole.1 },
+            }
+        }
+        (Update | PartialUpdate, Delete) => Outcome::Row {
+            class: class(Delete, &earlier.columns_present, &earlier.columns_present),
+            row: Row { image: first.image, after: &[] },
+        },
+        (Delete, Write) if is_full(&later.columns_present, columns) => Outcome::Row {
+            class: class(Update, &earlier.columns_present, &later.columns_present),
+            row: Row { image: first.image, after: whole.0 },
+        },
+        _ => return None,
+    })
+}

@@ -1,0 +1,77 @@
+//! The tables of a batch: each once, however often its source mapped it.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use tailwater_wire::Flavour;
+
+use super::PlanOptions;
+use super::key_columns::KeyColumns;
+use crate::target::TargetTable;
+use crate::transaction::MappedTable;
+
+/// The bytes of a table map that name its table for one statement only.
+const TABLE_ID_BYTES: usize = 6;
+
+/// A table and what may be done with its rows.
+#[derive(Debug)]
+pub(super) struct Table<'a> {
+    pub mapped: &'a MappedTable,
+    /// Its primary key, if it has one.
+    pub key: Option<KeyColumns>,
+    /// Whether several changes of one row may become one.
+    pub net_change: bool,
+    /// Whether before images may be cut to the key.
+    pub cut_images: bool,
+}
+
+/// Finds tables again.
+#[derive(Debug, Default)]
+pub(super) struct Tables<'a> {
+    list: Vec<Table<'a>>,
+    by_mapping: FxHashMap<*const MappedTable, u32>,
+    by_meaning: FxHashMap<(*const TargetTable, &'a [u8]), u32>,
+}
+
+impl<'a> Tables<'a> {
+    /// The number of a table. Mappings that differ in nothing but their id give the same.
+    pub fn number(&mut self, mapped: &'a Arc<MappedTable>, options: PlanOptions) -> u32 {
+        if let Some(number) = self.by_mapping.get(&Arc::as_ptr(mapped)) {
+            return *number;
+        }
+        let meaning =
+            (Arc::as_ptr(&mapped.target), mapped.body.get(TABLE_ID_BYTES..).unwrap_or(&mapped.body));
+        let list = &mut self.list;
+        let number = *self.by_meaning.entry(meaning).or_insert_with(|| {
+            list.push(Table::new(mapped, options));
+            (list.len() - 1) as u32
+        });
+        self.by_mapping.insert(Arc::as_ptr(mapped), number);
+        number
+    }
+
+    /// The table of a number.
+    pub fn get(&self, number: u32) -> Option<&Table<'a>> {
+        self.list.get(number as usize)
+    }
+}
+
+impl<'a> Table<'a> {
+    fn new(mapped: &'a MappedTable, options: PlanOptions) -> Self {
+        let target = &*mapped.target;
+        let key = KeyColumns::of(&mapped.map, target).filter(|_| mapped.same_shape);
+        // Cascades are done by the target, and are not in the log.
+        let alone = target.parents.is_empty() && target.children.is_empty();
+        let generated = target.columns.iter().any(|column| column.generated);
+        // MariaDB shows the columns of a versioned table's row period so; its history comes as rows of the same key.
+        let versioned =
+            target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
+        Self {
+            mapped,
+            net_change: options.net_change && key.is_some() && alone && !versioned,
+            // A generated column may be indexed, and the server computes its old value from the before image.
+            cut_images: options.cut_images && key.is_some() && !generated,
+            key,
+        }
+    }
+}

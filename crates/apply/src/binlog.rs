@@ -1,0 +1,340 @@
+//! Groups of rows as `BINLOG '<base64>'` statements, which the target executes as if they came from a source.
+//!
+//! What a session must have done before, and what the server then does:
+//! - The first statement is the format description ([`Encoder::format_description_statement`]); it says that events have no
+//!   checksums. The server keeps it for as long as the connection lives. On MySQL it also takes the session's `gtid_next`
+//!   for that of a replica's: `SET gtid_next='AUTOMATIC'` has to follow, or COMMIT ends with error 1782.
+//! - A statement may stand in a transaction, and is undone with it. What fails in the middle of it is undone by the server
+//!   as far as the statement; the error that the client gets is often no more than 1032 or 1062 and may not name the row.
+//! - Each statement ends its tables' use: table maps must be said again in the next one, and may have the same ids.
+//! - Within a statement all table maps of a scope stand before its first row event, whose flags hold for all of the scope
+//!   (foreign key and unique checks): the server opens and locks the tables once, there.
+//! - Rows are found by the primary key if the before image has it; then nothing else of the image is looked at.
+//! - Triggers of the target do not run (MariaDB: unless `slave_run_triggers_for_rbr` says so), `sql_require_primary_key` and
+//!   `sql_mode` do not matter, AUTO_INCREMENT counters follow, and cascades of foreign keys are the target's own.
+//! - The account needs, on MySQL, `REPLICATION_APPLIER` and what the rows' tables ask for; on MariaDB, `BINLOG REPLAY`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use tailwater_wire::cursor::{put_lenenc_bytes, put_lenenc_int};
+use tailwater_wire::event::{
+    ChecksumAlgorithm, EVENT_HEADER_BYTES, EventBuilder, EventHeader, EventType, FormatDescription,
+    RowsEvent, RowsKind,
+};
+use tailwater_wire::{Flavour, ServerId, WireError};
+
+use crate::batch::{Group, Row};
+use crate::error::ApplyError;
+use crate::transaction::MappedTable;
+
+/// What stands around the base64 in a statement.
+const OPENING: &[u8] = b"BINLOG '";
+const CLOSING: &[u8] = b"'";
+
+/// How many tables one scope opens at most.
+const SCOPE_TABLES_MAX: usize = 32;
+
+/// How large statements may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EncoderOptions {
+    /// How long a statement of several rows gets, in bytes.
+    pub statement_bytes_max: usize,
+    /// The target's `max_allowed_packet`, in bytes: how long a statement of one row may be.
+    pub packet_bytes_max: usize,
+}
+
+/// Writes groups as statements for targets of one flavour.
+#[derive(Debug)]
+pub struct Encoder {
+    flavour: Flavour,
+    options: EncoderOptions,
+    /// The events of a statement, before they become text.
+    events: Vec<u8>,
+}
+
+/// Rows of a group that stand in one event.
+#[derive(Debug, Clone, Copy)]
+struct Piece<'p, 'a> {
+    group: &'p Group<'a>,
+    rows: &'p [Row<'a>],
+    /// The length of the rows' images.
+    images_bytes: usize,
+}
+
+/// Pieces whose tables are opened together.
+#[derive(Debug, Default)]
+struct Scope<'p, 'a> {
+    tables: Vec<&'a MappedTable>,
+    pieces: Vec<Piece<'p, 'a>>,
+}
+
+impl<'p, 'a> Scope<'p, 'a> {
+    /// Whether the group's rows may be in it.
+    fn takes(&self, group: &Group<'a>) -> bool {
+        let table = group.table;
+        let alike = self.pieces.last().is_none_or(|piece| piece.group.flags == group.flags);
+        let known = self.maps(table);
+        // The same table under another map would be locked twice.
+        let clashes = |other: &&MappedTable| {
+            other.target.schema == table.target.schema && other.target.table == table.target.table
+        };
+        alike && (known || self.tables.len() < SCOPE_TABLES_MAX && !self.tables.iter().any(clashes))
+    }
+
+    fn maps(&self, table: &MappedTable) -> bool {
+        self.tables.iter().any(|other| std::ptr::eq(*other, table))
+    }
+}
+
+impl Encoder {
+    /// An encoder for targets of a flavour.
+    pub fn new(flavour: Flavour, options: EncoderOptions) -> Self {
+        Self { flavour, options, events: Vec::new() }
+    }
+
+    /// What a session executes first.
+    ///
+    /// # Errors
+    /// None that this crate knows of: the event has a fixed length.
+    pub fn format_description_statement(&self) -> Result<Vec<u8>, WireError> {
+        let format = FormatDescription::assumed(self.flavour, ChecksumAlgorithm::Off);
+        let event = EventBuilder::new(ServerId(0), ChecksumAlgorithm::Off).format_description(&format, 0)?;
+        let mut statement = Vec::new();
+        put_statement(&mut statement, &event);
+        Ok(statement)
+    }
+
+    /// Appends the statements that do what `groups` say, in their order. Their tables have the target's shape
+    /// ([`MappedTable::same_shape`]).
+    ///
+    /// # Errors
+    /// [`ApplyError::TooLarge`] if a row does not fit into a packet of the target (on MariaDB, into two).
+    pub fn statements(&mut self, groups: &[Group<'_>], out: &mut Vec<Vec<u8>>) -> Result<(), ApplyError> {
+        let events_max = events_bytes_max(self.options.statement_bytes_max);
+        let mut scopes: Vec<Scope<'_, '_>> = Vec::new();
+        let mut bytes = 0;
+        for group in groups {
+            let mut rows = &group.rows[..];
+            while !rows.is_empty() {
+                let fits = scopes.last().is_some_and(|scope| scope.takes(group));
+                let mapped = fits && scopes.last().is_some_and(|scope| scope.maps(group.table));
+                let overhead = self.overhead(group) + if mapped { 0 } else { map_bytes(group.table) };
+                let room = events_max.saturating_sub(bytes + overhead);
+                let (count, images_bytes) = fitting(rows, room);
+                if count == 0 && bytes > 0 {
+                    self.write(&scopes, out)?;
+                    scopes.clear();
+                    bytes = 0;
+                    continue;
+                }
+                // A row alone is never cut.
+                let count = count.max(1);
+                let (now, later) = rows.split_at(count);
+                rows = later;
+                let images_bytes = images_bytes.max(now.first().map_or(0, Row::bytes));
+                if !fits {
+                    scopes.push(Scope::default());
+                }
+                if let Some(scope) = scopes.last_mut() {
+                    if !mapped {
+                        scope.tables.push(group.table);
+                    }
+                    scope.pieces.push(Piece { group, rows: now, images_bytes });
+                }
+                bytes += overhead + images_bytes;
+            }
+        }
+        if bytes > 0 {
+            self.write(&scopes, out)?;
+        }
+        Ok(())
+    }
+
+    /// What an event takes beside its rows.
+    fn overhead(&self, group: &Group<'_>) -> usize {
+        // Table id, flags, length of extra data, number of columns.
+        let fixed = EVENT_HEADER_BYTES + 8 + 2 + 3;
+        fixed + group.columns_present.len() + group.columns_present_after.len()
+    }
+
+    fn write(&mut self, scopes: &[Scope<'_, '_>], out: &mut Vec<Vec<u8>>) -> Result<(), ApplyError> {
+        self.events.clear();
+        for scope in scopes {
+            for (index, table) in scope.tables.iter().enumerate() {
+                if let Some(piece) = scope.pieces.iter().find(|piece| std::ptr::eq(piece.group.table, *table))
+                {
+                    put_table_map(&mut self.events, piece.group, table_id(index));
+                }
+            }
+            for (index, piece) in scope.pieces.iter().enumerate() {
+                let table = scope.tables.iter().position(|table| std::ptr::eq(*table, piece.group.table));
+                let last = index + 1 == scope.pieces.len();
+                self.put_rows(piece, table_id(table.unwrap_or_default()), last);
+            }
+        }
+        let mut statement = Vec::new();
+        let bytes = OPENING.len() + text_bytes(self.events.len()) + CLOSING.len();
+        if bytes <= self.options.packet_bytes_max {
+            put_statement(&mut statement, &self.events);
+            out.push(statement);
+            return Ok(());
+        }
+        self.write_in_two(bytes, out).ok_or_else(|| {
+            let target = scopes.first().and_then(|scope| scope.tables.first()).map(|table| &table.target);
+            ApplyError::TooLarge {
+                table: target
+                    .map_or_else(String::new, |target| format!("{}.{}", target.schema, target.table)),
+                bytes,
+                bytes_max: self.options.packet_bytes_max,
+            }
+        })
+    }
+
+    /// MariaDB takes the text from two variables, each of which may have the length of a packet.
+    fn write_in_two(&mut self, bytes: usize, out: &mut Vec<Vec<u8>>) -> Option<()> {
+        const SETTING: usize = "SET @tailwater_0=''".len();
+        // In front of the packet's last bytes the server wants room for its own.
+        let half_max = self.options.packet_bytes_max.checked_sub(SETTING + 16)? / 4 * 3;
+        if self.flavour != Flavour::MariaDb || self.events.len() > 2 * half_max {
+            return None;
+        }
+        let _ = bytes;
+        for (index, half) in self.events.chunks(half_max).enumerate() {
+            let mut statement = format!("SET @tailwater_{index}='").into_bytes();
+            put_text(&mut statement, half);
+            statement.push(b'\'');
+            out.push(statement);
+        }
+        out.push(b"BINLOG @tailwater_0, @tailwater_1".to_vec());
+        Some(())
+    }
+
+    fn put_rows(&mut self, piece: &Piece<'_, '_>, table_id: u64, last: bool) {
+        let group = piece.group;
+        let event_type = self.event_type(group.kind);
+        let start = put_header(&mut self.events, event_type, group);
+        let events = &mut self.events;
+        events.extend_from_slice(table_id.to_le_bytes().get(..6).unwrap_or_default());
+        let end = if last { RowsEvent::FLAG_STATEMENT_END } else { 0 };
+        events.extend_from_slice(&(group.flags | end).to_le_bytes());
+        if self.flavour == Flavour::MySql {
+            // The extra data of version 2: nothing but its length, which counts itself.
+            events.extend_from_slice(&2u16.to_le_bytes());
+        }
+        put_lenenc_int(events, group.table.map.columns.len() as u64);
+        events.extend_from_slice(&group.columns_present);
+        if matches!(group.kind, RowsKind::Update | RowsKind::PartialUpdate) {
+            events.extend_from_slice(&group.columns_present_after);
+        }
+        events.reserve(piece.images_bytes);
+        for row in piece.rows {
+            events.resize(events.len() + usize::from(row.image.zeros), 0);
+            events.extend_from_slice(row.image.values);
+            events.extend_from_slice(row.after);
+        }
+        set_length(events, start);
+    }
+
+    /// Each flavour's own: MariaDB writes and reads version 1, MySQL version 2.
+    fn event_type(&self, kind: RowsKind) -> EventType {
+        match (self.flavour, kind) {
+            (Flavour::MySql, RowsKind::Write) => EventType::WRITE_ROWS_V2,
+            (Flavour::MySql, RowsKind::Update) => EventType::UPDATE_ROWS_V2,
+            (Flavour::MySql, RowsKind::Delete) => EventType::DELETE_ROWS_V2,
+            (Flavour::MariaDb, RowsKind::Write) => EventType::WRITE_ROWS_V1,
+            (Flavour::MariaDb, RowsKind::Update) => EventType::UPDATE_ROWS_V1,
+            (Flavour::MariaDb, RowsKind::Delete) => EventType::DELETE_ROWS_V1,
+            // Only MySQL writes them, and what it writes has no target's shape elsewhere.
+            (_, RowsKind::PartialUpdate) => EventType::PARTIAL_UPDATE_ROWS,
+        }
+    }
+}
+
+/// The id of a scope's table. None has the one that means no table.
+fn table_id(index: usize) -> u64 {
+    index as u64 + 1
+}
+
+/// How many rows fit into `room` bytes, and what they take.
+fn fitting(rows: &[Row<'_>], room: usize) -> (usize, usize) {
+    let mut bytes = 0;
+    for (index, row) in rows.iter().enumerate() {
+        let length = row.bytes();
+        if bytes + length > room {
+            return (index, bytes);
+        }
+        bytes += length;
+    }
+    (rows.len(), bytes)
+}
+
+/// How many bytes of events fit into a statement of a length.
+fn events_bytes_max(statement_bytes_max: usize) -> usize {
+    statement_bytes_max.saturating_sub(OPENING.len() + CLOSING.len()) / 4 * 3
+}
+
+fn text_bytes(bytes: usize) -> usize {
+    bytes.div_ceil(3) * 4
+}
+
+fn put_statement(statement: &mut Vec<u8>, events: &[u8]) {
+    statement.reserve_exact(OPENING.len() + text_bytes(events.len()) + CLOSING.len());
+    statement.extend_from_slice(OPENING);
+    put_text(statement, events);
+    statement.extend_from_slice(CLOSING);
+}
+
+/// Base64, straight into the statement.
+fn put_text(statement: &mut Vec<u8>, bytes: &[u8]) {
+    let start = statement.len();
+    statement.resize(start + text_bytes(bytes.len()), 0);
+    let written = statement.get_mut(start..).map(|text| BASE64.encode_slice(bytes, text));
+    // The room is that of the text to the byte.
+    debug_assert!(matches!(written, Some(Ok(length)) if start + length == statement.len()));
+}
+
+/// A header with everything but the length; returns where the event begins.
+fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &Group<'_>) -> usize {
+    let start = events.len();
+    let header = EventHeader {
+        timestamp: group.timestamp,
+        event_type,
+        server_id: ServerId(group.server_id),
+        event_length: 0,
+        end_log_pos: 0,
+        flags: 0,
+    };
+    events.extend_from_slice(&header.to_bytes());
+    start
+}
+
+fn set_length(events: &mut [u8], start: usize) {
+    // Statements fit into a packet, or two, of at most 1 GiB.
+    let length = ((events.len() - start) as u32).to_le_bytes();
+    if let Some(place) = events.get_mut(start + 9..start + 13) {
+        place.copy_from_slice(&length);
+    }
+}
+
+/// An upper bound for a table map's length.
+fn map_bytes(table: &MappedTable) -> usize {
+    EVENT_HEADER_BYTES + table.body.len() + table.target.schema.len() + table.target.table.len()
+}
+
+/// The source's map under the id, and under the name that the table has on the target.
+fn put_table_map(events: &mut Vec<u8>, group: &Group<'_>, table_id: u64) {
+    let table = group.table;
+    let start = put_header(events, EventType::TABLE_MAP, group);
+    events.extend_from_slice(table_id.to_le_bytes().get(..6).unwrap_or_default());
+    events.extend_from_slice(&table.map.flags.to_le_bytes());
+    for name in [&table.target.schema, &table.target.table] {
+        put_lenenc_bytes(events, name.as_bytes());
+        events.push(0);
+    }
+    // Id and flags, and two names, each with its length (up to 64 characters of four bytes) and a zero.
+    let lengths = |name: &str| if name.len() < 251 { 1 } else { 3 };
+    let names = [&table.map.schema, &table.map.table];
+    let head = 8 + names.iter().map(|name| lengths(name) + name.len() + 1).sum::<usize>();
+    events.extend_from_slice(table.body.get(head..).unwrap_or_default());
+    set_length(events, start);
+}
