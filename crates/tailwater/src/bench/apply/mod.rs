@@ -162,17 +162,12 @@ impl Run {
                 replays.push(replay);
             }
         }
-        let mut pace = Pace {
-            natives: Vec::new(),
-            native_rate: f64::INFINITY,
-            written_rate: stage.backlog.written_rate,
-        };
+        let mut pace =
+            Pace { natives: Vec::new(), native_rate: f64::NAN, written_rate: stage.backlog.written_rate };
         for (contender, replays) in replays {
             let row = replay_row(kind, act, scene.conditions, contender, &stage.backlog, &replays);
             if let Contender::Native(native) = contender {
-                let best =
-                    if pace.natives.is_empty() { row.median } else { pace.native_rate.max(row.median) };
-                pace.native_rate = best;
+                pace.native_rate = row.median.max(pace.native_rate);
                 pace.natives.push(native);
             }
             self.rows.push(row);
@@ -251,7 +246,7 @@ impl Run {
 struct Pace {
     /// The settings of native replication that were measured in full.
     natives: Vec<Native>,
-    /// At the best of them, in transactions per second; without limit if none was measured.
+    /// At the best of them, in transactions per second; not a number, and so no limit, if none was measured.
     native_rate: f64,
     written_rate: f64,
 }
