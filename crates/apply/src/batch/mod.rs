@@ -12,6 +12,8 @@ mod net;
 mod order;
 mod planner;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 

@@ -26,8 +26,6 @@ const TOUCHED_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Living<'a> {
     pub placed: Placed,
-    /// The key that the row had before the first change in it.
-    pub first_key: Cow<'a, [u8]>,
     /// The last change in it.
     pub changes: &'a RowChanges,
     pub index: usize,

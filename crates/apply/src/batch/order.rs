@@ -143,3 +143,48 @@ impl Order {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_conflicts_keeps_its_order(
+            rows in proptest::collection::vec(
+                (0u32..3, proptest::collection::vec((0u32..2, 0u64..4, any::<bool>()), 0..4)),
+                1..40,
+            ),
+        ) {
+            let access = |(index, hash, shared): &(u32, u64, bool)| Access {
+                key: Key { index: IndexId(*index), hash: *hash },
+                shared: *shared,
+            };
+            let rows: Vec<(u32, Vec<Access>)> =
+                rows.iter().map(|(class, accesses)| (*class, accesses.iter().map(access).collect())).collect();
+            let mut order = Order::default();
+            let mut levels = Vec::new();
+            for (later, (class, accesses)) in rows.iter().enumerate() {
+                let level = order.place(later as u32 + 1, *class, accesses.iter());
+                for (earlier, (other_class, others)) in rows.iter().enumerate().take(later) {
+                    let conflict = accesses.is_empty()
+                        || others.is_empty()
+                        || accesses.iter().any(|access| others.iter().any(|other| access.conflicts(*other)));
+                    let kept = levels[earlier] < level || levels[earlier] == level && class == other_class;
+                    prop_assert!(kept || !conflict, "rows {earlier} and {later} of {rows:?}");
+                }
+                levels.push(level);
+            }
+            for (number, (_, accesses)) in rows.iter().enumerate() {
+                let behind = rows.iter().skip(number + 1).any(|(_, others)| {
+                    others.is_empty()
+                        || accesses.iter().any(|access| others.iter().any(|other| access.conflicts(*other)))
+                });
+                let last = order.is_last(number as u32 + 1, accesses.iter());
+                prop_assert!(!(last && behind), "row {number} of {rows:?}");
+            }
+        }
+    }
+}

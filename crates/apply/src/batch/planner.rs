@@ -198,36 +198,25 @@ impl<'a> Planner<'a> {
         };
         let earlier = self.net.take(event.table, &before);
         let folded = earlier.and_then(|earlier| self.fold(&earlier, event, index));
-        let (placed, first_key, touched) = match folded {
-            Some((_, Outcome::Nothing, _)) => return,
-            Some((earlier, Outcome::Row { class, row }, touched)) => {
-                let class = self.class_number(class);
-                let placed = self.place(class, changes.timestamp, row, accesses, &touched);
-                (placed, earlier, touched)
-            }
-            None => {
-                let placed = self.place(keyed.class, changes.timestamp, keyed.row, accesses, &[]);
-                (placed, before, Vec::new())
-            }
+        let (class, row, touched) = match folded {
+            Some((Outcome::Nothing, _)) => return,
+            Some((Outcome::Row { class, row }, touched)) => (self.class_number(class), row, touched),
+            None => (keyed.class, keyed.row, Vec::new()),
         };
-        let key = match changes.kind {
-            RowsKind::Delete => Some(first_key.clone()),
-            _ => keyed.after,
-        };
-        if let Some(key) = key {
-            let living = Living { placed, first_key, changes, index, touched };
-            self.net.put(event.table, key, living);
+        let placed = self.place(class, changes.timestamp, row, accesses, &touched);
+        if let Some(key) = keyed.after {
+            self.net.put(event.table, key, Living { placed, changes, index, touched });
         }
     }
 
-    /// What an earlier change of a row and this one come to, the key that the row had at first, and what the earlier ones
-    /// touched beyond this one. The earlier change is then gone.
+    /// What an earlier change of a row and this one come to, and what the earlier one touched beyond this one. The earlier
+    /// change is then gone.
     fn fold(
         &mut self,
         earlier: &Living<'a>,
         event: Event<'a>,
         index: usize,
-    ) -> Option<(Cow<'a, [u8]>, Outcome<'a>, Vec<Access>)> {
+    ) -> Option<(Outcome<'a>, Vec<Access>)> {
         let placed = earlier.placed;
         let gathered = self.groups.get_mut(placed.group as usize)?;
         let slot = gathered.rows.get_mut(placed.index as usize)?;
@@ -241,7 +230,7 @@ impl<'a> Planner<'a> {
         }
         let touched = earlier.touched_beyond(event.changes.accesses_of(index))?;
         *slot = None;
-        Some((earlier.first_key.clone(), outcome, touched))
+        Some((outcome, touched))
     }
 
     fn place(

@@ -26,3 +26,6 @@ pub use router::{Filters, Route, Router, TableRoute};
 pub use rules::{FilterSet, Operation, Rewrite, Rule};
 pub use statement::{StatementRoute, StatementTable};
 pub use versions::{FilterVersion, VersionedFilters};
+
+#[cfg(test)]
+mod tests;

@@ -13,10 +13,13 @@
 //! The driver decodes and offers while there [is room](Scheduler::has_room), gives each idle worker the
 //! [next](Scheduler::next) batch, and says which are [done](Scheduler::done) or must be run [again](Scheduler::retry).
 
+mod holder_index;
+mod independent_order;
 mod run_index;
 mod sizing;
 mod source_order;
 
+use independent_order::IndependentOrder;
 use sizing::{Limits, Sizing};
 use source_order::SourceOrder;
 
@@ -122,6 +125,23 @@ pub struct Scheduler<T> {
 #[derive(Debug)]
 enum Core<T> {
     Source(SourceOrder<T>),
+    Independent(IndependentOrder<T>),
+}
+
+impl<T> Core<T> {
+    fn new(order: CommitOrder, first_id: u64) -> Self {
+        match order {
+            CommitOrder::Source => Self::Source(SourceOrder::new(first_id)),
+            CommitOrder::Independent => Self::Independent(IndependentOrder::new(first_id)),
+        }
+    }
+
+    fn order(&self) -> CommitOrder {
+        match self {
+            Self::Source(_) => CommitOrder::Source,
+            Self::Independent(_) => CommitOrder::Independent,
+        }
+    }
 }
 
 /// What a core knows of a batch that has ended.
@@ -137,14 +157,16 @@ impl<T> Scheduler<T> {
         Self {
             options,
             sizing: Sizing::default(),
-            core: Core::Source(SourceOrder::new(1)),
+            core: Core::new(options.commit_order, 1),
             outstanding: Outstanding::default(),
         }
     }
 
-    /// Whether another transaction may be offered: the window is not full, whatever the next one weighs.
+    /// Whether another transaction may be offered: the window is not full, whatever the next one weighs, and no change of
+    /// the commit order is waited for.
     pub fn has_room(&self) -> bool {
-        self.outstanding.transactions < self.options.window_transactions_max.max(1)
+        self.core.order() == self.options.commit_order
+            && self.outstanding.transactions < self.options.window_transactions_max.max(1)
             && self.outstanding.weight.bytes < self.options.window_bytes_max.max(1)
     }
 
@@ -155,6 +177,7 @@ impl<T> Scheduler<T> {
         self.outstanding.weight.add(weight);
         match &mut self.core {
             Core::Source(core) => core.offer(limits, writeset, weight, payload),
+            Core::Independent(core) => core.offer(limits, writeset, weight, payload),
         }
     }
 
@@ -164,6 +187,7 @@ impl<T> Scheduler<T> {
         let limits = self.limits();
         let batch = match &mut self.core {
             Core::Source(core) => core.next(limits),
+            Core::Independent(core) => core.next(limits),
         };
         self.outstanding.running += usize::from(batch.is_some());
         batch
@@ -173,12 +197,14 @@ impl<T> Scheduler<T> {
     pub fn done(&mut self, id: BatchId, timing: Timing) {
         let ended = match &mut self.core {
             Core::Source(core) => core.done(id),
+            Core::Independent(core) => core.done(id),
         };
         let Some(ended) = ended else { return };
         self.sizing.record(ended.weight.rows.max(ended.transactions), timing);
         self.outstanding.running -= 1;
         self.outstanding.transactions -= ended.transactions;
         self.outstanding.weight.subtract(ended.weight);
+        self.change_order();
     }
 
     /// Takes back a batch that was handed out and rolled back. It is handed out again, under the same name, before
@@ -187,6 +213,7 @@ impl<T> Scheduler<T> {
         self.outstanding.running -= 1;
         match &mut self.core {
             Core::Source(core) => core.retry(batch),
+            Core::Independent(core) => core.retry(batch),
         }
     }
 
@@ -194,15 +221,28 @@ impl<T> Scheduler<T> {
     /// is held is done (or [drained](Self::drain)); until then there is no [room](Self::has_room).
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
+        self.change_order();
+    }
+
+    fn change_order(&mut self) {
+        if self.is_idle() && self.core.order() != self.options.commit_order {
+            let next_id = match &self.core {
+                Core::Source(core) => core.next_id(),
+                Core::Independent(core) => core.next_id(),
+            };
+            self.core = Core::new(self.options.commit_order, next_id);
+        }
     }
 
     /// Gives back, in the order of the log, all that was never handed out.
     pub fn drain(&mut self) -> Vec<T> {
         let (payloads, weight) = match &mut self.core {
             Core::Source(core) => core.drain(),
+            Core::Independent(core) => core.drain(),
         };
         self.outstanding.transactions -= payloads.len();
         self.outstanding.weight.subtract(weight);
+        self.change_order();
         payloads
     }
 
@@ -216,7 +256,19 @@ impl<T> Scheduler<T> {
         self.outstanding
     }
 
+    /// Whether nothing is left behind of what is done.
+    #[cfg(test)]
+    fn is_clean(&self) -> bool {
+        match &self.core {
+            Core::Source(core) => core.is_clean(),
+            Core::Independent(core) => core.is_clean(),
+        }
+    }
+
     fn limits(&self) -> Limits {
         self.sizing.limits(&self.options)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! Which run touched a key last: what the source's order needs to know of conflicts.
 
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, Key};
@@ -7,7 +9,9 @@ use crate::writeset::{Access, IndexId, Key};
 /// See the module. As runs finish in order, the last one that touched a key stands for all before it.
 #[derive(Debug, Default)]
 pub(super) struct RunIndex {
-    keys: FxHashMap<Key, Touches>,
+    /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
+    exclusive: FxHashMap<Key, Recent>,
+    shared: FxHashMap<Key, Recent>,
     indexes: FxHashMap<IndexId, IndexTouches>,
 }
 
@@ -87,8 +91,12 @@ impl RunIndex {
             let some = if key.is_any() { index.some.after(run, shared) } else { 0 };
             some.max(index.any.after(run, shared))
         });
-        let own = if key.is_any() { None } else { self.keys.get(&key) };
-        index.max(own.map_or(0, |own| own.after(run, shared)))
+        if key.is_any() {
+            return index;
+        }
+        let of = |keys: &FxHashMap<Key, Recent>| keys.get(&key).map_or(0, |own| own.after(run));
+        let exclusive = index.max(of(&self.exclusive));
+        if shared { exclusive } else { exclusive.max(of(&self.shared)) }
     }
 
     fn note(&mut self, access: Access, run: u64, after: u64, touched: &mut Touched) {
@@ -106,7 +114,8 @@ impl RunIndex {
             }
             return;
         }
-        let recent = self.keys.entry(key).or_default().of(shared);
+        let keys = if shared { &mut self.shared } else { &mut self.exclusive };
+        let recent = keys.entry(key).or_default();
         if recent.last < run {
             touched.accesses.push(access);
         }
@@ -123,9 +132,12 @@ impl RunIndex {
 
     /// Removes what a run had touched and none behind `finished` has.
     pub fn forget(&mut self, touched: &Touched, finished: u64) {
-        for Access { key, .. } in &touched.accesses {
-            if self.keys.get(key).is_some_and(|touches| touches.last() <= finished) {
-                self.keys.remove(key);
+        for Access { key, shared } in &touched.accesses {
+            let keys = if *shared { &mut self.shared } else { &mut self.exclusive };
+            if let Entry::Occupied(recent) = keys.entry(*key)
+                && recent.get().last <= finished
+            {
+                recent.remove();
             }
         }
         for index in &touched.indexes {
@@ -138,6 +150,6 @@ impl RunIndex {
 
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.indexes.is_empty()
+        self.exclusive.is_empty() && self.shared.is_empty() && self.indexes.is_empty()
     }
 }

@@ -98,3 +98,92 @@ impl Sizing {
         executing.saturating_add(1).clamp(2, workers.max(2)).min(workers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::CommitOrder;
+    use super::*;
+
+    const OPTIONS: Options = Options {
+        commit_order: CommitOrder::Source,
+        workers: 8,
+        batch_transactions_max: 1000,
+        batch_bytes_max: 1 << 20,
+        window_transactions_max: 10_000,
+        window_bytes_max: 1 << 30,
+    };
+
+    /// What limits come to when all batches take the same.
+    fn steady(rows: usize, execute_us: u64, commit_us: u64) -> Limits {
+        let mut sizing = Sizing::default();
+        for _ in 0..50 {
+            sizing.record(rows, Timing { execute_us, commit_us });
+        }
+        sizing.limits(&OPTIONS)
+    }
+
+    #[test]
+    fn rows_are_limited_to_what_twenty_commits_take() {
+        assert_eq!(Sizing::default().limits(&OPTIONS).rows_max, usize::MAX);
+        // 10 us a row: 20 commits of 10 ms are 200 ms.
+        let rows_max = steady(100, 1000, 10_000).rows_max;
+        assert!((19_000..=21_000).contains(&rows_max), "{rows_max}");
+        // Commits that cost nothing: 100 ms.
+        assert_eq!(steady(100, 1000, 0).rows_max, 10_000);
+        // Slow rows and slow commits do not add up to hours.
+        assert_eq!(steady(1, u64::MAX, u64::MAX).rows_max, 16);
+        assert_eq!(steady(1000, 1_000_000, u64::MAX).rows_max, 5000);
+    }
+
+    #[test]
+    fn so_many_overlap_as_keep_commits_busy() {
+        assert_eq!(Sizing::default().limits(&OPTIONS).overlap, 8);
+        assert_eq!(steady(10, 100, 1000).overlap, 2);
+        assert_eq!(steady(10, 4000, 1000).overlap, 5);
+        assert_eq!(steady(10, 1_000_000, 1000).overlap, 8);
+        let mut one = Sizing::default();
+        one.record(1, Timing { execute_us: 1000, commit_us: 10 });
+        assert_eq!(one.limits(&Options { workers: 0, ..OPTIONS }).overlap, 1);
+    }
+
+    #[test]
+    fn one_slow_batch_is_forgotten() {
+        let mut sizing = Sizing::default();
+        sizing.record(10, Timing { execute_us: 10_000_000, commit_us: 1000 });
+        let at_first = sizing.limits(&OPTIONS).rows_max;
+        for _ in 0..100 {
+            sizing.record(1000, Timing { execute_us: 10_000, commit_us: 1000 });
+        }
+        let later = sizing.limits(&OPTIONS).rows_max;
+        assert!(at_first == 16 && later > 9000, "{at_first} {later}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+
+        #[test]
+        fn slower_rows_mean_fewer_and_slower_commits_more(
+            rows in 1..10_000usize,
+            execute_us in 0..10_000_000u64,
+            commit_us in 0..1_000_000u64,
+            more_us in 0..10_000_000u64,
+        ) {
+            let limit = steady(rows, execute_us, commit_us).rows_max;
+            prop_assert!(steady(rows, execute_us + more_us, commit_us).rows_max <= limit);
+            prop_assert!(steady(rows, execute_us, commit_us + more_us).rows_max >= limit);
+            prop_assert!(limit >= 16);
+        }
+
+        #[test]
+        fn no_measurement_breaks_it(timings in prop::collection::vec((any::<usize>(), any::<u64>(), any::<u64>()), 0..20)) {
+            let mut sizing = Sizing::default();
+            for (rows, execute_us, commit_us) in timings {
+                sizing.record(rows, Timing { execute_us, commit_us });
+                let limits = sizing.limits(&OPTIONS);
+                prop_assert!(limits.rows_max >= 16 && (2..=8).contains(&limits.overlap));
+            }
+        }
+    }
+}

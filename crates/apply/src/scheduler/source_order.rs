@@ -104,7 +104,7 @@ impl<T> SourceOrder<T> {
             batch.commit_after = batch.commit_after.filter(|id| id.0 > self.finished);
             return Some(batch);
         }
-        if self.handed.iter().any(|run| run.alone) {
+        if self.handed.front().is_some_and(|run| run.alone) {
             return None;
         }
         if self.sealed.is_empty() && self.open_is_ripe(limits) {
@@ -174,5 +174,10 @@ impl<T> SourceOrder<T> {
         }
         self.next_run = number + 1;
         (payloads, weight)
+    }
+
+    #[cfg(test)]
+    pub fn is_clean(&self) -> bool {
+        self.index.is_empty()
     }
 }

@@ -220,3 +220,6 @@ impl Cursor<'_> {
         position.filter(|position| *position > last).ok_or_else(|| self.error("intervals out of order"))
     }
 }
+
+#[cfg(test)]
+mod tests;

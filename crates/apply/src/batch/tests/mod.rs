@@ -1,0 +1,54 @@
+//! Plans against a model of a server: the end is that of the history row by row, and nothing breaks on the way.
+
+mod model;
+mod shapes;
+
+use proptest::prelude::*;
+
+use super::{Plan, PlanOptions, plan};
+use model::{History, Store, Wish};
+
+/// Applies a plan to a store that checks everything.
+fn applied(store: &mut Store, plan: &Plan<'_>) -> Result<(), String> {
+    for group in &plan.groups {
+        for row in &group.rows {
+            store.apply(group, row).map_err(|error| format!("{error}, by {:?} of {row:?}", group.kind))?;
+        }
+    }
+    Ok(())
+}
+
+fn wishes(most: usize) -> impl Strategy<Value = Vec<Wish>> {
+    let wish = (0u8..5, 0u8..4, proptest::array::uniform4(0u8..5), 0u8..32)
+        .prop_map(|(table, kind, values, how)| Wish { table, kind, values, how });
+    proptest::collection::vec(wish, 1..most)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_end_is_the_same_and_nothing_breaks_on_the_way(
+        before in wishes(30),
+        wishes in wishes(60),
+        hashes in prop_oneof![Just(1u64), Just(3), Just(u64::MAX)],
+        wild in prop_oneof![3 => Just(5u8), 1 => Just(3u8)],
+        net_change: bool,
+        cut_images: bool,
+    ) {
+        let mut history = History::new(hashes, wild);
+        history.write(&before);
+        let start = history.store.clone();
+        history.changes.clear();
+        history.write(&wishes);
+        let options = PlanOptions { net_change, cut_images };
+        let plan = plan(&history.changes, options).unwrap();
+        let mut store = start;
+        if let Err(error) = applied(&mut store, &plan) {
+            prop_assert!(false, "{error}\n{:#?}\n{plan:#?}", history.told);
+        }
+        prop_assert_eq!(store.sorted(), history.store.clone(), "{:#?}", history.told);
+        let rows: usize = history.changes.iter().map(|changes| changes.rows.len()).sum();
+        prop_assert!(plan.rows() <= rows && (net_change || plan.rows() == rows));
+    }
+}

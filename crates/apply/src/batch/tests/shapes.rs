@@ -1,0 +1,121 @@
+//! What plans look like.
+
+use tailwater_wire::event::RowsKind::{self, Delete, Update, Write};
+
+use super::model::{Cells, History, KEYLESS, PLAIN, WIDE_KEY};
+use crate::batch::{Plan, PlanOptions, plan};
+
+fn row(id: i32, unique: i32, value: i32) -> Cells {
+    vec![Some(id), Some(unique), Some(value)]
+}
+
+fn kinds(plan: &Plan<'_>) -> Vec<(RowsKind, usize)> {
+    plan.groups.iter().map(|group| (group.kind, group.rows.len())).collect()
+}
+
+/// A history of changes of single rows in one table.
+fn history(table: usize, changes: &[(Option<Cells>, Option<Cells>)]) -> History {
+    let mut history = History::new(u64::MAX, u8::MAX);
+    for (before, after) in changes {
+        let told = history.told.len();
+        history.change(table, before.clone(), after.clone(), 0);
+        assert_eq!(history.told.len(), told + 1, "{before:?} -> {after:?} is not possible");
+    }
+    history
+}
+
+fn planned(history: &History, options: PlanOptions) -> Vec<(RowsKind, usize)> {
+    kinds(&plan(&history.changes, options).unwrap())
+}
+
+const APART: PlanOptions = PlanOptions { net_change: false, cut_images: false };
+
+#[test]
+fn rows_of_many_transactions_become_one_group() {
+    let mut changes = Vec::new();
+    for id in 0..100 {
+        changes.push((None, Some(row(id, id, 0))));
+    }
+    for id in 0..50 {
+        changes.push((Some(row(id, id, 0)), Some(row(id, id, 1))));
+        changes.push((Some(row(id + 50, id + 50, 0)), None));
+    }
+    let history = history(PLAIN, &changes);
+    assert_eq!(planned(&history, APART), [(Write, 100), (Update, 50), (Delete, 50)]);
+    assert_eq!(planned(&history, PlanOptions::default()), [(Write, 50)]);
+}
+
+#[test]
+fn a_row_that_changes_often_is_changed_once() {
+    let mut changes = vec![(None, Some(row(1, 1, 0)))];
+    // Another unique key moves, too.
+    for value in 0..40 {
+        changes.push((Some(row(1, value + 1, value)), Some(row(1, value + 2, value + 1))));
+    }
+    let mut history = history(PLAIN, &changes);
+    // Too many values of the other key for one change, but never more than a few changes.
+    let rows = plan(&history.changes, PlanOptions::default()).unwrap().rows();
+    assert!((2..=4).contains(&rows), "{rows}");
+
+    history.changes.clear();
+    for value in 40..140 {
+        history.change(PLAIN, Some(row(1, 41, value)), Some(row(1, 41, value + 1)), 0);
+    }
+    let changes = &history.changes;
+    let plan = plan(changes, PlanOptions::default()).unwrap();
+    assert_eq!(kinds(&plan), [(Update, 1)]);
+    let planned = plan.groups[0].rows[0];
+    // The key alone before, and all columns after.
+    assert_eq!((planned.image.zeros, planned.image.values), (1, &1i32.to_le_bytes()[..]));
+    assert_eq!(*plan.groups[0].columns_present, [1]);
+    assert_eq!(planned.after, changes.last().unwrap().images_of(0).unwrap().1);
+}
+
+#[test]
+fn a_row_that_moves_away_makes_room_first() {
+    // Row 1 gives its unique value to row 2, and comes back with another: what lies between keeps them apart.
+    let changes = [(Some(row(1, 5, 0)), None), (None, Some(row(2, 5, 0))), (None, Some(row(1, 6, 0)))];
+    let mut history = history(PLAIN, &[(None, Some(row(1, 5, 0)))]);
+    history.changes.clear();
+    for (before, after) in changes {
+        history.change(PLAIN, before, after, 0);
+    }
+    assert_eq!(planned(&history, PlanOptions::default()), [(Delete, 1), (Write, 2)]);
+}
+
+#[test]
+fn a_row_that_comes_back_is_updated() {
+    let mut history = history(PLAIN, &[(None, Some(row(1, 5, 0)))]);
+    history.changes.clear();
+    history.change(PLAIN, Some(row(1, 5, 0)), None, 0);
+    history.change(PLAIN, None, Some(row(1, 6, 7)), 0);
+    assert_eq!(planned(&history, PlanOptions::default()), [(Update, 1)]);
+}
+
+#[test]
+fn keys_whose_columns_stand_apart_are_not_cut() {
+    let cells = |value| vec![Some(1), Some(2), Some(3), Some(value)];
+    let history = history(
+        WIDE_KEY,
+        &[(None, Some(cells(0))), (Some(cells(0)), Some(cells(1))), (Some(cells(1)), Some(cells(2)))],
+    );
+    let changes = &history.changes[1..];
+    let plan = plan(changes, PlanOptions::default()).unwrap();
+    assert_eq!(kinds(&plan), [(Update, 1)]);
+    assert_eq!(plan.groups[0].rows[0].image.values, changes[0].images_of(0).unwrap().0);
+}
+
+#[test]
+fn tables_without_a_key_keep_their_events() {
+    let cells = |value: i32| vec![Some(value), None];
+    let history = history(
+        KEYLESS,
+        &[
+            (None, Some(cells(1))),
+            (None, Some(cells(2))),
+            (Some(cells(1)), Some(cells(3))),
+            (Some(cells(3)), Some(cells(4))),
+        ],
+    );
+    assert_eq!(planned(&history, PlanOptions::default()), [(Write, 2), (Update, 1), (Update, 1)]);
+}
