@@ -9,19 +9,25 @@ const JOINED_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     packets: Vec<Vec<u8>>,
+    /// Nothing may stand behind the last statement of the last packet.
+    closed: bool,
 }
 
 impl Packets {
     /// Adds a statement.
     pub(super) fn push(&mut self, statement: impl Into<Vec<u8>> + AsRef<[u8]>) {
         let length = statement.as_ref().len();
+        // Rows that a server applies reset what it knows of the statement around them: it does not say that more results
+        // follow, and sends them all the same.
+        let closes = statement.as_ref().starts_with(b"BINLOG");
         match self.packets.last_mut() {
-            Some(last) if last.len() + length < JOINED_BYTES_MAX => {
+            Some(last) if last.len() + length < JOINED_BYTES_MAX && !self.closed => {
                 last.push(b';');
                 last.extend_from_slice(statement.as_ref());
             }
             _ => self.packets.push(statement.into()),
         }
+        self.closed = closes;
     }
 
     /// Bytes in all.
@@ -44,6 +50,15 @@ impl Packets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_stands_behind_row_events_in_a_packet() {
+        let mut packets = Packets::default();
+        for statement in ["BEGIN", "BINLOG 'AAAA'", "BINLOG 'BBBB'", "DO 1", "COMMIT"] {
+            packets.push(statement);
+        }
+        assert_eq!(packets.packets, [&b"BEGIN;BINLOG 'AAAA'"[..], b"BINLOG 'BBBB'", b"DO 1;COMMIT"]);
+    }
 
     #[test]
     fn short_statements_share_a_packet_and_long_ones_do_not() {
