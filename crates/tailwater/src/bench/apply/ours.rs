@@ -113,12 +113,15 @@ impl Daemon {
         Ok(Self { process, folder: folder.to_owned() })
     }
 
-    /// Fails if it has ended.
+    /// Fails if it has ended, or has given something up: a channel that cannot go on stops alone.
     ///
     /// # Errors
     /// With its last words.
     pub fn ensure_running(&mut self) -> anyhow::Result<()> {
-        ensure!(self.process.is_running(), "the daemon ended: {}", words(&self.folder));
+        let running = self.process.is_running();
+        let words = words(&self.folder);
+        ensure!(running, "the daemon ended: {words}");
+        ensure!(!words.contains("\"level\":\"ERROR\""), "the daemon does not go on: {words}");
         Ok(())
     }
 

@@ -15,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Backlog, checksums, commit_next, superuser, wait_until};
 use super::contender::Contender;
+use super::native;
+use super::ours::{self, Daemon};
 use super::plan::Conditions;
 use super::target::Target;
 use super::workload::{SCHEMA, Workload};
-use super::{native, ours};
 use crate::trial::TrialFolder;
 
 const CLIENTS: u32 = 8;
@@ -69,7 +70,7 @@ impl Steady {
     pub async fn measure(&mut self, contender: Contender, rate: f64, seconds: u64) -> anyhow::Result<Delay> {
         let folder = self.folder.path();
         let mut target = Target::start(&self.backlog, Conditions::FULL, None, folder).await?;
-        let daemon = match contender {
+        let mut daemon = match contender {
             Contender::Native(native) => {
                 native::follow(&self.backlog, &mut target, native).await?;
                 None
@@ -81,7 +82,9 @@ impl Steady {
             }
         };
         let source = superuser(&self.backlog.source);
-        self.catch_up(&source, &mut target).await.with_context(|| format!("following: {contender}"))?;
+        self.catch_up(&source, &mut target, daemon.as_mut())
+            .await
+            .with_context(|| format!("following: {contender}"))?;
         let load = Load::start(&source, self.workload, rate, self.next_seed)?;
         self.next_seed += u64::from(CLIENTS);
         tokio::time::sleep(WARM_UP).await;
@@ -112,13 +115,21 @@ impl Steady {
     }
 
     /// Waits until the target has all that earlier measurements left behind.
-    async fn catch_up(&mut self, source: &ConnectOptions, target: &mut Target) -> anyhow::Result<()> {
+    async fn catch_up(
+        &mut self,
+        source: &ConnectOptions,
+        target: &mut Target,
+        mut daemon: Option<&mut Daemon>,
+    ) -> anyhow::Result<()> {
         let beacon = self.take_beacon();
         let mut connection = Connection::connect(source).await?;
         connection.execute(&insert_beacon(beacon)).await?;
         connection.close().await;
         let question = format!("SELECT id FROM {SCHEMA}.beacon WHERE id={beacon}");
         wait_until("the first beacon", PATIENCE, async || {
+            if let Some(daemon) = &mut daemon {
+                daemon.ensure_running()?;
+            }
             Ok(target.connection.query(&question).await?.scalar().is_some())
         })
         .await
