@@ -46,8 +46,8 @@ const COLLATIONS: [&str; 24] = [
 ];
 
 /// How many more are drawn by lot, and how many strings are compared under each.
-const COLLATIONS_DRAWN: usize = 8;
-const STRINGS: usize = 80;
+const COLLATIONS_DRAWN: usize = 6;
+const STRINGS: usize = 60;
 
 /// What strings are made of: letters that are equal to others in some language, and what some collations ignore.
 const PIECES: [&str; 46] = [
@@ -132,7 +132,7 @@ async fn what_is_equal_conflicts(kind: ServerKind) -> Result<()> {
         equal += pairs;
         told_apart += apart;
     }
-    ensure!(equal > 500 && told_apart > 1000, "{equal} pairs equal, {told_apart} pairs without a conflict");
+    ensure!(equal > 300 && told_apart > 1000, "{equal} pairs equal, {told_apart} pairs without a conflict");
     Ok(())
 }
 
@@ -236,7 +236,7 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
         let mut accesses = Vec::new();
         for row in Rows::new(&map, &event, &images)? {
             let row = row?;
-            row_keys.row(row.before, row.after, &mut accesses);
+            row_keys.row(row.before, row.after, event.flags, &mut accesses);
         }
         ensure!(accesses.len() == 1, "{accesses:?}");
         found.push(accesses);
