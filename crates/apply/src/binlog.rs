@@ -12,7 +12,11 @@
 //! - Rows are found by the primary key if the before image has it; then nothing else of the image is looked at.
 //! - Triggers of the target do not run (MariaDB: unless `slave_run_triggers_for_rbr` says so), `sql_require_primary_key` and
 //!   `sql_mode` do not matter, AUTO_INCREMENT counters follow, and cascades of foreign keys are the target's own.
-//! - The account needs, on MySQL, `REPLICATION_APPLIER` and what the rows' tables ask for; on MariaDB, `BINLOG REPLAY`.
+//! - The account needs, on MySQL, `REPLICATION_APPLIER` and INSERT, UPDATE and DELETE on the tables, without which all that
+//!   it hears is error 1105, "Unknown error"; on MariaDB, `BINLOG REPLAY` and nothing else.
+//! - Two rows without columns (`INSERT INTO t VALUES ()` under a minimal row image) take no bytes, so that an event of both
+//!   would be an event of one.
+//! - MySQL looks for all rows of an event at once where the table has no key, so that no row may stand there twice.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

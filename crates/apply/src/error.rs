@@ -36,7 +36,7 @@ pub enum ApplyError {
         /// The row's key, if it is known.
         key: String,
         /// What the target said.
-        error: ServerError,
+        error: Box<ServerError>,
     },
     /// The target lacks a table that the source changed.
     #[error(
