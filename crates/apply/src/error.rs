@@ -5,6 +5,9 @@ use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
+use crate::filter::FilterError;
+use crate::progress::ProgressError;
+
 /// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -70,6 +73,46 @@ pub enum ApplyError {
         /// Why not.
         reason: String,
     },
+    /// What is kept on the target about the channel cannot be understood, or does not belong to this log.
+    #[error("channel {channel}: its progress on the target (schema tailwater): {reason}")]
+    Record {
+        /// The channel.
+        channel: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Somebody else applies the same channel to the same target.
+    #[error(
+        "channel {channel} was taken over by another Tailwater on this target; this one has stopped applying"
+    )]
+    TakenOver {
+        /// The channel.
+        channel: String,
+    },
+    /// The channel cannot begin.
+    #[error("the channel cannot begin: {reason}")]
+    Start {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A transaction that is read while it is written could not be read to its end; nothing of it is committed.
+    #[error("transaction {gtid} was interrupted while it was read from the log")]
+    Interrupted {
+        /// The transaction.
+        gtid: String,
+    },
+    /// The channel has ended.
+    #[error("channel {channel} has ended")]
+    Gone {
+        /// The channel.
+        channel: String,
+    },
+    /// The target's record of what it has cannot be read.
+    #[error(transparent)]
+    Progress(#[from] ProgressError),
+    /// The filters are wrong, or do not fit the tables that come.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
     /// A row does not fit into what the target takes at once.
     #[error(
         "a row of {table} takes a statement of {bytes} bytes, and the target takes {bytes_max} at most; raise max_allowed_packet on the target"
@@ -92,7 +135,70 @@ pub enum ApplyError {
     },
 }
 
+/// Whether trying again may help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Yes, after a while.
+    Later,
+    /// Not before somebody changes something.
+    AfterChange,
+}
+
+/// Errors of a server that pass: it stops, is full of connections or of locks, its disk is full, or it may not be written
+/// to yet.
+fn judge(error: &ServerError) -> Retry {
+    let passes = matches!(
+        error.number,
+        3 | 1021 | 1040 | 1053 | 1114 | 1158
+            ..=1161
+                | 1180
+                | 1184
+                | 1203
+                | 1205
+                | 1206
+                | 1213
+                | 1226
+                | 1290
+                | 1317
+                | 1836
+                | 1927
+                | 2006
+                | 2013
+                | 3024
+                | 3101
+                | 3169
+                | 4031
+    );
+    if passes { Retry::Later } else { Retry::AfterChange }
+}
+
 impl ApplyError {
+    /// Whether trying again may help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Session(SessionError::Server { error, .. }) => judge(error),
+            Self::Refused { error, .. } => judge(error),
+            Self::Session(error) => match error.retry() {
+                tailwater_session::Retry::Later => Retry::Later,
+                tailwater_session::Retry::AfterChange => Retry::AfterChange,
+            },
+            Self::Log(_) | Self::Event { .. } | Self::NoTable { .. } | Self::Shape { .. } => {
+                Retry::AfterChange
+            }
+            Self::Unsupported { .. } | Self::Record { .. } | Self::TakenOver { .. } => Retry::AfterChange,
+            Self::Start { .. } | Self::Gone { .. } | Self::Progress(_) | Self::Filter(_) => {
+                Retry::AfterChange
+            }
+            Self::TooLarge { .. } => Retry::AfterChange,
+            Self::Interrupted { .. } => Retry::Later,
+        }
+    }
+
+    /// Rows of a transaction that was decoded and are no rows.
+    pub(crate) fn rows(error: WireError) -> Self {
+        Self::Event { gtid: String::new(), position: LogPosition::ZERO, error }
+    }
+
     /// The stable code, see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
@@ -103,6 +209,13 @@ impl ApplyError {
             Self::NoTable { .. } => "TW-APP-0003",
             Self::Shape { .. } => "TW-APP-0004",
             Self::Unsupported { .. } => "TW-APP-0005",
+            Self::Record { .. } => "TW-APP-0006",
+            Self::TakenOver { .. } => "TW-APP-0007",
+            Self::Start { .. } => "TW-APP-0008",
+            Self::Gone { .. } => "TW-APP-0009",
+            Self::Interrupted { .. } => "TW-APP-0010",
+            Self::Progress(_) => "TW-APP-0020",
+            Self::Filter(_) => "TW-APP-0021",
             Self::TooLarge { .. } => "TW-APP-0030",
             Self::Inexact { .. } => "TW-APP-0031",
         }

@@ -2,21 +2,32 @@
 //!
 //! The map (cores are pure: no I/O, no clock):
 //! - [`transaction`]: a transaction of the source, decoded once and shared by all who look at it.
-//! - [`target`]: what the target's tables look like.
-//! - [`writeset`]: what a transaction touches, as keys that conflict or do not.
-//! - [`batch`]: the rows of many transactions as few groups.
-//! - [`binlog`]: groups as `BINLOG` statements.
-//! - [`sql`]: groups as SQL, where the target's table differs.
+//! - [`decode`]: an entry of the log becomes a transaction; [`keys`]: what a row touches, as [`writeset`] has it.
+//! - [`target`]: what the target's tables look like; [`catalogue`] asks for them and keeps them.
+//! - [`filter`]: what is left out and what is renamed, with versions.
+//! - [`scheduler`]: which transactions run together, and when.
+//! - [`batch`]: the rows of many transactions as few groups; [`binlog`]: groups as `BINLOG` statements; [`sql`]: as SQL,
+//!   where the target's table differs.
+//! - [`progress`]: what a target has.
+//! - [`channel`]: the driver: log, cores and target joined; progress on the target.
 //! - [`error`]: what can go wrong, with stable codes.
 
 pub mod batch;
 pub mod binlog;
+pub mod catalogue;
+pub mod channel;
+pub mod decode;
 pub mod error;
+pub mod filter;
+pub mod keys;
+pub mod progress;
+pub mod scheduler;
 pub mod sql;
 pub mod target;
 pub mod transaction;
 pub mod writeset;
 
+pub use channel::{Channel, ChannelOptions, ChannelStatus};
 pub use error::ApplyError;
 pub use transaction::Transaction;
 pub use writeset::Writeset;

@@ -46,11 +46,13 @@ pub struct UniqueIndex {
 /// A foreign key of a child table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignKey {
-    /// The parent's index in writesets: of the columns that are pointed to.
+    /// The parent's index in writesets: of the columns that are pointed to. If those are a unique index, that index'.
     pub parent_index: IndexId,
-    /// The columns of the parent that are pointed to, from 0, in the order of the key.
+    /// The columns of the parent that are pointed to, from 0, in the order of the key. Only known in the parent's own
+    /// [`TargetTable::children`]; empty in the child's.
     pub parent_columns: Vec<usize>,
-    /// The child's columns, from 0, in the same order.
+    /// The child's columns, from 0, in the same order. Only known in the child's own [`TargetTable::parents`]; empty in
+    /// the parent's.
     pub child_columns: Vec<usize>,
     /// The child's own rows as a whole, in writesets: what conflicts with a parent's key that changes or goes.
     pub child_rows: IndexId,
@@ -67,8 +69,8 @@ pub struct TargetTable {
     pub table: String,
     /// Its columns, in order, those that MySQL hides and never logs left out.
     pub columns: Vec<TargetColumn>,
-    /// The rows of the table as a whole, in writesets: each row counts as shared of it, if it has unique indexes, and
-    /// exclusive, if it has none.
+    /// The rows of the table as a whole, in writesets: exclusive for a row that no unique index identifies; shared for
+    /// any other row of a table that has parents.
     pub rows: IndexId,
     /// Its unique indexes, the primary key first if there is one.
     pub unique: Vec<UniqueIndex>,
@@ -78,6 +80,9 @@ pub struct TargetTable {
     pub parents: Vec<ForeignKey>,
     /// Foreign keys of others that point to it.
     pub children: Vec<ForeignKey>,
+    /// The rows, as a whole, of all tables that may change unseen when a row of this one goes or a column of it that
+    /// foreign keys point to changes: what cascades is in no binlog. With what depends on those in turn.
+    pub cascades: Vec<IndexId>,
 }
 
 impl TargetTable {

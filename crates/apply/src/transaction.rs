@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tailwater_log::LogPosition;
+use tailwater_wire::WireError;
 use tailwater_wire::event::{IntVar, RandSeeds, RowsKind};
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::transaction::SourceDependency;
 
+use crate::error::ApplyError;
 use crate::target::TargetTable;
 use crate::writeset::{Access, Writeset};
 
@@ -43,6 +45,26 @@ pub struct Transaction {
     pub memory_bytes: usize,
 }
 
+impl Transaction {
+    /// The places in the log that are done when it is.
+    pub fn spans(&self) -> impl Iterator<Item = Span> {
+        std::iter::once(self.span).chain(self.prepared)
+    }
+
+    /// Its GTID for people; where it stands in the log, if it has none.
+    pub fn gtid_text(&self) -> String {
+        match &self.gtid {
+            Some(gtid) => gtid.to_string(),
+            None => format!("at {}", self.span.start),
+        }
+    }
+
+    /// The error that an event of it is malformed.
+    pub fn event_error(&self, error: WireError) -> ApplyError {
+        ApplyError::Event { gtid: self.gtid_text(), position: self.span.start, error }
+    }
+}
+
 /// What a transaction does.
 #[derive(Debug)]
 pub enum Content {
@@ -52,6 +74,11 @@ pub enum Content {
     Steps(Vec<Step>),
     /// Prepares an XA transaction: nothing is done until it is completed.
     XaPrepare {
+        /// As `XA COMMIT` takes it.
+        xid: Vec<u8>,
+    },
+    /// Commits an XA transaction that was prepared before.
+    XaCommit {
         /// As `XA COMMIT` takes it.
         xid: Vec<u8>,
     },

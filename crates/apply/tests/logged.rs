@@ -44,6 +44,7 @@ pub async fn targets(
             has_primary_key: false,
             parents: Vec::new(),
             children: Vec::new(),
+            cascades: Vec::new(),
         });
         let extra = text(5).to_uppercase();
         table.columns.push(TargetColumn {

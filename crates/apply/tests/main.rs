@@ -25,5 +25,12 @@ macro_rules! on_each_server {
 }
 
 mod binlog_statements;
+mod catalogue;
+mod collations;
+mod decoding;
+mod following;
+mod live;
 mod logged;
+mod servers;
 mod sql_statements;
+mod support;

@@ -1,6 +1,7 @@
 //! The configuration file of `tailwater run`: TOML, every key documented in docs/reference/config.md, unknown keys
 //! refused.
 
+mod channel;
 mod serve;
 
 use std::collections::HashSet;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+pub use channel::ChannelConfig;
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 
 use crate::object_archive::ArchiveAddress;
@@ -25,6 +27,9 @@ pub struct Config {
     /// Where their logs are served from.
     #[serde(default, rename = "serve")]
     pub serves: Vec<ServeConfig>,
+    /// To which servers their logs are applied.
+    #[serde(default, rename = "channel")]
+    pub channels: Vec<ChannelConfig>,
 }
 
 /// `[log]`
@@ -227,6 +232,9 @@ impl Config {
         for serve in &mut config.serves {
             serve.rebase(base);
         }
+        for channel in &mut config.channels {
+            channel.rebase(base);
+        }
         Ok(config)
     }
 
@@ -265,6 +273,13 @@ impl Config {
             serve.check(&names)?;
             if !addresses.insert(serve.listen) {
                 return Err(format!("serve.listen = \"{}\" is given twice", serve.listen));
+            }
+        }
+        let mut channels = HashSet::new();
+        for channel in &self.channels {
+            channel.check(&names)?;
+            if !channels.insert(&channel.name) {
+                return Err(format!("channel.name = {:?} is given twice", channel.name));
             }
         }
         let log = &self.log;

@@ -5,7 +5,7 @@
 //! - [`cli`]: every command and flag. [`commands`]: one module per noun.
 //! - [`config`]: the configuration file of `tailwater run`.
 //! - [`object_archive`]: the archive in a folder or in S3. `archiver`: what `run` archives in the background.
-//! - `wiring`: turns the configuration into what the rooms take.
+//! - `control`: telling a running daemon something. `wiring`: turns the configuration into what the rooms take.
 //! - [`trial`]: a primary, a relay process and a ledgered workload, and the proof that nothing was lost; shared by the demo
 //!   and the fault tests.
 //! - [`demo`], [`bench`]: what they are called. [`moment`]: times as people give and read them.
@@ -15,6 +15,7 @@ pub mod bench;
 pub mod cli;
 pub mod commands;
 pub mod config;
+mod control;
 pub mod demo;
 pub mod exit;
 pub mod moment;

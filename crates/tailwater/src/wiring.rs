@@ -1,7 +1,9 @@
 //! Turns configuration into what the rooms take.
 
+mod channel;
 mod serve;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use tailwater_relay::resume::StartPolicy;
 use tailwater_session::option_file::{ClientOptions, OptionSources};
 use tailwater_session::{ConnectOptions, TlsMode};
 
+pub use channel::channels;
 pub use serve::{served, serves};
 
 use crate::archiver::{Job, Schedule};
@@ -108,23 +111,49 @@ fn start_policy(start: &StartConfig) -> StartPolicy {
     }
 }
 
+/// Where a server is, as the configuration says it.
+struct Address<'a> {
+    host: &'a Option<String>,
+    port: Option<u16>,
+    socket: &'a Option<PathBuf>,
+    user: &'a Option<String>,
+    defaults_file: &'a Option<PathBuf>,
+    tls: Option<TlsConfig>,
+    tls_ca: &'a Option<PathBuf>,
+}
+
+impl<'a> From<&'a SourceConfig> for Address<'a> {
+    fn from(source: &'a SourceConfig) -> Self {
+        Self {
+            host: &source.host,
+            port: source.port,
+            socket: &source.socket,
+            user: &source.user,
+            defaults_file: &source.defaults_file,
+            tls: source.tls,
+            tls_ca: &source.tls_ca,
+        }
+    }
+}
+
 /// What the configuration says beats what the option file and the environment say.
-fn connect_options(source: &SourceConfig) -> anyhow::Result<ConnectOptions> {
-    let sources = OptionSources { defaults_file: source.defaults_file.clone(), groups: Vec::new() };
+fn connect_options<'a>(address: impl Into<Address<'a>>) -> anyhow::Result<ConnectOptions> {
+    let address = address.into();
+    let sources = OptionSources { defaults_file: address.defaults_file.clone(), groups: Vec::new() };
     let mut options = sources.load()?;
     options.override_with(ClientOptions {
-        host: source.host.clone(),
-        port: source.port,
-        socket: source.socket.clone(),
-        user: source.user.clone(),
-        tls_mode: source.tls.map(|mode| match mode {
+        host: address.host.clone(),
+        port: address.port,
+        socket: address.socket.clone(),
+        user: address.user.clone(),
+        tls_mode: address.tls.map(|mode| match mode {
             TlsConfig::Off => TlsMode::Off,
             TlsConfig::Preferred => TlsMode::Preferred,
             TlsConfig::Required => TlsMode::Required,
             TlsConfig::VerifyCa => TlsMode::VerifyCa,
             TlsConfig::VerifyFull => TlsMode::VerifyFull,
         }),
-        tls_ca: source.tls_ca.clone(),
+        tls_ca: address.tls_ca.clone(),
         ..ClientOptions::default()
     });
     Ok(options.connect_options())

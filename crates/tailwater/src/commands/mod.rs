@@ -2,6 +2,7 @@
 
 mod binlog_file;
 mod cat;
+mod channel;
 pub mod config;
 pub mod log;
 mod log_archive;
@@ -14,6 +15,7 @@ mod verify;
 
 use std::io::IsTerminal;
 
+use tailwater_apply::ApplyError;
 use tailwater_log::LogError;
 use tailwater_relay::RelayError;
 use tailwater_sandbox::SandboxError;
@@ -35,6 +37,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Run(arguments) => run::run(&arguments.config, cli.output),
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
+        Command::Channel(command) => channel::channel(command, cli.output),
         Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
         Command::Demo(arguments) => on_runtime(demo::demo(&arguments, cli.output)),
         Command::Bench(command) => on_runtime(bench::bench(&command, cli.output)),
@@ -54,7 +57,8 @@ pub fn render_error(error: &anyhow::Error) -> String {
 }
 
 fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
-    None.or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))
+    None.or_else(|| error.downcast_ref::<ApplyError>().map(ApplyError::code))
+        .or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))
         .or_else(|| error.downcast_ref::<LogError>().map(LogError::code))
         .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))
         .or_else(|| error.downcast_ref::<SandboxError>().map(SandboxError::code))

@@ -1,8 +1,11 @@
 //! `tailwater run`: the daemon.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use tailwater_apply::Channel;
 use tailwater_relay::Capture;
 use tailwater_relay::serve::BinlogServer;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -12,6 +15,7 @@ use tracing::{error, info, warn};
 use crate::cli::Output;
 use crate::commands::init_messages;
 use crate::config::Config;
+use crate::control::{self, Controlled};
 use crate::exit::Exit;
 use crate::{archiver, wiring};
 
@@ -49,13 +53,34 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
         let served = wiring::served(source, capture)?;
         servers.push(runtime.block_on(BinlogServer::start(options, served))?);
     }
-    let ended = runtime.block_on(supervise(captures, signals));
+    let controlled = runtime.block_on(async { channels(&config, &captures) })?;
+    let control = runtime.block_on(async {
+        control::listen(&control::socket_of(&config.log.directory), Arc::clone(&controlled))
+    })?;
+    let ended = runtime.block_on(supervise(captures, signals, Arc::clone(&controlled)));
     runtime.block_on(async {
+        control.abort();
         for server in servers {
             server.stop().await;
         }
     });
     ended
+}
+
+/// Starts the channels of the configuration.
+fn channels(
+    config: &Config,
+    captures: &[(String, Capture, CancellationToken)],
+) -> anyhow::Result<Arc<Controlled>> {
+    let mut controlled = Controlled::default();
+    for (source, options, stopped) in wiring::channels(config)? {
+        let capture = captures.iter().find(|(name, ..)| *name == source);
+        let (_, capture, _) = capture.with_context(|| format!("there is no source {source:?}"))?;
+        let name = options.name.clone();
+        let channel = Channel::start(options, capture.log(), stopped);
+        controlled.channels.insert(name, (channel, capture.log()));
+    }
+    Ok(Arc::new(controlled))
 }
 
 /// What tells the process to stop.
@@ -80,6 +105,7 @@ impl Signals {
 async fn supervise(
     captures: Vec<(String, Capture, CancellationToken)>,
     mut signals: Signals,
+    controlled: Arc<Controlled>,
 ) -> anyhow::Result<Exit> {
     let stop = CancellationToken::new();
     let watchers = captures.into_iter().map(|(name, capture, ended)| {
@@ -97,7 +123,13 @@ async fn supervise(
     let mut first_error = None;
     while !running.is_empty() {
         let finished = tokio::select! {
-            () = signals.recv() => { info!("told to stop"); stop.cancel(); continue }
+            () = signals.recv() => {
+                info!("told to stop");
+                // While the log still is open: what is under way commits, and the targets are told what they have.
+                pause_all(&controlled).await;
+                stop.cancel();
+                continue;
+            }
             finished = any_finished(&mut running) => finished,
         };
         let (name, result) = finished.context("waiting for a capture")?;
@@ -123,6 +155,20 @@ async fn supervise(
         Some(error) => Err(error),
         None => Ok(Exit::Done),
     }
+}
+
+/// Has every channel commit what is under way, for a bounded time: what is not committed then is applied at the next start.
+async fn pause_all(controlled: &Controlled) {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let pausing = controlled.channels.values().map(|(channel, _)| async {
+        if tokio::time::timeout(PATIENCE, channel.pause()).await.is_err() {
+            warn!(
+                channel = channel.name(),
+                "it does not stop; what is under way is applied at the next start"
+            );
+        }
+    });
+    futures_util::future::join_all(pausing).await;
 }
 
 async fn any_finished<T>(running: &mut Vec<tokio::task::JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {

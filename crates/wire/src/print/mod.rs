@@ -24,6 +24,11 @@ use std::io;
 
 use crate::WireError;
 
+/// The name of a collation's character set, of those that sessions commonly use.
+pub fn charset_name(collation: u32) -> Option<&'static str> {
+    charset::name(collation)
+}
+
 /// Where an event stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventPlace<'a> {

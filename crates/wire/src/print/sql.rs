@@ -17,7 +17,7 @@ use super::stream::Stream;
 use super::{EventPlace, EventPrinter, PrintError, TableFilter, UNPACKED_BYTES_MAX};
 use crate::Flavour;
 use crate::event::{
-    Event, EventBody, EventHeader, IntVar, MariadbGtidEvent, PayloadLimits, QueryEvent, RowsEvent, RowsKind,
+    EventBody, EventHeader, IntVar, MariadbGtidEvent, PayloadLimits, QueryEvent, RowsEvent, RowsKind,
     StatusVars, UserVarValue,
 };
 use crate::rows::{Column, ColumnType, Image, RowChange, Rows, TableMap};
@@ -99,7 +99,7 @@ impl Printer {
                     put_statement(&mut text, b"START TRANSACTION");
                 }
             }
-            _ => put_other(&mut text, &event)?,
+            body => put_other(&mut text, body)?,
         }
         out.write_all(&text)?;
         Ok(())
@@ -131,7 +131,7 @@ impl Printer {
             text.extend_from_slice(END);
         }
         self.row_session = None;
-        put_session(text, header, query, self.stream.flavour())?;
+        put_session(text, header.timestamp, query, self.stream.flavour())?;
         put_statement(text, &statement);
         Ok(())
     }
@@ -208,8 +208,8 @@ fn put_name(text: &mut Vec<u8>, name: &[u8], what: &str) -> Result<(), PrintErro
 }
 
 /// What needs nothing but itself, and what cannot be said.
-fn put_other(text: &mut Vec<u8>, event: &Event<'_>) -> Result<(), PrintError> {
-    match &event.body {
+fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>) -> Result<(), PrintError> {
+    match body {
         EventBody::Xid(_) => put_statement(text, b"COMMIT"),
         EventBody::IntVar(IntVar::InsertId(value)) => put(text, format_args!("SET INSERT_ID={value}")),
         EventBody::IntVar(IntVar::LastInsertId(value)) => {
@@ -273,10 +273,37 @@ fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>) -> Result<(), Pr
     Ok(())
 }
 
+/// The statement that sets a session up as the one that `query` ran in, at `timestamp` (in seconds since 1970), as far as
+/// it depends on it; the default database left out.
+///
+/// # Errors
+/// [`PrintError::NotExact`] if it depends on something that cannot be said; [`PrintError::Event`].
+pub fn session_statement(
+    timestamp: u32,
+    query: &QueryEvent<'_>,
+    flavour: Flavour,
+) -> Result<Vec<u8>, PrintError> {
+    let mut text = Vec::new();
+    put_session(&mut text, timestamp, query, flavour)?;
+    text.truncate(text.len() - END.len());
+    Ok(text)
+}
+
+/// The statement that does what an event in front of a statement does for it (`INTVAR`, `RAND`, `USER_VAR`).
+///
+/// # Errors
+/// As [`session_statement`].
+pub fn variable_statement(event: &EventBody<'_>) -> Result<Vec<u8>, PrintError> {
+    let mut text = Vec::new();
+    put_other(&mut text, event)?;
+    text.truncate(text.len().saturating_sub(END.len()));
+    Ok(text)
+}
+
 /// The session that a statement ran in, as far as it depends on it.
 fn put_session(
     text: &mut Vec<u8>,
-    header: &EventHeader,
+    timestamp: u32,
     query: &QueryEvent<'_>,
     flavour: Flavour,
 ) -> Result<(), PrintError> {
@@ -285,7 +312,7 @@ fn put_session(
         let reason = format!("it depends on session variable {}, which is not known here", vars.unknown[0]);
         return Err(refused("a statement", &reason));
     }
-    put(text, format_args!("SET TIMESTAMP={}", header.timestamp));
+    put(text, format_args!("SET TIMESTAMP={timestamp}"));
     if let Some(micros) = vars.microseconds.or(vars.hrnow).filter(|micros| *micros != 0) {
         put(text, format_args!(".{micros:06}"));
     }

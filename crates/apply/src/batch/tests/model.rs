@@ -90,6 +90,7 @@ pub fn mapped(table: usize) -> MappedTable {
         has_primary_key: !shape.unique.is_empty(),
         parents: if table == CHILD { vec![foreign.clone()] } else { Vec::new() },
         children: if table == PARENT { vec![foreign] } else { Vec::new() },
+        cascades: Vec::new(),
     };
     // All that counts of the body is that it tells tables apart.
     let body = Bytes::from(format!("idididt{table}"));

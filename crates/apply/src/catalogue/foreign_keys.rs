@@ -1,0 +1,158 @@
+//! How the tables of a server depend on each other.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use tailwater_session::Connection;
+
+use super::{IndexIds, TableName, fold};
+use crate::error::ApplyError;
+use crate::target::ForeignKey;
+use crate::writeset::IndexId;
+
+/// All foreign keys of a server.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ForeignKeys {
+    links: Vec<Link>,
+}
+
+/// One foreign key, by names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Link {
+    child: TableName,
+    parent: TableName,
+    child_columns: Vec<String>,
+    parent_columns: Vec<String>,
+    /// Rows of the child change when the parent's key goes or changes.
+    cascades: bool,
+}
+
+/// Rules that leave the child alone.
+const PASSIVE_RULES: [&str; 2] = ["RESTRICT", "NO ACTION"];
+
+impl ForeignKeys {
+    /// Asks a server for them. Reads of all tables' definitions on MariaDB, of the dictionary on MySQL.
+    pub(super) async fn ask(connection: &mut Connection, folds: bool) -> Result<Self, ApplyError> {
+        let rules = connection
+            .query(
+                "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE \
+                 FROM information_schema.REFERENTIAL_CONSTRAINTS",
+            )
+            .await?;
+        if rules.rows.is_empty() {
+            return Ok(Self::default());
+        }
+        let text = |row: &tailwater_session::Row, index| row.get_str(index).unwrap_or_default().to_owned();
+        let mut cascading = FxHashSet::default();
+        for row in &rules.rows {
+            if [3, 4].iter().any(|rule| !PASSIVE_RULES.contains(&row.get_str(*rule).unwrap_or_default())) {
+                cascading.insert([text(row, 0), text(row, 1), text(row, 2)]);
+            }
+        }
+        let columns = connection
+            .query(
+                "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, COLUMN_NAME, \
+                 REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME, REFERENCED_COLUMN_NAME \
+                 FROM information_schema.KEY_COLUMN_USAGE WHERE REFERENCED_TABLE_NAME IS NOT NULL \
+                 ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION",
+            )
+            .await?;
+        let mut links: Vec<Link> = Vec::new();
+        let mut last = None;
+        for row in &columns.rows {
+            let constraint = [text(row, 0), text(row, 1), text(row, 2)];
+            if last.as_ref() != Some(&constraint) {
+                links.push(Link {
+                    child: fold(&constraint[0], &constraint[1], folds),
+                    parent: fold(&text(row, 4), &text(row, 5), folds),
+                    child_columns: Vec::new(),
+                    parent_columns: Vec::new(),
+                    cascades: cascading.contains(&constraint),
+                });
+                last = Some(constraint);
+            }
+            if let Some(link) = links.last_mut() {
+                link.child_columns.push(text(row, 3).to_lowercase());
+                link.parent_columns.push(text(row, 6).to_lowercase());
+            }
+        }
+        Ok(Self { links })
+    }
+
+    /// Whether a table has foreign keys, or is pointed to by some.
+    pub(super) fn concern(&self, table: &TableName) -> bool {
+        self.links.iter().any(|link| link.child == *table || link.parent == *table)
+    }
+
+    /// Those of a child; `columns` numbers its columns.
+    pub(super) fn parents(
+        &self,
+        table: &TableName,
+        columns: &FxHashMap<String, usize>,
+        ids: &mut IndexIds,
+    ) -> Vec<ForeignKey> {
+        let of_child = self.links.iter().filter(|link| link.child == *table);
+        of_child
+            .filter_map(|link| {
+                Some(ForeignKey {
+                    parent_index: ids.id(&link.parent, &parts(&link.parent_columns)),
+                    parent_columns: Vec::new(),
+                    child_columns: numbers(&link.child_columns, columns)?,
+                    child_rows: ids.id(table, ""),
+                })
+            })
+            .collect()
+    }
+
+    /// Those that point to a parent; `columns` numbers its columns.
+    pub(super) fn children(
+        &self,
+        table: &TableName,
+        columns: &FxHashMap<String, usize>,
+        ids: &mut IndexIds,
+    ) -> Vec<ForeignKey> {
+        let of_parent = self.links.iter().filter(|link| link.parent == *table);
+        of_parent
+            .filter_map(|link| {
+                Some(ForeignKey {
+                    parent_index: ids.id(table, &parts(&link.parent_columns)),
+                    parent_columns: numbers(&link.parent_columns, columns)?,
+                    child_columns: Vec::new(),
+                    child_rows: ids.id(&link.child, ""),
+                })
+            })
+            .collect()
+    }
+
+    /// See [`crate::target::TargetTable::cascades`].
+    ///
+    /// Children that cascade, whatever depends on them (such a dependent's rows had to go first, even where it only
+    /// restricts), and so on through those that cascade in turn. A direct child that only restricts needs nothing here:
+    /// its rows rely on the parent's key, and that is in the parent row's writeset.
+    pub(super) fn cascades(&self, table: &TableName, ids: &mut IndexIds) -> Vec<IndexId> {
+        let mut found = Vec::new();
+        let mut reached = vec![table];
+        let mut next = 0;
+        while let Some(parent) = reached.get(next).copied() {
+            for link in self.links.iter().filter(|link| link.parent == *parent) {
+                if link.cascades || next > 0 {
+                    found.push(ids.id(&link.child, ""));
+                }
+                if link.cascades && !reached.contains(&&link.child) {
+                    reached.push(&link.child);
+                }
+            }
+            next += 1;
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+/// How [`IndexIds`] spells columns of which the whole values count. No name has a zero byte.
+fn parts(columns: &[String]) -> String {
+    columns.join("\0")
+}
+
+fn numbers(names: &[String], columns: &FxHashMap<String, usize>) -> Option<Vec<usize>> {
+    names.iter().map(|name| columns.get(name).copied()).collect()
+}

@@ -1,0 +1,276 @@
+//! One table of the target, from what `information_schema` says of it.
+
+use rustc_hash::FxHashMap;
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+
+use super::foreign_keys::ForeignKeys;
+use super::{IndexIds, TableName, is_unknown, literal};
+use crate::error::ApplyError;
+use crate::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
+
+/// The servers' name of a primary key.
+const PRIMARY: &str = "PRIMARY";
+
+/// What a server says of a table.
+#[derive(Debug)]
+pub(super) struct Answers {
+    schema: String,
+    table: String,
+    columns: Vec<TargetColumn>,
+    parts: Vec<Part>,
+    /// Unique indexes whose values are compared otherwise than by being equal.
+    overlapping: Vec<String>,
+}
+
+/// A part of a unique index. Those of one index follow each other, in order.
+#[derive(Debug)]
+struct Part {
+    index: String,
+    /// `None` for an expression.
+    column: Option<String>,
+    prefix: Option<u32>,
+    is_hash: bool,
+}
+
+/// Has a session show all that rows in the log have, and asks whether the server takes names of tables in either case for
+/// the same.
+pub(super) async fn prepare(connection: &mut Connection, flavour: Flavour) -> Result<bool, ApplyError> {
+    if flavour == Flavour::MySql {
+        let shown = "SET SESSION show_gipk_in_create_table_and_information_schema = ON";
+        match connection.execute(shown).await {
+            Ok(_) => {}
+            Err(error) if is_unknown(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let answer = connection.query("SELECT @@lower_case_table_names").await?;
+    Ok(answer.scalar() != Some("0"))
+}
+
+impl Answers {
+    /// Asks for a table; `None` if there is no base table of that name.
+    pub(super) async fn ask(
+        connection: &mut Connection,
+        flavour: Flavour,
+        schema: &str,
+        table: &str,
+    ) -> Result<Option<Self>, ApplyError> {
+        let of = format!("WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {}", literal(schema), literal(table));
+        let found = connection
+            .query(&format!(
+                "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES {of}"
+            ))
+            .await?;
+        let Some(row) = found.first() else { return Ok(None) };
+        let kind = row.get_str(2).unwrap_or_default();
+        if kind.contains("VIEW") {
+            return Ok(None);
+        }
+        let (columns, shows_period) = ask_columns(connection, &of).await?;
+        let mut answers = Self {
+            schema: row.get_str(0).unwrap_or(schema).to_owned(),
+            table: row.get_str(1).unwrap_or(table).to_owned(),
+            columns,
+            parts: ask_parts(connection, flavour, &of).await?,
+            overlapping: Vec::new(),
+        };
+        if flavour == Flavour::MariaDb {
+            if kind.contains("VERSIONED") && !shows_period {
+                answers
+                    .columns
+                    .extend(["row_start", "row_end"].map(|name| hidden(name, "timestamp(6)", true)));
+            }
+            // Only tables in memory have hashes of their own accord.
+            if row.get_str(3) != Some("MEMORY") {
+                answers.add_hash_columns();
+            }
+            if !answers.parts.is_empty() {
+                let create =
+                    format!("SHOW CREATE TABLE {}.{}", quoted(&answers.schema), quoted(&answers.table));
+                let created = connection.query(&create).await?;
+                let text = created.first().and_then(|row| row.get_str(1)).unwrap_or_default();
+                answers.overlapping = without_overlaps(text);
+            }
+        }
+        Ok(Some(answers))
+    }
+
+    /// MariaDB keeps a unique index on values too long for an index as an index on their hash, in a column that it hides
+    /// from all but the log.
+    fn add_hash_columns(&mut self) {
+        let hashed = self.parts.chunk_by(|one, other| one.index == other.index);
+        let hashed = hashed.filter(|parts| parts.first().is_some_and(|part| part.is_hash)).count();
+        for number in 1..=hashed {
+            self.columns.push(hidden(&format!("DB_ROW_HASH_{number}"), "bigint unsigned", false));
+        }
+    }
+}
+
+/// A column that MariaDB has in the log and nowhere else.
+fn hidden(name: &str, column_type: &str, stored: bool) -> TargetColumn {
+    TargetColumn {
+        name: name.to_owned(),
+        column_type: column_type.to_owned(),
+        collation: None,
+        nullable: true,
+        generated: true,
+        stored,
+    }
+}
+
+/// The columns, and whether those of a system-versioned table's period are among them.
+async fn ask_columns(
+    connection: &mut Connection,
+    of: &str,
+) -> Result<(Vec<TargetColumn>, bool), SessionError> {
+    let asked = format!(
+        "SELECT COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, IS_NULLABLE, EXTRA, GENERATION_EXPRESSION \
+         FROM information_schema.COLUMNS {of} ORDER BY ORDINAL_POSITION"
+    );
+    let answer = connection.query(&asked).await?;
+    let columns = answer.rows.iter().map(|row| {
+        let text = |index| row.get_str(index).unwrap_or_default();
+        let extra = text(4).to_ascii_uppercase();
+        // MySQL says GENERATED of defaults that are expressions too: DEFAULT_GENERATED.
+        let generated = extra.contains("VIRTUAL GENERATED")
+            || extra.contains("STORED GENERATED")
+            || extra.contains("PERSISTENT GENERATED");
+        TargetColumn {
+            name: text(0).to_owned(),
+            column_type: lower_case(text(1)),
+            collation: row.get_str(2).map(str::to_owned),
+            nullable: text(3).eq_ignore_ascii_case("YES"),
+            generated,
+            stored: generated && !extra.contains("VIRTUAL GENERATED"),
+        }
+    });
+    let shows_period = answer.rows.iter().any(|row| row.get_str(5) == Some("ROW START"));
+    Ok((columns.collect(), shows_period))
+}
+
+async fn ask_parts(
+    connection: &mut Connection,
+    flavour: Flavour,
+    of: &str,
+) -> Result<Vec<Part>, SessionError> {
+    let expression = match flavour {
+        Flavour::MySql => "EXPRESSION",
+        Flavour::MariaDb => "NULL",
+    };
+    let ask = |expression: &str| {
+        format!(
+            "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, {expression}, INDEX_TYPE FROM information_schema.STATISTICS {of} \
+             AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"
+        )
+    };
+    let answer = match connection.query(&ask(expression)).await {
+        // MySQL before 8.0.13 has no expressions in indexes.
+        Err(error) if is_unknown(&error) => connection.query(&ask("NULL")).await?,
+        answer => answer?,
+    };
+    let parts = answer.rows.iter().map(|row| Part {
+        index: row.get_str(0).unwrap_or_default().to_owned(),
+        column: row.get_str(1).filter(|_| row.get(3).is_none()).map(str::to_owned),
+        prefix: row.get_u64(2).and_then(|prefix| u32::try_from(prefix).ok()),
+        is_hash: row.get_str(4) == Some("HASH"),
+    });
+    Ok(parts.collect())
+}
+
+/// In lower case but for what stands in quotes: the members of an ENUM or SET.
+fn lower_case(column_type: &str) -> String {
+    let parts = column_type.split('\'').enumerate();
+    let parts = parts.map(|(number, part)| match number % 2 {
+        0 => part.to_ascii_lowercase(),
+        _ => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("'")
+}
+
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// The unique indexes `WITHOUT OVERLAPS` in what `SHOW CREATE TABLE` gives: only there older servers tell of them.
+fn without_overlaps(create: &str) -> Vec<String> {
+    let lines = create.lines().map(str::trim_start).filter(|line| line.contains("WITHOUT OVERLAPS"));
+    lines
+        .map(|line| match line.strip_prefix("UNIQUE KEY `") {
+            // Up to the backquote that is not doubled.
+            Some(rest) => {
+                let mut name = String::new();
+                let mut rest = rest.chars().peekable();
+                while let Some(letter) = rest.next() {
+                    if letter == '`' && rest.next_if_eq(&'`').is_none() {
+                        break;
+                    }
+                    name.push(letter);
+                }
+                name
+            }
+            None => PRIMARY.to_owned(),
+        })
+        .collect()
+}
+
+/// The table that `answers` tell of, whose folded name is `name`.
+pub(super) fn build(
+    answers: Answers,
+    flavour: Flavour,
+    name: TableName,
+    foreign_keys: &ForeignKeys,
+    ids: &mut IndexIds,
+) -> TargetTable {
+    let Answers { schema, table, columns, parts, overlapping } = answers;
+    let numbers: FxHashMap<String, usize> =
+        columns.iter().enumerate().map(|(number, column)| (column.name.to_lowercase(), number)).collect();
+    let mut unique = Vec::new();
+    for parts in parts.chunk_by(|one, other| one.index == other.index) {
+        let Some(index) = parts.first().map(|part| part.index.clone()) else { continue };
+        let of_columns = parts.iter().map(|part| {
+            let column = *numbers.get(&part.column.as_ref()?.to_lowercase())?;
+            Some(IndexPart { column, prefix: part.prefix })
+        });
+        let of_columns: Option<Vec<IndexPart>> = of_columns.collect();
+        let opaque = of_columns.is_none() || overlapping.contains(&index);
+        let spelled = match (&of_columns, opaque) {
+            (Some(of_columns), false) => spell(of_columns, &columns),
+            // By its name, which cannot be taken for a column's: no column's name has a zero byte at its end.
+            _ => format!("{index}\0"),
+        };
+        unique.push(UniqueIndex {
+            id: ids.id(&name, &spelled),
+            name: index,
+            parts: of_columns.unwrap_or_default(),
+            opaque,
+        });
+    }
+    unique.sort_by_key(|index| index.name != PRIMARY);
+    TargetTable {
+        flavour,
+        rows: ids.id(&name, ""),
+        has_primary_key: unique.first().is_some_and(|index| index.name == PRIMARY),
+        parents: foreign_keys.parents(&name, &numbers, ids),
+        children: foreign_keys.children(&name, &numbers, ids),
+        cascades: foreign_keys.cascades(&name, ids),
+        schema,
+        table,
+        columns,
+        unique,
+    }
+}
+
+/// How [`IndexIds`] spells an index: its columns with their prefixes. Those of whole columns are spelled as by
+/// [`ForeignKeys`], so that a foreign key and the unique index that it points to are one.
+fn spell(parts: &[IndexPart], columns: &[TargetColumn]) -> String {
+    let spelled: Vec<String> = parts
+        .iter()
+        .map(|part| {
+            let name = columns.get(part.column).map(|column| column.name.to_lowercase()).unwrap_or_default();
+            // No name ends in a space.
+            part.prefix.map_or(name.clone(), |prefix| format!("{name} {prefix} "))
+        })
+        .collect();
+    spelled.join("\0")
+}

@@ -1,0 +1,120 @@
+//! Which row of a transaction it is that the target refuses: each is tried by itself, in order, and all is undone.
+
+use tailwater_session::{ServerError, SessionError};
+use tailwater_wire::event::{RowsEvent, RowsKind};
+use tailwater_wire::rows::{Rows, Value};
+
+use super::options::ChannelOptions;
+use super::packets::Packets;
+use super::writer::Writer;
+use crate::error::ApplyError;
+use crate::transaction::{Content, RowChanges, RowPlace, Transaction};
+
+/// The longest key that is shown, in characters.
+const KEY_CHARACTERS_MAX: usize = 200;
+
+/// The error with table and key, if trying again shows them; otherwise as it is, with the transaction.
+pub(super) async fn diagnose(
+    options: &ChannelOptions,
+    transaction: &Transaction,
+    error: ApplyError,
+) -> ApplyError {
+    let ApplyError::Session(SessionError::Server { error: server, .. }) = error else { return error };
+    let found = match &transaction.content {
+        Content::Rows(changes) => try_each(options, changes).await.unwrap_or(None),
+        _ => None,
+    };
+    let (table, key, server) = found.unwrap_or((String::new(), String::new(), server));
+    ApplyError::Refused { gtid: transaction.gtid_text(), table, key, error: Box::new(server) }
+}
+
+type Found = (String, String, ServerError);
+
+async fn try_each(options: &ChannelOptions, changes: &[RowChanges]) -> Result<Option<Found>, ApplyError> {
+    let mut writer = Writer::open(options).await?;
+    writer.connection.execute("BEGIN").await?;
+    for changes in changes {
+        for index in 0..changes.rows.len() {
+            let Some(one) = single(changes, index) else { continue };
+            let mut packets = Packets::default();
+            writer.push_rows(std::iter::once(&one), &mut packets)?;
+            match packets.run(&mut writer.connection).await {
+                Ok(()) => {}
+                Err(SessionError::Server { error, .. }) => {
+                    let table = &changes.table.target;
+                    let doing = match changes.kind {
+                        RowsKind::Write => "insert into",
+                        RowsKind::Update | RowsKind::PartialUpdate => "update of",
+                        RowsKind::Delete => "delete from",
+                    };
+                    let table = format!("{doing} {}.{}", table.schema, table.table);
+                    writer.connection.execute("ROLLBACK").await?;
+                    return Ok(Some((table, key_text(changes, index), error)));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    writer.connection.execute("ROLLBACK").await?;
+    Ok(None)
+}
+
+/// The changes of one row alone.
+fn single(changes: &RowChanges, index: usize) -> Option<RowChanges> {
+    let row = changes.rows.get(index)?;
+    let images = changes.images.slice(row.start as usize..row.end as usize);
+    Some(RowChanges {
+        table: changes.table.clone(),
+        kind: changes.kind,
+        flags: changes.flags,
+        timestamp: changes.timestamp,
+        server_id: changes.server_id,
+        columns_present: changes.columns_present.clone(),
+        columns_present_after: changes.columns_present_after.clone(),
+        images,
+        rows: vec![RowPlace {
+            start: 0,
+            middle: row.middle - row.start,
+            end: row.end - row.start,
+            accesses_start: 0,
+        }],
+        accesses: changes.accesses_of(index).to_vec(),
+    })
+}
+
+/// ` (id=7)`: the primary key of the row, or nothing if it has none or it cannot be read.
+fn key_text(changes: &RowChanges, index: usize) -> String {
+    let read = || -> Option<String> {
+        let one = single(changes, index)?;
+        let event = RowsEvent {
+            kind: one.kind,
+            version: 2,
+            table_id: 0,
+            flags: one.flags,
+            extra_data: &[],
+            column_count: one.table.map.columns.len(),
+            columns_present: &one.columns_present,
+            columns_present_after: &one.columns_present_after,
+            rows: &one.images,
+            compressed: false,
+        };
+        let table = &one.table;
+        let row = Rows::new(&table.map, &event, &one.images).ok()?.next()?.ok()?;
+        let image = row.before.or(row.after)?;
+        let mut parts = Vec::new();
+        for part in &table.target.primary_key()?.parts {
+            let name = &table.target.columns.get(part.column)?.name;
+            let value = image.cell(part.column).ok()??.value(&table.map.columns).ok()?;
+            let value = match value {
+                Value::Int(number) => number.to_string(),
+                Value::UInt(number) => number.to_string(),
+                Value::Bytes(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
+                other => format!("{other:?}"),
+            };
+            parts.push(format!("{name}={value}"));
+        }
+        let text: String = parts.join(", ").chars().take(KEY_CHARACTERS_MAX).collect();
+        Some(format!(" ({text})"))
+    };
+    read().unwrap_or_default()
+}

@@ -1,0 +1,381 @@
+//! A channel: takes one log to one target, and goes on by itself for as long as it can.
+//!
+//! The map:
+//! - [`options`], [`status`]: what an operator chooses and sees. This file: start, stop, edits, trying again.
+//! - `run`: one run of it; `begin` says from where. `reader`: log to transactions. `worker`: a batch to the target, with
+//!   `writer` and `packets`. `statements`, `fingerprint`: what is no rows.
+//! - `store`: progress on the target. `gtids`, `gtid_session`: identity there. `diagnose`: which row it was.
+
+mod begin;
+mod diagnose;
+mod fingerprint;
+mod gtid_session;
+mod gtids;
+pub mod options;
+mod packets;
+mod reader;
+mod run;
+mod statements;
+pub mod status;
+mod store;
+mod text;
+mod worker;
+mod writer;
+
+use std::time::Duration;
+
+use tailwater_log::{LogHandle, LogPosition};
+use tailwater_session::Backoff;
+use tailwater_wire::gtid::{Gtid, GtidSet};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+pub use options::{ChannelOptions, ChannelStart, GtidMode, Until};
+pub use status::{ChannelFault, ChannelState, ChannelStatus};
+
+use crate::error::{ApplyError, Retry};
+use crate::filter::FilterSet;
+use run::{End, RunSetup};
+use store::Store;
+
+/// Commands that wait for the channel.
+const COMMANDS_MAX: usize = 16;
+
+/// What can be changed on a running channel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelEdit {
+    /// Connections that apply side by side.
+    pub workers: Option<usize>,
+    /// The most source transactions in one target transaction.
+    pub batch_transactions_max: Option<usize>,
+    /// The most bytes of row images in one target transaction.
+    pub batch_bytes_max: Option<usize>,
+    /// The order of commits.
+    pub commit_order: Option<crate::scheduler::CommitOrder>,
+    /// Under which identity transactions stand on the target.
+    pub gtid: Option<GtidMode>,
+    /// Transactions are applied this many seconds after they committed on the source.
+    pub delay_seconds: Option<u64>,
+}
+
+enum Command {
+    Start(Option<Until>),
+    Stop,
+    Skip(Gtid),
+    Seek(GtidSet),
+    Filter { filters: FilterSet, from: Option<Gtid> },
+    Set(ChannelEdit),
+}
+
+type Answer = oneshot::Sender<Result<(), ApplyError>>;
+
+/// A channel of this process.
+#[derive(Debug)]
+pub struct Channel {
+    name: String,
+    commands: mpsc::Sender<(Command, Answer)>,
+    status: watch::Receiver<ChannelStatus>,
+    task: JoinHandle<()>,
+}
+
+impl Channel {
+    /// Starts a channel, on the tokio runtime that this is called in. It begins to apply at once, unless `stopped`.
+    pub fn start(options: ChannelOptions, log: LogHandle, stopped: bool) -> Self {
+        let (commands, received) = mpsc::channel(COMMANDS_MAX);
+        let name = options.name.clone();
+        let first =
+            ChannelStatus { name: name.clone(), workers: options.workers, ..ChannelStatus::default() };
+        let (sender, status) = watch::channel(first);
+        let supervisor = Supervisor {
+            backoff: backoff(),
+            options,
+            log,
+            status: sender,
+            commands: received,
+            wanted: !stopped,
+            careful_until: None,
+        };
+        Self { name, commands, status, task: tokio::spawn(supervisor.run()) }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it says about itself, to be looked at or waited on.
+    pub fn status(&self) -> watch::Receiver<ChannelStatus> {
+        self.status.clone()
+    }
+
+    /// Goes on, behind what is applied; to `until`, if that is given.
+    ///
+    /// # Errors
+    /// [`ApplyError::Gone`].
+    pub async fn resume(&self, until: Option<Until>) -> Result<(), ApplyError> {
+        self.tell(Command::Start(until)).await
+    }
+
+    /// Stops when what is under way has committed, and tells the target what was applied.
+    ///
+    /// # Errors
+    /// [`ApplyError::Gone`].
+    pub async fn pause(&self) -> Result<(), ApplyError> {
+        self.tell(Command::Stop).await
+    }
+
+    /// Leaves a transaction out, for good; recorded on the target. A channel that failed goes on.
+    ///
+    /// # Errors
+    /// [`ApplyError::Gone`]; [`ApplyError::Session`] if the target cannot be told.
+    pub async fn skip(&self, gtid: Gtid) -> Result<(), ApplyError> {
+        self.tell(Command::Skip(gtid)).await
+    }
+
+    /// Goes on as if exactly `gtids` were applied.
+    ///
+    /// # Errors
+    /// [`ApplyError::Gone`]; [`ApplyError::Start`] if the log does not hold what comes behind them.
+    pub async fn seek(&self, gtids: GtidSet) -> Result<(), ApplyError> {
+        self.tell(Command::Seek(gtids)).await
+    }
+
+    /// Has other filters count from a transaction on, or from the next one that is not under way yet.
+    ///
+    /// # Errors
+    /// [`ApplyError::Gone`]; [`ApplyError::Filter`] for filters that make no sense; [`ApplyError::Start`] if the
+    /// transaction is not in the log.
+    pub async fn filter(&self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
+        self.tell(Command::Filter { filters, from }).await
+    }
+
+    /// Changes how it works.
+    ///
+    /// # Errors
+    /// [`ApplyError::Gone`].
+    pub async fn set(&self, edit: ChannelEdit) -> Result<(), ApplyError> {
+        self.tell(Command::Set(edit)).await
+    }
+
+    /// Stops, and ends the channel.
+    pub async fn end(self) {
+        // One that has ended by itself needs no telling.
+        let _ = self.pause().await;
+        drop(self.commands);
+        let _ = self.task.await;
+    }
+
+    async fn tell(&self, command: Command) -> Result<(), ApplyError> {
+        let gone = || ApplyError::Gone { channel: self.name.clone() };
+        let (answer, answered) = oneshot::channel();
+        self.commands.send((command, answer)).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+}
+
+fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(5), u64::from(std::process::id()))
+}
+
+/// Runs a channel again and again.
+struct Supervisor {
+    options: ChannelOptions,
+    log: LogHandle,
+    status: watch::Sender<ChannelStatus>,
+    commands: mpsc::Receiver<(Command, Answer)>,
+    /// Whether it is to apply.
+    wanted: bool,
+    careful_until: Option<LogPosition>,
+    backoff: Backoff,
+}
+
+impl Supervisor {
+    async fn run(mut self) {
+        loop {
+            let command = if self.wanted { self.run_once().await } else { self.commands.recv().await };
+            match command {
+                Some((command, answer)) => {
+                    let result = self.obey(command).await;
+                    // Whoever asked may have gone.
+                    let _ = answer.send(result);
+                }
+                None if self.commands.is_closed() => return,
+                None => {}
+            }
+        }
+    }
+
+    /// One run; ends with it, or with a command, which is given back.
+    async fn run_once(&mut self) -> Option<(Command, Answer)> {
+        let stop = CancellationToken::new();
+        self.set_state(ChannelState::Running);
+        let setup = RunSetup {
+            options: self.options.clone(),
+            log: self.log.clone(),
+            stop: stop.clone(),
+            careful_until: self.careful_until,
+            status: self.status.clone(),
+        };
+        let run = run::run(setup);
+        tokio::pin!(run);
+        let mut command = None;
+        let end = tokio::select! {
+            end = &mut run => end,
+            told = self.commands.recv() => {
+                command = told;
+                stop.cancel();
+                run.await
+            }
+        };
+        let wait = match end {
+            Ok(End::Told) => None,
+            Ok(End::CarefulEnough) => {
+                self.careful_until = None;
+                None
+            }
+            Ok(End::Reached | End::LogClosed) => {
+                info!(channel = self.options.name, "the channel has reached where it was to stop");
+                self.wanted = false;
+                self.set_state(ChannelState::Stopped);
+                None
+            }
+            Err(failure) => self.failed(failure).await,
+        };
+        if command.is_some() {
+            return command;
+        }
+        if let Some(wait) = wait {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                told = self.commands.recv() => return told,
+            }
+        }
+        None
+    }
+
+    /// Judges a failure: `Some` to try again after a while, otherwise at once, or not at all.
+    async fn failed(&mut self, failure: run::Failure) -> Option<Duration> {
+        let name = self.options.name.clone();
+        match failure.error.retry() {
+            Retry::Later => {
+                let wait = self.backoff.next_delay();
+                warn!(
+                    channel = name,
+                    code = failure.error.code(),
+                    "trying again in {wait:?}: {}",
+                    failure.error
+                );
+                self.set_fault(ChannelState::Connecting, &failure.error);
+                return Some(wait);
+            }
+            Retry::AfterChange => {}
+        }
+        let error = match failure.batch {
+            // One of many: which one, and are the others good?
+            Some(span) if failure.transactions > 1 && self.careful_until.is_none() => {
+                warn!(
+                    channel = name,
+                    "one of {} transactions is refused; each by itself", failure.transactions
+                );
+                self.careful_until = Some(span.end);
+                return None;
+            }
+            _ => match failure.transaction {
+                Some(transaction) => diagnose::diagnose(&self.options, &transaction, failure.error).await,
+                None => failure.error,
+            },
+        };
+        self.careful_until = None;
+        self.wanted = false;
+        error!(channel = name, code = error.code(), "the channel has stopped: {error}");
+        self.set_fault(ChannelState::Failed, &error);
+        None
+    }
+
+    async fn obey(&mut self, command: Command) -> Result<(), ApplyError> {
+        match command {
+            Command::Start(until) => {
+                self.options.until = until;
+                self.wanted = true;
+                self.backoff = backoff();
+            }
+            Command::Stop => {
+                self.wanted = false;
+                self.set_state(ChannelState::Stopped);
+            }
+            Command::Skip(gtid) => {
+                self.store().await?.0.skip(&gtid.to_string()).await?;
+                info!(channel = self.options.name, %gtid, "left out, by an operator");
+                self.wanted = true;
+            }
+            Command::Seek(gtids) => self.seek(&gtids).await?,
+            Command::Filter { filters, from } => self.filter(filters, from).await?,
+            Command::Set(edit) => {
+                let options = &mut self.options;
+                options.workers = edit.workers.unwrap_or(options.workers).max(1);
+                options.batch_transactions_max =
+                    edit.batch_transactions_max.unwrap_or(options.batch_transactions_max).max(1);
+                options.batch_bytes_max = edit.batch_bytes_max.unwrap_or(options.batch_bytes_max).max(1);
+                options.commit_order = edit.commit_order.unwrap_or(options.commit_order);
+                options.gtid = edit.gtid.unwrap_or(options.gtid);
+                options.delay = edit.delay_seconds.map_or(options.delay, Duration::from_secs);
+                let workers = options.workers;
+                self.status.send_modify(|status| status.workers = workers);
+            }
+        }
+        Ok(())
+    }
+
+    async fn store(&self) -> Result<(Store, store::Claim, store::Kept), ApplyError> {
+        let unlogged = ChannelOptions { gtid: GtidMode::Log, ..self.options.clone() };
+        let connection = writer::connect(&unlogged).await?;
+        Store::take_over(connection, &self.options.name, self.options.gtid).await
+    }
+
+    async fn seek(&mut self, gtids: &GtidSet) -> Result<(), ApplyError> {
+        let position = gtids::start_behind(&self.log, gtids)?;
+        let (mut store, claim, kept) = self.store().await?;
+        let text = gtids::text(gtids);
+        let applied = crate::progress::Applied::new(position);
+        store.begin_at(&claim, &applied, &kept.source, &text).await?;
+        info!(channel = self.options.name, gtids = text, "goes on behind these, by an operator");
+        Ok(())
+    }
+
+    async fn filter(&mut self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
+        let (mut store, _, kept) = self.store().await?;
+        let mut versions = begin::filters(&self.options, &kept)?;
+        let position = match &from {
+            Some(gtid) => gtids::position_of(&self.log, gtid)?,
+            // Everything under way has committed: what is not applied yet meets the new filters, up to the last of it.
+            None => kept.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::Applied::high),
+        };
+        let version = versions.edit(position, from.as_ref().map(ToString::to_string), filters)?;
+        let json = serde_json::to_string(&versions).map_err(|error| ApplyError::Record {
+            channel: self.options.name.clone(),
+            reason: error.to_string(),
+        })?;
+        store.keep_filters(&json).await?;
+        info!(channel = self.options.name, version, %position, "other filters count from here on");
+        self.status.send_modify(|status| status.filter_version = version);
+        Ok(())
+    }
+
+    fn set_state(&self, state: ChannelState) {
+        self.status.send_modify(|status| {
+            status.state = state;
+            status.fault = None;
+        });
+    }
+
+    fn set_fault(&self, state: ChannelState, error: &ApplyError) {
+        let fault = ChannelFault { code: error.code().to_owned(), message: error.to_string() };
+        self.status.send_modify(|status| {
+            status.state = state;
+            status.fault = Some(fault);
+        });
+    }
+}

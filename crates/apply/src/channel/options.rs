@@ -1,0 +1,95 @@
+//! What an operator chooses for a channel.
+
+use std::time::Duration;
+
+use tailwater_session::ConnectOptions;
+use tailwater_wire::gtid::Gtid;
+
+use crate::filter::FilterSet;
+use crate::scheduler::CommitOrder;
+
+/// Under which identity transactions stand on the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GtidMode {
+    /// The target does not log them; what was applied is published to `gtid_purged` or `gtid_slave_pos`, so that native
+    /// replication can go on from there.
+    #[default]
+    Log,
+    /// The target logs each under the GTID it has on the source: one target transaction for each.
+    Preserve,
+    /// The target logs them as its own, many as one.
+    Own,
+}
+
+/// Where a channel begins that has no progress on its target yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChannelStart {
+    /// Behind what the target's own GTID position says that it has.
+    #[default]
+    Target,
+    /// At the log's oldest transaction.
+    Oldest,
+}
+
+/// Where a channel stops by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Until {
+    /// Behind this transaction.
+    Gtid(Gtid),
+    /// Before the first transaction that committed at this time, in microseconds since 1970, or later.
+    TimeUs(u64),
+}
+
+/// A channel: from a log to a target.
+#[derive(Debug, Clone)]
+pub struct ChannelOptions {
+    /// Names the channel in messages, and its progress on the target.
+    pub name: String,
+    /// The target.
+    pub target: ConnectOptions,
+    /// Connections that apply side by side.
+    pub workers: usize,
+    /// Whether commits keep the source's order.
+    pub commit_order: CommitOrder,
+    /// Identity on the target.
+    pub gtid: GtidMode,
+    /// Where it begins.
+    pub start: ChannelStart,
+    /// Where it stops.
+    pub until: Option<Until>,
+    /// The most source transactions in one target transaction.
+    pub batch_transactions_max: usize,
+    /// The most bytes of row images in one target transaction, but for one source transaction that is larger.
+    pub batch_bytes_max: usize,
+    /// What is held in memory of the log, decoded, in bytes.
+    pub memory_bytes_max: usize,
+    /// Longer source transactions are read from the log while they are written, in bytes.
+    pub transaction_bytes_max: u64,
+    /// Transactions are applied this long after they committed on the source.
+    pub delay: Duration,
+    /// What is left out, and what goes elsewhere.
+    pub filters: FilterSet,
+}
+
+impl ChannelOptions {
+    /// The defaults, for a channel of this name to this target.
+    pub fn new(name: impl Into<String>, target: ConnectOptions) -> Self {
+        Self {
+            name: name.into(),
+            target,
+            workers: 4,
+            commit_order: CommitOrder::Source,
+            gtid: GtidMode::Log,
+            start: ChannelStart::Target,
+            until: None,
+            batch_transactions_max: 1000,
+            batch_bytes_max: 8 << 20,
+            memory_bytes_max: 64 << 20,
+            transaction_bytes_max: 16 << 20,
+            delay: Duration::ZERO,
+            filters: FilterSet::default(),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Statements of the source, each with the session it ran in, and those that commit by themselves (DDL) with an intent.
+//!
+//! One connection runs all of them, whatever worker they fall to: temporary tables live in it, under the number of the
+//! source's thread. It holds a lock of the server (`GET_LOCK`) by the channel's name: who takes the channel over waits for
+//! a statement that is still under way before judging whether it has run.
+
+use std::sync::Arc;
+
+use tailwater_session::SessionError;
+use tailwater_wire::event::{EventBody, QueryEvent, UserVar};
+use tailwater_wire::gtid::Gtid;
+use tailwater_wire::print::sql::{session_statement, variable_statement};
+use tokio::sync::Mutex;
+
+use super::fingerprint::{fingerprint, says_done_already};
+use super::gtid_session::GtidSession;
+use super::options::GtidMode;
+use super::packets::Packets;
+use super::reader::{Held, Streamed};
+use super::store::{Intent, session_statement as session_setting};
+use super::text::{hex, quote};
+use super::worker::Shared;
+use super::writer::Writer;
+use crate::error::ApplyError;
+use crate::transaction::{Content, Statement, StatementVariable, Step, Transaction};
+
+/// Rows are sent when they are so many bytes.
+const FLUSHED_BYTES: usize = 1 << 20;
+
+/// How long a statement of a predecessor is waited for, in seconds.
+const PREDECESSOR_SECONDS_MAX: u32 = 7 * 24 * 3600;
+
+/// Runs transactions that hold statements.
+#[derive(Debug)]
+pub(super) struct Statements {
+    /// A statement of before that may have run.
+    intent: Mutex<Option<Intent>>,
+    session: Mutex<Option<Session>>,
+}
+
+#[derive(Debug)]
+struct Session {
+    writer: Writer,
+    database: Vec<u8>,
+}
+
+/// A transaction that is being run.
+#[derive(Debug)]
+struct Sequence {
+    /// The target transaction that will hold the progress has begun.
+    begun: bool,
+    /// A statement that commits by itself has run, here or before.
+    ran: bool,
+    /// Rows that are not sent yet.
+    rows: Packets,
+}
+
+/// MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... START TRANSACTION` and rows. The table must be there before
+/// its rows can be looked at, so it is made at once; its rows come with the progress, like those of MariaDB.
+fn without_start_transaction(text: &[u8]) -> &[u8] {
+    text.strip_suffix(b"START TRANSACTION").unwrap_or(text)
+}
+
+/// The GTID that a transaction is to have on the target.
+fn preserved<'h>(shared: &Shared, held: &'h Held) -> Option<&'h Gtid> {
+    held.gtid.as_ref().filter(|_| shared.options.gtid == GtidMode::Preserve)
+}
+
+impl Statements {
+    pub(super) fn new(intent: Option<Intent>) -> Self {
+        Self { intent: Mutex::new(intent), session: Mutex::new(None) }
+    }
+
+    /// Runs the steps of a transaction and commits them with its progress, which `progress` writes.
+    ///
+    /// # Errors
+    /// What the target refuses. A statement that commits by itself may then have run: its intent stands, and running the
+    /// transaction again finds out.
+    pub(super) async fn apply(
+        &self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        progress: Vec<u8>,
+    ) -> Result<(), ApplyError> {
+        let mut session = self.session.lock().await;
+        let mut intent = self.intent.lock().await;
+        if session.is_none() {
+            *session = Some(Session::open(shared).await?);
+        }
+        // Taken, so that an error leaves none behind: the next one opens anew.
+        let Some(mut open) = session.take() else { return Ok(()) };
+        open.run(shared, held, progress, intent.take()).await?;
+        *session = Some(open);
+        Ok(())
+    }
+}
+
+impl Session {
+    async fn open(shared: &Arc<Shared>) -> Result<Self, ApplyError> {
+        let mut writer = Writer::open(&shared.options).await?;
+        let lock = format!("tailwater.{}", shared.options.name);
+        let lock: String = lock.chars().take(60).collect();
+        // A statement may take days; the predecessor's does so too.
+        let asked = writer
+            .connection
+            .query(&format!("SELECT GET_LOCK({}, {PREDECESSOR_SECONDS_MAX})", quote(&lock)))
+            .await?;
+        if asked.scalar() != Some("1") {
+            let reason = "another connection of the channel still runs a statement".to_owned();
+            return Err(ApplyError::Record { channel: shared.options.name.clone(), reason });
+        }
+        Ok(Self { writer, database: Vec::new() })
+    }
+
+    /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
+    /// progress; a statement that commits by itself stands before it, with an intent.
+    async fn run(
+        &mut self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        progress: Vec<u8>,
+        intent: Option<Intent>,
+    ) -> Result<(), ApplyError> {
+        let mut run = Sequence { begun: false, ran: false, rows: Packets::default() };
+        let mut resumed = intent.filter(|intent| intent.position == held.span.start.to_string());
+        if let Content::Steps(steps) = &held.content {
+            for step in steps {
+                self.step(shared, held, step, &mut run, &mut resumed).await?;
+            }
+        }
+        if let Some(steps) = held.steps() {
+            let mut steps = steps.lock().await;
+            loop {
+                match steps.recv().await {
+                    Some(Streamed::Step { step, done }) => {
+                        self.step(shared, held, &step, &mut run, &mut resumed).await?;
+                        // Gone, if it does not care.
+                        done.map(|done| done.send(()));
+                    }
+                    Some(Streamed::End) => break,
+                    None => return Err(ApplyError::Interrupted { gtid: held.gtid_text() }),
+                }
+            }
+        }
+        self.flush(&mut run).await?;
+        // Under its GTID stands what it does; that it is done is the target's own affair.
+        let unlogged = run.ran && !run.begun && shared.options.gtid == GtidMode::Preserve;
+        if unlogged {
+            self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
+        }
+        self.begin(shared, held, &mut run).await?;
+        // The intent stays: it names a transaction that is applied now, and is overwritten by the next.
+        self.writer.connection.execute_bytes(&progress).await?;
+        self.writer.connection.execute("COMMIT").await?;
+        if shared.options.gtid == GtidMode::Preserve {
+            self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
+        }
+        // The next rows must not meet the last statement's session.
+        self.writer.connection.execute(&session_setting(shared.flavour, shared.options.gtid)).await?;
+        self.writer.connection.execute("SET NAMES utf8mb4").await?;
+        Ok(())
+    }
+
+    async fn step(
+        &mut self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        step: &Step,
+        run: &mut Sequence,
+        resumed: &mut Option<Intent>,
+    ) -> Result<(), ApplyError> {
+        match step {
+            Step::Rows(rows) => {
+                self.begin(shared, held, run).await?;
+                self.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
+                if run.rows.bytes() >= FLUSHED_BYTES {
+                    self.flush(run).await?;
+                }
+            }
+            Step::Statement(statement) if statement.dml => {
+                self.flush(run).await?;
+                self.begin(shared, held, run).await?;
+                self.statement(held, statement, None).await?;
+            }
+            Step::Statement(statement) => {
+                self.flush(run).await?;
+                self.definition(shared, held, statement, run, resumed).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self, run: &mut Sequence) -> Result<(), ApplyError> {
+        std::mem::take(&mut run.rows).run(&mut self.writer.connection).await?;
+        Ok(())
+    }
+
+    /// Begins the transaction that the progress will stand in, if it has not begun.
+    async fn begin(
+        &mut self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        run: &mut Sequence,
+    ) -> Result<(), ApplyError> {
+        if run.begun {
+            return Ok(());
+        }
+        run.begun = true;
+        // A statement that commits by itself stands under the GTID already.
+        if !run.ran
+            && let Some(gtid) = preserved(shared, held)
+        {
+            self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
+        }
+        self.writer.connection.execute("BEGIN").await?;
+        Ok(())
+    }
+
+    /// A statement that commits by itself.
+    async fn definition(
+        &mut self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        statement: &Statement,
+        run: &mut Sequence,
+        resumed: &mut Option<Intent>,
+    ) -> Result<(), ApplyError> {
+        let now = fingerprint(&mut self.writer.connection, statement, shared.flavour).await?;
+        let intent = resumed.take();
+        let ran = intent.as_ref().is_some_and(|intent| intent.fingerprint != now);
+        if intent.is_none() {
+            self.intend(shared, held, statement, &now).await?;
+        }
+        if !ran {
+            if preserved(shared, held).is_some() {
+                if statement.text.ends_with(b"START TRANSACTION") {
+                    return Err(ApplyError::Unsupported {
+                        gtid: held.gtid_text(),
+                        what: "CREATE TABLE ... SELECT".to_owned(),
+                        reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with \
+                                 gtid = log, or make the table on the target by hand and skip the transaction"
+                            .to_owned(),
+                    });
+                }
+            }
+            match self.statement(held, statement, preserved(shared, held)).await {
+                Err(ApplyError::Refused { error, .. })
+                    if intent.is_some() && says_done_already(error.number) => {}
+                other => other?,
+            }
+        }
+        run.ran = true;
+        run.begun = false;
+        if preserved(shared, held).is_some() {
+            self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes what is about to run, outside the target's binlog: servers that replicate from it do not know of it.
+    async fn intend(
+        &mut self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        statement: &Statement,
+        fingerprint: &str,
+    ) -> Result<(), ApplyError> {
+        let mut text = format!(
+            "REPLACE INTO tailwater.apply_intent (channel, gtid, position, fingerprint, statement) VALUES \
+             ({}, {}, {}, {}, x'",
+            quote(&shared.options.name),
+            quote(&held.gtid_text()),
+            quote(&held.span.start.to_string()),
+            quote(fingerprint)
+        )
+        .into_bytes();
+        // For people; the statement that is run comes out of the log.
+        hex(&statement.text[..statement.text.len().min(64 << 10)], &mut text);
+        text.extend_from_slice(b"')");
+        self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
+        self.writer.connection.execute_bytes(&text).await?;
+        if shared.options.gtid != GtidMode::Log {
+            self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
+        }
+        Ok(())
+    }
+
+    async fn statement(
+        &mut self,
+        transaction: &Transaction,
+        statement: &Statement,
+        gtid: Option<&Gtid>,
+    ) -> Result<(), ApplyError> {
+        if !statement.database.is_empty() && statement.database != self.database {
+            let name = String::from_utf8_lossy(&statement.database).replace('`', "``");
+            // A statement may create the database that it runs in.
+            match self.writer.connection.execute(&format!("USE `{name}`")).await {
+                Ok(_) => self.database = statement.database.to_vec(),
+                Err(SessionError::Server { error, .. }) if error.number == 1049 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let query = QueryEvent {
+            thread_id: statement.thread_id,
+            execution_seconds: 0,
+            error_code: statement.error_code,
+            status_vars_bytes: &statement.status_vars,
+            database: &statement.database,
+            query: &statement.text,
+            compressed: false,
+        };
+        let inexact = |error: tailwater_wire::print::PrintError| ApplyError::Unsupported {
+            gtid: transaction.gtid_text(),
+            what: "a statement".to_owned(),
+            reason: error.to_string(),
+        };
+        let session = session_statement(statement.timestamp, &query, self.writer.connection.server().flavour);
+        self.writer.connection.execute_bytes(&session.map_err(inexact)?).await?;
+        for variable in &statement.variables {
+            let body = match variable {
+                StatementVariable::Int(value) => EventBody::IntVar(*value),
+                StatementVariable::Rand(seeds) => EventBody::Rand(*seeds),
+                StatementVariable::User(body) => match UserVar::parse(body) {
+                    Ok(variable) => EventBody::UserVar(variable),
+                    Err(error) => return Err(transaction.event_error(error)),
+                },
+            };
+            self.writer.connection.execute_bytes(&variable_statement(&body).map_err(inexact)?).await?;
+        }
+        if let Some(gtid) = gtid {
+            self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
+        }
+        let text = without_start_transaction(&statement.text);
+        match self.writer.connection.execute_bytes(text).await {
+            Ok(_) => Ok(()),
+            Err(SessionError::Server { error, .. }) if error.number == statement.error_code => Ok(()),
+            Err(SessionError::Server { error, .. }) => Err(ApplyError::Refused {
+                gtid: transaction.gtid_text(),
+                table: format!(
+                    "statement {:?} ",
+                    String::from_utf8_lossy(&statement.text[..statement.text.len().min(200)])
+                ),
+                key: String::new(),
+                error: Box::new(error),
+            }),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

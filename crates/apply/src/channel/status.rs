@@ -1,0 +1,60 @@
+//! What a channel says about itself.
+
+use serde::{Deserialize, Serialize};
+
+/// What a channel is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChannelState {
+    /// It connects, or waits to try again.
+    #[default]
+    Connecting,
+    /// It applies, or waits for something to apply.
+    Running,
+    /// It was told to stop, or has reached where it was to stop.
+    Stopped,
+    /// It met what it cannot apply; somebody must look.
+    Failed,
+}
+
+/// What went wrong last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelFault {
+    /// The stable code.
+    pub code: String,
+    /// What happened, with GTID, table and key where they are known.
+    pub message: String,
+}
+
+/// A channel, as it is now.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ChannelStatus {
+    /// Its name.
+    pub name: String,
+    /// What it is doing.
+    pub state: ChannelState,
+    /// What went wrong, if it failed or tries again.
+    pub fault: Option<ChannelFault>,
+    /// Everything before this place in the log is applied.
+    pub low: String,
+    /// What is applied, in the source's notation, without what is applied out of order.
+    pub gtids: String,
+    /// The newest transaction that is applied.
+    pub newest_gtid: String,
+    /// How long ago the oldest transaction that is not applied committed on the source; 0 if there is none.
+    pub lag_seconds: f64,
+    /// Transactions applied since the process began.
+    pub transactions_total: u64,
+    /// Rows applied since the process began.
+    pub rows_total: u64,
+    /// Target transactions they were committed in.
+    pub commits_total: u64,
+    /// Transactions per second, over the last seconds.
+    pub transactions_per_second: f64,
+    /// Connections that apply.
+    pub workers: usize,
+    /// Its own memory for transactions that are not applied yet, in bytes.
+    pub held_bytes: u64,
+    /// Which version of the filters is in force.
+    pub filter_version: u64,
+}

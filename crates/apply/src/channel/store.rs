@@ -1,0 +1,302 @@
+//! What a channel keeps on its target, in schema `tailwater`: how far it is, in the same transactions as the data.
+//!
+//! Each worker has a row of its own, so that no two wait for one. A row holds everything that was known to be committed
+//! when it was written, and the batch it was written with: the union of all rows is exact, also when the target loses its
+//! newest commits in a crash (`innodb_flush_log_at_trx_commit=0`), because it loses data and rows together.
+//!
+//! Who opens the store takes the channel over: it waits until what is under way has committed, and from then on nobody
+//! who opened it before can commit. A connection that broke in the middle of a commit needs no more than that.
+//!
+//! Progress stands in the target's binlog where the data does, so that servers that replicate from the target have it too;
+//! nothing else of this does.
+
+use tailwater_session::{Connection, ServerError, SessionError};
+use tailwater_wire::Flavour;
+
+use super::options::GtidMode;
+use super::text::{hex, quote};
+use crate::error::ApplyError;
+use crate::progress::Applied;
+
+const SCHEMA: &[&str] = &[
+    "CREATE DATABASE IF NOT EXISTS tailwater",
+    "CREATE TABLE IF NOT EXISTS tailwater.apply_channel (\
+       channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
+       incarnation BIGINT UNSIGNED NOT NULL, \
+       source VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
+       origin_gtids LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
+       filters LONGTEXT CHARACTER SET utf8mb4 NOT NULL\
+     ) ENGINE=InnoDB COMMENT='Channels of Tailwater that apply to this server'",
+    "CREATE TABLE IF NOT EXISTS tailwater.apply_progress (\
+       channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+       worker INT UNSIGNED NOT NULL, \
+       applied LONGBLOB NOT NULL, \
+       gtid VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
+       source_time_us BIGINT UNSIGNED NOT NULL, \
+       PRIMARY KEY (channel, worker)\
+     ) ENGINE=InnoDB COMMENT='How far each worker of a channel is'",
+    "CREATE TABLE IF NOT EXISTS tailwater.apply_intent (\
+       channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
+       gtid VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
+       position VARCHAR(64) CHARACTER SET ascii NOT NULL, \
+       statement LONGBLOB NOT NULL, \
+       fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL\
+     ) ENGINE=InnoDB COMMENT='A statement that commits by itself and may be under way'",
+    "CREATE TABLE IF NOT EXISTS tailwater.apply_skipped (\
+       channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+       gtid VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+       skipped_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, \
+       PRIMARY KEY (channel, gtid)\
+     ) ENGINE=InnoDB COMMENT='Transactions that an operator left out'",
+];
+
+/// The progress of what no worker does by itself: where the channel began, and statements. Under `gtid = preserve` this row
+/// alone is not in the target's binlog, and no servers behind the target have it.
+pub(super) const STATEMENTS_ROW: usize = 1_000_000;
+
+/// An intent that was found: a statement that may or may not have run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Intent {
+    /// Where its transaction begins in the log.
+    pub(super) position: String,
+    /// What the objects it names looked like before.
+    pub(super) fingerprint: String,
+}
+
+/// What a channel had on its target when it was taken over.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// The union of all workers' rows; `None` for a channel that is new there.
+    pub(super) applied: Option<Applied>,
+    /// The newest transaction in each worker's row.
+    pub(super) newest: Vec<String>,
+    /// Which server the log was captured from, when the channel began; empty for a new one.
+    pub(super) source: String,
+    /// What the target had already when the channel began, in the source's notation.
+    pub(super) origin_gtids: String,
+    /// Versions of filters, as JSON; empty for none.
+    pub(super) filters: String,
+    /// Transactions that an operator left out.
+    pub(super) skipped: Vec<String>,
+    /// See [`Intent`].
+    pub(super) intent: Option<Intent>,
+}
+
+/// The right to commit for a channel; passed to workers.
+#[derive(Debug, Clone)]
+pub(super) struct Claim {
+    channel: String,
+    incarnation: u64,
+}
+
+impl Claim {
+    /// The statement that notes progress, to stand in the transaction of the data. It fails (error 1048) if somebody
+    /// else has taken the channel over.
+    pub(super) fn progress_statement(
+        &self,
+        worker: usize,
+        applied: &[u8],
+        gtid: &str,
+        source_time_us: u64,
+    ) -> Vec<u8> {
+        let channel = quote(&self.channel);
+        let mut statement = format!(
+            "REPLACE INTO tailwater.apply_progress (channel, worker, applied, gtid, source_time_us) VALUES \
+             ({channel}, {worker}, IF((SELECT incarnation FROM tailwater.apply_channel WHERE channel={channel} \
+             LOCK IN SHARE MODE)={}, x'",
+            self.incarnation
+        )
+        .into_bytes();
+        hex(applied, &mut statement);
+        statement.extend_from_slice(format!("', NULL), {}, {source_time_us})", quote(gtid)).as_bytes());
+        statement
+    }
+}
+
+/// Whether it is the error that [`Claim::progress_statement`] gives to whom the channel was taken from: its column cannot
+/// be NULL.
+pub(super) fn is_taken_over(error: &ServerError) -> bool {
+    error.number == 1048 && error.message.contains("'applied'")
+}
+
+/// The channel's rows on its target.
+#[derive(Debug)]
+pub(super) struct Store {
+    connection: Connection,
+    channel: String,
+    mode: GtidMode,
+}
+
+impl Store {
+    /// Takes the channel over, with `connection`, whose session logs nothing.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`]; [`ApplyError::Record`], [`ApplyError::Progress`] if what is there cannot be understood.
+    pub(super) async fn take_over(
+        mut connection: Connection,
+        channel: &str,
+        mode: GtidMode,
+    ) -> Result<(Self, Claim, Kept), ApplyError> {
+        if !schema_exists(&mut connection).await? {
+            set_logging(&mut connection, mode != GtidMode::Log).await?;
+            for statement in SCHEMA {
+                connection.execute(statement).await?;
+            }
+            set_logging(&mut connection, false).await?;
+        }
+        let name = quote(channel);
+        connection
+            .execute(&format!(
+                "INSERT INTO tailwater.apply_channel VALUES ({name}, 1, '', '', '') \
+                 ON DUPLICATE KEY UPDATE incarnation=incarnation+1"
+            ))
+            .await?;
+        let row = connection
+            .query(&format!(
+                "SELECT incarnation, source, origin_gtids, filters FROM tailwater.apply_channel WHERE channel={name}"
+            ))
+            .await?;
+        let row = row.first().ok_or_else(|| wrong(channel, "its row was removed just now"))?;
+        let text = |column: usize| row.get_str(column).unwrap_or_default().to_owned();
+        let incarnation = text(0).parse().map_err(|_| wrong(channel, "its incarnation is no number"))?;
+        let (source, origin_gtids, filters) = (text(1), text(2), text(3));
+        let mut store = Self { connection, channel: channel.to_owned(), mode };
+        let applied = store.applied().await?;
+        let newest = store
+            .column(&format!("SELECT gtid FROM tailwater.apply_progress WHERE channel={name} AND gtid <> ''"))
+            .await?;
+        let skipped =
+            store.column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name}")).await?;
+        let intent = store.intent().await?;
+        let claim = Claim { channel: channel.to_owned(), incarnation };
+        Ok((store, claim, Kept { applied, newest, source, origin_gtids, filters, skipped, intent }))
+    }
+
+    async fn applied(&mut self) -> Result<Option<Applied>, ApplyError> {
+        let name = quote(&self.channel);
+        let rows = self
+            .connection
+            .query(&format!("SELECT worker, applied FROM tailwater.apply_progress WHERE channel={name}"))
+            .await?;
+        let mut union: Option<Applied> = None;
+        for row in &rows.rows {
+            let applied = Applied::decode(row.get(1).unwrap_or_default())?;
+            match &mut union {
+                Some(union) => union.merge(&applied),
+                None => union = Some(applied),
+            }
+        }
+        Ok(union)
+    }
+
+    async fn intent(&mut self) -> Result<Option<Intent>, ApplyError> {
+        let rows = self
+            .connection
+            .query(&format!(
+                "SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}",
+                quote(&self.channel)
+            ))
+            .await?;
+        Ok(rows.first().map(|row| Intent {
+            position: row.get_str(0).unwrap_or_default().to_owned(),
+            fingerprint: row.get_str(1).unwrap_or_default().to_owned(),
+        }))
+    }
+
+    async fn column(&mut self, sql: &str) -> Result<Vec<String>, ApplyError> {
+        let rows = self.connection.query(sql).await?;
+        Ok(rows.rows.iter().map(|row| row.get_str(0).unwrap_or_default().to_owned()).collect())
+    }
+
+    /// Notes where a new channel begins, before anything of it is applied; or where it goes on, after a seek.
+    pub(super) async fn begin_at(
+        &mut self,
+        claim: &Claim,
+        applied: &Applied,
+        source: &str,
+        origin_gtids: &str,
+    ) -> Result<(), ApplyError> {
+        let name = quote(&self.channel);
+        let note = claim.progress_statement(STATEMENTS_ROW, &applied.encode(), "", 0);
+        // First: without progress, the channel begins anew and writes this again.
+        self.connection
+            .execute(&format!(
+                "UPDATE tailwater.apply_channel SET source={}, origin_gtids={} WHERE channel={name}",
+                quote(source),
+                quote(origin_gtids)
+            ))
+            .await?;
+        set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
+        self.connection.execute("BEGIN").await?;
+        self.connection
+            .execute(&format!("DELETE FROM tailwater.apply_progress WHERE channel={name}"))
+            .await?;
+        self.connection.execute_bytes(&note).await?;
+        self.connection.execute("COMMIT").await?;
+        set_logging(&mut self.connection, false).await?;
+        Ok(())
+    }
+
+    /// Keeps the versions of the filters.
+    pub(super) async fn keep_filters(&mut self, json: &str) -> Result<(), ApplyError> {
+        let name = quote(&self.channel);
+        let json = quote(json);
+        self.connection
+            .execute(&format!("UPDATE tailwater.apply_channel SET filters={json} WHERE channel={name}"))
+            .await?;
+        Ok(())
+    }
+
+    /// Records that an operator leaves a transaction out.
+    pub(super) async fn skip(&mut self, gtid: &str) -> Result<(), ApplyError> {
+        self.connection
+            .execute(&format!(
+                "INSERT IGNORE INTO tailwater.apply_skipped (channel, gtid) VALUES ({}, {})",
+                quote(&self.channel),
+                quote(gtid)
+            ))
+            .await?;
+        Ok(())
+    }
+
+    /// The connection, for what else is to be asked or told.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+/// Whether everything is there: a session that may not create it can still use it.
+async fn schema_exists(connection: &mut Connection) -> Result<bool, SessionError> {
+    let rows = connection
+        .query(
+            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='tailwater' AND table_name IN \
+             ('apply_channel', 'apply_progress', 'apply_intent', 'apply_skipped')",
+        )
+        .await?;
+    Ok(rows.scalar() == Some("4"))
+}
+
+async fn set_logging(connection: &mut Connection, on: bool) -> Result<(), SessionError> {
+    connection.execute(&format!("SET SESSION sql_log_bin={}", u8::from(on))).await?;
+    Ok(())
+}
+
+fn wrong(channel: &str, reason: &str) -> ApplyError {
+    ApplyError::Record { channel: channel.to_owned(), reason: reason.to_owned() }
+}
+
+/// What a session of a channel must be told before anything else, by mode.
+pub(super) fn session_statement(flavour: Flavour, mode: GtidMode) -> String {
+    let mut statement = String::from(
+        "SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,STRICT_ALL_TABLES', autocommit=1",
+    );
+    statement.push_str(match flavour {
+        // Fewer gap locks; rows come with their keys, so nothing depends on what a scan sees.
+        Flavour::MySql => ", transaction_isolation='READ-COMMITTED'",
+        Flavour::MariaDb => ", tx_isolation='READ-COMMITTED'",
+    });
+    if mode == GtidMode::Log {
+        statement.push_str(", sql_log_bin=0");
+    }
+    statement
+}

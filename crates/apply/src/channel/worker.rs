@@ -1,0 +1,231 @@
+//! A worker: one connection to the target, one batch at a time, data and progress in the same transaction.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tailwater_session::SessionError;
+use tailwater_wire::Flavour;
+use tokio::sync::watch;
+use tracing::debug;
+
+use super::gtid_session::GtidSession;
+use super::options::{ChannelOptions, GtidMode};
+use super::packets::Packets;
+use super::reader::Held;
+use super::statements::Statements;
+use super::store::{Claim, STATEMENTS_ROW, is_taken_over};
+use super::writer::Writer;
+use crate::error::ApplyError;
+use crate::progress::Applied;
+use crate::scheduler::{Batch, BatchId, Timing};
+use crate::transaction::{Content, RowChanges, Transaction};
+
+/// A batch that meets a deadlock or a lock that is not let go is run again this many times before it is an error.
+const CONFLICTS_MAX: u32 = 20;
+
+/// From this size on the commit is sent by itself, so that its time is known.
+const TIMED_BYTES_MIN: usize = 64 << 10;
+
+/// What a channel's workers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: ChannelOptions,
+    pub(super) flavour: Flavour,
+    pub(super) claim: Claim,
+    /// What is known to be committed.
+    pub(super) applied: Mutex<Applied>,
+    /// In the source's order: the newest batch that has committed.
+    pub(super) turn: watch::Sender<BatchId>,
+    /// Batches behind this one let go of their locks until it is their turn.
+    pub(super) give_way: watch::Sender<Option<BatchId>>,
+    /// Runs what is no rows.
+    pub(super) statements: Statements,
+}
+
+impl Shared {
+    /// Locks what is applied; a thread that died while it held it leaves a whole value.
+    pub(super) fn applied(&self) -> std::sync::MutexGuard<'_, Applied> {
+        self.applied.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A worker.
+#[derive(Debug)]
+pub(super) struct Worker {
+    number: usize,
+    writer: Writer,
+    shared: Arc<Shared>,
+    turn: watch::Receiver<BatchId>,
+    give_way: watch::Receiver<Option<BatchId>>,
+}
+
+impl Worker {
+    /// Connects worker `number`.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`].
+    pub(super) async fn connect(number: usize, shared: Arc<Shared>) -> Result<Self, ApplyError> {
+        let writer = Writer::open(&shared.options).await?;
+        let (turn, give_way) = (shared.turn.subscribe(), shared.give_way.subscribe());
+        Ok(Self { number, writer, shared, turn, give_way })
+    }
+
+    /// Applies a batch and commits it.
+    ///
+    /// # Errors
+    /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
+    pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
+        if let Some(held) = by_itself(batch) {
+            let begun = Instant::now();
+            self.wait_turn(batch).await;
+            let progress = self.progress(batch, STATEMENTS_ROW);
+            self.shared.statements.apply(&self.shared, held, progress).await?;
+            return Ok(timing(begun.elapsed(), None));
+        }
+        let mut conflicts = 0;
+        loop {
+            let error = match self.attempt(batch).await {
+                Ok(timing) => return Ok(timing),
+                Err(error) => error,
+            };
+            let ApplyError::Session(SessionError::Server { error: server, .. }) = &error else {
+                return Err(error);
+            };
+            let number = server.number;
+            let taken_over = is_taken_over(server);
+            self.roll_back().await?;
+            if taken_over {
+                return Err(ApplyError::TakenOver { channel: self.shared.options.name.clone() });
+            }
+            conflicts += 1;
+            if !is_conflict(number) || conflicts > CONFLICTS_MAX {
+                return Err(error);
+            }
+            debug!(worker = self.number, number, "run again: another transaction was in the way");
+            // Whoever is in the way of a batch in the source's order is gone when its turn comes.
+            self.wait_turn(batch).await;
+            tokio::time::sleep(Duration::from_millis(u64::from(conflicts.min(10)))).await;
+        }
+    }
+
+    async fn roll_back(&mut self) -> Result<(), ApplyError> {
+        self.writer.connection.execute("ROLLBACK").await?;
+        if self.shared.options.gtid == GtidMode::Preserve {
+            self.writer.connection.execute(GtidSession::reset(self.shared.flavour)).await?;
+        }
+        Ok(())
+    }
+
+    async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
+        let begun = Instant::now();
+        let mut packets = Packets::default();
+        let gtid = match self.shared.options.gtid {
+            GtidMode::Preserve => batch.first.first().and_then(|transaction| transaction.gtid.clone()),
+            _ => None,
+        };
+        if let Some(gtid) = &gtid {
+            packets.push(GtidSession::statement(gtid));
+        }
+        packets.push("BEGIN");
+        if self.is_turn(batch) {
+            self.push_rows(batch.first.iter().chain(&batch.rest), &mut packets)?;
+        } else {
+            self.push_rows(batch.first.iter(), &mut packets)?;
+            std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
+            if !self.wait_turn_holding(batch).await {
+                // Everything again, alone.
+                self.writer.connection.execute("ROLLBACK").await?;
+                self.wait_turn(batch).await;
+                packets.push("BEGIN");
+                self.push_rows(batch.first.iter(), &mut packets)?;
+            }
+            self.push_rows(batch.rest.iter(), &mut packets)?;
+        }
+        packets.push(self.progress(batch, self.number));
+        let mut commit_begun = None;
+        if packets.bytes() >= TIMED_BYTES_MIN {
+            std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
+            commit_begun = Some(Instant::now());
+        }
+        packets.push("COMMIT");
+        if gtid.is_some() {
+            packets.push(GtidSession::reset(self.shared.flavour));
+        }
+        packets.run(&mut self.writer.connection).await?;
+        let commit = commit_begun.map(|commit| commit.elapsed());
+        Ok(timing(begun.elapsed(), commit))
+    }
+
+    fn push_rows<'t>(
+        &mut self,
+        transactions: impl Iterator<Item = &'t Held>,
+        packets: &mut Packets,
+    ) -> Result<(), ApplyError> {
+        self.writer.push_rows(transactions.flat_map(|transaction| row_changes(transaction)), packets)
+    }
+
+    /// The statement that notes `batch` in a row of its own, and all that is known to be committed.
+    fn progress(&self, batch: &Batch<Held>, row: usize) -> Vec<u8> {
+        let mut applied = self.shared.applied().clone();
+        let mut newest = None;
+        for transaction in batch.first.iter().chain(&batch.rest) {
+            transaction.spans().for_each(|span| applied.add(span));
+            if newest.is_none_or(|newest: &Held| newest.span < transaction.span) {
+                newest = Some(transaction);
+            }
+        }
+        let (gtid, time_us) = match newest {
+            Some(transaction) => (transaction.gtid_text(), transaction.commit_time_us),
+            None => (String::new(), 0),
+        };
+        self.shared.claim.progress_statement(row, &applied.encode(), &gtid, time_us)
+    }
+
+    fn is_turn(&self, batch: &Batch<Held>) -> bool {
+        batch.commit_after.is_none_or(|before| *self.turn.borrow() >= before)
+    }
+
+    async fn wait_turn(&mut self, batch: &Batch<Held>) {
+        if let Some(before) = batch.commit_after {
+            // The sender lives as long as `shared`.
+            let _ = self.turn.wait_for(|turn| *turn >= before).await;
+        }
+    }
+
+    /// Waits with locks held; false if they must be let go first.
+    async fn wait_turn_holding(&mut self, batch: &Batch<Held>) -> bool {
+        let Some(before) = batch.commit_after else { return true };
+        let id = batch.id;
+        tokio::select! {
+            biased;
+            _ = self.turn.wait_for(|turn| *turn >= before) => true,
+            _ = self.give_way.wait_for(|head| head.is_some_and(|head| head < id)) => false,
+        }
+    }
+}
+
+/// The row changes of a transaction that holds nothing else.
+fn row_changes(transaction: &Transaction) -> &[RowChanges] {
+    match &transaction.content {
+        Content::Rows(changes) => changes,
+        _ => &[],
+    }
+}
+
+/// The transaction of a batch that is more than rows in memory.
+fn by_itself(batch: &Batch<Held>) -> Option<&Held> {
+    let only = batch.first.iter().chain(&batch.rest).next()?;
+    matches!(only.content, Content::Steps(_) | Content::Streamed { .. }).then_some(only)
+}
+
+/// How long a batch took. Small ones commit with all else in one packet: most of their time is the commit's.
+fn timing(all: Duration, commit: Option<Duration>) -> Timing {
+    let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    let commit = commit.unwrap_or(all / 2);
+    Timing { execute_us: us(all.saturating_sub(commit)), commit_us: us(commit) }
+}
+
+/// Whether running it again may help: a deadlock, a lock that was not let go in time.
+fn is_conflict(number: u16) -> bool {
+    matches!(number, 1205 | 1213 | 1614 | 3101 | 1020)
+}

@@ -1,0 +1,90 @@
+//! A session on the target that applies rows.
+
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+
+use super::options::{ChannelOptions, GtidMode};
+use super::packets::Packets;
+use super::store::session_statement;
+use crate::batch::{self, PlanOptions};
+use crate::binlog::{Encoder, EncoderOptions};
+use crate::error::ApplyError;
+use crate::transaction::RowChanges;
+
+/// A `BINLOG` statement of several rows gets about this long, in bytes.
+const STATEMENT_BYTES_MAX: usize = 1 << 20;
+
+/// Opens a connection to the target whose session is set up to apply rows.
+///
+/// # Errors
+/// [`ApplyError::Session`].
+pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, ApplyError> {
+    let mut target = options.target.clone();
+    target.multi_statements = true;
+    target.program_name = format!("tailwater {}", options.name);
+    // A target may take its time over a large batch or a long statement; a dead one is told by TCP.
+    target.read_timeout = None;
+    let mut connection = Connection::connect(&target).await?;
+    let flavour = connection.server().flavour;
+    connection.execute(&session_statement(flavour, options.gtid)).await?;
+    Ok(connection)
+}
+
+/// A connection, and what turns rows into statements for it.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    encoder: Encoder,
+    plan: PlanOptions,
+}
+
+impl Writer {
+    /// Connects, and has the session take row events.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`].
+    pub(super) async fn open(options: &ChannelOptions) -> Result<Self, ApplyError> {
+        let mut connection = connect(options).await?;
+        let flavour = connection.server().flavour;
+        let packet = connection.query("SELECT @@max_allowed_packet").await?;
+        let packet_bytes_max = packet.first().and_then(|row| row.get_u64(0)).unwrap_or(1 << 20);
+        let packet_bytes_max = usize::try_from(packet_bytes_max).unwrap_or(usize::MAX);
+        let encoder = Encoder::new(
+            flavour,
+            EncoderOptions {
+                statement_bytes_max: STATEMENT_BYTES_MAX.min(packet_bytes_max / 2),
+                packet_bytes_max,
+            },
+        );
+        let format = encoder
+            .format_description_statement()
+            .map_err(|source| SessionError::Protocol { doing: "describing the format of events", source })?;
+        connection.execute_bytes(&format).await?;
+        if flavour == Flavour::MySql {
+            // The format description has left the session without a word on GTIDs (error 1782).
+            connection.execute("SET @@SESSION.gtid_next='AUTOMATIC'").await?;
+        }
+        let plan = PlanOptions {
+            // A target that logs rows would log them cut, for servers that may find no key in them.
+            cut_images: options.gtid == GtidMode::Log,
+            ..PlanOptions::default()
+        };
+        Ok(Self { connection, encoder, plan })
+    }
+
+    /// Adds the statements that make `changes`.
+    ///
+    /// # Errors
+    /// [`ApplyError::TooLarge`]; [`ApplyError::Event`] for rows that are no rows.
+    pub(super) fn push_rows<'a>(
+        &mut self,
+        changes: impl Iterator<Item = &'a RowChanges>,
+        packets: &mut Packets,
+    ) -> Result<(), ApplyError> {
+        let plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
+        let mut statements = Vec::new();
+        self.encoder.statements(&plan.groups, &mut statements)?;
+        statements.into_iter().for_each(|statement| packets.push(statement));
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! Table maps that were seen before, and what became of them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use tailwater_wire::event::RowsKind;
+use tailwater_wire::rows::TableMap;
+use tailwater_wire::{Flavour, WireError};
+
+use super::shape::{Misfit, same_shape, target_columns};
+use super::{Route, Tables};
+use crate::keys::RowKeys;
+use crate::transaction::MappedTable;
+
+/// How many table maps are kept. A busy source has one per open table, and a new one whenever it opens it anew.
+const MAPS_MAX: usize = 4096;
+
+/// Table maps by their bodies: sources log the same one in front of every statement.
+#[derive(Debug)]
+pub(super) struct MapCache {
+    flavour: Flavour,
+    seed: u64,
+    known: FxHashMap<Bytes, KnownMap>,
+}
+
+#[derive(Debug)]
+struct KnownMap {
+    map: TableMap,
+    /// By [`slot`].
+    uses: [Option<Use>; 3],
+}
+
+/// What becomes of rows of one kind.
+#[derive(Debug)]
+pub(super) enum Use {
+    Dropped,
+    Kept { table: Arc<MappedTable>, keys: Box<RowKeys> },
+}
+
+/// Why rows cannot be bound to a table.
+#[derive(Debug)]
+pub(super) enum Unbound {
+    Wire(WireError),
+    NeedsTable { schema: String, table: String },
+    Misfits { table: String, misfits: Vec<Misfit> },
+}
+
+impl From<WireError> for Unbound {
+    fn from(error: WireError) -> Self {
+        Self::Wire(error)
+    }
+}
+
+fn slot(kind: RowsKind) -> usize {
+    match kind {
+        RowsKind::Write => 0,
+        RowsKind::Update | RowsKind::PartialUpdate => 1,
+        RowsKind::Delete => 2,
+    }
+}
+
+impl MapCache {
+    pub(super) fn new(flavour: Flavour, seed: u64) -> Self {
+        Self { flavour, seed, known: FxHashMap::default() }
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+    }
+
+    /// What becomes of rows of `kind` that the table map with this body describes.
+    pub(super) fn resolve(
+        &mut self,
+        body: &Bytes,
+        kind: RowsKind,
+        tables: &dyn Tables,
+    ) -> Result<&mut Use, Unbound> {
+        if !self.known.contains_key(body) {
+            if self.known.len() >= MAPS_MAX {
+                self.known.clear();
+            }
+            let map = TableMap::parse(body, self.flavour)?;
+            // A copy, or the cache would keep alive whatever buffer the transaction came in.
+            let known = KnownMap { map, uses: [None, None, None] };
+            self.known.insert(Bytes::copy_from_slice(body), known);
+        }
+        let seed = self.seed;
+        let Some(known) = self.known.get_mut(body) else {
+            return Err(WireError::malformed("table map", "it was not kept").into());
+        };
+        let KnownMap { map, uses } = known;
+        if uses[slot(kind)].is_none() {
+            uses[slot(kind)] = Some(bind(map, body, uses, kind, tables, seed)?);
+        }
+        match &mut uses[slot(kind)] {
+            Some(found) => Ok(found),
+            None => Err(WireError::malformed("table map", "it was not bound").into()),
+        }
+    }
+}
+
+fn bind(
+    map: &TableMap,
+    body: &Bytes,
+    others: &[Option<Use>; 3],
+    kind: RowsKind,
+    tables: &dyn Tables,
+    seed: u64,
+) -> Result<Use, Unbound> {
+    let (schema, name) = match tables.route(&map.schema, &map.table, kind) {
+        Route::Drop => return Ok(Use::Dropped),
+        Route::Keep => (map.schema.clone(), map.table.clone()),
+        Route::Rename { schema, table } => (schema, table),
+    };
+    let Some(target) = tables.target(&schema, &name) else {
+        return Err(Unbound::NeedsTable { schema, table: name });
+    };
+    let misfits = |misfits| Unbound::Misfits { table: format!("{schema}.{name}"), misfits };
+    let columns = target_columns(map, &target).map_err(misfits)?;
+    let same_shape = same_shape(map, &target).map_err(misfits)?;
+    let keys = Box::new(RowKeys::new(map, &target, &columns, same_shape, seed));
+    // All kinds of rows of a table share what they can.
+    let shared = others.iter().flatten().find_map(|other| match other {
+        Use::Kept { table, .. } if Arc::ptr_eq(&table.target, &target) => Some(Arc::clone(table)),
+        _ => None,
+    });
+    let table = shared.unwrap_or_else(|| {
+        Arc::new(MappedTable { map: map.clone(), body: Bytes::copy_from_slice(body), target, same_shape })
+    });
+    Ok(Use::Kept { table, keys })
+}

@@ -1,0 +1,479 @@
+//! The steps of a transaction, event by event: for transactions of any size, in the memory of one event.
+
+use bytes::Bytes;
+use tailwater_log::{Entry, LogPosition};
+use tailwater_wire::WireError;
+use tailwater_wire::event::{
+    EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, MariadbGtidEvent, PartialRowData, PayloadDecoder,
+    PayloadLimits, QueryEvent, RowsEvent, strip_checksum, verify_checksum,
+};
+use tailwater_wire::gtid::Gtid;
+use tailwater_wire::rows::TableMap;
+use tailwater_wire::transaction::{SourceDependency, Step as Boundary, TransactionStart, TransactionTracker};
+
+use super::mapping::{Unbound, Use};
+use super::rows::find_rows;
+use super::statement::{Meaning, meaning};
+use super::{Decoder, Tables, whole_header, xid};
+use crate::error::ApplyError;
+use crate::transaction::{Statement, StatementVariable, Step};
+
+/// The most tables that one statement maps; servers join 61, and partitions are no tables here. A limit on memory.
+const MAPS_MAX: usize = 65_536;
+/// The most values in front of one statement.
+const VARIABLES_MAX: usize = 65_536;
+
+/// Reads one transaction.
+#[derive(Debug)]
+pub struct TransactionReader {
+    gtid: Option<Gtid>,
+    position: LogPosition,
+    refuses_xa: bool,
+    start: Option<TransactionStart>,
+    ending: Ending,
+    /// The first half of an `ALTER TABLE`, or one that failed (MariaDB): the statement runs with the good second half, if it
+    /// comes to that.
+    is_no_alter: bool,
+    /// A statement of it defines rather than changes rows.
+    defined: bool,
+    /// Table ids and the bodies of their table maps.
+    maps: Vec<(u64, Bytes)>,
+    /// What was set for the next statement.
+    variables: Vec<StatementVariable>,
+    /// The event to read next.
+    pending: Option<Pending>,
+    /// A compressed transaction, and what of it was not unpacked yet.
+    payload: Option<(Box<PayloadDecoder>, Bytes)>,
+    /// The fragments of a row event so far, and which comes next.
+    fragments: Option<(Vec<u8>, u32)>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    event: Bytes,
+    /// Events in a compressed transaction, and those put together of fragments, may have none.
+    checksummed: bool,
+}
+
+/// How a transaction ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It commits; or it rolls back, and says so by a statement.
+    Commit,
+    XaPrepare(Vec<u8>),
+    XaCommit(Vec<u8>),
+    XaRollback(Vec<u8>),
+}
+
+/// What [`TransactionReader::read`] gives.
+#[derive(Debug)]
+pub enum Read {
+    /// The next step.
+    Step(Step),
+    /// [`Tables::target`] has to know this table of the target; then `read` again.
+    NeedsTable {
+        /// Its database.
+        schema: String,
+        /// Its name.
+        table: String,
+    },
+    /// The next event has to be given; there is none if the transaction is over.
+    NeedsEvent,
+}
+
+/// What an event is to the reader.
+enum Outcome {
+    Nothing,
+    Step(Box<Step>),
+    NeedsTable {
+        schema: String,
+        table: String,
+    },
+    /// Another event takes its place.
+    Instead(Pending),
+}
+
+impl TransactionReader {
+    /// For the transaction that is `entry`, to be applied while it is read. So it refuses an XA transaction: whether that is
+    /// committed or only prepared shows at its end, if not later.
+    pub fn new(entry: &Entry) -> Self {
+        Self { refuses_xa: true, ..Self::holding(entry) }
+    }
+
+    /// For the transaction that is `entry`, to be held until it was read to its end.
+    pub(super) fn holding(entry: &Entry) -> Self {
+        Self {
+            refuses_xa: false,
+            gtid: entry.gtid.clone(),
+            position: entry.position,
+            start: None,
+            ending: Ending::Commit,
+            is_no_alter: false,
+            defined: false,
+            maps: Vec::new(),
+            variables: Vec::new(),
+            pending: None,
+            payload: None,
+            fragments: None,
+        }
+    }
+
+    /// Takes the next event, whole, when [`Read::NeedsEvent`] asks for it.
+    pub fn event(&mut self, event: Bytes) {
+        self.pending = Some(Pending { event, checksummed: true });
+    }
+
+    /// The next step of the transaction. `SAVEPOINT` is among them, though nobody may go back to it. Nothing else ends
+    /// or begins the transaction: that is the caller's.
+    ///
+    /// # Errors
+    /// As [`Decoder::transaction`].
+    pub fn read(&mut self, decoder: &mut Decoder, tables: &mut dyn Tables) -> Result<Read, ApplyError> {
+        loop {
+            let Some(pending) = self.next_pending(decoder)? else { return Ok(Read::NeedsEvent) };
+            match self.take(&pending, decoder, tables)? {
+                Outcome::Nothing => {}
+                Outcome::Step(step) => return Ok(Read::Step(*step)),
+                Outcome::NeedsTable { schema, table } => {
+                    self.pending = Some(pending);
+                    return Ok(Read::NeedsTable { schema, table });
+                }
+                Outcome::Instead(other) => self.pending = Some(other),
+            }
+        }
+    }
+
+    /// Cuts the next event off the front of `events`.
+    pub(super) fn cut(&self, events: &mut Bytes) -> Result<Bytes, ApplyError> {
+        let header = EventHeader::parse(events).map_err(|error| self.error(error))?;
+        let length = header.event_length as usize;
+        if length > events.len() {
+            let needed = length - events.len();
+            let error = WireError::Truncated { what: "transaction", offset: events.len(), needed };
+            return Err(self.error(error));
+        }
+        Ok(events.split_to(length))
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.start.is_some()
+    }
+
+    pub(super) fn has_defined(&self) -> bool {
+        self.defined
+    }
+
+    pub(super) fn ending(&self) -> &Ending {
+        &self.ending
+    }
+
+    pub(super) fn dependency(&self) -> Option<SourceDependency> {
+        self.start.as_ref().map(|start| start.dependency)
+    }
+
+    fn error(&self, error: WireError) -> ApplyError {
+        ApplyError::Event { gtid: self.gtid_text(), position: self.position, error }
+    }
+
+    fn unsupported(&self, what: impl Into<String>, reason: impl Into<String>) -> ApplyError {
+        ApplyError::Unsupported { gtid: self.gtid_text(), what: what.into(), reason: reason.into() }
+    }
+
+    fn gtid_text(&self) -> String {
+        self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
+    }
+
+    /// The next event: the one that was given, or one out of a compressed transaction.
+    fn next_pending(&mut self, decoder: &Decoder) -> Result<Option<Pending>, ApplyError> {
+        if let Some(pending) = self.pending.take() {
+            return Ok(Some(pending));
+        }
+        let Some((payload, rest)) = &mut self.payload else { return Ok(None) };
+        let mut chunk = &rest[..];
+        let unpacked = payload.next_event(&mut chunk).map(|event| event.map(Bytes::copy_from_slice));
+        let used = rest.len() - chunk.len();
+        match unpacked {
+            Ok(Some(event)) if event.len() <= decoder.limits.event_bytes_max => {
+                drop(rest.split_to(used));
+                Ok(Some(Pending { event, checksummed: false }))
+            }
+            Ok(Some(event)) => Err(self.error(too_large(event.len(), decoder))),
+            Ok(None) => {
+                let finished = payload.finish();
+                self.payload = None;
+                finished.map_err(|error| self.error(error))?;
+                Ok(None)
+            }
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// The transaction's opening event says more than the entry does.
+    fn begin(&mut self, header: &EventHeader, event: &Bytes, decoder: &Decoder) -> Result<(), WireError> {
+        let behind_header = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
+        let mut tracker = TransactionTracker::new(decoder.flavour);
+        match tracker.observe(header, behind_header, &decoder.format)? {
+            Boundary::Begin(start) => self.start = Some(start),
+            _ => {
+                let reason = format!("it begins with a {:?} event", header.event_type);
+                return Err(WireError::malformed("transaction", reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        pending: &Pending,
+        decoder: &mut Decoder,
+        tables: &mut dyn Tables,
+    ) -> Result<Outcome, ApplyError> {
+        let event = &pending.event;
+        let taken = self.parse(pending, decoder);
+        let (header, body) = taken.map_err(|error| self.error(error))?;
+        if self.start.is_none() {
+            self.begin(&header, event, decoder).map_err(|error| self.error(error))?;
+        }
+        match header.event_type {
+            EventType::TABLE_MAP => {
+                self.take_map(&body).map_err(|error| self.error(error))?;
+                Ok(Outcome::Nothing)
+            }
+            event_type if is_rows(event_type) => self.take_rows(&header, &body, decoder, tables),
+            _ => self.take_other(&header, &body, decoder),
+        }
+    }
+
+    /// The header, and the body without checksum.
+    fn parse(&self, pending: &Pending, decoder: &Decoder) -> Result<(EventHeader, Bytes), WireError> {
+        let event = &pending.event;
+        let header = whole_header(event)?;
+        if event.len() > decoder.limits.event_bytes_max {
+            return Err(too_large(event.len(), decoder));
+        }
+        let behind_header = event.slice(EVENT_HEADER_BYTES..);
+        if !(pending.checksummed && decoder.format.has_checksums()) {
+            return Ok((header, behind_header));
+        }
+        verify_checksum(event)?;
+        let body = behind_header.slice_ref(strip_checksum(&behind_header)?);
+        Ok((header, body))
+    }
+
+    fn take_map(&mut self, body: &Bytes) -> Result<(), WireError> {
+        let table_id = TableMap::peek_table_id(body)?;
+        if let Some((_, known)) = self.maps.iter_mut().find(|(id, _)| *id == table_id) {
+            *known = body.clone();
+            return Ok(());
+        }
+        if self.maps.len() >= MAPS_MAX {
+            return Err(WireError::malformed("transaction", format!("more than {MAPS_MAX} tables")));
+        }
+        self.maps.push((table_id, body.clone()));
+        Ok(())
+    }
+
+    fn take_rows(
+        &mut self,
+        header: &EventHeader,
+        body: &Bytes,
+        decoder: &mut Decoder,
+        tables: &mut dyn Tables,
+    ) -> Result<Outcome, ApplyError> {
+        let event = RowsEvent::parse(header.event_type, body, &decoder.format);
+        let event = event.map_err(|error| self.error(error))?;
+        if event.table_id == RowsEvent::TABLE_ID_DUMMY {
+            return Ok(Outcome::Nothing);
+        }
+        let Some((_, map)) = self.maps.iter().find(|(id, _)| *id == event.table_id) else {
+            let reason = format!("rows of table id {} without a table map", event.table_id);
+            return Err(self.error(WireError::malformed("transaction", reason)));
+        };
+        let (table, keys) = match decoder.maps.resolve(map, event.kind, tables) {
+            Ok(Use::Dropped) => return Ok(Outcome::Nothing),
+            Ok(Use::Kept { table, keys }) => (table, keys),
+            Err(Unbound::NeedsTable { schema, table }) => return Ok(Outcome::NeedsTable { schema, table }),
+            Err(Unbound::Wire(error)) => return Err(self.error(error)),
+            Err(Unbound::Misfits { table, misfits }) => {
+                let columns: Vec<&str> = misfits.iter().map(|misfit| misfit.column.as_str()).collect();
+                let reason = misfits.first().map(|misfit| misfit.reason.clone()).unwrap_or_default();
+                let (gtid, column) = (self.gtid_text(), columns.join(", "));
+                return Err(ApplyError::Shape { gtid, table, column, reason });
+            }
+        };
+        let bytes_max = decoder.limits.event_bytes_max;
+        match find_rows(header, body, &event, table, keys, bytes_max) {
+            Ok(changes) if changes.rows.is_empty() => Ok(Outcome::Nothing),
+            Ok(changes) => Ok(Outcome::Step(Box::new(Step::Rows(changes)))),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    fn take_other(
+        &mut self,
+        header: &EventHeader,
+        body: &Bytes,
+        decoder: &Decoder,
+    ) -> Result<Outcome, ApplyError> {
+        let parsed = EventBody::parse(header, body, &decoder.format).map_err(|error| self.error(error))?;
+        match parsed {
+            EventBody::Query(query) => return self.take_query(header, body, &query, decoder),
+            EventBody::IntVar(value) => self.take_variable(StatementVariable::Int(value))?,
+            EventBody::Rand(seeds) => self.take_variable(StatementVariable::Rand(seeds))?,
+            EventBody::UserVar(_) => self.take_variable(StatementVariable::User(body.clone()))?,
+            EventBody::XaPrepare(prepare) if !prepare.one_phase => {
+                self.prepares(xid::spell(&prepare.xid))?;
+            }
+            // One phase: prepared and committed at once, whatever the start of it looked like.
+            EventBody::XaPrepare(_) => self.ending = Ending::Commit,
+            EventBody::MariadbGtid(gtid) => {
+                const HALVES: u8 =
+                    MariadbGtidEvent::EXTRA_START_ALTER | MariadbGtidEvent::EXTRA_ROLLBACK_ALTER;
+                self.is_no_alter = gtid.flags_extra & HALVES != 0;
+                if let (true, Some(xid)) = (gtid.has(MariadbGtidEvent::FLAG_PREPARED_XA), &gtid.xid) {
+                    self.prepares(xid::spell(xid))?;
+                }
+            }
+            EventBody::TransactionPayload(payload) => {
+                let limits = PayloadLimits {
+                    event_bytes_max: decoder.limits.event_bytes_max as u64,
+                    ..PayloadLimits::default()
+                };
+                let unpacking = PayloadDecoder::new(&payload, limits).map_err(|error| self.error(error))?;
+                self.payload = Some((Box::new(unpacking), body.slice_ref(payload.payload)));
+            }
+            EventBody::PartialRowData(fragment) => {
+                return self.take_fragment(&fragment, decoder).map_err(|error| self.error(error));
+            }
+            EventBody::BeginLoadQuery(_) | EventBody::AppendBlock(_) | EventBody::ExecuteLoadQuery(_) => {
+                return Err(self.unsupported(
+                    "LOAD DATA logged as a statement",
+                    "its file is not replayed; set binlog_format=ROW on the source",
+                ));
+            }
+            EventBody::Incident(incident) => {
+                let message = String::from_utf8_lossy(incident.message).into_owned();
+                return Err(self.unsupported(
+                    "an incident",
+                    format!("the source lost events here ({message}); the target has to be made anew"),
+                ));
+            }
+            _ => {}
+        }
+        Ok(Outcome::Nothing)
+    }
+
+    fn prepares(&mut self, xid: Vec<u8>) -> Result<(), ApplyError> {
+        if self.refuses_xa {
+            return Err(self.unsupported(
+                "an XA transaction of this length",
+                "its rows have to be held until it is committed; raise transaction_bytes_max",
+            ));
+        }
+        self.ending = Ending::XaPrepare(xid);
+        Ok(())
+    }
+
+    fn take_variable(&mut self, variable: StatementVariable) -> Result<(), ApplyError> {
+        if self.variables.len() >= VARIABLES_MAX {
+            let reason = format!("more than {VARIABLES_MAX} values for one statement");
+            return Err(self.error(WireError::malformed("transaction", reason)));
+        }
+        self.variables.push(variable);
+        Ok(())
+    }
+
+    fn take_query(
+        &mut self,
+        header: &EventHeader,
+        body: &Bytes,
+        query: &QueryEvent<'_>,
+        decoder: &Decoder,
+    ) -> Result<Outcome, ApplyError> {
+        let text = match query.compressed {
+            false => body.slice_ref(query.query),
+            true => {
+                let text = query.statement(decoder.limits.event_bytes_max);
+                Bytes::from(text.map_err(|error| self.error(error))?.into_owned())
+            }
+        };
+        let meaning = meaning(&text);
+        match meaning {
+            Meaning::Frame => return Ok(Outcome::Nothing),
+            Meaning::Definition if self.is_no_alter => return Ok(Outcome::Nothing),
+            Meaning::XaStart => {
+                // Until its last event says how it ends.
+                self.prepares(Vec::new())?;
+                return Ok(Outcome::Nothing);
+            }
+            Meaning::XaCommit(name) => {
+                self.ending = Ending::XaCommit(xid::respell(name));
+                return Ok(Outcome::Nothing);
+            }
+            Meaning::XaRollback(name) => {
+                self.ending = Ending::XaRollback(xid::respell(name));
+                return Ok(Outcome::Nothing);
+            }
+            Meaning::Definition => self.defined = true,
+            Meaning::Savepoint | Meaning::RollbackTo | Meaning::Rollback | Meaning::Data => {}
+        }
+        let statement = Statement {
+            dml: meaning == Meaning::Data,
+            text,
+            database: body.slice_ref(query.database),
+            status_vars: body.slice_ref(query.status_vars_bytes),
+            thread_id: query.thread_id,
+            error_code: query.error_code,
+            flags: header.flags,
+            timestamp: header.timestamp,
+            server_id: header.server_id.0,
+            variables: std::mem::take(&mut self.variables),
+        };
+        Ok(Outcome::Step(Box::new(Step::Statement(statement))))
+    }
+
+    /// MariaDB's row events that are too long for one packet.
+    fn take_fragment(
+        &mut self,
+        fragment: &PartialRowData<'_>,
+        decoder: &Decoder,
+    ) -> Result<Outcome, WireError> {
+        let (mut event, next) = self.fragments.take().unwrap_or_default();
+        if fragment.fragment != next + 1 {
+            let reason = format!("fragment {} behind {next}", fragment.fragment);
+            return Err(WireError::malformed("row event in fragments", reason));
+        }
+        if event.len().saturating_add(fragment.data.len()) > decoder.limits.event_bytes_max {
+            return Err(too_large(event.len().saturating_add(fragment.data.len()), decoder));
+        }
+        event.extend_from_slice(fragment.data);
+        if fragment.fragment < fragment.fragments {
+            self.fragments = Some((event, fragment.fragment));
+            return Ok(Outcome::Nothing);
+        }
+        Ok(Outcome::Instead(Pending { event: event.into(), checksummed: false }))
+    }
+}
+
+fn is_rows(event_type: EventType) -> bool {
+    matches!(
+        event_type,
+        EventType::WRITE_ROWS_V1
+            | EventType::UPDATE_ROWS_V1
+            | EventType::DELETE_ROWS_V1
+            | EventType::WRITE_ROWS_V2
+            | EventType::UPDATE_ROWS_V2
+            | EventType::DELETE_ROWS_V2
+            | EventType::PARTIAL_UPDATE_ROWS
+            | EventType::MARIADB_WRITE_ROWS_COMPRESSED_V1
+            | EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1
+            | EventType::MARIADB_DELETE_ROWS_COMPRESSED_V1
+            | EventType::MARIADB_WRITE_ROWS_COMPRESSED
+            | EventType::MARIADB_UPDATE_ROWS_COMPRESSED
+            | EventType::MARIADB_DELETE_ROWS_COMPRESSED
+    )
+}
+
+fn too_large(bytes: usize, decoder: &Decoder) -> WireError {
+    WireError::TooLarge { what: "event", size: bytes as u64, size_max: decoder.limits.event_bytes_max as u64 }
+}

@@ -1,0 +1,87 @@
+//! The rows of an event, found and hashed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tailwater_wire::WireError;
+use tailwater_wire::event::{EventHeader, RowsEvent};
+use tailwater_wire::rows::Rows;
+
+use crate::keys::RowKeys;
+use crate::transaction::{MappedTable, RowChanges, RowPlace};
+use crate::writeset::Access;
+
+/// What the rows of one event may take beside their images at least, in bytes, however short events may be.
+const ROWS_BYTES_MIN: usize = 1 << 20;
+
+/// Finds the rows of `event`, whose images are within `body` unless they are compressed.
+pub(super) fn find_rows(
+    header: &EventHeader,
+    body: &Bytes,
+    event: &RowsEvent<'_>,
+    table: &Arc<MappedTable>,
+    keys: &mut RowKeys,
+    bytes_max: usize,
+) -> Result<RowChanges, WireError> {
+    let images = match event.compressed {
+        true => Bytes::from(event.images(bytes_max)?.into_owned()),
+        false => body.slice_ref(event.rows),
+    };
+    if u32::try_from(images.len()).is_err() {
+        return Err(WireError::TooLarge {
+            what: "rows event",
+            size: images.len() as u64,
+            size_max: u64::from(u32::MAX),
+        });
+    }
+    let mut rows = Vec::new();
+    let mut accesses = Vec::new();
+    let mut start = 0;
+    for row in Rows::new(&table.map, event, &images)? {
+        let row = row?;
+        let length =
+            |image: &Option<_>| image.map_or(0, |image: tailwater_wire::rows::Image<'_>| image.bytes().len());
+        let (before, after) = (length(&row.before), length(&row.after));
+        let end = start + before + after;
+        if rows.is_empty() && end > 0 {
+            // What the first row takes tells how many there will be, about.
+            rows.reserve(images.len() / end);
+        }
+        // A write has one image; that its place is before `middle` is for all with one.
+        let middle = if row.before.is_some() { start + before } else { end };
+        rows.push(RowPlace {
+            start: start as u32,
+            middle: middle as u32,
+            end: end as u32,
+            accesses_start: accesses.len() as u32,
+        });
+        let from = accesses.len();
+        keys.row(row.before, row.after, &mut accesses);
+        if rows.len() == 1 {
+            accesses.reserve((accesses.len() - from).saturating_mul(rows.capacity().saturating_sub(1)));
+        }
+        let size = rows.len() * size_of::<RowPlace>() + accesses.len() * size_of::<Access>();
+        // Rows of hardly a byte take many times more here. This bounds the number of keys, too.
+        let size_max = bytes_max.max(ROWS_BYTES_MIN).min(u32::MAX as usize);
+        if size > size_max {
+            return Err(WireError::TooLarge {
+                what: "rows event, decoded",
+                size: size as u64,
+                size_max: size_max as u64,
+            });
+        }
+        start = end;
+    }
+    Ok(RowChanges {
+        table: Arc::clone(table),
+        kind: event.kind,
+        flags: event.flags,
+        timestamp: header.timestamp,
+        server_id: header.server_id.0,
+        columns_present: body.slice_ref(event.columns_present),
+        columns_present_after: body.slice_ref(event.columns_present_after),
+        images,
+        rows,
+        accesses,
+    })
+}

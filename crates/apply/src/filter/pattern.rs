@@ -1,0 +1,167 @@
+//! `SCHEMA.TABLE`, with wildcards.
+
+use super::FilterError;
+
+/// A pattern for one part of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Exactly this.
+    Name(String),
+    /// With wildcards.
+    Glob(Vec<Piece>),
+}
+
+/// A character of a glob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// This one.
+    Char(char),
+    /// `?`
+    One,
+    /// `*`
+    Many,
+}
+
+/// A pattern for tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pattern {
+    pub schema: Part,
+    pub table: Part,
+}
+
+/// Servers' limit on names, in characters.
+const NAME_CHARS_MAX: usize = 64;
+
+impl Part {
+    /// `*` alone.
+    pub fn is_all(&self) -> bool {
+        matches!(self, Self::Glob(pieces) if pieces.iter().all(|piece| *piece == Piece::Many))
+    }
+
+    /// The name that it is, if it has no wildcards.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Glob(_) => None,
+        }
+    }
+
+    /// Whether `name` matches. Takes time in proportion to both lengths at worst.
+    pub fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Name(own) => own == name,
+            Self::Glob(pieces) => glob_matches(pieces, name),
+        }
+    }
+}
+
+/// Goes back to the last `*` only: what an earlier one took never has to be given back.
+fn glob_matches(pieces: &[Piece], name: &str) -> bool {
+    let (mut at, mut rest) = (0, name.chars());
+    let mut last_many: Option<(usize, std::str::Chars<'_>)> = None;
+    loop {
+        let mut ahead = rest.clone();
+        let next = ahead.next();
+        match (pieces.get(at), next) {
+            (Some(Piece::Many), _) => {
+                at += 1;
+                last_many = Some((at, rest.clone()));
+                continue;
+            }
+            (None, None) => return true,
+            (Some(Piece::One), Some(_)) => {
+                (at, rest) = (at + 1, ahead);
+                continue;
+            }
+            (Some(Piece::Char(own)), Some(next)) if *own == next => {
+                (at, rest) = (at + 1, ahead);
+                continue;
+            }
+            _ => {}
+        }
+        let Some((behind, taken)) = &mut last_many else { return false };
+        if taken.next().is_none() {
+            return false;
+        }
+        (at, rest) = (*behind, taken.clone());
+    }
+}
+
+impl Pattern {
+    /// Reads a pattern. Names are folded to lower case if case is to be ignored.
+    pub fn parse(text: &str, ignore_case: bool) -> Result<Self, FilterError> {
+        let wrong = |reason| FilterError::Pattern { pattern: text.to_owned(), reason };
+        let (schema, rest) = parse_part(text, ignore_case).map_err(wrong)?;
+        let rest = rest.strip_prefix('.').ok_or_else(|| wrong("it is to be SCHEMA.TABLE"))?;
+        let (table, rest) = parse_part(rest, ignore_case).map_err(wrong)?;
+        if !rest.is_empty() {
+            return Err(wrong("it has more than two parts; put names that hold dots in backquotes"));
+        }
+        Ok(Self { schema, table })
+    }
+
+    /// Whether a table matches.
+    pub fn matches(&self, schema: &str, table: &str) -> bool {
+        self.schema.matches(schema) && self.table.matches(table)
+    }
+}
+
+/// A part at the start of `text`, and what follows it.
+fn parse_part(text: &str, ignore_case: bool) -> Result<(Part, &str), &'static str> {
+    let fold = |text: &str| fold(text, ignore_case).into_owned();
+    let (part, rest) = if let Some(quoted) = text.strip_prefix('`') {
+        let (name, rest) = parse_quoted(quoted)?;
+        (Part::Name(fold(&name)), rest)
+    } else {
+        let end = text.find('.').unwrap_or(text.len());
+        let (plain, rest) = text.split_at(end);
+        if plain.contains('`') {
+            return Err("a backquote in the middle of a name");
+        }
+        let plain = fold(plain);
+        if plain.contains(['*', '?']) {
+            let pieces = plain.chars().map(|char| match char {
+                '*' => Piece::Many,
+                '?' => Piece::One,
+                char => Piece::Char(char),
+            });
+            (Part::Glob(pieces.collect()), rest)
+        } else {
+            (Part::Name(plain), rest)
+        }
+    };
+    let chars = match &part {
+        Part::Name(name) => name.chars().count(),
+        Part::Glob(pieces) => pieces.iter().filter(|piece| **piece != Piece::Many).count(),
+    };
+    match (chars, &part) {
+        (0, Part::Name(_)) => Err("a part of it is empty"),
+        (NAME_CHARS_MAX.., _) if chars > NAME_CHARS_MAX => {
+            Err("no server has names of more than 64 characters")
+        }
+        _ => Ok((part, rest)),
+    }
+}
+
+/// A name behind an opening backquote, whose own are doubled.
+fn parse_quoted(text: &str) -> Result<(String, &str), &'static str> {
+    let mut name = String::new();
+    let mut rest = text;
+    loop {
+        let end = rest.find('`').ok_or("the closing backquote is missing")?;
+        name.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('`') {
+            Some(behind) => {
+                name.push('`');
+                rest = behind;
+            }
+            None => return Ok((name, rest)),
+        }
+    }
+}
+
+/// `name` as rules compare it.
+pub(super) fn fold(name: &str, ignore_case: bool) -> std::borrow::Cow<'_, str> {
+    if ignore_case { name.to_lowercase().into() } else { name.into() }
+}

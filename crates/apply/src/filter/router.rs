@@ -1,0 +1,331 @@
+//! What becomes of a table: rules made ready, and a table's fate remembered.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::pattern::{Part, Pattern, fold};
+use super::{FilterError, FilterSet, Operation, Rewrite, Rule};
+
+/// So many tables are remembered; then all are forgotten, and looked up again as they come.
+const TABLES_MAX: usize = 65_536;
+
+/// Some [`Operation`]s, as bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Operations(u8);
+
+impl Operations {
+    const ALL: Self = Self(0b1111);
+
+    fn of(operations: &[Operation]) -> Self {
+        if operations.is_empty() {
+            return Self::ALL;
+        }
+        Self(operations.iter().fold(0, |bits, operation| bits | Self::bit(*operation)))
+    }
+
+    fn bit(operation: Operation) -> u8 {
+        match operation {
+            Operation::Insert => 0b0001,
+            Operation::Update => 0b0010,
+            Operation::Delete => 0b0100,
+            Operation::Ddl => 0b1000,
+        }
+    }
+
+    fn contains(self, operation: Operation) -> bool {
+        self.0 & Self::bit(operation) != 0
+    }
+
+    fn covers(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+}
+
+/// What becomes of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// It is applied as it is.
+    Keep,
+    /// It is left out.
+    Drop,
+    /// It is applied to another table.
+    Rename {
+        /// The target's database.
+        schema: Arc<str>,
+        /// The target's table.
+        table: Arc<str>,
+    },
+}
+
+/// What becomes of changes to one table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableRoute {
+    kept: Operations,
+    renamed: Option<(Arc<str>, Arc<str>)>,
+}
+
+impl TableRoute {
+    /// What becomes of `operation`.
+    pub fn route(&self, operation: Operation) -> Route {
+        match &self.renamed {
+            _ if !self.kept.contains(operation) => Route::Drop,
+            Some((schema, table)) => Route::Rename { schema: schema.clone(), table: table.clone() },
+            None => Route::Keep,
+        }
+    }
+
+    /// Whether `operation` is applied at all.
+    pub fn keeps(&self, operation: Operation) -> bool {
+        self.kept.contains(operation)
+    }
+
+    /// Database and table on the target, if they are others than on the source.
+    pub fn renamed(&self) -> Option<(&str, &str)> {
+        self.renamed.as_ref().map(|(schema, table)| (&**schema, &**table))
+    }
+}
+
+#[derive(Debug, Clone)]
+struct ReadyRule {
+    text: String,
+    pattern: Pattern,
+    operations: Operations,
+}
+
+impl ReadyRule {
+    fn of(rule: &Rule, ignore_case: bool) -> Result<Self, FilterError> {
+        let pattern = Pattern::parse(&rule.tables, ignore_case)?;
+        Ok(Self { text: rule.tables.clone(), pattern, operations: Operations::of(&rule.operations) })
+    }
+
+    /// Whether nothing that `pattern` matches can be missed by this rule, as far as can be told simply.
+    fn covers(&self, pattern: &Pattern, operations: Operations) -> bool {
+        let covers = |own: &Part, other: &Part| {
+            own.is_all() || own == other || other.name().is_some_and(|name| own.matches(name))
+        };
+        self.operations.covers(operations)
+            && covers(&self.pattern.schema, &pattern.schema)
+            && covers(&self.pattern.table, &pattern.table)
+    }
+}
+
+/// A [`FilterSet`], checked and ready for use.
+#[derive(Debug, Clone, Default)]
+pub struct Filters {
+    include: Vec<ReadyRule>,
+    exclude: Vec<ReadyRule>,
+    tables: FxHashMap<(String, String), (Arc<str>, Arc<str>)>,
+    schemas: FxHashMap<String, Arc<str>>,
+    ignore_case: bool,
+}
+
+impl FilterSet {
+    /// Checks the rules and makes them ready.
+    ///
+    /// # Errors
+    /// Patterns that are none, rules that contradict each other or can have no effect, two rewrites of or to the same
+    /// name.
+    pub fn compile(&self) -> Result<Filters, FilterError> {
+        let ready = |rules: &[Rule]| -> Result<Vec<_>, _> {
+            rules.iter().map(|rule| ReadyRule::of(rule, self.ignore_case)).collect()
+        };
+        let mut filters = Filters {
+            include: ready(&self.include)?,
+            exclude: ready(&self.exclude)?,
+            ignore_case: self.ignore_case,
+            ..Filters::default()
+        };
+        filters.check_rules()?;
+        for (place, rewrite) in self.rewrite.iter().enumerate() {
+            filters.add_rewrite(rewrite, &self.rewrite[..place])?;
+        }
+        Ok(filters)
+    }
+}
+
+impl Filters {
+    /// Whether everything is kept under its own name.
+    pub fn is_empty(&self) -> bool {
+        self.include.is_empty()
+            && self.exclude.is_empty()
+            && self.tables.is_empty()
+            && self.schemas.is_empty()
+    }
+
+    /// What becomes of changes to a table.
+    pub fn table(&self, schema: &str, table: &str) -> TableRoute {
+        let (schema_folded, table_folded) = (fold(schema, self.ignore_case), fold(table, self.ignore_case));
+        let matched = |rules: &[ReadyRule]| {
+            let matching = rules.iter().filter(|rule| rule.pattern.matches(&schema_folded, &table_folded));
+            matching.fold(0, |bits, rule| bits | rule.operations.0)
+        };
+        let included = if self.include.is_empty() { Operations::ALL.0 } else { matched(&self.include) };
+        TableRoute {
+            kept: Operations(included & !matched(&self.exclude)),
+            renamed: self.renamed(schema_folded.into_owned(), table_folded.into_owned(), table),
+        }
+    }
+
+    /// What becomes of an operation on a table. [`Router`] remembers tables; this does not.
+    pub fn route(&self, schema: &str, table: &str, operation: Operation) -> Route {
+        self.table(schema, table).route(operation)
+    }
+
+    /// Operations that are kept on some table of a schema, and where the whole schema goes.
+    pub(super) fn schema(&self, schema: &str) -> (bool, Option<&Arc<str>>) {
+        let folded = fold(schema, self.ignore_case);
+        let ddl = |rule: &&ReadyRule| {
+            rule.operations.contains(Operation::Ddl) && rule.pattern.schema.matches(&folded)
+        };
+        let included = self.include.is_empty() || self.include.iter().any(|rule| ddl(&rule));
+        let excluded = self.exclude.iter().filter(ddl).any(|rule| rule.pattern.table.is_all());
+        (included && !excluded, self.schemas.get(&*folded))
+    }
+
+    /// Whether some table of the schema is written elsewhere by a rewrite of its own.
+    pub(super) fn has_renamed_tables(&self, schema: &str) -> bool {
+        let folded = fold(schema, self.ignore_case);
+        self.tables.keys().any(|(schema, _)| *schema == *folded)
+    }
+
+    fn renamed(&self, schema: String, table: String, table_as_is: &str) -> Option<(Arc<str>, Arc<str>)> {
+        if self.tables.is_empty() && self.schemas.is_empty() {
+            return None;
+        }
+        let whole = self.schemas.get(&schema).map(|to| (to.clone(), Arc::from(table_as_is)));
+        self.tables.get(&(schema, table)).cloned().or(whole)
+    }
+
+    fn check_rules(&self) -> Result<(), FilterError> {
+        for rule in &self.include {
+            if let Some(out) = self.exclude.iter().find(|out| out.covers(&rule.pattern, rule.operations)) {
+                return Err(FilterError::Rules {
+                    first: rule.text.clone(),
+                    second: out.text.clone(),
+                    reason: "all that the first includes, the second excludes; take one of them away",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn add_rewrite(&mut self, rewrite: &Rewrite, earlier: &[Rewrite]) -> Result<(), FilterError> {
+        let wrong = |reason: &str| FilterError::Rewrite {
+            from: rewrite.from.clone(),
+            to: rewrite.to.clone(),
+            reason: reason.to_owned(),
+        };
+        let from = Pattern::parse(&rewrite.from, self.ignore_case)?;
+        let to = Pattern::parse(&rewrite.to, false)?;
+        if from == Pattern::parse(&rewrite.to, self.ignore_case)? {
+            return Err(wrong("it changes nothing"));
+        }
+        if self.exclude.iter().any(|out| out.covers(&from, Operations::ALL)) {
+            return Err(wrong("all of it is excluded"));
+        }
+        if !self.include.is_empty() && !self.include.iter().any(|rule| may_meet(&rule.pattern, &from)) {
+            return Err(wrong("nothing of it is included"));
+        }
+        // Names on the target are compared as the rules are: on a server with lower_case_table_names they are the same.
+        for other in earlier {
+            let read = |text: &str| Pattern::parse(text, self.ignore_case);
+            if read(&other.from)? == from {
+                return Err(wrong("another rewrite is from the same name"));
+            }
+            if read(&other.to)? == read(&rewrite.to)? {
+                return Err(wrong(
+                    "another rewrite is to the same name, and two tables cannot be written to one",
+                ));
+            }
+        }
+        let kinds =
+            "it must be from one table to another (a.b to c.d) or from one schema to another (a.* to c.*)";
+        match (from.schema.name(), from.table.name(), to.schema.name(), to.table.name()) {
+            (Some(schema), Some(table), Some(to_schema), Some(to_table)) => {
+                self.tables.insert((schema.into(), table.into()), (to_schema.into(), to_table.into()));
+            }
+            (Some(schema), None, Some(to_schema), None) if from.table.is_all() && to.table.is_all() => {
+                self.schemas.insert(schema.into(), to_schema.into());
+            }
+            _ => return Err(wrong(kinds)),
+        }
+        Ok(())
+    }
+}
+
+/// Whether a rule can match something of what a rewrite is from: a table, or a schema.
+fn may_meet(rule: &Pattern, from: &Pattern) -> bool {
+    let meets = |rule: &Part, from: &Part| from.name().is_none_or(|name| rule.matches(name));
+    meets(&rule.schema, &from.schema) && meets(&rule.table, &from.table)
+}
+
+/// [`Filters`] that remember the tables that came: one look-up per table map, none per row.
+#[derive(Debug)]
+pub struct Router {
+    filters: Filters,
+    tables: FxHashMap<String, FxHashMap<String, Arc<TableRoute>>>,
+    /// By database and table on the target, which table of the source is written there.
+    sources: FxHashMap<(String, String), (String, String)>,
+    remembered: usize,
+}
+
+impl Router {
+    /// One that has seen no table.
+    pub fn new(filters: Filters) -> Self {
+        Self { filters, tables: FxHashMap::default(), sources: FxHashMap::default(), remembered: 0 }
+    }
+
+    /// The filters.
+    pub fn filters(&self) -> &Filters {
+        &self.filters
+    }
+
+    /// What becomes of changes to a table.
+    ///
+    /// # Errors
+    /// [`FilterError::Clash`] if another table of the source is written to the same place.
+    pub fn table(&mut self, schema: &str, table: &str) -> Result<Arc<TableRoute>, FilterError> {
+        if let Some(route) = self.tables.get(schema).and_then(|tables| tables.get(table)) {
+            return Ok(route.clone());
+        }
+        if self.remembered >= TABLES_MAX {
+            *self = Self::new(std::mem::take(&mut self.filters));
+        }
+        let route = Arc::new(self.filters.table(schema, table));
+        if route.kept != Operations::default() {
+            self.claim(schema, table, &route)?;
+        }
+        self.tables.entry(schema.to_owned()).or_default().insert(table.to_owned(), route.clone());
+        self.remembered += 1;
+        Ok(route)
+    }
+
+    fn claim(&mut self, schema: &str, table: &str, route: &TableRoute) -> Result<(), FilterError> {
+        if self.filters.tables.is_empty() && self.filters.schemas.is_empty() {
+            return Ok(());
+        }
+        let ignore_case = self.filters.ignore_case;
+        let named = |(schema, table): (&str, &str)| {
+            (fold(schema, ignore_case).into_owned(), fold(table, ignore_case).into_owned())
+        };
+        let source = named((schema, table));
+        let target = named(route.renamed().unwrap_or((schema, table)));
+        match self.sources.entry(target) {
+            Entry::Vacant(entry) => {
+                entry.insert(source);
+            }
+            Entry::Occupied(entry) if *entry.get() != source => {
+                let text = |(schema, table): &(String, String)| format!("{schema}.{table}");
+                return Err(FilterError::Clash {
+                    first: text(entry.get()),
+                    second: text(&source),
+                    target: text(entry.key()),
+                });
+            }
+            Entry::Occupied(_) => {}
+        }
+        Ok(())
+    }
+}

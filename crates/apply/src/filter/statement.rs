@@ -1,0 +1,145 @@
+//! What becomes of a statement, whose text cannot be taken apart.
+
+use super::router::Filters;
+use super::{Operation, Route};
+
+/// A table that a statement names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatementTable<'a> {
+    /// Its database, if the statement names it; otherwise it is the default database.
+    pub schema: Option<&'a str>,
+    /// The table; `None` if the statement is about the database itself.
+    pub table: Option<&'a str>,
+}
+
+/// What becomes of a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StatementRoute {
+    /// It runs as it is.
+    Run,
+    /// It runs as it is, with another default database.
+    RunIn {
+        /// The default database on the target.
+        schema: String,
+    },
+    /// It is left out.
+    Drop,
+    /// It can neither run nor be left out.
+    Refuse(String),
+}
+
+impl Filters {
+    /// What becomes of a statement that touches `tables`, which all are to be named.
+    ///
+    /// One that touches none (it creates an account, say) is judged by its default database, as servers do with
+    /// `binlog_do_db`; without one, it runs. Its text is never changed. So where a table is renamed, it can run only
+    /// if it leaves the database of all its tables to the default, and they go to the same new one under their own
+    /// names.
+    pub fn statement_route(
+        &self,
+        default_schema: Option<&str>,
+        tables: &[StatementTable<'_>],
+        operation: Operation,
+    ) -> StatementRoute {
+        if self.is_empty() {
+            return StatementRoute::Run;
+        }
+        let mut fates = Vec::with_capacity(tables.len());
+        for table in tables {
+            let Some(schema) = table.schema.or(default_schema) else {
+                return StatementRoute::Refuse(
+                    "it names a table without a database, and has no default one".into(),
+                );
+            };
+            fates.push(self.fate(schema, *table, operation));
+        }
+        if tables.is_empty() {
+            // It may depend on its default database, in ways that its text does not show.
+            let Some(schema) = default_schema else { return StatementRoute::Run };
+            fates.push(self.fate(schema, StatementTable { schema: None, table: None }, operation));
+        }
+        join(&fates)
+    }
+
+    fn fate(&self, schema: &str, named: StatementTable<'_>, operation: Operation) -> Fate {
+        let name = match named.table {
+            Some(table) => format!("{schema}.{table}"),
+            None => schema.to_owned(),
+        };
+        let Some(table) = named.table else { return self.schema_fate(schema, named, name) };
+        match self.route(schema, table, operation) {
+            Route::Keep => Fate::Keep(name),
+            Route::Drop => Fate::Drop(name),
+            Route::Rename { schema, table: to } if named.schema.is_none() && *to == *table => {
+                Fate::Elsewhere(name, schema.to_string())
+            }
+            Route::Rename { schema, table } => Fate::Renamed(name, format!("{schema}.{table}")),
+        }
+    }
+
+    fn schema_fate(&self, schema: &str, named: StatementTable<'_>, name: String) -> Fate {
+        match self.schema(schema) {
+            (false, _) => Fate::Drop(name),
+            (true, Some(to)) if named.schema.is_some() => Fate::Renamed(name, to.to_string()),
+            (true, Some(to)) => Fate::Elsewhere(name, to.to_string()),
+            (true, None) if named.schema.is_some() && self.has_renamed_tables(schema) => {
+                Fate::Renamed(name, "more than one database".to_owned())
+            }
+            (true, None) => Fate::Keep(name),
+        }
+    }
+}
+
+/// What becomes of one that a statement names.
+enum Fate {
+    Keep(String),
+    Drop(String),
+    /// Reached under its own name, if the default database is another.
+    Elsewhere(String, String),
+    /// Would have to be named differently in the text.
+    Renamed(String, String),
+}
+
+fn join(fates: &[Fate]) -> StatementRoute {
+    let dropped = fates.iter().find_map(|fate| match fate {
+        Fate::Drop(name) => Some(name),
+        _ => None,
+    });
+    let applied = fates.iter().find_map(|fate| match fate {
+        Fate::Drop(_) => None,
+        Fate::Keep(name) | Fate::Elsewhere(name, _) | Fate::Renamed(name, _) => Some(name),
+    });
+    match (dropped, applied) {
+        (Some(dropped), Some(applied)) => {
+            return StatementRoute::Refuse(format!(
+                "it touches {dropped}, which is left out, and {applied}, which is not"
+            ));
+        }
+        (Some(_), None) => return StatementRoute::Drop,
+        _ => {}
+    }
+    let mut default: Option<&str> = None;
+    let mut kept: Option<&str> = None;
+    for fate in fates {
+        match fate {
+            Fate::Drop(_) => {}
+            Fate::Keep(name) => kept = Some(name),
+            Fate::Renamed(name, to) => {
+                return StatementRoute::Refuse(format!("it names {name}, which is written to {to}"));
+            }
+            Fate::Elsewhere(name, to) if default.is_some_and(|default| default != to) => {
+                return StatementRoute::Refuse(format!(
+                    "its tables are written to more than one database, {name} to {to}"
+                ));
+            }
+            Fate::Elsewhere(_, to) => default = Some(to),
+        }
+    }
+    match (default, kept) {
+        (None, _) => StatementRoute::Run,
+        (Some(to), None) => StatementRoute::RunIn { schema: to.to_owned() },
+        (Some(to), Some(kept)) => {
+            StatementRoute::Refuse(format!("it touches {kept}, and others that are written to {to}"))
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Filters by example, and globs and compositions against plain definitions.
+
+use proptest::prelude::*;
+use tailwater_log::LogPosition;
+
+use super::pattern::Pattern;
+use super::*;
+
+fn filters(json: &str) -> Filters {
+    set(json).compile().expect(json)
+}
+
+fn set(json: &str) -> FilterSet {
+    serde_json::from_str(json).expect(json)
+}
+
+/// Where rows that are inserted in a table go: `-` for nowhere.
+fn inserted(filters: &Filters, table: &str) -> String {
+    let (schema, name) = table.split_once('.').expect("SCHEMA.TABLE");
+    match filters.route(schema, name, Operation::Insert) {
+        Route::Keep => table.to_owned(),
+        Route::Drop => "-".to_owned(),
+        Route::Rename { schema, table } => format!("{schema}.{table}"),
+    }
+}
+
+#[test]
+fn tables_go_where_the_rules_say() {
+    let cases: &[(&str, &[(&str, &str)])] = &[
+        ("{}", &[("a.b", "a.b")]),
+        (r#"{"include": ["shop.*"]}"#, &[("shop.orders", "shop.orders"), ("shops.a", "-"), ("a.b", "-")]),
+        (r#"{"exclude": ["*.tmp?_*"]}"#, &[("a.tmp1_", "-"), ("a.tmp_1", "a.tmp_1"), ("a.tmp", "a.tmp")]),
+        (
+            r#"{"include": ["shop.*", "crm.people"], "exclude": ["shop.audit"]}"#,
+            &[("shop.audit", "-"), ("crm.people", "crm.people"), ("crm.notes", "-"), ("shop.x", "shop.x")],
+        ),
+        (
+            r#"{"rewrite": [{"from": "shop.orders", "to": "old.sales"}, {"from": "shop.*", "to": "copy.*"}]}"#,
+            &[("shop.orders", "old.sales"), ("shop.Orders", "copy.Orders"), ("other.orders", "other.orders")],
+        ),
+        (
+            r#"{"rewrite": [{"from": "a.x", "to": "a.y"}, {"from": "a.y", "to": "a.x"}]}"#,
+            &[("a.x", "a.y"), ("a.y", "a.x")],
+        ),
+        (
+            r#"{"ignore_case": true, "include": ["Shop.*"], "rewrite": [{"from": "SHOP.a", "to": "New.A"}]}"#,
+            &[("sHOP.A", "New.A"), ("shop.B", "shop.B"), ("x.a", "-")],
+        ),
+        (r#"{"exclude": ["`a*`.b"]}"#, &[("a*.b", "-"), ("ab.b", "ab.b")]),
+        (r#"{"exclude": ["*.*"], "include": []}"#, &[("a.b", "-")]),
+    ];
+    for (json, tables) in cases {
+        let filters = filters(json);
+        for (table, expected) in *tables {
+            assert_eq!(inserted(&filters, table), *expected, "{table} by {json}");
+        }
+    }
+}
+
+#[test]
+fn names_in_backquotes_may_hold_anything() {
+    let filters = filters(r#"{"exclude": ["`my.db`.`odd``name`"]}"#);
+    assert_eq!(filters.route("my.db", "odd`name", Operation::Insert), Route::Drop);
+    assert_eq!(filters.route("my.db", "oddname", Operation::Insert), Route::Keep);
+}
+
+#[test]
+fn a_rule_may_be_for_some_operations_only() {
+    let filters = filters(r#"{"exclude": [{"tables": "shop.log", "operations": ["delete", "ddl"]}]}"#);
+    let kept: Vec<bool> =
+        Operation::ALL.iter().map(|operation| filters.table("shop", "log").keeps(*operation)).collect();
+    assert_eq!(kept, [true, true, false, false]);
+}
+
+#[test]
+fn rules_that_cannot_be_meant_are_refused_by_name() {
+    let cases = [
+        (r#"{"include": ["shop"]}"#, "\"shop\" is no pattern: it is to be SCHEMA.TABLE"),
+        (r#"{"include": ["a.b.c"]}"#, "more than two parts"),
+        (r#"{"include": ["a."]}"#, "a part of it is empty"),
+        (r#"{"include": ["a.`b"]}"#, "closing backquote is missing"),
+        (r#"{"include": ["a.x`b`"]}"#, "backquote in the middle"),
+        (r#"{"include": ["a.b"], "exclude": ["a.*"]}"#, "\"a.b\" and \"a.*\": all that the first includes"),
+        (r#"{"rewrite": [{"from": "a.b", "to": "a.b"}]}"#, "it changes nothing"),
+        (r#"{"rewrite": [{"from": "a.b", "to": "c.*"}]}"#, "from one table to another"),
+        (r#"{"rewrite": [{"from": "a.b*", "to": "c.d*"}]}"#, "from one table to another"),
+        (
+            r#"{"rewrite": [{"from": "a.b", "to": "c.d"}, {"from": "a.b", "to": "e.f"}]}"#,
+            "from the same name",
+        ),
+        (r#"{"rewrite": [{"from": "a.b", "to": "c.d"}, {"from": "e.f", "to": "c.d"}]}"#, "to the same name"),
+        (r#"{"rewrite": [{"from": "a.*", "to": "c.*"}, {"from": "b.*", "to": "c.*"}]}"#, "to the same name"),
+        (r#"{"exclude": ["a.*"], "rewrite": [{"from": "a.b", "to": "c.d"}]}"#, "all of it is excluded"),
+        (r#"{"include": ["x.*"], "rewrite": [{"from": "a.*", "to": "c.*"}]}"#, "nothing of it is included"),
+    ];
+    for (json, expected) in cases {
+        let error = set(json).compile().expect_err(json).to_string();
+        assert!(error.contains(expected), "{json}: {error}");
+    }
+}
+
+#[test]
+fn unknown_keys_and_operations_are_refused() {
+    for json in [
+        r#"{"includes": []}"#,
+        r#"{"include": [{"tables": "a.b", "operation": []}]}"#,
+        r#"{"include": [{"tables": "a.b", "operations": ["truncate"]}]}"#,
+    ] {
+        assert!(serde_json::from_str::<FilterSet>(json).is_err(), "{json}");
+    }
+}
+
+#[test]
+fn two_tables_are_not_written_to_one() {
+    let mut router = Router::new(filters(r#"{"rewrite": [{"from": "shop.*", "to": "copy.*"}]}"#));
+    router.table("shop", "orders").expect("the first");
+    router.table("copy", "other").expect("another table");
+    let error = router.table("copy", "orders").expect_err("a clash");
+    let expected = "shop.orders and copy.orders of the source would both be written to copy.orders";
+    assert!(error.to_string().contains(expected), "{error}");
+    // It stays so, and what was known stays right.
+    router.table("copy", "orders").expect_err("still a clash");
+    assert_eq!(router.table("shop", "orders").expect("known").renamed(), Some(("copy", "orders")));
+}
+
+#[test]
+fn statements_run_elsewhere_are_left_out_or_refused() {
+    let json = r#"{"exclude": ["shop.tmp"], "rewrite": [{"from": "shop.orders", "to": "shop.sales"},
+        {"from": "crm.*", "to": "copy.*"}, {"from": "crm.odd", "to": "odd.odd"}]}"#;
+    let filters = filters(json);
+    let run_in = |schema: &str| StatementRoute::RunIn { schema: schema.to_owned() };
+    let refused = |reason: &str| StatementRoute::Refuse(reason.to_owned());
+    type Named = (Option<&'static str>, Option<&'static str>);
+    let cases: &[(Option<&str>, &[Named], StatementRoute)] = &[
+        (None, &[(Some("shop"), Some("a"))], StatementRoute::Run),
+        (Some("crm"), &[(Some("shop"), Some("a"))], StatementRoute::Run),
+        (None, &[(Some("shop"), Some("tmp"))], StatementRoute::Drop),
+        (Some("shop"), &[(None, Some("tmp"))], StatementRoute::Drop),
+        (
+            Some("shop"),
+            &[(None, Some("tmp")), (None, Some("a"))],
+            refused("it touches shop.tmp, which is left out, and shop.a, which is not"),
+        ),
+        (
+            Some("shop"),
+            &[(None, Some("orders"))],
+            refused("it names shop.orders, which is written to shop.sales"),
+        ),
+        (Some("crm"), &[(None, Some("people"))], run_in("copy")),
+        (
+            None,
+            &[(Some("crm"), Some("people"))],
+            refused("it names crm.people, which is written to copy.people"),
+        ),
+        (
+            Some("crm"),
+            &[(None, Some("people")), (Some("shop"), Some("a"))],
+            refused("it touches shop.a, and others that are written to copy"),
+        ),
+        (
+            Some("crm"),
+            &[(None, Some("people")), (None, Some("odd"))],
+            refused("its tables are written to more than one database, crm.odd to odd"),
+        ),
+        (
+            None,
+            &[(None, Some("people"))],
+            refused("it names a table without a database, and has no default one"),
+        ),
+        (None, &[], StatementRoute::Run),
+        (Some("shop"), &[], StatementRoute::Run),
+        (Some("crm"), &[], run_in("copy")),
+        (None, &[(Some("crm"), None)], refused("it names crm, which is written to copy")),
+        (None, &[(Some("shop"), None)], refused("it names shop, which is written to more than one database")),
+        (None, &[(Some("other"), None)], StatementRoute::Run),
+    ];
+    for (default, named, expected) in cases {
+        let tables: Vec<_> =
+            named.iter().map(|(schema, table)| StatementTable { schema: *schema, table: *table }).collect();
+        assert_eq!(
+            filters.statement_route(*default, &tables, Operation::Ddl),
+            *expected,
+            "{default:?} {named:?}"
+        );
+    }
+}
+
+#[test]
+fn a_database_goes_with_its_tables() {
+    let database = |schema| [StatementTable { schema: Some(schema), table: None }];
+    let kept = |json: &str, schema| filters(json).statement_route(None, &database(schema), Operation::Ddl);
+    assert_eq!(kept(r#"{"exclude": ["shop.*"]}"#, "shop"), StatementRoute::Drop);
+    assert_eq!(kept(r#"{"exclude": ["shop.a"]}"#, "shop"), StatementRoute::Run);
+    assert_eq!(kept(r#"{"include": ["shop.a"]}"#, "shop"), StatementRoute::Run);
+    assert_eq!(kept(r#"{"include": ["shop.a"]}"#, "other"), StatementRoute::Drop);
+}
+
+fn at(segment: u64, offset: u64) -> LogPosition {
+    LogPosition { segment, offset }
+}
+
+#[test]
+fn an_edit_takes_effect_at_its_transaction_and_survives_a_restart() {
+    let mut versions = VersionedFilters::new(FilterSet::default()).expect("no filters");
+    let edit = |json: &str| set(&format!(r#"{{"exclude": ["{json}"]}}"#));
+    assert_eq!(versions.edit(at(1, 100), Some("0-1-7".into()), edit("a.*")), Ok(2));
+    assert_eq!(versions.edit(at(2, 4), None, edit("b.*")), Ok(3));
+    assert_eq!(versions.edit(at(2, 4), None, edit("c.*")), Ok(4));
+    let error = versions.edit(at(1, 900), None, FilterSet::default()).expect_err("too early");
+    assert_eq!(
+        error.to_string(),
+        "filter: an edit at 1:900 cannot come behind one at 2:4; the earliest that is possible is 2:4"
+    );
+    assert!(versions.edit(at(3, 4), None, edit("nonsense")).is_err());
+
+    let json = serde_json::to_string(&versions).expect("JSON");
+    let mut again: VersionedFilters = serde_json::from_str(&json).expect(&json);
+    assert_eq!(again, versions);
+    let numbers = |versions: &VersionedFilters| {
+        [at(0, 0), at(1, 99), at(1, 100), at(1, 101), at(2, 3), at(2, 4), at(9, 9)]
+            .map(|at| versions.at(at).version)
+    };
+    assert_eq!(numbers(&again), [1, 1, 2, 2, 2, 4, 4]);
+    assert_eq!(
+        (again.next_change(at(1, 4)), again.next_change(at(1, 100))),
+        (Some(at(1, 100)), Some(at(2, 4)))
+    );
+    assert_eq!((again.next_change(at(2, 4)), again.newest().version), (None, 4));
+
+    again.forget_below(at(1, 100));
+    assert_eq!(numbers(&again)[2..], numbers(&versions)[2..]);
+    again.forget_below(at(7, 4));
+    assert_eq!((again.at(at(7, 4)).version, again.next_change(at(7, 4))), (4, None));
+}
+
+#[test]
+fn damaged_versions_are_refused() {
+    let one = r#"{"version": 1, "from": "1:4", "filters": {}}"#;
+    let two = r#"{"version": 2, "from": "1:9", "filters": {}}"#;
+    assert!(serde_json::from_str::<VersionedFilters>(&format!("[{one}, {two}]")).is_ok());
+    for json in [
+        "[]".to_owned(),
+        format!("[{two}, {one}]"),
+        format!("[{one}, {one}]"),
+        one.replace("1:4", "4"),
+        format!("[{}]", one.replace("1:4", "1:-4")),
+        format!("[{}]", one.replace("{}", r#"{"include": ["a"]}"#)),
+    ] {
+        assert!(serde_json::from_str::<VersionedFilters>(&json).is_err(), "{json}");
+    }
+}
+
+/// What globs mean, with no thought of speed.
+fn naive_glob(glob: &[char], name: &[char]) -> bool {
+    match glob.split_first() {
+        None => name.is_empty(),
+        Some(('*', rest)) => (0..=name.len()).any(|taken| naive_glob(rest, &name[taken..])),
+        Some((first, rest)) => name
+            .split_first()
+            .is_some_and(|(own, behind)| (*first == '?' || first == own) && naive_glob(rest, behind)),
+    }
+}
+
+fn any_name() -> impl Strategy<Value = String> {
+    "[abä]{1,6}"
+}
+
+fn any_pattern() -> impl Strategy<Value = String> {
+    prop_oneof![Just("*".to_owned()), any_name(), "[abä*?]{1,6}"]
+}
+
+fn any_rules() -> impl Strategy<Value = Vec<Rule>> {
+    let operations = prop::sample::subsequence(Operation::ALL.to_vec(), 0..=4);
+    let rule = (any_pattern(), any_pattern(), operations)
+        .prop_map(|(schema, table, operations)| Rule { tables: format!("{schema}.{table}"), operations });
+    prop::collection::vec(rule, 0..4)
+}
+
+fn any_rewrites() -> impl Strategy<Value = Vec<Rewrite>> {
+    let rewrite =
+        ("[ab]{1,2}", prop::option::of("[ab]{1,2}"), "[ab]{1,2}").prop_map(|(schema, table, to)| {
+            let table = table.unwrap_or_else(|| "*".to_owned());
+            Rewrite { from: format!("{schema}.{table}"), to: format!("{to}.{table}") }
+        });
+    prop::collection::vec(rewrite, 0..4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
+
+    #[test]
+    fn globs_match_what_they_mean(glob in any_pattern(), name in any_name()) {
+        let pattern = Pattern::parse(&format!("{glob}.t"), false).expect("a pattern");
+        let chars = |text: &str| text.chars().collect::<Vec<_>>();
+        prop_assert_eq!(pattern.matches(&name, "t"), naive_glob(&chars(&glob), &chars(&name)));
+    }
+
+    /// A pattern of anybody: an error, or one that matches something.
+    #[test]
+    fn no_text_makes_patterns_panic(text in "[ab.*?` ]{0,12}", ignore_case in any::<bool>()) {
+        if let Ok(pattern) = Pattern::parse(&text, ignore_case) {
+            let _ = pattern.matches("a", "b");
+            prop_assert!(text.contains('.'));
+        }
+    }
+
+    #[test]
+    fn rules_compose_as_they_say(
+        (include, exclude, rewrite) in (any_rules(), any_rules(), any_rewrites()),
+        tables in prop::collection::vec(("[ab]{1,2}", "[ab]{1,2}"), 1..10),
+    ) {
+        let set = FilterSet { include, exclude, rewrite, ignore_case: false };
+        let Ok(filters) = set.compile() else { return Ok(()) };
+        let matches = |rules: &[Rule], schema: &str, table: &str, operation| rules.iter().any(|rule| {
+            let (own_schema, own_table) = rule.tables.split_once('.').expect("two parts");
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            (rule.operations.is_empty() || rule.operations.contains(&operation))
+                && naive_glob(&chars(own_schema), &chars(schema))
+                && naive_glob(&chars(own_table), &chars(table))
+        });
+        for ((schema, table), operation) in tables.iter().flat_map(|table| Operation::ALL.map(|operation| (table, operation))) {
+            let kept = (set.include.is_empty() || matches(&set.include, schema, table, operation))
+                && !matches(&set.exclude, schema, table, operation);
+            let to = |from: String| set.rewrite.iter().find(|rewrite| rewrite.from == from).map(|rewrite| rewrite.to.clone());
+            let to = to(format!("{schema}.{table}")).or_else(|| to(format!("{schema}.*"))).map(|to| to.replace('*', table));
+            let expected = match to.as_deref().and_then(|to| to.split_once('.')) {
+                _ if !kept => Route::Drop,
+                Some((schema, table)) => Route::Rename { schema: schema.into(), table: table.into() },
+                None => Route::Keep,
+            };
+            prop_assert_eq!(filters.route(schema, table, operation), expected);
+        }
+        // And as JSON, too.
+        let json = serde_json::to_string(&set).expect("JSON");
+        prop_assert_eq!(serde_json::from_str::<FilterSet>(&json).expect("a set"), set);
+    }
+}

@@ -1,0 +1,297 @@
+//! What a changed row touches: its values in every unique index, the parents it relies on, the children it may change.
+//!
+//! [`RowKeys`] is made once per table and walks each image once. How a value becomes a hash is in `hashing`; the rules:
+//! - Both images of an update count. A key with a NULL in it is no key.
+//! - A value that an image lacks, or that cannot be hashed as the index compares it, stands for all of its index:
+//!   [`Key::ANY`]. That orders the row with all others of the table, and nothing more.
+//! - An index of which an update's after image has no column did not change.
+//! - A row that no unique index identifies (there is none, or its values are NULL) has the whole table for its key.
+//! - A child's row relies on its parent's key, and on nobody changing the table unseen. A parent's row that goes, or whose
+//!   key changes, changes the tables that this cascades to.
+
+mod hashing;
+
+use tailwater_wire::rows::{Image, TableMap};
+
+use self::hashing::{Hashes, Place};
+pub use self::hashing::{ValueKind, compares_ascii};
+use crate::target::TargetTable;
+use crate::writeset::{Access, IndexId, Key};
+
+/// The hash of [`TargetTable::rows`]: there are no values to hash.
+const ROWS_HASH: u64 = 1;
+
+/// Finds what the rows of one table touch.
+#[derive(Debug)]
+pub struct RowKeys {
+    hashes: Hashes,
+    /// Unique indexes, and what else foreign keys point to.
+    exclusive: Vec<KeyRule>,
+    /// The parents' indexes.
+    shared: Vec<KeyRule>,
+    rows: IndexId,
+    /// Each row has a key, whatever its values.
+    always_keyed: bool,
+    cascades: Vec<IndexId>,
+    /// How many columns in front have to be walked to have all that are in some key.
+    columns: usize,
+    /// Where the values stand in the present images.
+    before: Places,
+    after: Places,
+}
+
+/// How a row's key in one index comes about.
+#[derive(Debug)]
+struct KeyRule {
+    index: IndexId,
+    /// Empty if it cannot be told at all.
+    parts: Vec<PartRule>,
+    /// Identifies a row, where it has a key.
+    unique: bool,
+    /// Children point to it.
+    referenced: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PartRule {
+    /// In the image.
+    column: usize,
+    kind: ValueKind,
+    /// Only so many characters count.
+    prefix: Option<u32>,
+}
+
+/// Where the values of an image stand in its bytes, by column.
+#[derive(Debug, Default)]
+struct Places(Vec<Place>);
+
+/// A row's key in one index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Value {
+    /// NULL is in it.
+    None,
+    /// Cannot be told.
+    Unknown,
+    Hash(u64),
+}
+
+impl RowKeys {
+    /// For rows as `map` has them and `target` keeps them. `columns[i]` is the target's column for the map's column `i`;
+    /// `same_shape` as in [`crate::transaction::MappedTable`]. `seed` makes the hashes of one channel its own; the same
+    /// must hash all that is compared.
+    pub fn new(map: &TableMap, target: &TargetTable, columns: &[usize], same_shape: bool, seed: u64) -> Self {
+        let mut kinds = vec![None; target.columns.len()];
+        for (source, column) in columns.iter().enumerate() {
+            if let (Some(kind), Some(of_map), Some(of_target)) =
+                (kinds.get_mut(*column), map.columns.get(source), target.columns.get(*column))
+            {
+                *kind = Some((source, ValueKind::of(of_map.column_type, of_target, same_shape)));
+            }
+        }
+        let part = |column: usize, prefix| {
+            let (column, kind) = (*kinds.get(column)?)?;
+            (kind != ValueKind::Opaque).then_some(PartRule { column, kind, prefix })
+        };
+        let of_columns = |columns: &[usize]| {
+            columns.iter().map(|column| part(*column, None)).collect::<Option<Vec<_>>>().unwrap_or_default()
+        };
+        let mut exclusive: Vec<KeyRule> = Vec::new();
+        for index in &target.unique {
+            let parts = index.parts.iter().map(|of_index| part(of_index.column, of_index.prefix));
+            let parts = parts.collect::<Option<Vec<_>>>().filter(|_| !index.opaque).unwrap_or_default();
+            if exclusive.iter().all(|rule| rule.index != index.id) {
+                exclusive.push(KeyRule { index: index.id, parts, unique: true, referenced: false });
+            }
+        }
+        for child in &target.children {
+            match exclusive.iter_mut().find(|rule| rule.index == child.parent_index) {
+                Some(rule) => rule.referenced = true,
+                None => exclusive.push(KeyRule {
+                    index: child.parent_index,
+                    parts: of_columns(&child.parent_columns),
+                    unique: false,
+                    referenced: true,
+                }),
+            }
+        }
+        let shared = target.parents.iter().map(|parent| KeyRule {
+            index: parent.parent_index,
+            parts: of_columns(&parent.child_columns),
+            unique: false,
+            referenced: false,
+        });
+        let shared: Vec<KeyRule> = shared.collect();
+        let in_keys =
+            exclusive.iter().chain(&shared).flat_map(|rule| &rule.parts).map(|part| part.column + 1);
+        let never_null = |column: usize| target.columns.get(column).is_some_and(|column| !column.nullable);
+        let always_keyed = target
+            .unique
+            .iter()
+            .any(|index| !index.opaque && index.parts.iter().all(|part| never_null(part.column)));
+        Self {
+            hashes: Hashes::new(seed),
+            columns: in_keys.max().unwrap_or(0),
+            exclusive,
+            shared,
+            rows: target.rows,
+            always_keyed,
+            cascades: target.cascades.clone(),
+            before: Places::default(),
+            after: Places::default(),
+        }
+    }
+
+    /// Adds what a row touches to `out`, each key once; all keys of the row's old self, then those of its new one that
+    /// differ, index by index.
+    pub fn row(&mut self, before: Option<Image<'_>>, after: Option<Image<'_>>, out: &mut Vec<Access>) {
+        if self.columns > 0 {
+            self.before.find(before, self.columns);
+            self.after.find(after, self.columns);
+        }
+        let images = Images { before, after, old: &self.before, new: &self.after, hashes: &self.hashes };
+        let mut keyed = [false; 2];
+        let mut cascades = false;
+        for rule in &self.exclusive {
+            let (old, new) = images.keys(rule);
+            push(rule.index, false, old, new, out);
+            if rule.unique {
+                for (keyed, value) in keyed.iter_mut().zip([old, new]) {
+                    *keyed |= !matches!(value, Some(Value::None));
+                }
+            }
+            // A row that comes has no children yet.
+            cascades |= rule.referenced
+                && before.is_some()
+                && old.is_some()
+                && (old != new || old == Some(Value::Unknown));
+        }
+        for rule in &self.shared {
+            let (old, new) = images.keys(rule);
+            push(rule.index, true, old, new, out);
+        }
+        let unkeyed = (before.is_some() && !keyed[0]) || (after.is_some() && !keyed[1]);
+        if !self.always_keyed && unkeyed {
+            push_rows(self.rows, false, out);
+        } else if !self.shared.is_empty() {
+            push_rows(self.rows, true, out);
+        }
+        if cascades {
+            for rows in &self.cascades {
+                push_rows(*rows, false, out);
+            }
+        }
+    }
+}
+
+/// One row's images, and where their values stand.
+struct Images<'a> {
+    before: Option<Image<'a>>,
+    after: Option<Image<'a>>,
+    old: &'a Places,
+    new: &'a Places,
+    hashes: &'a Hashes,
+}
+
+impl Images<'_> {
+    /// The key of the old row and that of the new one; `None` for one that is not there, and for both if the row changes
+    /// without the index being touched.
+    fn keys(&self, rule: &KeyRule) -> (Option<Value>, Option<Value>) {
+        let (old, new) = (self.before.is_some(), self.after.is_some());
+        if rule.parts.is_empty() {
+            return (old.then_some(Value::Unknown), new.then_some(Value::Unknown));
+        }
+        if old && new {
+            let held = |places: &Places| rule.parts.iter().any(|part| places.holds(part.column));
+            if !held(self.new) {
+                let unchanged = held(self.old).then(|| self.value(rule, false));
+                return (unchanged, unchanged);
+            }
+        }
+        (old.then(|| self.value(rule, false)), new.then(|| self.value(rule, true)))
+    }
+
+    fn value(&self, rule: &KeyRule, of_new: bool) -> Value {
+        let (old, new) = (bytes_of(self.before), bytes_of(self.after));
+        let mut hash = self.hashes.begin();
+        let mut unknown = false;
+        for part in &rule.parts {
+            // What an after image lacks did not change.
+            let (places, bytes) = match of_new && self.new.holds(part.column) {
+                true => (self.new, new),
+                false => (self.old, old),
+            };
+            match places.0.get(part.column) {
+                Some(Place::Null) => return Value::None,
+                Some(Place::At { start, end }) => match bytes.get(*start as usize..*end as usize) {
+                    Some(value) => unknown |= !hash.add(part.kind, part.prefix, value),
+                    None => unknown = true,
+                },
+                Some(Place::Missing) | None => unknown = true,
+            }
+        }
+        if unknown { Value::Unknown } else { Value::Hash(hash.finish()) }
+    }
+}
+
+fn bytes_of(image: Option<Image<'_>>) -> &[u8] {
+    image.map_or(&[], |image| image.bytes())
+}
+
+impl Places {
+    /// Finds the first `columns` columns of `image`.
+    fn find(&mut self, image: Option<Image<'_>>, columns: usize) {
+        self.0.clear();
+        self.0.resize(columns, Place::Missing);
+        let Some(image) = image else { return };
+        let (front, prefixes) = (image.bytes().as_ptr() as usize, &image.table().columns);
+        for cell in image.cells() {
+            // The image was walked when it was read, so this cannot fail.
+            let Ok(cell) = cell else { return };
+            let Some(place) = self.0.get_mut(cell.index) else { return };
+            *place = match cell.raw {
+                None => Place::Null,
+                // JSON diffs: what they make is not here.
+                Some(_) if cell.partial => Place::Missing,
+                Some(raw) => {
+                    let length =
+                        prefixes.get(cell.index).map_or(0, |column| column.column_type.length_prefix_bytes());
+                    let start = raw.as_ptr() as usize - front;
+                    Place::At {
+                        start: (start + length.min(raw.len())) as u32,
+                        end: (start + raw.len()) as u32,
+                    }
+                }
+            };
+        }
+    }
+
+    fn holds(&self, column: usize) -> bool {
+        !matches!(self.0.get(column), Some(Place::Missing) | None)
+    }
+}
+
+fn push(index: IndexId, shared: bool, old: Option<Value>, new: Option<Value>, out: &mut Vec<Access>) {
+    let mut push = |value: Value| {
+        let hash = match value {
+            Value::None => return,
+            Value::Unknown => Key::ANY,
+            Value::Hash(hash) => hash,
+        };
+        out.push(Access { key: Key { index, hash }, shared });
+    };
+    if let Some(old) = old {
+        push(old);
+    }
+    if let Some(new) = new
+        && old != Some(new)
+    {
+        push(new);
+    }
+}
+
+fn push_rows(index: IndexId, shared: bool, out: &mut Vec<Access>) {
+    out.push(Access { key: Key { index, hash: ROWS_HASH }, shared });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,372 @@
+//! Rows of a small family of tables, and what they touch.
+
+use proptest::prelude::*;
+use tailwater_wire::Flavour;
+use tailwater_wire::event::{RowsEvent, RowsKind};
+use tailwater_wire::rows::column::type_code;
+use tailwater_wire::rows::{Column, ColumnType, Rows};
+
+use super::*;
+use crate::target::{ForeignKey, IndexPart, TargetColumn, UniqueIndex};
+
+const PRIMARY: IndexId = IndexId(1);
+const UNIQUE: IndexId = IndexId(2);
+const ROWS: IndexId = IndexId(3);
+const PARENT: IndexId = IndexId(4);
+const REFERENCED: IndexId = IndexId(5);
+const CHILD_ROWS: IndexId = IndexId(6);
+
+const INT: (ColumnType, &str, Option<&str>) = (ColumnType::Long, "int", None);
+const TEXT: (ColumnType, &str, Option<&str>) =
+    (ColumnType::VarChar { bytes_max: 200 }, "varchar(50)", Some("utf8mb4_general_ci"));
+
+fn column(name: &str, column_type: &str, collation: Option<&str>, nullable: bool) -> TargetColumn {
+    TargetColumn {
+        name: name.to_owned(),
+        column_type: column_type.to_owned(),
+        collation: collation.map(str::to_owned),
+        nullable,
+        generated: false,
+        stored: false,
+    }
+}
+
+fn index(id: IndexId, columns: &[usize]) -> UniqueIndex {
+    let parts = columns.iter().map(|column| IndexPart { column: *column, prefix: None }).collect();
+    UniqueIndex { id, name: format!("{id:?}"), parts, opaque: false }
+}
+
+/// A table of columns `(type, as the target spells it, its collation)`, all of which may be NULL but the first.
+struct Table {
+    map: TableMap,
+    target: TargetTable,
+}
+
+impl Table {
+    fn new(columns: &[(ColumnType, &str, Option<&str>)], unique: Vec<UniqueIndex>) -> Self {
+        let of_map = columns.iter().map(|(kind, ..)| Column::new(*kind, type_code::LONG, 0, true));
+        let of_target = columns.iter().enumerate().map(|(place, (_, spelled, collation))| {
+            column(&format!("c{place}"), spelled, *collation, place > 0)
+        });
+        Self {
+            map: TableMap {
+                flavour: Flavour::MySql,
+                table_id: 1,
+                flags: 1,
+                schema: "s".to_owned(),
+                table: "t".to_owned(),
+                columns: of_map.collect(),
+                metadata: Default::default(),
+            },
+            target: TargetTable {
+                flavour: Flavour::MySql,
+                schema: "s".to_owned(),
+                table: "t".to_owned(),
+                columns: of_target.collect(),
+                rows: ROWS,
+                has_primary_key: true,
+                unique,
+                parents: Vec::new(),
+                children: Vec::new(),
+                cascades: Vec::new(),
+            },
+        }
+    }
+
+    /// What rows of `kind` touch. An image is its columns in order; `None` where it does not have one.
+    fn accesses(&self, kind: RowsKind, before: &[Option<Cell>], after: &[Option<Cell>]) -> Vec<Access> {
+        let (mut images, present) = image(before);
+        let present_after = match after {
+            [] => present.clone(),
+            after => {
+                let (bytes, present) = image(after);
+                images.extend(bytes);
+                present
+            }
+        };
+        let event = RowsEvent {
+            kind,
+            version: 2,
+            table_id: 1,
+            flags: 1,
+            extra_data: &[],
+            column_count: self.map.columns.len(),
+            columns_present: &present,
+            columns_present_after: &present_after,
+            rows: &[],
+            compressed: false,
+        };
+        let places: Vec<usize> = (0..self.map.columns.len()).collect();
+        let mut keys = RowKeys::new(&self.map, &self.target, &places, true, 9);
+        let mut out = Vec::new();
+        for row in Rows::new(&self.map, &event, &images).unwrap() {
+            let row = row.unwrap();
+            keys.row(row.before, row.after, &mut out);
+        }
+        out
+    }
+
+    fn insert(&self, row: &[Cell]) -> Vec<Access> {
+        self.accesses(RowsKind::Write, &whole(row), &[])
+    }
+
+    fn delete(&self, row: &[Cell]) -> Vec<Access> {
+        self.accesses(RowsKind::Delete, &whole(row), &[])
+    }
+
+    fn update(&self, before: &[Cell], after: &[Cell]) -> Vec<Access> {
+        self.accesses(RowsKind::Update, &whole(before), &whole(after))
+    }
+}
+
+/// A value as it stands in an image.
+#[derive(Clone, Debug)]
+enum Cell {
+    Null,
+    Int(i32),
+    Text(&'static str),
+    Raw(Vec<u8>),
+}
+use Cell::{Int, Null, Raw, Text};
+
+fn whole(row: &[Cell]) -> Vec<Option<Cell>> {
+    row.iter().cloned().map(Some).collect()
+}
+
+fn image(row: &[Option<Cell>]) -> (Vec<u8>, Vec<u8>) {
+    let (mut present, mut nulls, mut values) = (vec![0u8; row.len().div_ceil(8)], Vec::new(), Vec::new());
+    for (place, cell) in row.iter().enumerate() {
+        let Some(cell) = cell else { continue };
+        present[place / 8] |= 1 << (place % 8);
+        nulls.push(matches!(cell, Null));
+        match cell {
+            Null => {}
+            Int(number) => values.extend(number.to_le_bytes()),
+            Text(text) => {
+                values.push(text.len() as u8);
+                values.extend(text.as_bytes());
+            }
+            Raw(bytes) => values.extend(bytes),
+        }
+    }
+    let mut bytes = vec![0u8; nulls.len().div_ceil(8)];
+    for (place, null) in nulls.iter().enumerate() {
+        bytes[place / 8] |= u8::from(*null) << (place % 8);
+    }
+    bytes.extend(values);
+    (bytes, present)
+}
+
+fn conflict(one: &[Access], other: &[Access]) -> bool {
+    one.iter().any(|one| other.iter().any(|other| one.conflicts(*other)))
+}
+
+/// The accesses of one index: how many, and of those how many are ANY.
+fn of(accesses: &[Access], index: IndexId) -> (usize, usize) {
+    let of_index = accesses.iter().filter(|access| access.key.index == index);
+    (of_index.clone().count(), of_index.filter(|access| access.key.is_any()).count())
+}
+
+fn keyed() -> Table {
+    Table::new(&[INT, TEXT, INT], vec![index(PRIMARY, &[0]), index(UNIQUE, &[1, 2])])
+}
+
+#[test]
+fn rows_conflict_where_they_share_a_unique_value() {
+    let table = keyed();
+    let one = table.insert(&[Int(1), Text("a"), Int(7)]);
+    assert_eq!(one.len(), 2);
+    assert!(one.iter().all(|access| !access.shared && !access.key.is_any()));
+    assert!(!conflict(&one, &table.insert(&[Int(2), Text("a"), Int(8)])));
+    assert!(conflict(&one, &table.insert(&[Int(2), Text("A  "), Int(7)])));
+    assert!(conflict(&one, &table.delete(&[Int(1), Text("b"), Int(7)])));
+    // Both selves of a row that moves.
+    let moved = table.update(&[Int(1), Text("a"), Int(7)], &[Int(3), Text("a"), Int(7)]);
+    assert_eq!((of(&moved, PRIMARY), of(&moved, UNIQUE)), ((2, 0), (1, 0)));
+    assert!(conflict(&moved, &table.insert(&[Int(1), Text("c"), Int(1)])));
+    assert!(conflict(&moved, &table.insert(&[Int(3), Text("c"), Int(1)])));
+    // A NULL is equal to nothing.
+    let null = table.insert(&[Int(4), Text("a"), Null]);
+    assert_eq!(null.len(), 1);
+    // What cannot be told conflicts with all of its index.
+    let other = table.insert(&[Int(5), Text("ä"), Int(1)]);
+    assert_eq!(of(&other, UNIQUE), (1, 1));
+    assert!(conflict(&other, &one) && !conflict(&other, &null));
+}
+
+#[test]
+fn images_that_lack_columns_stand_for_all_values_or_say_that_nothing_changed() {
+    let table = keyed();
+    let key_only = [Some(Int(1)), None, None];
+    let touched = |after: &[Option<Cell>]| table.accesses(RowsKind::Update, &key_only, after);
+    // Nothing but the third column changed, which is in the second index: its old value is unknown.
+    let changed = touched(&[None, None, Some(Int(9))]);
+    assert_eq!((of(&changed, PRIMARY), of(&changed, UNIQUE)), ((1, 0), (1, 1)));
+    let four = Table::new(&[INT, TEXT, INT, INT], vec![index(PRIMARY, &[0]), index(UNIQUE, &[1, 2])]);
+    let unrelated =
+        four.accesses(RowsKind::Update, &[Some(Int(1)), None, None, None], &[None, None, None, Some(Int(2))]);
+    assert_eq!((of(&unrelated, PRIMARY), of(&unrelated, UNIQUE)), ((1, 0), (0, 0)));
+    // A part that the after image lacks is the before image's.
+    let before = whole(&[Int(1), Text("a"), Int(7)]);
+    let half = table.accesses(RowsKind::Update, &before, &[None, None, Some(Int(8))]);
+    assert_eq!(of(&half, UNIQUE), (2, 0));
+    assert!(conflict(&half, &table.insert(&[Int(2), Text("a"), Int(8)])));
+    let gone = table.accesses(RowsKind::Delete, &key_only, &[]);
+    assert_eq!((of(&gone, PRIMARY), of(&gone, UNIQUE)), ((1, 0), (1, 1)));
+}
+
+#[test]
+fn rows_without_a_key_are_their_table() {
+    let keyless = Table::new(&[INT, INT], Vec::new());
+    let row = keyless.insert(&[Int(1), Int(2)]);
+    assert_eq!(of(&row, ROWS), (1, 0));
+    assert!(conflict(&row, &keyless.delete(&[Int(3), Int(4)])));
+    // A unique index whose values may be NULL identifies only rows where they are not.
+    let nullable = Table::new(&[INT, INT], vec![index(UNIQUE, &[1])]);
+    let named = nullable.insert(&[Int(1), Int(2)]);
+    assert_eq!((of(&named, UNIQUE), of(&named, ROWS)), ((1, 0), (0, 0)));
+    let nameless = nullable.insert(&[Int(1), Null]);
+    assert_eq!((of(&nameless, UNIQUE), of(&nameless, ROWS)), ((0, 0), (1, 0)));
+    let loses_name = nullable.update(&[Int(1), Int(2)], &[Int(1), Null]);
+    assert!(conflict(&loses_name, &named) && conflict(&loses_name, &nameless));
+}
+
+fn parent_and_child() -> (Table, Table) {
+    let mut parent = Table::new(&[INT, TEXT], vec![index(PARENT, &[0])]);
+    parent.target.children = vec![
+        ForeignKey {
+            parent_index: PARENT,
+            parent_columns: vec![0],
+            child_columns: Vec::new(),
+            child_rows: CHILD_ROWS,
+        },
+        ForeignKey {
+            parent_index: REFERENCED,
+            parent_columns: vec![1],
+            child_columns: Vec::new(),
+            child_rows: CHILD_ROWS,
+        },
+    ];
+    parent.target.cascades = vec![CHILD_ROWS];
+    let mut child = Table::new(&[INT, INT], vec![index(PRIMARY, &[0])]);
+    child.target.rows = CHILD_ROWS;
+    child.target.parents = vec![ForeignKey {
+        parent_index: PARENT,
+        parent_columns: Vec::new(),
+        child_columns: vec![1],
+        child_rows: CHILD_ROWS,
+    }];
+    (parent, child)
+}
+
+#[test]
+fn a_child_relies_on_its_parent_and_on_nothing_changing_unseen() {
+    let (parent, child) = parent_and_child();
+    let (one, other) = (child.insert(&[Int(1), Int(50)]), child.insert(&[Int(2), Int(50)]));
+    assert!(!conflict(&one, &other), "both only rely on the parent");
+    assert!(conflict(&parent.insert(&[Int(50), Text("x")]), &one));
+    assert!(!conflict(&parent.insert(&[Int(51), Text("x")]), &one));
+    // A child of another parent, or of none: what cascades may still free its key.
+    let (stranger, orphan) = (child.insert(&[Int(3), Int(99)]), child.insert(&[Int(4), Null]));
+    for accesses in [
+        parent.delete(&[Int(50), Text("x")]),
+        parent.update(&[Int(50), Text("x")], &[Int(52), Text("x")]),
+        parent.update(&[Int(50), Text("x")], &[Int(50), Text("y")]),
+    ] {
+        assert_eq!(of(&accesses, CHILD_ROWS), (1, 0));
+        assert!(conflict(&accesses, &stranger) && conflict(&accesses, &orphan));
+    }
+    for accesses in
+        [parent.insert(&[Int(50), Text("x")]), parent.update(&[Int(50), Text("x")], &[Int(50), Text("X")])]
+    {
+        assert!(!conflict(&accesses, &stranger) && !conflict(&accesses, &orphan));
+    }
+    // The old value of what is pointed to is unknown, so it may have changed.
+    let minimal = parent.accesses(RowsKind::Update, &[Some(Int(50)), None], &[None, Some(Text("y"))]);
+    assert!(conflict(&minimal, &stranger));
+}
+
+/// Two values of one column, and whether a key takes them for the same.
+fn same(kind: ColumnType, spelled: &str, collation: Option<&str>, one: &[u8], other: &[u8]) -> bool {
+    let table = Table::new(&[(kind, spelled, collation)], vec![index(PRIMARY, &[0])]);
+    let [one, other] = [one, other].map(|bytes| table.insert(&[Raw(bytes.to_vec())]));
+    assert_eq!((one.len(), other.len()), (1, 1));
+    one[0].key == other[0].key && !one[0].key.is_any()
+}
+
+#[test]
+fn values_that_are_equal_have_equal_keys() {
+    let double = |number: f64| number.to_le_bytes();
+    assert!(same(ColumnType::Double, "double", None, &double(0.0), &double(-0.0)));
+    assert!(!same(ColumnType::Double, "double", None, &double(1.0), &double(-1.0)));
+    let float = |number: f32| number.to_le_bytes();
+    assert!(same(ColumnType::Float, "float", None, &float(0.0), &float(-0.0)));
+    // BINARY(4) and what MariaDB strips of a UUID.
+    let fixed = ColumnType::Char { bytes_max: 4 };
+    assert!(same(fixed, "binary(4)", None, b"\x02ab", b"\x04ab\0\0"));
+    assert!(!same(fixed, "binary(4)", None, b"\x02ab", b"\x02ac"));
+    let text = ColumnType::Blob { length_bytes: 2 };
+    assert!(same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x03\0a  "));
+    assert!(!same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x01\0A"));
+    // Collations of languages are not told.
+    let lithuanian = Table::new(&[(text, "text", Some("utf8mb4_lithuanian_ci"))], vec![index(PRIMARY, &[0])]);
+    assert_eq!(of(&lithuanian.insert(&[Raw(b"\x01\0i".to_vec())]), PRIMARY), (1, 1));
+    let json = ColumnType::Json { length_bytes: 4 };
+    let opaque = Table::new(&[INT, (json, "json", None)], vec![index(PRIMARY, &[0]), index(UNIQUE, &[1])]);
+    assert_eq!(of(&opaque.insert(&[Int(1), Raw(vec![1, 0, 0, 0, 9])]), UNIQUE), (1, 1));
+}
+
+#[test]
+fn a_child_column_of_another_length_finds_its_parent() {
+    let (long, short) = (ColumnType::VarChar { bytes_max: 800 }, ColumnType::VarChar { bytes_max: 200 });
+    let collation = Some("utf8mb4_0900_ai_ci");
+    let parent = Table::new(&[(long, "varchar(200)", collation)], vec![index(PARENT, &[0])]);
+    let mut child = Table::new(&[INT, (short, "varchar(50)", collation)], vec![index(PRIMARY, &[0])]);
+    child.target.parents = parent_and_child().1.target.parents;
+    let parent = parent.insert(&[Raw(b"\x03\0Key".to_vec())]);
+    assert!(conflict(&parent, &child.insert(&[Int(1), Text("key")])));
+    assert!(!conflict(&parent, &child.insert(&[Int(1), Text("keys")])));
+}
+
+#[test]
+fn only_so_much_of_a_value_counts_as_is_in_the_index() {
+    let mut table = Table::new(&[TEXT], vec![index(PRIMARY, &[0])]);
+    table.target.unique[0].parts[0].prefix = Some(3);
+    let key = table.insert(&[Text("abcd")]);
+    assert!(conflict(&key, &table.insert(&[Text("ABCx")])));
+    assert!(!conflict(&key, &table.insert(&[Text("abd")])));
+    // What is behind it does not matter, whatever it is.
+    assert!(conflict(&key, &table.insert(&[Text("abcä")])));
+    assert_eq!(of(&table.insert(&[Text("abcä")]), PRIMARY), (1, 0));
+    assert_eq!(of(&table.insert(&[Text("abä")]), PRIMARY), (1, 1));
+}
+
+#[test]
+fn tables_of_another_shape_are_hashed_as_far_as_it_is_safe() {
+    let wider = column("a", "bigint", None, false);
+    assert_eq!(ValueKind::of(ColumnType::Long, &wider, false), ValueKind::Opaque);
+    let same = column("a", "int unsigned", None, false);
+    assert_eq!(ValueKind::of(ColumnType::Long, &same, false), ValueKind::Integer);
+    let text = column("a", "varchar(9)", Some("utf8mb4_bin"), false);
+    assert_eq!(ValueKind::of(TEXT.0, &text, false), ValueKind::Ascii);
+    assert_eq!(ValueKind::of(TEXT.0, &text, true), ValueKind::Trimmed);
+    let wide = column("a", "varchar(9)", Some("utf16_bin"), false);
+    assert_eq!(ValueKind::of(TEXT.0, &wide, false), ValueKind::Opaque);
+}
+
+proptest! {
+    /// Whatever an image holds, both of its rows have keys; equal images have equal ones.
+    #[test]
+    fn equal_rows_have_equal_keys(first: i32, text in "[ -~]{0,20}", second: Option<i32>) {
+        let table = keyed();
+        let second = second.map_or(Null, Int);
+        let mut raw = vec![text.len() as u8];
+        raw.extend(text.as_bytes());
+        let row = [Int(first), Raw(raw), second];
+        let (one, other) = (table.insert(&row), table.delete(&row));
+        prop_assert_eq!(&one, &other);
+        prop_assert!(conflict(&one, &other));
+        prop_assert!(one.iter().all(|access| !access.key.is_any()));
+        prop_assert_eq!(table.update(&row, &row), one);
+    }
+}

@@ -1,0 +1,201 @@
+//! Sets of applied transactions, against plain sets of numbers.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The transactions of a log: spans that follow each other, over segments now and then.
+fn any_log() -> impl Strategy<Value = Vec<Span>> {
+    prop::collection::vec((1..5000u64, prop::bool::weighted(0.1)), 1..60).prop_map(|steps| {
+        let mut end = LogPosition { segment: 1, offset: 4 };
+        let mut spans = Vec::new();
+        for (bytes, rotates) in steps {
+            let start = end;
+            end = if rotates {
+                LogPosition { segment: end.segment + 1, offset: 4 + bytes }
+            } else {
+                LogPosition { offset: end.offset + bytes, ..end }
+            };
+            spans.push(Span { start, end });
+        }
+        spans
+    })
+}
+
+fn begin(log: &[Span]) -> Applied {
+    Applied::new(log[0].start)
+}
+
+fn check(applied: &Applied, log: &[Span], expected: &BTreeSet<usize>) {
+    for (number, span) in log.iter().enumerate() {
+        assert_eq!(applied.contains(span), expected.contains(&number), "{span:?} in {applied:?}");
+    }
+    let missing = (0..).find(|number| !expected.contains(number)).unwrap_or(0);
+    assert_eq!(applied.low(), log.get(missing).map_or(log[log.len() - 1].end, |span| span.start));
+    let last = expected.last().map_or(log[0].start, |last| log[*last].end);
+    assert_eq!(applied.high(), last);
+    let gaps: Vec<Span> = applied.gaps().collect();
+    for (number, span) in log.iter().enumerate() {
+        let in_gap = gaps.iter().any(|gap| gap.start <= span.start && span.end <= gap.end);
+        assert_eq!(in_gap, !expected.contains(&number) && span.end <= last, "{span:?} in {gaps:?}");
+    }
+    assert!(gaps.iter().all(|gap| gap.start < gap.end));
+}
+
+#[test]
+fn spans_close_gaps_over_the_end_of_a_segment() {
+    let at = |segment, offset| LogPosition { segment, offset };
+    let mut applied = Applied::new(at(1, 4));
+    applied.add(Span { start: at(1, 100), end: at(2, 4) });
+    applied.add(Span { start: at(2, 4), end: at(2, 80) });
+    assert_eq!(applied.gaps().collect::<Vec<_>>(), vec![Span { start: at(1, 4), end: at(1, 100) }]);
+    applied.add(Span { start: at(1, 4), end: at(1, 100) });
+    assert_eq!(applied, Applied::new(at(2, 80)));
+}
+
+#[test]
+fn encoded_bytes_are_what_the_format_says() {
+    let mut applied = Applied::new(LogPosition { segment: 2, offset: 300 });
+    let at = |segment, offset| LogPosition { segment, offset };
+    applied.add(Span { start: at(2, 310), end: at(3, 4) });
+    assert_eq!(applied.encode(), [1, 2, 0xac, 0x02, 1, 0, 10, 1, 4]);
+}
+
+#[test]
+fn what_is_no_progress_is_refused_by_name() {
+    let refused: &[(&[u8], usize, &str)] = &[
+        (&[], 0, "it ends too early"),
+        (&[9, 0, 0, 0], 0, "unknown version"),
+        (&[1, 1, 4, 0, 0], 4, "bytes behind the end"),
+        (&[1, 1, 4, 1], 4, "more intervals than bytes"),
+        (&[1, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f], 8, "more intervals than bytes"),
+        (&[1, 1, 4, 1, 0, 0, 0, 4], 6, "intervals out of order"),
+        (&[1, 1, 0x84, 0x00, 0], 4, "a number with needless bytes"),
+        (&[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0], 12, "a number above 64 bits"),
+    ];
+    for (bytes, offset, reason) in refused {
+        assert_eq!(Applied::decode(bytes), Err(ProgressError { offset: *offset, reason }), "{bytes:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn it_is_a_set(log in any_log(), adds in prop::collection::vec((any::<prop::sample::Index>(), 1..4usize), 0..60)) {
+        let (mut applied, mut expected) = (begin(&log), BTreeSet::new());
+        for (first, count) in adds {
+            let first = first.index(log.len());
+            let last = (first + count - 1).min(log.len() - 1);
+            applied.add(Span { start: log[first].start, end: log[last].end });
+            expected.extend(first..=last);
+            check(&applied, &log, &expected);
+        }
+        prop_assert_eq!(Applied::decode(&applied.encode()), Ok(applied));
+    }
+
+    #[test]
+    fn a_union_is_a_union(
+        log in any_log(),
+        one in prop::collection::btree_set(0..60usize, 0..60),
+        other in prop::collection::btree_set(0..60usize, 0..60),
+    ) {
+        let set = |numbers: &BTreeSet<usize>| {
+            let mut applied = begin(&log);
+            let numbers: BTreeSet<usize> = numbers.iter().copied().filter(|number| *number < log.len()).collect();
+            numbers.iter().for_each(|number| applied.add(log[*number]));
+            (applied, numbers)
+        };
+        let ((mut one, mut numbers), (other, more)) = (set(&one), set(&other));
+        one.merge(&other);
+        numbers.extend(more);
+        check(&one, &log, &numbers);
+    }
+
+    /// Bytes of anybody: an error, or a set whose only encoding they are.
+    #[test]
+    fn no_bytes_make_it_panic(
+        bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40),
+            prop::collection::vec(prop_oneof![0..4u8, Just(0x80), Just(0xff)], 0..24)
+                .prop_map(|mut bytes| { bytes.insert(0, VERSION); bytes }),
+        ],
+    ) {
+        if let Ok(applied) = Applied::decode(&bytes) {
+            prop_assert_eq!(applied.encode(), bytes);
+        }
+    }
+
+    /// One bit wrong: an error, or another set. Never the same.
+    #[test]
+    fn no_damage_is_taken_for_what_was_written(
+        log in any_log(),
+        numbers in prop::collection::btree_set(0..60usize, 0..30),
+        at in any::<prop::sample::Index>(),
+        bit in 0..8u32,
+    ) {
+        let mut applied = begin(&log);
+        numbers.iter().filter_map(|number| log.get(*number)).for_each(|span| applied.add(*span));
+        let mut bytes = applied.encode();
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        prop_assert_ne!(Applied::decode(&bytes), Ok(applied));
+    }
+
+    /// Workers commit batches in any order, each with a row that has all it knows and its own batch. A crash keeps the
+    /// first of the commits. The rows that are left say exactly what was kept; and so on after each restart, with other
+    /// workers.
+    #[test]
+    fn after_a_crash_the_rows_say_exactly_what_is_there(
+        log in any_log(),
+        lives in prop::collection::vec(
+            (1..6usize, prop::collection::vec((0..6usize, any::<prop::sample::Index>(), 1..5usize), 1..30),
+             any::<prop::sample::Index>(), any::<bool>()),
+            1..4,
+        ),
+    ) {
+        // By worker; rows of workers that are no more stay.
+        let mut rows: Vec<Option<Vec<u8>>> = vec![None; 6];
+        let mut there: BTreeSet<usize> = BTreeSet::new();
+        for (workers, batches, kept, hears_late) in lives {
+            let mut commits = Vec::new();
+            let mut known = union(&log, &rows);
+            // Each knows its own commits at once, and those of others perhaps only after the next one.
+            let mut own = vec![known.clone(); workers];
+            let mut unheard: Option<Applied> = None;
+            let mut left: Vec<usize> = (0..log.len()).filter(|number| !there.contains(number)).collect();
+            for (worker, pick, count) in batches {
+                if left.is_empty() {
+                    break;
+                }
+                let first = pick.index(left.len());
+                let batch: Vec<usize> = left.drain(first..(first + count).min(left.len())).collect();
+                let row = &mut own[worker % workers];
+                row.merge(&known);
+                batch.iter().for_each(|number| row.add(log[*number]));
+                let row = row.clone();
+                commits.push((worker % workers, row.encode(), batch));
+                let heard = if hears_late { unheard.replace(row) } else { Some(row) };
+                if let Some(heard) = heard {
+                    known.merge(&heard);
+                }
+            }
+            for (worker, row, batch) in commits.into_iter().take(kept.index(31)) {
+                rows[worker] = Some(row);
+                there.extend(batch);
+            }
+            check(&union(&log, &rows), &log, &there);
+        }
+    }
+}
+
+/// What a restart reads.
+fn union(log: &[Span], rows: &[Option<Vec<u8>>]) -> Applied {
+    let mut applied = begin(log);
+    for row in rows.iter().flatten() {
+        applied.merge(&Applied::decode(row).expect("a row of ours"));
+    }
+    applied
+}

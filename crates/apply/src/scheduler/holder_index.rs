@@ -1,0 +1,263 @@
+//! Which batches hold a key: what the independent order needs to know of conflicts.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+
+use rustc_hash::FxHashMap;
+
+use crate::writeset::{Access, IndexId, Key};
+
+/// A batch, by its place in the scheduler's table of them.
+pub(super) type Slot = u32;
+
+/// See the module. Of batches that wait for each other on account of a key only the last are kept: who waits for them
+/// waits for all.
+#[derive(Debug, Default)]
+pub(super) struct HolderIndex {
+    /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
+    exclusive: FxHashMap<Key, Slot>,
+    /// Since it was held exclusively.
+    shared: FxHashMap<Key, Slots>,
+    indexes: FxHashMap<IndexId, IndexHolders>,
+}
+
+/// What a batch holds. Some may be in it more than once.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    accesses: Vec<Access>,
+    indexes: Vec<IndexId>,
+}
+
+/// An index as a whole.
+#[derive(Debug, Default)]
+struct IndexHolders {
+    /// Who holds [`Key::ANY`] exclusively.
+    any_exclusive: Option<Slot>,
+    /// Who holds it shared, since then.
+    any_shared: Slots,
+    /// Who holds some key, since then.
+    some_exclusive: Slots,
+    some_shared: Slots,
+}
+
+/// Batches, about in the order in which they will be done: what came first is removed first, without moving the others.
+#[derive(Debug, Default)]
+pub(super) struct Slots(VecDeque<Slot>);
+
+/// Capacity that a list keeps when it is emptied for another use.
+const KEPT: usize = 1024;
+
+impl Held {
+    pub fn clear(&mut self) {
+        self.accesses.clear();
+        self.accesses.shrink_to(KEPT);
+        self.indexes.clear();
+    }
+
+    pub fn len(&self) -> usize {
+        self.accesses.len()
+    }
+
+    fn note_index(&mut self, index: IndexId) {
+        if !self.indexes.contains(&index) {
+            self.indexes.push(index);
+        }
+    }
+}
+
+impl Slots {
+    /// Adds one that is surely not in it.
+    pub fn push(&mut self, slot: Slot) {
+        self.0.push_back(slot);
+    }
+
+    /// Returns whether it was not in it. One that is `new` can be in it only as the last.
+    fn add(&mut self, slot: Slot, new: bool) -> bool {
+        let is_in_it = self.0.back() == Some(&slot) || (!new && self.0.contains(&slot));
+        if !is_in_it {
+            self.0.push_back(slot);
+        }
+        !is_in_it
+    }
+
+    pub fn remove(&mut self, slot: Slot) -> bool {
+        let place = self.0.iter().position(|own| *own == slot);
+        place.and_then(|place| self.0.remove(place)).is_some()
+    }
+
+    fn replace(&mut self, from: Slot, to: Slot) {
+        if self.remove(from) {
+            self.add(to, false);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl IndexHolders {
+    fn is_empty(&self) -> bool {
+        self.any_exclusive.is_none()
+            && self.any_shared.is_empty()
+            && self.some_exclusive.is_empty()
+            && self.some_shared.is_empty()
+    }
+
+    fn conflicts(&self, Access { key, shared }: Access, mut found: impl FnMut(Slot)) {
+        self.any_exclusive.iter().for_each(|slot| found(*slot));
+        if !shared {
+            self.any_shared.iter().for_each(&mut found);
+        }
+        if key.is_any() {
+            self.some_exclusive.iter().for_each(&mut found);
+            if !shared {
+                self.some_shared.iter().for_each(&mut found);
+            }
+        }
+    }
+
+    /// Adds who holds [`Key::ANY`]. Returns whether it did not hold it so before.
+    fn add_any(&mut self, slot: Slot, shared: bool, new: bool) -> bool {
+        if shared {
+            return self.any_exclusive != Some(slot) && self.any_shared.add(slot, new);
+        }
+        self.any_shared.clear();
+        self.some_exclusive.clear();
+        self.some_shared.clear();
+        self.any_exclusive.replace(slot) != Some(slot)
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.any_exclusive.take_if(|own| *own == slot);
+        self.any_shared.remove(slot);
+        self.some_exclusive.remove(slot);
+        self.some_shared.remove(slot);
+    }
+
+    fn replace(&mut self, from: Slot, to: Slot) {
+        if self.any_exclusive == Some(from) {
+            self.any_exclusive = Some(to);
+        }
+        self.any_shared.replace(from, to);
+        self.some_exclusive.replace(from, to);
+        self.some_shared.replace(from, to);
+    }
+}
+
+impl HolderIndex {
+    /// Names all that hold something which conflicts with `access`, but for those that they wait for. Some more than
+    /// once.
+    pub fn conflicts(&self, access: Access, mut found: impl FnMut(Slot)) {
+        let Some(index) = self.indexes.get(&access.key.index) else { return };
+        index.conflicts(access, &mut found);
+        if access.key.is_any() {
+            return;
+        }
+        if let Some(slot) = self.exclusive.get(&access.key) {
+            found(*slot);
+        }
+        if !access.shared
+            && let Some(slots) = self.shared.get(&access.key)
+        {
+            slots.iter().for_each(found);
+        }
+    }
+
+    /// Adds what the batch `slot` holds; it waits for all that conflict, or is the only one that does. It is `new` with
+    /// its first transaction.
+    pub fn add(&mut self, access: Access, slot: Slot, new: bool, held: &mut Held) {
+        let Access { key, shared } = access;
+        let index = self.indexes.entry(key.index).or_default();
+        if key.is_any() {
+            if index.add_any(slot, shared, new) {
+                held.accesses.push(access);
+                held.note_index(key.index);
+            }
+            return;
+        }
+        let some = if shared { &mut index.some_shared } else { &mut index.some_exclusive };
+        if some.add(slot, new) {
+            held.note_index(key.index);
+        }
+        let added = if shared {
+            self.exclusive.get(&key) != Some(&slot) && self.shared.entry(key).or_default().add(slot, new)
+        } else {
+            self.shared.remove(&key);
+            self.exclusive.insert(key, slot) != Some(slot)
+        };
+        if added {
+            held.accesses.push(access);
+        }
+    }
+
+    /// Removes all that a batch holds.
+    pub fn remove(&mut self, held: &Held, slot: Slot) {
+        for Access { key, shared } in &held.accesses {
+            if *shared {
+                if let Entry::Occupied(mut slots) = self.shared.entry(*key) {
+                    slots.get_mut().remove(slot);
+                    if slots.get().is_empty() {
+                        slots.remove();
+                    }
+                }
+            } else if let Entry::Occupied(own) = self.exclusive.entry(*key)
+                && *own.get() == slot
+            {
+                own.remove();
+            }
+        }
+        for index in &held.indexes {
+            if let Entry::Occupied(mut holders) = self.indexes.entry(*index) {
+                holders.get_mut().remove(slot);
+                if holders.get().is_empty() {
+                    holders.remove();
+                }
+            }
+        }
+    }
+
+    /// Gives all that the batch `from` holds to the batch `to`.
+    pub fn replace(&mut self, held: &mut Held, from: Slot, to: Slot, into: &mut Held) {
+        for Access { key, shared } in &held.accesses {
+            if *shared {
+                if let Some(slots) = self.shared.get_mut(key) {
+                    slots.replace(from, to);
+                }
+            } else if let Some(slot) = self.exclusive.get_mut(key)
+                && *slot == from
+            {
+                *slot = to;
+            }
+        }
+        for index in &held.indexes {
+            if let Some(holders) = self.indexes.get_mut(index) {
+                holders.replace(from, to);
+                into.note_index(*index);
+            }
+        }
+        into.accesses.append(&mut held.accesses);
+    }
+
+    /// Enters again, in an index that was made anew, what a batch holds.
+    pub fn restore(&mut self, held: &mut Held, slot: Slot) {
+        let mut again = Held::default();
+        for access in &held.accesses {
+            self.add(*access, slot, false, &mut again);
+        }
+        *held = again;
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.exclusive.is_empty() && self.shared.is_empty() && self.indexes.is_empty()
+    }
+}

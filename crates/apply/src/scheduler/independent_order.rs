@@ -1,0 +1,454 @@
+//! Batches of whatever shares keys, which wait only for those that they must.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::holder_index::{Held, HolderIndex, Slot, Slots};
+use super::sizing::Limits;
+use super::{Batch, BatchId, Ended, Weight};
+use crate::writeset::Writeset;
+
+/// So many batches per worker are open at a time, at most; more would only be smaller.
+const OPEN_PER_WORKER_MAX: usize = 4;
+/// Transactions that follow each other in the log stay together up to this many, or an eighth of a batch: what is
+/// applied then has fewer gaps, which each commit records, and rows of one table meet.
+const STREAK_TRANSACTIONS_MAX: usize = 16;
+
+/// See the module.
+///
+/// A batch is open (it takes transactions), then sealed, then running. Only sealed and running ones are waited for, and
+/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle, and
+/// the batch that was sealed first among those that are left waits for none.
+#[derive(Debug)]
+pub(super) struct IndependentOrder<T> {
+    groups: Vec<Group<T>>,
+    free: Vec<Slot>,
+    index: HolderIndex,
+    open: Vec<Slot>,
+    /// Where the last transaction went, and how many went there one behind the other.
+    streak: (Slot, usize),
+    /// Sealed, and waiting for none; by the number of their first transaction.
+    ready: BTreeMap<u64, Slot>,
+    running: FxHashMap<BatchId, Slot>,
+    /// The last barrier, if it is not done: all behind it wait for it.
+    barrier: Option<Slot>,
+    /// What came behind it: what the next one waits for.
+    since_barrier: Slots,
+    /// Counts transactions: their numbers, from 1.
+    offered: u64,
+    next_id: u64,
+    conflicts: Conflicts,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    Open,
+    Sealed,
+    Running,
+}
+
+/// A batch.
+#[derive(Debug)]
+struct Group<T> {
+    state: State,
+    /// Once it was handed out.
+    id: Option<BatchId>,
+    /// With their numbers, in no order, until it is handed out.
+    transactions: Vec<(u64, T)>,
+    ended: Ended,
+    /// The number of its first transaction.
+    first: u64,
+    held: Held,
+    /// Sorted.
+    waits: Vec<Slot>,
+    waiters: Vec<Slot>,
+    alone: bool,
+    /// Which search has found it.
+    found: u64,
+}
+
+/// Whom a transaction conflicts with, and whom it would wait for on that account.
+#[derive(Debug, Default)]
+struct Conflicts {
+    open: Vec<Slot>,
+    /// Sealed or running.
+    closed: Vec<Slot>,
+    searches: u64,
+}
+
+impl<T> Group<T> {
+    fn new() -> Self {
+        Self {
+            state: State::Free,
+            id: None,
+            transactions: Vec::new(),
+            ended: Ended { transactions: 0, weight: Weight::default() },
+            first: u64::MAX,
+            held: Held::default(),
+            waits: Vec::new(),
+            waiters: Vec::new(),
+            alone: false,
+            found: 0,
+        }
+    }
+
+    fn push(&mut self, number: u64, weight: Weight, payload: T) {
+        self.transactions.push((number, payload));
+        self.ended.transactions += 1;
+        self.ended.weight.add(weight);
+        self.first = self.first.min(number);
+    }
+
+    fn fits(&self, limits: &Limits, weight: Weight) -> bool {
+        limits.fits(self.ended.transactions, self.ended.weight, 1, weight)
+    }
+
+    /// Whether it would be a pity to hold it up: it could run, and makes a batch of a decent size.
+    fn is_worth_running(&self, limits: &Limits) -> bool {
+        let quarter = |max: usize| max / 4;
+        let Ended { transactions, weight } = self.ended;
+        self.waits.is_empty()
+            && (transactions > quarter(limits.transactions_max)
+                || weight.bytes > quarter(limits.bytes_max)
+                || weight.rows > quarter(limits.rows_max))
+    }
+}
+
+impl<T> IndependentOrder<T> {
+    /// One whose first batch has the number `first_id`.
+    pub fn new(first_id: u64) -> Self {
+        Self {
+            groups: Vec::new(),
+            free: Vec::new(),
+            index: HolderIndex::default(),
+            open: Vec::new(),
+            streak: (0, 0),
+            ready: BTreeMap::new(),
+            running: FxHashMap::default(),
+            barrier: None,
+            since_barrier: Slots::default(),
+            offered: 0,
+            next_id: first_id,
+            conflicts: Conflicts::default(),
+        }
+    }
+
+    /// The number that no batch had.
+    pub fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    fn group(&mut self, slot: Slot) -> &mut Group<T> {
+        &mut self.groups[slot as usize]
+    }
+
+    fn at(&self, slot: Slot) -> &Group<T> {
+        &self.groups[slot as usize]
+    }
+
+    pub fn offer(&mut self, limits: Limits, writeset: &Writeset, weight: Weight, payload: T) {
+        self.offered += 1;
+        let number = self.offered;
+        if writeset.barrier {
+            self.add_barrier(number, weight, payload);
+            return;
+        }
+        let mut conflicts = self.find_conflicts(writeset);
+        let slot = self.place(&limits, weight, &mut conflicts);
+        self.streak = (slot, if self.streak.0 == slot { self.streak.1 + 1 } else { 1 });
+        self.wait_for(slot, &conflicts.closed);
+        self.conflicts = conflicts;
+        let group = &mut self.groups[slot as usize];
+        let new = group.transactions.is_empty();
+        group.push(number, weight, payload);
+        for access in &writeset.accesses {
+            self.index.add(*access, slot, new, &mut group.held);
+        }
+        if limits.is_full(group.ended.transactions, group.ended.weight) {
+            self.seal(slot);
+        }
+    }
+
+    fn add_barrier(&mut self, number: u64, weight: Weight, payload: T) {
+        while let Some(slot) = self.open.last() {
+            self.seal(*slot);
+        }
+        let before: Vec<Slot> = self.since_barrier.iter().chain(self.barrier).collect();
+        let slot = self.create();
+        self.since_barrier.clear();
+        self.barrier = Some(slot);
+        self.wait_for(slot, &before);
+        let group = self.group(slot);
+        group.alone = true;
+        group.push(number, weight, payload);
+        self.seal(slot);
+    }
+
+    /// Takes the lists in `self`, to be put back.
+    fn find_conflicts(&mut self, writeset: &Writeset) -> Conflicts {
+        let mut found = std::mem::take(&mut self.conflicts);
+        found.open.clear();
+        found.closed.clear();
+        found.searches += 1;
+        let groups = &mut self.groups;
+        let mut note = |slot: Slot| {
+            let group = &mut groups[slot as usize];
+            if std::mem::replace(&mut group.found, found.searches) == found.searches {
+                return;
+            }
+            match group.state {
+                State::Open => found.open.push(slot),
+                State::Sealed | State::Running => found.closed.push(slot),
+                State::Free => unreachable!("a batch that is done holds nothing"),
+            }
+        };
+        if let Some(barrier) = self.barrier {
+            note(barrier);
+        }
+        for access in &writeset.accesses {
+            self.index.conflicts(*access, &mut note);
+        }
+        found
+    }
+
+    /// The open batch for a transaction. Those that it conflicts with and that cannot be the one are sealed, and wanted
+    /// in `closed`.
+    fn place(&mut self, limits: &Limits, weight: Weight, conflicts: &mut Conflicts) -> Slot {
+        let Conflicts { open, closed, .. } = conflicts;
+        if let Some(first) = open.first().copied() {
+            let (mut held, mut transactions) = (Weight::default(), 0);
+            for slot in open.iter() {
+                held.add(self.at(*slot).ended.weight);
+                transactions += self.at(*slot).ended.transactions;
+            }
+            let waits = !closed.is_empty() || open.iter().any(|slot| !self.at(*slot).waits.is_empty());
+            let holds_up = waits && open.iter().any(|slot| self.at(*slot).is_worth_running(limits));
+            if limits.fits(transactions, held, 1, weight) && !holds_up {
+                return open[1..].iter().fold(first, |into, slot| self.merge(into, *slot));
+            }
+            for slot in open.drain(..) {
+                self.seal(slot);
+                closed.push(slot);
+            }
+        }
+        closed.sort_unstable();
+        self.choose(limits, weight, closed)
+    }
+
+    /// An open batch for a transaction that conflicts with none of them, and waits for `closed` (sorted): where the one
+    /// before it went, for a while; then the lightest of those that wait for the same, once there is one for each worker.
+    fn choose(&mut self, limits: &Limits, weight: Weight, closed: &[Slot]) -> Slot {
+        let (last, streak) = self.streak;
+        if streak < STREAK_TRANSACTIONS_MAX.min(limits.transactions_max / 8)
+            && self.groups.get(last as usize).is_some_and(|group| {
+                group.state == State::Open && group.waits == closed && group.fits(limits, weight)
+            })
+        {
+            return last;
+        }
+        let size = |group: &Group<T>| (group.ended.weight.bytes, group.ended.transactions);
+        let same = self.open.iter().filter(|slot| self.at(**slot).waits == closed);
+        let (same, lightest) = same.fold((0, None::<Slot>), |(count, best), slot| {
+            let better = best.is_none_or(|best| size(self.at(*slot)) < size(self.at(best)));
+            (count + 1, if better { Some(*slot) } else { best })
+        });
+        let most = limits.workers.saturating_mul(OPEN_PER_WORKER_MAX);
+        if same < limits.workers && (closed.is_empty() || self.open.len() < most) {
+            return self.create();
+        }
+        // Rather one that waits for something already than one that could run.
+        let chosen = lightest.or_else(|| {
+            let waits_more = |group: &Group<T>| closed.iter().any(|slot| !group.waits.contains(slot));
+            let cost = |group: &Group<T>| (waits_more(group), group.waits.is_empty(), size(group));
+            self.open.iter().copied().min_by_key(|slot| cost(self.at(*slot)))
+        });
+        match chosen {
+            Some(slot) if self.at(slot).fits(limits, weight) => slot,
+            Some(slot) => {
+                self.seal(slot);
+                self.create()
+            }
+            None => self.create(),
+        }
+    }
+
+    fn create(&mut self) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.groups.push(Group::new());
+            (self.groups.len() - 1) as Slot
+        });
+        self.group(slot).state = State::Open;
+        self.open.push(slot);
+        self.since_barrier.push(slot);
+        slot
+    }
+
+    fn wait_for(&mut self, slot: Slot, others: &[Slot]) {
+        for other in others {
+            let waits = &mut self.groups[slot as usize].waits;
+            if let Err(place) = waits.binary_search(other) {
+                waits.insert(place, *other);
+                self.group(*other).waiters.push(slot);
+            }
+        }
+    }
+
+    /// Moves all of one open batch to another; returns where all is now.
+    fn merge(&mut self, one: Slot, other: Slot) -> Slot {
+        let (into, from) =
+            if self.at(one).held.len() < self.at(other).held.len() { (other, one) } else { (one, other) };
+        let mut gone = std::mem::replace(self.group(from), Group::new());
+        self.open.retain(|slot| *slot != from);
+        self.since_barrier.remove(from);
+        self.free.push(from);
+        for waited in &gone.waits {
+            self.group(*waited).waiters.retain(|slot| *slot != from);
+        }
+        self.wait_for(into, &gone.waits);
+        let group = &mut self.groups[into as usize];
+        self.index.replace(&mut gone.held, from, into, &mut group.held);
+        group.transactions.append(&mut gone.transactions);
+        group.ended.transactions += gone.ended.transactions;
+        group.ended.weight.add(gone.ended.weight);
+        group.first = group.first.min(gone.first);
+        into
+    }
+
+    fn seal(&mut self, slot: Slot) {
+        let open = |waited: &Slot| self.at(*waited).state == State::Open;
+        assert!(!self.at(slot).waits.iter().any(open), "a sealed batch waits for an open one");
+        self.open.retain(|own| *own != slot);
+        let group = self.group(slot);
+        group.state = State::Sealed;
+        if group.waits.is_empty() {
+            let first = group.first;
+            self.ready.insert(first, slot);
+        }
+    }
+
+    pub fn next(&mut self, limits: Limits) -> Option<Batch<T>> {
+        if self.ready.is_empty()
+            && let Some(slot) = self.ripest(limits)
+        {
+            self.seal(slot);
+        }
+        let (_, slot) = self.ready.pop_first()?;
+        Some(self.hand_out(slot))
+    }
+
+    /// The fullest open batch that may run; but the oldest, if it is so old that it holds up the low watermark.
+    fn ripest(&self, limits: Limits) -> Option<Slot> {
+        let runnable = || self.open.iter().copied().filter(|slot| self.at(*slot).waits.is_empty());
+        let oldest = runnable().min_by_key(|slot| self.at(*slot).first)?;
+        let age = self.offered - self.at(oldest).first;
+        if age > limits.window_transactions_max as u64 / 2 {
+            return Some(oldest);
+        }
+        let rank = |slot: &Slot| {
+            let group = self.at(*slot);
+            (group.ended.weight.bytes, group.ended.transactions, std::cmp::Reverse(group.first))
+        };
+        runnable().max_by_key(rank)
+    }
+
+    fn hand_out(&mut self, slot: Slot) -> Batch<T> {
+        let next_id = BatchId(self.next_id);
+        let group = self.group(slot);
+        assert!(group.waits.is_empty(), "a batch runs before what it waits for is done");
+        group.state = State::Running;
+        let id = *group.id.get_or_insert(next_id);
+        let mut transactions = std::mem::take(&mut group.transactions);
+        transactions.sort_unstable_by_key(|(number, _)| *number);
+        let alone = group.alone;
+        self.next_id += u64::from(id == next_id);
+        self.running.insert(id, slot);
+        let first = transactions.into_iter().map(|(_, payload)| payload).collect();
+        Batch { id, first, rest: Vec::new(), commit_after: None, alone }
+    }
+
+    pub fn done(&mut self, id: BatchId) -> Option<Ended> {
+        let slot = self.running.remove(&id)?;
+        let group = &mut self.groups[slot as usize];
+        let ended = group.ended;
+        self.index.remove(&group.held, slot);
+        let waiters = std::mem::take(&mut group.waiters);
+        for waiter in waiters {
+            let waiting = self.group(waiter);
+            if let Ok(place) = waiting.waits.binary_search(&slot) {
+                waiting.waits.remove(place);
+            }
+            if waiting.state == State::Sealed && waiting.waits.is_empty() {
+                let first = waiting.first;
+                self.ready.insert(first, waiter);
+            }
+        }
+        if self.barrier == Some(slot) {
+            self.barrier = None;
+        }
+        self.since_barrier.remove(slot);
+        self.release(slot);
+        Some(ended)
+    }
+
+    fn release(&mut self, slot: Slot) {
+        let group = self.group(slot);
+        let mut held = std::mem::take(&mut group.held);
+        held.clear();
+        *group = Group { held, ..Group::new() };
+        self.free.push(slot);
+    }
+
+    pub fn retry(&mut self, batch: Batch<T>) {
+        let Some(slot) = self.running.remove(&batch.id) else {
+            unreachable!("a batch is given back that does not run")
+        };
+        let group = self.group(slot);
+        group.state = State::Sealed;
+        group.transactions = (0..).zip(batch.first).collect();
+        let first = group.first;
+        self.ready.insert(first, slot);
+    }
+
+    /// Gives back what was never handed out, and what it weighs.
+    pub fn drain(&mut self) -> (Vec<T>, Weight) {
+        let (mut transactions, mut weight) = (Vec::new(), Weight::default());
+        self.index = HolderIndex::default();
+        (self.barrier, self.since_barrier) = (None, Slots::default());
+        self.open.clear();
+        self.ready.clear();
+        for place in 0..self.groups.len() {
+            let slot = place as Slot;
+            let group = &mut self.groups[place];
+            if group.state == State::Free {
+                continue;
+            }
+            if group.id.is_none() {
+                transactions.append(&mut group.transactions);
+                weight.add(group.ended.weight);
+                self.release(slot);
+                continue;
+            }
+            // Later batches hide earlier ones in the index, so it is made anew of those that are left. They share no
+            // key, since all of them may run.
+            group.waiters.clear();
+            self.index.restore(&mut group.held, slot);
+            if group.alone {
+                self.barrier = Some(slot);
+            } else {
+                self.since_barrier.push(slot);
+            }
+            if group.state == State::Sealed {
+                self.ready.insert(group.first, slot);
+            }
+        }
+        transactions.sort_unstable_by_key(|(number, _)| *number);
+        (transactions.into_iter().map(|(_, payload)| payload).collect(), weight)
+    }
+
+    #[cfg(test)]
+    pub fn is_clean(&self) -> bool {
+        self.index.is_empty() && self.since_barrier.is_empty() && self.barrier.is_none()
+    }
+}

@@ -1,0 +1,280 @@
+//! Which transactions run together, when, and in which order they commit. Pure: no I/O, no clock, no chance.
+//!
+//! Transactions are offered in the order of the log and grouped into batches, each one transaction of the target. Two
+//! that share a key, of which one at least changes it, keep their order: they stand in one batch in the order of the
+//! log, or the batch of the later one waits for that of the earlier one. What "waits" means is the difference between
+//! the two orders:
+//! - [`CommitOrder::Source`] (`source_order`): batches are consecutive runs of the log and commit in its order. What
+//!   conflicts with an earlier run that is not finished is put off until that run has committed; the rest of the batch
+//!   is executed beside it.
+//! - [`CommitOrder::Independent`] (`independent_order`): batches are whatever shares keys, and only those wait for each
+//!   other that must.
+//!
+//! The driver decodes and offers while there [is room](Scheduler::has_room), gives each idle worker the
+//! [next](Scheduler::next) batch, and says which are [done](Scheduler::done) or must be run [again](Scheduler::retry).
+
+mod holder_index;
+mod independent_order;
+mod run_index;
+mod sizing;
+mod source_order;
+
+use independent_order::IndependentOrder;
+use sizing::{Limits, Sizing};
+use source_order::SourceOrder;
+
+use crate::writeset::Writeset;
+
+/// The order in which transactions become visible on the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CommitOrder {
+    /// That of the source: who sees a transaction sees all before it.
+    Source,
+    /// Only transactions that share a key keep their order.
+    Independent,
+}
+
+/// How a [`Scheduler`] is to work. A limit of 0 counts as 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The order of commits.
+    pub commit_order: CommitOrder,
+    /// How many batches the driver runs at a time.
+    pub workers: usize,
+    /// Transactions of the source in one batch.
+    pub batch_transactions_max: usize,
+    /// Bytes in one batch; a larger transaction is a batch of its own.
+    pub batch_bytes_max: usize,
+    /// Transactions that are offered and not done, running ones included.
+    pub window_transactions_max: usize,
+    /// Their bytes. Exceeded by at most one transaction.
+    pub window_bytes_max: usize,
+}
+
+/// What a transaction weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Weight {
+    /// What it holds in memory, in bytes.
+    pub bytes: usize,
+    /// Rows that it changes.
+    pub rows: usize,
+}
+
+impl Weight {
+    fn add(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.rows = self.rows.saturating_add(other.rows);
+    }
+
+    fn subtract(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+        self.rows = self.rows.saturating_sub(other.rows);
+    }
+}
+
+/// What a [`Scheduler`] holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outstanding {
+    /// Transactions that are offered and not done.
+    pub transactions: usize,
+    /// What they weigh.
+    pub weight: Weight,
+    /// Batches handed out and neither done nor given back.
+    pub running: usize,
+}
+
+/// Names a batch, in the order in which they were handed out; never given twice by one [`Scheduler`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BatchId(pub u64);
+
+/// How long a batch took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timing {
+    /// Executing its statements, without waiting for [`Batch::commit_after`], in microseconds.
+    pub execute_us: u64,
+    /// Committing, in microseconds.
+    pub commit_us: u64,
+}
+
+/// Transactions that commit together.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Batch<T> {
+    /// Its name.
+    pub id: BatchId,
+    /// To be executed at once, in the order of the log.
+    pub first: Vec<T>,
+    /// To be executed behind `first` and once `commit_after` has committed, in the order of the log. None of `first`
+    /// conflicts with one of `rest` that stands before it in the log.
+    pub rest: Vec<T>,
+    /// The batch that must have committed before this one commits.
+    pub commit_after: Option<BatchId>,
+    /// A barrier: the only transaction, and nothing else runs meanwhile.
+    pub alone: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Scheduler<T> {
+    options: Options,
+    sizing: Sizing,
+    /// What comes of the two.
+    limits: Limits,
+    core: Core<T>,
+    outstanding: Outstanding,
+}
+
+#[derive(Debug)]
+enum Core<T> {
+    Source(SourceOrder<T>),
+    Independent(IndependentOrder<T>),
+}
+
+impl<T> Core<T> {
+    fn new(order: CommitOrder, first_id: u64) -> Self {
+        match order {
+            CommitOrder::Source => Self::Source(SourceOrder::new(first_id)),
+            CommitOrder::Independent => Self::Independent(IndependentOrder::new(first_id)),
+        }
+    }
+
+    fn order(&self) -> CommitOrder {
+        match self {
+            Self::Source(_) => CommitOrder::Source,
+            Self::Independent(_) => CommitOrder::Independent,
+        }
+    }
+}
+
+/// What a core knows of a batch that has ended.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    transactions: usize,
+    weight: Weight,
+}
+
+impl<T> Scheduler<T> {
+    /// One that holds nothing.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            sizing: Sizing::default(),
+            limits: Sizing::default().limits(&options),
+            core: Core::new(options.commit_order, 1),
+            outstanding: Outstanding::default(),
+        }
+    }
+
+    /// Whether another transaction may be offered: the window is not full, whatever the next one weighs, and no change of
+    /// the commit order is waited for.
+    pub fn has_room(&self) -> bool {
+        self.core.order() == self.options.commit_order
+            && self.outstanding.transactions < self.options.window_transactions_max.max(1)
+            && self.outstanding.weight.bytes < self.options.window_bytes_max.max(1)
+    }
+
+    /// Takes the next transaction of the log.
+    pub fn offer(&mut self, writeset: &Writeset, weight: Weight, payload: T) {
+        let limits = self.limits;
+        self.outstanding.transactions += 1;
+        self.outstanding.weight.add(weight);
+        match &mut self.core {
+            Core::Source(core) => core.offer(limits, writeset, weight, payload),
+            Core::Independent(core) => core.offer(limits, writeset, weight, payload),
+        }
+    }
+
+    /// A batch for an idle worker; `None` if nothing may run now.
+    #[allow(clippy::should_implement_trait)] // No iterator: it goes on after `None`.
+    pub fn next(&mut self) -> Option<Batch<T>> {
+        let limits = self.limits;
+        let batch = match &mut self.core {
+            Core::Source(core) => core.next(limits),
+            Core::Independent(core) => core.next(limits),
+        };
+        self.outstanding.running += usize::from(batch.is_some());
+        batch
+    }
+
+    /// Says that a batch that was handed out has committed. One that does not run, as it was said to be done before, is
+    /// ignored.
+    pub fn done(&mut self, id: BatchId, timing: Timing) {
+        let ended = match &mut self.core {
+            Core::Source(core) => core.done(id),
+            Core::Independent(core) => core.done(id),
+        };
+        let Some(ended) = ended else { return };
+        self.sizing.record(ended.weight.rows.max(ended.transactions), timing);
+        self.limits = self.sizing.limits(&self.options);
+        self.outstanding.running -= 1;
+        self.outstanding.transactions -= ended.transactions;
+        self.outstanding.weight.subtract(ended.weight);
+        self.change_order();
+    }
+
+    /// Takes back a batch that was handed out and rolled back. It is handed out again, under the same name, before
+    /// anything that waits for it. Whoever rolled it back must ask for the next one, even if there are to be fewer
+    /// workers: those that run may wait for its commit.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn retry(&mut self, batch: Batch<T>) {
+        self.outstanding.running -= 1;
+        match &mut self.core {
+            Core::Source(core) => core.retry(batch),
+            Core::Independent(core) => core.retry(batch),
+        }
+    }
+
+    /// Works differently from now on. Batches that run are left alone. A new commit order begins once everything that
+    /// is held is done (or [drained](Self::drain)); until then there is no [room](Self::has_room).
+    pub fn set_options(&mut self, options: Options) {
+        self.options = options;
+        self.limits = self.sizing.limits(&options);
+        self.change_order();
+    }
+
+    fn change_order(&mut self) {
+        if self.is_idle() && self.core.order() != self.options.commit_order {
+            let next_id = match &self.core {
+                Core::Source(core) => core.next_id(),
+                Core::Independent(core) => core.next_id(),
+            };
+            self.core = Core::new(self.options.commit_order, next_id);
+        }
+    }
+
+    /// Gives back, in the order of the log, all that was never handed out.
+    pub fn drain(&mut self) -> Vec<T> {
+        let (payloads, weight) = match &mut self.core {
+            Core::Source(core) => core.drain(),
+            Core::Independent(core) => core.drain(),
+        };
+        self.outstanding.transactions -= payloads.len();
+        self.outstanding.weight.subtract(weight);
+        self.change_order();
+        payloads
+    }
+
+    /// Whether it holds nothing, and nothing runs.
+    pub fn is_idle(&self) -> bool {
+        self.outstanding.transactions == 0
+    }
+
+    /// What it holds.
+    pub fn outstanding(&self) -> Outstanding {
+        self.outstanding
+    }
+
+    /// Whether nothing is left behind of what is done.
+    #[cfg(test)]
+    fn is_clean(&self) -> bool {
+        match &self.core {
+            Core::Source(core) => core.is_clean(),
+            Core::Independent(core) => core.is_clean(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

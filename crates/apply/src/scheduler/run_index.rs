@@ -1,0 +1,155 @@
+//! Which run touched a key last: what the source's order needs to know of conflicts.
+
+use std::collections::hash_map::Entry;
+
+use rustc_hash::FxHashMap;
+
+use crate::writeset::{Access, IndexId, Key};
+
+/// See the module. As runs finish in order, the last one that touched a key stands for all before it.
+#[derive(Debug, Default)]
+pub(super) struct RunIndex {
+    /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
+    exclusive: FxHashMap<Key, Recent>,
+    shared: FxHashMap<Key, Recent>,
+    indexes: FxHashMap<IndexId, IndexTouches>,
+}
+
+/// What a run has touched: each key and each index once.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    accesses: Vec<Access>,
+    indexes: Vec<IndexId>,
+}
+
+/// Who touched something, exclusively and shared.
+#[derive(Debug, Clone, Copy, Default)]
+struct Touches {
+    exclusive: Recent,
+    shared: Recent,
+}
+
+/// An index as a whole: who touched some key of it, and who touched [`Key::ANY`].
+#[derive(Debug, Clone, Copy, Default)]
+struct IndexTouches {
+    some: Touches,
+    any: Touches,
+}
+
+/// The last two runs that touched something. Numbers begin at 1; 0 is no run.
+#[derive(Debug, Clone, Copy, Default)]
+struct Recent {
+    last: u64,
+    before: u64,
+    /// What those of the last run that touched it wait for.
+    last_after: u64,
+}
+
+impl Recent {
+    fn note(&mut self, run: u64, after: u64) {
+        if run > self.last {
+            *self = Self { last: run, before: self.last, last_after: after };
+        } else {
+            self.last_after = self.last_after.max(after);
+        }
+    }
+
+    /// For which run one of `run` must wait on this account: an earlier one that touched it, or what those of its own
+    /// run wait for.
+    fn after(self, run: u64) -> u64 {
+        if self.last == run { self.last_after.max(self.before) } else { self.last }
+    }
+}
+
+impl Touches {
+    fn of(&mut self, shared: bool) -> &mut Recent {
+        if shared { &mut self.shared } else { &mut self.exclusive }
+    }
+
+    fn after(&self, run: u64, shared: bool) -> u64 {
+        let exclusive = self.exclusive.after(run);
+        if shared { exclusive } else { exclusive.max(self.shared.after(run)) }
+    }
+
+    fn last(&self) -> u64 {
+        self.exclusive.last.max(self.shared.last)
+    }
+}
+
+impl RunIndex {
+    /// Adds a transaction of `run`, the newest, and says which run before it must have committed before it is executed.
+    pub fn add(&mut self, accesses: &[Access], run: u64, touched: &mut Touched) -> u64 {
+        let after = accesses.iter().map(|access| self.after(*access, run)).max().unwrap_or(0);
+        for access in accesses {
+            self.note(*access, run, after, touched);
+        }
+        after
+    }
+
+    fn after(&self, Access { key, shared }: Access, run: u64) -> u64 {
+        let index = self.indexes.get(&key.index).map_or(0, |index| {
+            let some = if key.is_any() { index.some.after(run, shared) } else { 0 };
+            some.max(index.any.after(run, shared))
+        });
+        if key.is_any() {
+            return index;
+        }
+        let of = |keys: &FxHashMap<Key, Recent>| keys.get(&key).map_or(0, |own| own.after(run));
+        let exclusive = index.max(of(&self.exclusive));
+        if shared { exclusive } else { exclusive.max(of(&self.shared)) }
+    }
+
+    fn note(&mut self, access: Access, run: u64, after: u64, touched: &mut Touched) {
+        let Access { key, shared } = access;
+        let index = self.indexes.entry(key.index).or_default();
+        if index.some.last().max(index.any.last()) < run {
+            touched.indexes.push(key.index);
+        }
+        let touches = if key.is_any() { &mut index.any } else { &mut index.some };
+        let any_is_new = key.is_any() && touches.of(shared).last < run;
+        touches.of(shared).note(run, after);
+        if key.is_any() {
+            if any_is_new {
+                touched.accesses.push(access);
+            }
+            return;
+        }
+        let keys = if shared { &mut self.shared } else { &mut self.exclusive };
+        let recent = keys.entry(key).or_default();
+        if recent.last < run {
+            touched.accesses.push(access);
+        }
+        recent.note(run, after);
+    }
+
+    /// Enters what a run that is not finished had touched, for those behind it.
+    pub fn restore(&mut self, touched: &Touched, run: u64) {
+        let mut ignored = Touched::default();
+        for access in &touched.accesses {
+            self.note(*access, run, 0, &mut ignored);
+        }
+    }
+
+    /// Removes what a run had touched and none behind `finished` has.
+    pub fn forget(&mut self, touched: &Touched, finished: u64) {
+        for Access { key, shared } in &touched.accesses {
+            let keys = if *shared { &mut self.shared } else { &mut self.exclusive };
+            if let Entry::Occupied(recent) = keys.entry(*key)
+                && recent.get().last <= finished
+            {
+                recent.remove();
+            }
+        }
+        for index in &touched.indexes {
+            let last = |touches: &IndexTouches| touches.some.last().max(touches.any.last());
+            if self.indexes.get(index).is_some_and(|touches| last(touches) <= finished) {
+                self.indexes.remove(index);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.exclusive.is_empty() && self.shared.is_empty() && self.indexes.is_empty()
+    }
+}

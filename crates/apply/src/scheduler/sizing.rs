@@ -1,0 +1,189 @@
+//! How large a batch may be, from the options and from what was measured.
+
+use super::{Options, Timing, Weight};
+
+/// A batch may take this many times as long to execute as to commit: its commit then costs at most 5 % of it.
+const EXECUTE_PER_COMMIT: u64 = 20;
+/// However fast commits are, a batch may take this long to execute.
+const EXECUTE_US_MIN: u64 = 100_000;
+/// However slow commits are, no batch shall take longer: its locks are held all that time, and a retry repeats it.
+const EXECUTE_US_MAX: u64 = 5_000_000;
+/// However slow rows are, a batch may have this many: what makes them slow is often not their number.
+const ROWS_MIN: u64 = 16;
+/// Of what was measured before, an eighth is forgotten with each batch.
+const FORGET: u64 = 8;
+/// No measurement counts for more.
+const MEASURED_US_MAX: u64 = 3_600_000_000;
+
+/// What a batch may hold now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub transactions_max: usize,
+    pub bytes_max: usize,
+    /// From measurements: see [`Sizing`].
+    pub rows_max: usize,
+    pub workers: usize,
+    /// So many batches that commit one behind the other keep both executing and committing busy.
+    pub overlap: usize,
+    pub window_transactions_max: usize,
+}
+
+impl Limits {
+    /// Whether `weight` more, in `transactions`, fits in a batch that holds `held`. Anything fits in an empty one.
+    pub fn fits(&self, transactions: usize, held: Weight, more_transactions: usize, more: Weight) -> bool {
+        transactions == 0
+            || (transactions + more_transactions <= self.transactions_max
+                && held.bytes.saturating_add(more.bytes) <= self.bytes_max
+                && held.rows.saturating_add(more.rows) <= self.rows_max)
+    }
+
+    /// Whether a batch is to take no more.
+    pub fn is_full(&self, transactions: usize, held: Weight) -> bool {
+        transactions >= self.transactions_max || held.bytes >= self.bytes_max || held.rows >= self.rows_max
+    }
+}
+
+/// Measured time per row and per commit, newer batches counting for more, larger ones too.
+///
+/// The limit on rows is what can be expected to execute within 20 commits' time, within 0.1 s and 5 s: it grows with the
+/// commit's time and shrinks with the rows'. There is none before the first batch is done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sizing {
+    batches: u64,
+    rows: u64,
+    execute_us: u64,
+    commit_us: u64,
+}
+
+impl Sizing {
+    /// Notes what a batch of `rows` took.
+    pub fn record(&mut self, rows: usize, timing: Timing) {
+        let weigh = |sum: &mut u64, new: u64| *sum = (*sum - *sum / FORGET).saturating_add(new);
+        // Scaled, so that forgetting an eighth of small sums forgets something.
+        weigh(&mut self.batches, FORGET * 1000);
+        weigh(&mut self.rows, (rows as u64).min(MEASURED_US_MAX).saturating_mul(1000));
+        weigh(&mut self.execute_us, timing.execute_us.min(MEASURED_US_MAX).saturating_mul(1000));
+        weigh(&mut self.commit_us, timing.commit_us.min(MEASURED_US_MAX).saturating_mul(1000));
+    }
+
+    /// What a batch may hold now.
+    pub fn limits(&self, options: &Options) -> Limits {
+        let workers = options.workers.max(1);
+        Limits {
+            transactions_max: options.batch_transactions_max.max(1),
+            bytes_max: options.batch_bytes_max.max(1),
+            rows_max: self.rows_max(),
+            workers,
+            overlap: self.overlap(workers),
+            window_transactions_max: options.window_transactions_max.max(1),
+        }
+    }
+
+    fn rows_max(&self) -> usize {
+        if self.execute_us == 0 {
+            return usize::MAX;
+        }
+        // The average commit: both sums carry the same factor and forget alike.
+        let commit_us = self.commit_us.saturating_mul(FORGET) / self.batches.max(1);
+        let budget_us = commit_us.saturating_mul(EXECUTE_PER_COMMIT).clamp(EXECUTE_US_MIN, EXECUTE_US_MAX);
+        let rows = u128::from(budget_us) * u128::from(self.rows) / u128::from(self.execute_us);
+        usize::try_from(rows.max(u128::from(ROWS_MIN))).unwrap_or(usize::MAX)
+    }
+
+    fn overlap(&self, workers: usize) -> usize {
+        if self.commit_us == 0 {
+            return workers;
+        }
+        let executing = usize::try_from(self.execute_us.div_ceil(self.commit_us)).unwrap_or(workers);
+        executing.saturating_add(1).clamp(2, workers.max(2)).min(workers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::CommitOrder;
+    use super::*;
+
+    const OPTIONS: Options = Options {
+        commit_order: CommitOrder::Source,
+        workers: 8,
+        batch_transactions_max: 1000,
+        batch_bytes_max: 1 << 20,
+        window_transactions_max: 10_000,
+        window_bytes_max: 1 << 30,
+    };
+
+    /// What limits come to when all batches take the same.
+    fn steady(rows: usize, execute_us: u64, commit_us: u64) -> Limits {
+        let mut sizing = Sizing::default();
+        for _ in 0..50 {
+            sizing.record(rows, Timing { execute_us, commit_us });
+        }
+        sizing.limits(&OPTIONS)
+    }
+
+    #[test]
+    fn rows_are_limited_to_what_twenty_commits_take() {
+        assert_eq!(Sizing::default().limits(&OPTIONS).rows_max, usize::MAX);
+        // 10 us a row: 20 commits of 10 ms are 200 ms.
+        let rows_max = steady(100, 1000, 10_000).rows_max;
+        assert!((19_000..=21_000).contains(&rows_max), "{rows_max}");
+        // Commits that cost nothing: 100 ms.
+        assert_eq!(steady(100, 1000, 0).rows_max, 10_000);
+        // Slow rows and slow commits do not add up to hours.
+        assert_eq!(steady(1, u64::MAX, u64::MAX).rows_max, 16);
+        assert_eq!(steady(1000, 1_000_000, u64::MAX).rows_max, 5000);
+    }
+
+    #[test]
+    fn so_many_overlap_as_keep_commits_busy() {
+        assert_eq!(Sizing::default().limits(&OPTIONS).overlap, 8);
+        assert_eq!(steady(10, 100, 1000).overlap, 2);
+        assert_eq!(steady(10, 4000, 1000).overlap, 5);
+        assert_eq!(steady(10, 1_000_000, 1000).overlap, 8);
+        let mut one = Sizing::default();
+        one.record(1, Timing { execute_us: 1000, commit_us: 10 });
+        assert_eq!(one.limits(&Options { workers: 0, ..OPTIONS }).overlap, 1);
+    }
+
+    #[test]
+    fn one_slow_batch_is_forgotten() {
+        let mut sizing = Sizing::default();
+        sizing.record(10, Timing { execute_us: 10_000_000, commit_us: 1000 });
+        let at_first = sizing.limits(&OPTIONS).rows_max;
+        for _ in 0..100 {
+            sizing.record(1000, Timing { execute_us: 10_000, commit_us: 1000 });
+        }
+        let later = sizing.limits(&OPTIONS).rows_max;
+        assert!(at_first == 16 && later > 9000, "{at_first} {later}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+
+        #[test]
+        fn slower_rows_mean_fewer_and_slower_commits_more(
+            rows in 1..10_000usize,
+            execute_us in 0..10_000_000u64,
+            commit_us in 0..1_000_000u64,
+            more_us in 0..10_000_000u64,
+        ) {
+            let limit = steady(rows, execute_us, commit_us).rows_max;
+            prop_assert!(steady(rows, execute_us + more_us, commit_us).rows_max <= limit);
+            prop_assert!(steady(rows, execute_us, commit_us + more_us).rows_max >= limit);
+            prop_assert!(limit >= 16);
+        }
+
+        #[test]
+        fn no_measurement_breaks_it(timings in prop::collection::vec((any::<usize>(), any::<u64>(), any::<u64>()), 0..20)) {
+            let mut sizing = Sizing::default();
+            for (rows, execute_us, commit_us) in timings {
+                sizing.record(rows, Timing { execute_us, commit_us });
+                let limits = sizing.limits(&OPTIONS);
+                prop_assert!(limits.rows_max >= 16 && (2..=8).contains(&limits.overlap));
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! One situation each.
+
+use super::*;
+use crate::scheduler::Batch;
+
+fn offer(scheduler: &mut Scheduler<u32>, transactions: &[(u32, &[u64])]) {
+    for (name, keys) in transactions {
+        scheduler.offer(&writes(keys), WEIGHT, *name);
+    }
+}
+
+fn batch(scheduler: &mut Scheduler<u32>) -> Batch<u32> {
+    scheduler.next().expect("a batch")
+}
+
+/// All that may run now, in order.
+fn batches(scheduler: &mut Scheduler<u32>) -> Vec<Batch<u32>> {
+    std::iter::from_fn(|| scheduler.next()).collect()
+}
+
+#[test]
+fn in_source_order_a_run_executes_beside_the_one_before_it_and_commits_after_it() {
+    let mut scheduler = Scheduler::new(options(CommitOrder::Source));
+    offer(&mut scheduler, &[(1, &[1]), (2, &[2])]);
+    let one = batch(&mut scheduler);
+    assert_eq!((&one.first, &one.rest, one.commit_after), (&vec![1, 2], &vec![], None));
+    // 4 conflicts with what runs, and 5 with 4; 6 with neither.
+    offer(&mut scheduler, &[(3, &[3]), (4, &[2, 4]), (5, &[4]), (6, &[3])]);
+    let two = batch(&mut scheduler);
+    assert_eq!((&two.first, &two.rest, two.commit_after), (&vec![3, 6], &vec![4, 5], Some(one.id)));
+    scheduler.done(one.id, TIMING);
+    offer(&mut scheduler, &[(7, &[1])]);
+    let three = batch(&mut scheduler);
+    assert_eq!((&three.first, &three.rest, three.commit_after), (&vec![7], &vec![], Some(two.id)));
+    // Word of commits may come out of order.
+    scheduler.done(three.id, TIMING);
+    scheduler.done(two.id, TIMING);
+    assert!(scheduler.is_idle() && scheduler.is_clean());
+}
+
+#[test]
+fn in_source_order_a_conflict_is_over_when_the_run_has_finished_before_hand_out() {
+    let mut scheduler = Scheduler::new(Options { batch_transactions_max: 2, ..options(CommitOrder::Source) });
+    offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[2]), (4, &[3])]);
+    let one = batch(&mut scheduler);
+    scheduler.done(one.id, TIMING);
+    let two = batch(&mut scheduler);
+    assert_eq!((two.first, two.rest, two.commit_after), (vec![3, 4], vec![], None));
+}
+
+#[test]
+fn in_source_order_a_run_that_could_not_begin_grows_instead() {
+    let mut scheduler = Scheduler::new(options(CommitOrder::Source));
+    offer(&mut scheduler, &[(1, &[1])]);
+    let one = batch(&mut scheduler);
+    offer(&mut scheduler, &[(2, &[1])]);
+    assert!(scheduler.next().is_none());
+    offer(&mut scheduler, &[(3, &[1])]);
+    scheduler.done(one.id, TIMING);
+    assert_eq!(batch(&mut scheduler).first, vec![2, 3]);
+}
+
+/// So small that each transaction looks for a batch of its own.
+fn apart() -> Options {
+    Options { batch_transactions_max: 8, ..options(CommitOrder::Independent) }
+}
+
+#[test]
+fn transactions_that_follow_each_other_stay_together_for_a_while() {
+    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+    for name in 0..40 {
+        offer(&mut scheduler, &[(name, &[u64::from(name) + 1])]);
+    }
+    let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
+    assert_eq!(all, vec![(0..16).collect::<Vec<_>>(), (16..32).collect(), (32..40).collect()]);
+}
+
+#[test]
+fn independent_transactions_run_apart_and_dependent_ones_together() {
+    let mut scheduler = Scheduler::new(apart());
+    offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[3]), (4, &[1]), (5, &[3])]);
+    let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
+    assert_eq!(all, vec![vec![1, 4], vec![3, 5], vec![2]]);
+}
+
+#[test]
+fn what_joins_two_open_batches_makes_them_one() {
+    let mut scheduler = Scheduler::new(apart());
+    offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[3]), (4, &[1, 3]), (5, &[2])]);
+    let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
+    assert_eq!(all, vec![vec![1, 3, 4], vec![2, 5]]);
+}
+
+#[test]
+fn what_joins_batches_that_are_too_large_waits_for_exactly_those() {
+    let limits = Options { batch_transactions_max: 3, ..options(CommitOrder::Independent) };
+    let mut scheduler = Scheduler::new(limits);
+    offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[1]), (4, &[2]), (5, &[3]), (6, &[1, 2])]);
+    let now = batches(&mut scheduler);
+    let names: Vec<_> = now.iter().map(|batch| batch.first.clone()).collect();
+    assert_eq!(names, vec![vec![1, 3], vec![2, 4], vec![5]]);
+    scheduler.done(now[0].id, TIMING);
+    assert!(scheduler.next().is_none());
+    scheduler.done(now[1].id, TIMING);
+    assert_eq!(batch(&mut scheduler).first, vec![6]);
+}
+
+#[test]
+fn what_conflicts_with_a_running_batch_waits_and_the_rest_does_not() {
+    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+    offer(&mut scheduler, &[(1, &[1])]);
+    let one = batch(&mut scheduler);
+    offer(&mut scheduler, &[(2, &[1]), (3, &[2])]);
+    assert_eq!(batch(&mut scheduler).first, vec![3]);
+    assert!(scheduler.next().is_none());
+    scheduler.done(one.id, TIMING);
+    assert_eq!(batch(&mut scheduler).first, vec![2]);
+}
+
+#[test]
+fn readers_of_a_key_run_beside_each_other_and_its_writer_after_them() {
+    let reads = |key| Writeset { accesses: vec![access(0, key, true)], barrier: false };
+    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+    scheduler.offer(&reads(1), WEIGHT, 1);
+    let one = batch(&mut scheduler);
+    scheduler.offer(&reads(1), WEIGHT, 2);
+    let two = batch(&mut scheduler);
+    offer(&mut scheduler, &[(3, &[1])]);
+    scheduler.done(two.id, TIMING);
+    assert!(scheduler.next().is_none());
+    scheduler.done(one.id, TIMING);
+    assert_eq!(batch(&mut scheduler).first, vec![3]);
+}
+
+#[test]
+fn a_barrier_runs_alone() {
+    for order in [CommitOrder::Source, CommitOrder::Independent] {
+        let mut scheduler = Scheduler::new(options(order));
+        offer(&mut scheduler, &[(1, &[1])]);
+        scheduler.offer(&barrier(), WEIGHT, 2);
+        scheduler.offer(&barrier(), WEIGHT, 3);
+        offer(&mut scheduler, &[(4, &[2])]);
+        for name in 1..=4 {
+            let one = batch(&mut scheduler);
+            assert_eq!((&one.first, one.alone), (&vec![name], name == 2 || name == 3));
+            assert!(one.rest.is_empty() && one.commit_after.is_none());
+            assert!(scheduler.next().is_none(), "{order:?} {name}");
+            scheduler.done(one.id, TIMING);
+        }
+        assert!(scheduler.is_idle() && scheduler.is_clean());
+    }
+}
+
+#[test]
+fn a_batch_that_was_rolled_back_comes_again_first() {
+    for order in [CommitOrder::Source, CommitOrder::Independent] {
+        let mut scheduler = Scheduler::new(options(order));
+        offer(&mut scheduler, &[(1, &[1]), (2, &[1])]);
+        let one = batch(&mut scheduler);
+        let id = one.id;
+        scheduler.retry(one);
+        scheduler.done(id, TIMING);
+        assert_eq!(scheduler.outstanding().transactions, 2, "it has not committed");
+        offer(&mut scheduler, &[(3, &[1]), (4, &[9])]);
+        assert_eq!(scheduler.drain(), vec![3, 4]);
+        offer(&mut scheduler, &[(3, &[1]), (4, &[9])]);
+        let one = batch(&mut scheduler);
+        assert_eq!((one.id, &one.first), (id, &vec![1, 2]));
+        scheduler.done(id, TIMING);
+        let rest: Vec<u32> = batches(&mut scheduler).into_iter().flat_map(|batch| batch.first).collect();
+        assert_eq!(rest, vec![3, 4]);
+    }
+}
+
+#[test]
+fn a_new_commit_order_begins_when_all_is_done() {
+    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+    offer(&mut scheduler, &[(1, &[1])]);
+    let one = batch(&mut scheduler);
+    scheduler.set_options(options(CommitOrder::Source));
+    assert!(!scheduler.has_room());
+    scheduler.done(one.id, TIMING);
+    assert!(scheduler.has_room());
+    offer(&mut scheduler, &[(2, &[1])]);
+    let two = batch(&mut scheduler);
+    assert!(two.id > one.id, "names are not given twice");
+    offer(&mut scheduler, &[(3, &[2])]);
+    assert_eq!(batch(&mut scheduler).commit_after, Some(two.id));
+}
+
+#[test]
+fn the_window_is_bounded_but_for_one_transaction() {
+    let limits = Options { window_bytes_max: 250, ..options(CommitOrder::Source) };
+    let mut scheduler = Scheduler::new(limits);
+    offer(&mut scheduler, &[(1, &[1]), (2, &[2])]);
+    assert!(scheduler.has_room());
+    scheduler.offer(&writes(&[3]), Weight { bytes: 1 << 40, rows: 1 }, 3);
+    assert!(!scheduler.has_room());
+    assert_eq!(scheduler.outstanding().transactions, 3);
+}
+
+#[test]
+fn what_is_done_twice_or_unknown_is_ignored() {
+    for order in [CommitOrder::Source, CommitOrder::Independent] {
+        let mut scheduler = Scheduler::new(options(order));
+        offer(&mut scheduler, &[(1, &[1])]);
+        let one = batch(&mut scheduler);
+        scheduler.done(BatchId(0), TIMING);
+        scheduler.done(BatchId(7), TIMING);
+        scheduler.done(one.id, TIMING);
+        scheduler.done(one.id, TIMING);
+        assert!(scheduler.is_idle());
+    }
+}
+
+#[test]
+fn slow_rows_make_small_batches() {
+    for order in [CommitOrder::Source, CommitOrder::Independent] {
+        let mut scheduler = Scheduler::new(Options { workers: 1, ..options(order) });
+        offer(&mut scheduler, &[(0, &[1])]);
+        let one = batch(&mut scheduler);
+        // 2 ms a row, and 0.1 s are allowed.
+        scheduler.done(one.id, Timing { execute_us: 2000, commit_us: 100 });
+        for name in 0..200 {
+            scheduler.offer(&writes(&[1]), WEIGHT, name);
+        }
+        let first = batch(&mut scheduler);
+        assert_eq!(first.first.len(), 50, "{order:?}");
+    }
+}

@@ -1,0 +1,349 @@
+//! Random loads, limits, workers and mishaps, against the oracle.
+//!
+//! `TAILWATER_CASES=100` runs a hundred times as many cases as CI does.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::scheduler::Batch;
+
+const INDEXES: u32 = 3;
+const KEYS: u64 = 6;
+
+/// Who wrote a key last, by number from 1.
+type Store = BTreeMap<Key, usize>;
+
+/// The keys that an access stands for.
+fn keys(access: Access) -> impl Iterator<Item = Key> {
+    let hashes = if access.key.is_any() { 1..=KEYS } else { access.key.hash..=access.key.hash };
+    hashes.map(move |hash| Key { hash, ..access.key })
+}
+
+/// Writes; returns what was there before, of all that is touched.
+fn execute(store: &mut Store, number: usize, writeset: &Writeset) -> Vec<(Key, usize)> {
+    let everything: Vec<Access> = (0..INDEXES).map(|index| access(index, Key::ANY, false)).collect();
+    let accesses = if writeset.barrier { &everything } else { &writeset.accesses };
+    let touched: Vec<_> =
+        accesses.iter().flat_map(|access| keys(*access).map(|key| (key, *access))).collect();
+    let seen = touched.iter().map(|(key, _)| (*key, store.get(key).copied().unwrap_or(0))).collect();
+    for (key, _) in touched.into_iter().filter(|(_, access)| !access.shared) {
+        store.insert(key, number);
+    }
+    seen
+}
+
+#[derive(Debug, Clone)]
+struct Load {
+    transactions: Vec<(Writeset, Weight)>,
+    /// What each sees when all run one after the other.
+    seen: Vec<Vec<(Key, usize)>>,
+}
+
+fn any_access() -> impl Strategy<Value = Access> {
+    // ANY is rare, else all is one chain; so is what is not skewed.
+    let hash = prop_oneof![1 => Just(Key::ANY), 30 => 1..=KEYS, 10 => 1..=2u64];
+    (0..INDEXES, hash, prop::bool::weighted(0.3))
+        .prop_map(|(index, hash, shared)| access(index, hash, shared))
+}
+
+fn any_writeset() -> impl Strategy<Value = Writeset> {
+    let accesses = prop::collection::vec(any_access(), 0..4);
+    (accesses, prop::bool::weighted(0.03)).prop_map(|(mut accesses, barrier)| {
+        // Each key once; exclusively, if it is touched so anywhere.
+        accesses.sort_by_key(|access| (access.key, access.shared));
+        accesses.dedup_by_key(|access| access.key);
+        Writeset { accesses, barrier }
+    })
+}
+
+fn any_load() -> impl Strategy<Value = Load> {
+    let weight = (0..300usize, 0..5usize).prop_map(|(bytes, rows)| Weight { bytes, rows });
+    prop::collection::vec((any_writeset(), weight), 1..80).prop_map(|transactions| {
+        let mut store = Store::new();
+        let seen =
+            (1..).zip(&transactions).map(|(number, (writeset, _))| execute(&mut store, number, writeset));
+        let seen = seen.collect();
+        Load { transactions, seen }
+    })
+}
+
+fn any_options() -> impl Strategy<Value = Options> {
+    let order = prop_oneof![Just(CommitOrder::Source), Just(CommitOrder::Independent)];
+    let transactions = prop_oneof![3 => 1..20usize, 1 => 20..200usize];
+    (order, 1..6usize, transactions, 1..3000usize, 1..60usize, 1..6000usize).prop_map(
+        |(commit_order, workers, batch_transactions_max, batch_bytes_max, window_transactions_max, bytes)| {
+            Options {
+                commit_order,
+                workers,
+                batch_transactions_max,
+                batch_bytes_max,
+                window_transactions_max,
+                window_bytes_max: bytes,
+            }
+        },
+    )
+}
+
+/// How often something goes another way than straight on, of 256.
+#[derive(Debug, Clone, Copy)]
+struct Mishaps {
+    retry: u8,
+    drain: u8,
+    change: u8,
+}
+
+fn any_mishaps() -> impl Strategy<Value = Mishaps> {
+    let often = || prop_oneof![Just(0u8), 0..40u8];
+    (often(), often(), often()).prop_map(|(retry, drain, change)| Mishaps { retry, drain, change })
+}
+
+/// A batch that runs.
+struct Running {
+    batch: Batch<usize>,
+    /// How many of first and rest together are executed, and what they overwrote.
+    executed: Vec<(usize, Vec<(Key, usize)>)>,
+}
+
+impl Running {
+    fn next(&self) -> Option<usize> {
+        let all = self.batch.first.iter().chain(&self.batch.rest);
+        all.copied().nth(self.executed.len())
+    }
+
+    fn next_is_put_off(&self) -> bool {
+        self.executed.len() >= self.batch.first.len()
+    }
+}
+
+/// The driver and the target, in small.
+struct Simulation<'a> {
+    load: &'a Load,
+    options: Options,
+    /// The loosest limits that ever counted.
+    batch_transactions_max: usize,
+    batch_bytes_max: usize,
+    scheduler: Scheduler<usize>,
+    waiting: VecDeque<usize>,
+    running: Vec<Running>,
+    rolled_back: usize,
+    /// Committed, and the scheduler was not told yet.
+    unsaid: Vec<BatchId>,
+    committed: Vec<BatchId>,
+    store: Store,
+    applied: Vec<bool>,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(load: &'a Load, options: Options) -> Self {
+        Self {
+            load,
+            options,
+            batch_transactions_max: options.batch_transactions_max,
+            batch_bytes_max: options.batch_bytes_max,
+            scheduler: Scheduler::new(options),
+            waiting: (1..=load.transactions.len()).collect(),
+            running: Vec::new(),
+            rolled_back: 0,
+            unsaid: Vec::new(),
+            committed: Vec::new(),
+            store: Store::new(),
+            applied: vec![false; load.transactions.len() + 1],
+        }
+    }
+
+    fn writeset(&self, number: usize) -> &'a Writeset {
+        &self.load.transactions[number - 1].0
+    }
+
+    fn weight(&self, number: usize) -> Weight {
+        self.load.transactions[number - 1].1
+    }
+
+    fn offer(&mut self) -> bool {
+        let Some(number) = self.waiting.front().copied().filter(|_| self.scheduler.has_room()) else {
+            return false;
+        };
+        let before = self.scheduler.outstanding();
+        assert!(before.transactions < self.options.window_transactions_max);
+        assert!(before.weight.bytes < self.options.window_bytes_max);
+        self.waiting.pop_front();
+        self.scheduler.offer(self.writeset(number), self.weight(number), number);
+        true
+    }
+
+    fn take(&mut self) -> bool {
+        // Who rolled back tries again, even if there are to be fewer workers now.
+        if self.running.len() >= self.options.workers && self.rolled_back == 0 {
+            return false;
+        }
+        let Some(batch) = self.scheduler.next() else { return false };
+        self.rolled_back = self.rolled_back.saturating_sub(1);
+        let all: Vec<usize> = batch.first.iter().chain(&batch.rest).copied().collect();
+        assert!(!all.is_empty());
+        assert!(
+            batch.first.is_sorted() && batch.rest.is_sorted(),
+            "{batch:?} is not in the order of the log"
+        );
+        if all.len() > 1 {
+            assert!(all.len() <= self.batch_transactions_max);
+            let bytes: usize = all.iter().map(|number| self.weight(*number).bytes).sum();
+            assert!(bytes <= self.batch_bytes_max);
+        }
+        let barriers = all.iter().filter(|number| self.writeset(**number).barrier).count();
+        assert_eq!((barriers, batch.alone), if batch.alone { (all.len(), true) } else { (0, false) });
+        if batch.alone {
+            assert!(all.len() == 1 && self.running.is_empty());
+        }
+        assert!(!self.running.iter().any(|running| running.batch.alone));
+        self.running.push(Running { batch, executed: Vec::new() });
+        true
+    }
+
+    fn may_go_on(&self, running: &Running) -> bool {
+        running.batch.commit_after.is_none_or(|id| self.committed.contains(&id))
+    }
+
+    /// Executes the next transaction of a batch, or commits it.
+    fn step(&mut self, at: usize) -> bool {
+        let running = &self.running[at];
+        let may_go_on = self.may_go_on(running);
+        let Some(number) = running.next() else {
+            if may_go_on {
+                self.commit(at);
+            }
+            return may_go_on;
+        };
+        if running.next_is_put_off() && !may_go_on {
+            return false;
+        }
+        self.check_alone(at, number);
+        let writeset = self.writeset(number);
+        let seen = execute(&mut self.store, number, writeset);
+        assert_eq!(seen, self.load.seen[number - 1], "transaction {number} saw another past");
+        self.running[at].executed.push((number, seen));
+        true
+    }
+
+    fn check_alone(&self, at: usize, number: usize) {
+        let others = self.running.iter().enumerate().filter(|(other, _)| *other != at);
+        for (other, _) in others.flat_map(|(_, running)| &running.executed) {
+            let conflicts = self.writeset(number).conflicts(self.writeset(*other));
+            assert!(!conflicts, "{number} is executed while {other} has not committed");
+        }
+    }
+
+    fn commit(&mut self, at: usize) {
+        let running = self.running.swap_remove(at);
+        for (number, _) in &running.executed {
+            assert!(!std::mem::replace(&mut self.applied[*number], true), "{number} is applied twice");
+        }
+        if self.scheduler.core.order() == CommitOrder::Source {
+            // All before them are applied; some behind them may be since the order was another.
+            let last = running.executed.iter().map(|(number, _)| *number).max().unwrap_or(0);
+            assert!(self.applied[1..=last].iter().all(|applied| *applied), "{last} is committed too early");
+        }
+        self.committed.push(running.batch.id);
+        self.unsaid.push(running.batch.id);
+    }
+
+    fn say(&mut self, at: usize, rng: &mut StdRng) {
+        let id = self.unsaid.swap_remove(at);
+        let timing =
+            Timing { execute_us: rng.random_range(0..100_000), commit_us: rng.random_range(0..20_000) };
+        self.scheduler.done(id, timing);
+    }
+
+    /// Rolls a batch back, and those that wait for its commit stay.
+    fn roll_back(&mut self, at: usize) {
+        let running = self.running.swap_remove(at);
+        for (number, seen) in running.executed.iter().rev() {
+            let writeset = self.writeset(*number);
+            for (key, before) in seen {
+                let wrote = |access: &Access| !access.shared && keys(*access).any(|own| own == *key);
+                if writeset.barrier || writeset.accesses.iter().any(wrote) {
+                    self.store.insert(*key, *before);
+                }
+            }
+        }
+        self.rolled_back += 1;
+        self.scheduler.retry(running.batch);
+    }
+
+    fn drain(&mut self) {
+        let drained = self.scheduler.drain();
+        assert!(drained.is_sorted(), "{drained:?} is not in the order of the log");
+        assert!(drained.last().is_none_or(|last| self.waiting.front().is_none_or(|next| last < next)));
+        for number in drained.into_iter().rev() {
+            self.waiting.push_front(number);
+        }
+    }
+
+    fn change(&mut self, options: Options) {
+        self.options = options;
+        self.batch_transactions_max = self.batch_transactions_max.max(options.batch_transactions_max);
+        self.batch_bytes_max = self.batch_bytes_max.max(options.batch_bytes_max);
+        self.scheduler.set_options(options);
+    }
+
+    /// Something at random that can be done; whether there was anything.
+    fn act(&mut self, rng: &mut StdRng) -> bool {
+        let start = rng.random_range(0..4);
+        (0..4).any(|turn| match (start + turn) % 4 {
+            0 => self.offer(),
+            1 => self.take(),
+            2 => {
+                let count = self.running.len();
+                let first = rng.random_range(0..count.max(1));
+                (0..count).any(|turn| self.step((first + turn) % count))
+            }
+            _ if self.unsaid.is_empty() => false,
+            _ => {
+                self.say(rng.random_range(0..self.unsaid.len()), rng);
+                true
+            }
+        })
+    }
+
+    fn run(&mut self, mishaps: Mishaps, others: &[Options], rng: &mut StdRng) {
+        let mut others = others.iter().cycle();
+        while !self.waiting.is_empty() || !self.scheduler.is_idle() {
+            let mut happens = |chance: u8| rng.random_range(0..256) < u16::from(chance);
+            if happens(mishaps.retry) && !self.running.is_empty() {
+                self.roll_back(rng.random_range(0..self.running.len()));
+            } else if happens(mishaps.drain) {
+                self.drain();
+            } else if happens(mishaps.change) {
+                self.change(*others.next().expect("some options"));
+            } else {
+                assert!(self.act(rng), "nothing can be done, and not all is applied");
+            }
+        }
+        assert!(self.running.is_empty() && self.unsaid.is_empty() && self.scheduler.is_clean());
+        assert!(self.applied[1..].iter().all(|applied| *applied), "something was left out");
+    }
+}
+
+fn cases(count: u32) -> ProptestConfig {
+    let factor = std::env::var("TAILWATER_CASES").ok().and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count.saturating_mul(factor)) }
+}
+
+proptest! {
+    #![proptest_config(cases(1500))]
+
+    /// The target is at every instant as if transactions had run one by one, each exactly once, and never stands still.
+    #[test]
+    fn all_is_as_if_one_ran_after_the_other(
+        load in any_load(),
+        options in any_options(),
+        others in prop::collection::vec(any_options(), 1..4),
+        mishaps in any_mishaps(),
+        seed in any::<u64>(),
+    ) {
+        Simulation::new(&load, options).run(mishaps, &others, &mut StdRng::seed_from_u64(seed));
+    }
+}

@@ -1,0 +1,213 @@
+//! What a server has just logged, decoded with what it says of its tables.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Bytes, BytesMut};
+use tailwater_apply::catalogue::Catalogue;
+use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, Route, Tables};
+use tailwater_apply::target::TargetTable;
+use tailwater_apply::transaction::{Content, Span, Step, Transaction};
+use tailwater_log::{Entry, EntryFlags, EntryKind, LogPosition};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, FormatDescription, RowsKind};
+use tailwater_wire::transaction::{Step as Boundary, TransactionTracker};
+
+use crate::servers::{flush, newest_events, on_each_server};
+
+on_each_server!(what_was_just_logged_decodes);
+
+/// All tables, under their own names.
+struct Catalogued(Catalogue);
+
+impl Tables for Catalogued {
+    fn route(&self, _: &str, _: &str, _: RowsKind) -> Route {
+        Route::Keep
+    }
+
+    fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
+        self.0.get(schema, table)
+    }
+}
+
+async fn what_was_just_logged_decodes(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    // A server of its own: others would write into its binlog.
+    let relaxed = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"];
+    let server = Server::start(ServerSpec::new(kind).options(relaxed)).await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    connection.execute("CREATE DATABASE live").await?;
+    connection.execute("USE live").await?;
+    rows_of_every_image_have_keys(&server, &mut connection, kind.flavour()).await?;
+    statements_and_their_surroundings(&server, &mut connection, kind.flavour()).await
+}
+
+/// Decodes the newest binlog file.
+async fn decode_all(
+    server: &Server,
+    connection: &mut Connection,
+    flavour: Flavour,
+) -> Result<Vec<Transaction>> {
+    let events = newest_events(server, connection).await?;
+    let mut decoder = Decoder::new(flavour, DecodeLimits::default(), 3);
+    decoder.format_description(&events[0])?;
+    let format = FormatDescription::parse(&events[0][EVENT_HEADER_BYTES..])?;
+    let mut tables = Catalogued(Catalogue::new(flavour));
+    let mut tracker = TransactionTracker::new(flavour);
+    let (mut entry, mut bytes) = (None, BytesMut::new());
+    let mut decoded = Vec::new();
+    for event in &events {
+        let header = EventHeader::parse(event)?;
+        let boundary = tracker.observe(&header, &event[EVENT_HEADER_BYTES..], &format)?;
+        match &boundary {
+            Boundary::Outside | Boundary::Abandoned => continue,
+            Boundary::Begin(start) => {
+                entry = Some(Entry {
+                    position: LogPosition { segment: 1, offset: 4 },
+                    length: 0,
+                    kind: EntryKind::Transaction,
+                    gtid: start.gtid.clone(),
+                    source_end: 0,
+                    commit_time_us: 0,
+                    flags: EntryFlags::default(),
+                });
+            }
+            Boundary::Inside | Boundary::End => {}
+        }
+        bytes.extend_from_slice(event);
+        if boundary == Boundary::End {
+            let mut entry = entry.take().context("a beginning")?;
+            let whole: Bytes = bytes.split().freeze();
+            entry.length = whole.len() as u64;
+            decoded.push(decode(&mut decoder, &mut tables, connection, &entry, whole).await?);
+        }
+    }
+    Ok(decoded)
+}
+
+async fn decode(
+    decoder: &mut Decoder,
+    tables: &mut Catalogued,
+    connection: &mut Connection,
+    entry: &Entry,
+    bytes: Bytes,
+) -> Result<Transaction> {
+    let span = Span { start: entry.position, end: entry.end() };
+    loop {
+        match decoder.transaction(entry, span, bytes.clone(), tables)? {
+            Decoded::Transaction(transaction) => return Ok(*transaction),
+            Decoded::NeedsTable { schema, table } => {
+                let loaded = tables.0.load(connection, &schema, &table).await?;
+                ensure!(loaded.is_some(), "no table {schema}.{table}");
+            }
+        }
+    }
+}
+
+const CHANGES: [&str; 9] = [
+    "INSERT INTO parent (id, name) VALUES (1, 'one'), (2, 'two'), (3, 'three')",
+    "INSERT INTO child (id, p, code) VALUES (1, 1, 'a'), (2, 2, 'b'), (3, NULL, NULL)",
+    "UPDATE child SET code = 'c' WHERE id = 1",
+    "UPDATE child SET p = 3 WHERE id = 2",
+    "UPDATE parent SET note = 'noted' WHERE id = 1",
+    "DELETE FROM child WHERE id = 2",
+    "DELETE FROM parent WHERE id = 2",
+    "INSERT INTO computed (id, a) VALUES (1, 5), (2, 6)",
+    "UPDATE computed SET a = 7 WHERE id = 1",
+];
+
+/// With full images every row's keys can be told, those on columns that are computed too; with minimal ones enough of
+/// them.
+async fn rows_of_every_image_have_keys(
+    server: &Server,
+    connection: &mut Connection,
+    flavour: Flavour,
+) -> Result<()> {
+    for table in [
+        "parent (id INT PRIMARY KEY, name VARCHAR(20) NOT NULL UNIQUE, note TEXT)",
+        "child (id INT PRIMARY KEY, p INT, code VARCHAR(9) UNIQUE, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "computed (id INT PRIMARY KEY, a INT, v INT GENERATED ALWAYS AS (a + 1) VIRTUAL, \
+         s INT GENERATED ALWAYS AS (a * 2) STORED, UNIQUE KEY (v), UNIQUE KEY (s))",
+    ] {
+        connection.execute(&format!("CREATE TABLE {table}")).await.with_context(|| table.to_owned())?;
+    }
+    for image in ["FULL", "NOBLOB", "MINIMAL"] {
+        connection.execute(&format!("SET binlog_row_image = {image}")).await?;
+        flush(connection).await?;
+        for change in CHANGES {
+            connection.execute(change).await.with_context(|| change.to_owned())?;
+        }
+        let decoded = decode_all(server, connection, flavour).await?;
+        ensure!(decoded.len() == CHANGES.len(), "{}: {decoded:#?}", decoded.len());
+        for (change, transaction) in CHANGES.iter().zip(&decoded) {
+            let Content::Rows(changes) = &transaction.content else { bail!("{change}: {transaction:?}") };
+            ensure!(changes.iter().all(|changes| changes.table.same_shape), "{image}: {change}");
+            let any = transaction.writeset.accesses.iter().filter(|access| access.key.is_any()).count();
+            ensure!(!transaction.writeset.accesses.is_empty() && !transaction.writeset.barrier);
+            ensure!(image == "MINIMAL" || any == 0, "{image}: {change}: {:?}", transaction.writeset);
+        }
+        let conflict = |one: usize, other: usize| decoded[one].writeset.conflicts(&decoded[other].writeset);
+        // Each child needs its parents; what touches one row keeps its order; a parent that goes waits for its children.
+        ensure!(
+            conflict(0, 1) && conflict(1, 2) && conflict(1, 3) && conflict(3, 5) && conflict(7, 8),
+            "{image}"
+        );
+        ensure!(conflict(1, 6) && conflict(3, 6) && conflict(5, 6), "{image}");
+        ensure!(!conflict(2, 7) && !conflict(6, 8), "{image}");
+        for table in ["child", "parent", "computed"] {
+            connection.execute(&format!("DELETE FROM {table}")).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn statements_and_their_surroundings(
+    server: &Server,
+    connection: &mut Connection,
+    flavour: Flavour,
+) -> Result<()> {
+    connection.execute("SET binlog_row_image = FULL").await?;
+    connection.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a INT) ENGINE = InnoDB").await?;
+    connection.execute("INSERT INTO t (a) VALUES (1)").await?;
+    flush(connection).await?;
+    connection.execute("CREATE TABLE made AS SELECT id, a FROM t").await?;
+    connection.execute("ALTER TABLE t ADD COLUMN b INT").await?;
+    connection.execute("START TRANSACTION").await?;
+    connection.execute("INSERT INTO t (a) VALUES (2)").await?;
+    connection.execute("SAVEPOINT s").await?;
+    connection.execute("INSERT INTO t (a) VALUES (3)").await?;
+    connection.execute("COMMIT").await?;
+    connection.execute("SET binlog_format = STATEMENT, @value = 7").await?;
+    connection.execute("INSERT INTO t (a) VALUES (@value)").await?;
+    let decoded = decode_all(server, connection, flavour).await?;
+    let [made, altered, rows, statement] = &decoded[..] else { bail!("{decoded:#?}") };
+    ensure!(matches!(made.content, Content::Streamed { .. }) && made.writeset.barrier, "{made:?}");
+    let of = |transaction: &Transaction| match &transaction.content {
+        Content::Steps(steps) => match &steps[..] {
+            [Step::Statement(statement)] => Ok(statement.clone()),
+            other => bail!("{other:?}"),
+        },
+        other => bail!("{other:?}"),
+    };
+    let alter = of(altered)?;
+    ensure!(alter.text.starts_with(b"ALTER TABLE t") && !alter.dml && altered.writeset.barrier);
+    ensure!(&alter.database[..] == b"live");
+    ensure!(matches!(&rows.content, Content::Rows(changes) if changes.len() == 2), "{rows:?}");
+    let insert = of(statement)?;
+    ensure!(insert.dml && insert.text.starts_with(b"INSERT") && insert.variables.len() == 2, "{insert:?}");
+    if flavour == Flavour::MariaDb {
+        // An ALTER in two halves is one statement.
+        connection.execute("SET binlog_alter_two_phase = ON").await?;
+        flush(connection).await?;
+        connection.execute("ALTER TABLE t ADD COLUMN c INT, ALGORITHM = COPY").await?;
+        let decoded = decode_all(server, connection, flavour).await?;
+        let [start, commit] = &decoded[..] else { bail!("{decoded:#?}") };
+        ensure!(matches!(&start.content, Content::Rows(changes) if changes.is_empty()), "{start:?}");
+        ensure!(of(commit)?.text.starts_with(b"ALTER TABLE t"), "{commit:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! What several tests need: one test per server, and the events that a server wrote.
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use tailwater_sandbox::Server;
+use tailwater_session::Connection;
+use tailwater_wire::event::{BINLOG_MAGIC, EventHeader};
+
+/// Makes a module of tests of each function, one per server.
+macro_rules! on_each_server {
+    ($($name:ident),* $(,)?) => {$(
+        mod $name {
+            use tailwater_sandbox::ServerKind;
+
+            #[tokio::test]
+            async fn mysql_9_7() -> anyhow::Result<()> {
+                super::$name(ServerKind::Mysql97).await
+            }
+
+            #[tokio::test]
+            async fn mariadb_10_11() -> anyhow::Result<()> {
+                super::$name(ServerKind::Mariadb1011).await
+            }
+
+            #[tokio::test]
+            async fn mariadb_11_8() -> anyhow::Result<()> {
+                super::$name(ServerKind::Mariadb118).await
+            }
+        }
+    )*};
+}
+pub(crate) use on_each_server;
+
+/// Has the server begin a new binlog file.
+pub async fn flush(connection: &mut Connection) -> Result<()> {
+    connection.execute("FLUSH BINARY LOGS").await?;
+    Ok(())
+}
+
+/// The events of the server's newest binlog file, checksums and all.
+pub async fn newest_events(server: &Server, connection: &mut Connection) -> Result<Vec<Bytes>> {
+    let files = connection.query("SHOW BINARY LOGS").await?;
+    let name = files.rows.last().and_then(|row| row.get_str(0)).context("no binlog")?;
+    split(std::fs::read(server.data().join(name))?)
+}
+
+/// The events of a binlog file.
+pub fn split(file: Vec<u8>) -> Result<Vec<Bytes>> {
+    let mut rest = Bytes::from(file).split_off(BINLOG_MAGIC.len());
+    let mut events = Vec::new();
+    while !rest.is_empty() {
+        let length = EventHeader::parse(&rest)?.event_length as usize;
+        events.push(rest.split_to(length));
+    }
+    Ok(events)
+}

@@ -1,0 +1,181 @@
+//! A source, its log, and a target that a channel applies it to.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tailwater_apply::Channel;
+use tailwater_apply::channel::{ChannelOptions, ChannelState, ChannelStatus};
+use tailwater_log::{LogHandle, LogOptions};
+use tailwater_relay::resume::StartPolicy;
+use tailwater_relay::{Capture, CaptureOptions};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long anything may take on a machine that does much else; only reached when something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Options of servers of a flavour in these tests.
+pub fn spec(kind: ServerKind, server_id: u32) -> ServerSpec {
+    // Tests are about what is there in the end, not about power cuts.
+    let mut spec = ServerSpec::new(kind).options([
+        format!("--server-id={server_id}"),
+        "--sync-binlog=0".into(),
+        "--innodb-flush-log-at-trx-commit=2".into(),
+    ]);
+    if kind.flavour() == Flavour::MySql {
+        spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
+    }
+    spec
+}
+
+/// A source and its log, captured in this process.
+pub struct Rig {
+    pub source: Server,
+    pub target: Server,
+    pub folder: tempfile::TempDir,
+    capture: Option<Capture>,
+    ended: CancellationToken,
+}
+
+impl Rig {
+    /// Two servers of a kind; `None` if it is not to be had.
+    pub async fn start(
+        kind: ServerKind,
+        source_options: &[&str],
+        target_options: &[&str],
+    ) -> Result<Option<Self>> {
+        Self::start_pair(kind, kind, source_options, target_options).await
+    }
+
+    /// A source of one kind, a target of another.
+    pub async fn start_pair(
+        from: ServerKind,
+        to: ServerKind,
+        source_options: &[&str],
+        target_options: &[&str],
+    ) -> Result<Option<Self>> {
+        if require(from).is_none() || require(to).is_none() {
+            return Ok(None);
+        }
+        let source = Server::start(spec(from, 1).options(source_options.iter().copied())).await?;
+        let target = Server::start(spec(to, 2).options(target_options.iter().copied())).await?;
+        source.create_replication_user().await?;
+        let mut rig = Self {
+            source,
+            target,
+            folder: tempfile::tempdir()?,
+            capture: None,
+            ended: CancellationToken::new(),
+        };
+        rig.start_capture()?;
+        Ok(Some(rig))
+    }
+
+    fn start_capture(&mut self) -> Result<()> {
+        let options = CaptureOptions {
+            name: "source".into(),
+            connect: self.source.replication_options(),
+            server_id: 4201,
+            semi_sync: false,
+            start: StartPolicy::Oldest,
+            heartbeat: Duration::from_millis(500),
+            watch_interval: Duration::from_millis(500),
+            directory: self.folder.path().join("log"),
+            log: LogOptions { preallocate_bytes: 1 << 20, ..LogOptions::default() },
+        };
+        self.capture = Some(Capture::start(options, self.ended.clone())?);
+        Ok(())
+    }
+
+    pub fn log(&self) -> LogHandle {
+        self.capture.as_ref().expect("it is captured").log()
+    }
+
+    /// A channel's options, with small batches so that there are many.
+    pub fn options(&self, name: &str) -> ChannelOptions {
+        ChannelOptions { workers: 3, ..ChannelOptions::new(name, self.target.socket_options()) }
+    }
+
+    pub fn channel(&self, options: ChannelOptions) -> Channel {
+        Channel::start(options, self.log(), false)
+    }
+
+    /// What the source has, in its notation.
+    pub async fn source_gtids(&self) -> Result<GtidSet> {
+        let flavour = self.source.kind().flavour();
+        let sql = match flavour {
+            Flavour::MySql => "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')",
+            Flavour::MariaDb => "SELECT @@GLOBAL.gtid_binlog_pos",
+        };
+        let lines = self.source.sql(sql).await?;
+        Ok(GtidSet::parse(flavour, lines.first().map_or("", String::as_str))?)
+    }
+
+    /// Waits until the channel has applied all that the source has now.
+    pub async fn wait_applied(&self, channel: &Channel) -> Result<()> {
+        let wanted = self.source_gtids().await?;
+        let flavour = self.source.kind().flavour();
+        let has = |status: &ChannelStatus| {
+            GtidSet::parse(flavour, &status.gtids).is_ok_and(|gtids| wanted.is_subset_of(&gtids))
+        };
+        wait_for(channel, "apply everything", has).await.map(drop)
+    }
+
+    /// Checks that databases are the same on both servers, but for definitions that cannot be.
+    pub async fn ensure_equal(&self, schemas: &[&str]) -> Result<()> {
+        for schema in schemas {
+            let list = format!(
+                "SELECT table_name FROM information_schema.tables WHERE table_schema='{schema}' AND \
+                 table_type='BASE TABLE' ORDER BY 1"
+            );
+            let tables = self.source.sql(&list).await?;
+            ensure!(tables == self.target.sql(&list).await?, "{schema}: other tables than {tables:?}");
+            ensure!(!tables.is_empty(), "{schema} is empty");
+            for table in tables {
+                let checksum = format!("CHECKSUM TABLE `{schema}`.`{table}` EXTENDED");
+                let (ours, theirs) = (self.source.sql(&checksum).await?, self.target.sql(&checksum).await?);
+                if ours != theirs {
+                    let rows = format!("SELECT * FROM `{schema}`.`{table}` ORDER BY 1 LIMIT 20");
+                    let (on_source, on_target) =
+                        (self.source.sql(&rows).await?, self.target.sql(&rows).await?);
+                    bail!("{schema}.{table} differs: {ours:?} {theirs:?}\n{on_source:#?}\n{on_target:#?}");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(capture) = self.capture.take() {
+            capture.stop();
+            // Its thread closes the log; what it says does not matter to a test that is over.
+            let _ = capture.join();
+        }
+    }
+}
+
+/// Waits until a channel's status is so; a channel that fails meanwhile is an error.
+pub async fn wait_for(
+    channel: &Channel,
+    what: &str,
+    is_so: impl Fn(&ChannelStatus) -> bool,
+) -> Result<ChannelStatus> {
+    let begun = Instant::now();
+    let mut status = channel.status();
+    loop {
+        let now = status.borrow_and_update().clone();
+        if is_so(&now) {
+            return Ok(now);
+        }
+        ensure!(now.state != ChannelState::Failed, "waiting for it to {what}: {:?}", now.fault);
+        let left =
+            PATIENCE.checked_sub(begun.elapsed()).with_context(|| format!("it does not {what}: {now:#?}"))?;
+        if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
+            changed.context("the channel has gone")?;
+        }
+    }
+}

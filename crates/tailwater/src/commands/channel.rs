@@ -1,0 +1,153 @@
+//! `tailwater channel`: what a running daemon's channels do, and telling them.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
+use tailwater_apply::filter::FilterSet;
+
+use crate::cli::{ChannelCommand, Output};
+use crate::config::Config;
+use crate::control::{Answer, Request, ask, socket_of};
+use crate::exit::Exit;
+
+/// Tells the daemon, and prints how the channels are then.
+///
+/// # Errors
+/// If no daemon runs with that configuration, or it refuses.
+pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> {
+    let (config, only, request) = request(command)?;
+    let config = Config::load(&config)?;
+    let channels = match ask(&socket_of(&config.log.directory), &request)? {
+        Answer::Channels(channels) => channels,
+        Answer::Failed { code, message } => {
+            bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
+        }
+    };
+    let shown = channels.iter().filter(|channel| only.as_ref().is_none_or(|only| *only == channel.name));
+    match output {
+        Output::Json => {
+            for channel in shown {
+                println!("{}", serde_json::to_string(channel)?);
+            }
+        }
+        Output::Text => print!("{}", table(shown)),
+    }
+    Ok(Exit::Done)
+}
+
+type Prepared = (std::path::PathBuf, Option<String>, Request);
+
+fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
+    Ok(match command {
+        ChannelCommand::List(file) => (file.config, None, Request::ChannelList),
+        ChannelCommand::Start { channel, until_gtid, until_time } => {
+            let until_time_us = until_time.map(|moment| moment.0);
+            let name = channel.name.clone();
+            let request = Request::ChannelStart { channel: channel.name, until_gtid, until_time_us };
+            (channel.file.config, Some(name), request)
+        }
+        ChannelCommand::Stop(channel) => {
+            let request = Request::ChannelStop { channel: channel.name.clone() };
+            (channel.file.config, Some(channel.name), request)
+        }
+        ChannelCommand::Skip { channel, gtid, yes } => {
+            confirmed(yes, &format!("{gtid} would never be applied by channel {}", channel.name))?;
+            let request = Request::ChannelSkip { channel: channel.name.clone(), gtid };
+            (channel.file.config, Some(channel.name), request)
+        }
+        ChannelCommand::Seek { channel, gtids, yes } => {
+            let plan = format!("channel {} would go on as if exactly {gtids:?} were applied", channel.name);
+            confirmed(yes, &plan)?;
+            let request = Request::ChannelSeek { channel: channel.name.clone(), gtids };
+            (channel.file.config, Some(channel.name), request)
+        }
+        ChannelCommand::Filter { channel, filters, from_gtid } => {
+            let filters = read_filters(&filters)?;
+            let request = Request::ChannelFilter { channel: channel.name.clone(), filters, from_gtid };
+            (channel.file.config, Some(channel.name), request)
+        }
+        ChannelCommand::Set { channel, edit } => {
+            let edit = ChannelEdit {
+                workers: edit.workers,
+                batch_transactions_max: edit.batch_transactions_max,
+                batch_bytes_max: edit.batch_bytes_max,
+                commit_order: edit.commit_order.map(Into::into),
+                gtid: edit.gtid.map(Into::into),
+                delay_seconds: edit.delay_seconds,
+            };
+            if edit == ChannelEdit::default() {
+                bail!("nothing to set: see `tailwater channel set --help`");
+            }
+            let request = Request::ChannelSet { channel: channel.name.clone(), edit };
+            (channel.file.config, Some(channel.name), request)
+        }
+    })
+}
+
+fn confirmed(yes: bool, plan: &str) -> anyhow::Result<()> {
+    if !yes {
+        bail!("{plan}; say --yes to do it");
+    }
+    Ok(())
+}
+
+/// Filters as `[channel.filters]` has them, in a TOML file of their own; `-` reads standard input.
+fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
+    let text = match path.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
+        _ => std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?,
+    };
+    toml::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// One line for each channel, and below it what is wrong with it.
+fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
+    let mut text = format!(
+        "{:<16} {:<10} {:>9} {:>10} {:>12} {:>7} {}\n",
+        "CHANNEL", "STATE", "LAG", "TRX/S", "APPLIED", "WORKERS", "NEWEST"
+    );
+    for channel in channels {
+        let state = match channel.state {
+            ChannelState::Connecting => "connecting",
+            ChannelState::Running => "running",
+            ChannelState::Stopped => "stopped",
+            ChannelState::Failed => "failed",
+        };
+        text.push_str(&format!(
+            "{:<16} {:<10} {:>8.1}s {:>10.0} {:>12} {:>7} {}\n",
+            channel.name,
+            state,
+            channel.lag_seconds,
+            channel.transactions_per_second,
+            channel.transactions_total,
+            channel.workers,
+            channel.newest_gtid,
+        ));
+        if let Some(fault) = &channel.fault {
+            text.push_str(&format!("  {}: {}\n", fault.code, fault.message));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailwater_apply::channel::ChannelFault;
+
+    #[test]
+    fn a_fault_stands_below_its_channel() {
+        let fault = ChannelFault { code: "TW-APP-0002".into(), message: "row 7".into() };
+        let status = ChannelStatus {
+            name: "replica".into(),
+            state: ChannelState::Failed,
+            fault: Some(fault),
+            ..ChannelStatus::default()
+        };
+        let text = table([status].iter());
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[1].starts_with("replica") && lines[1].contains("failed"), "{text}");
+        assert_eq!(lines[2], "  TW-APP-0002: row 7");
+    }
+}

@@ -1,0 +1,225 @@
+//! What a running daemon can be told and asked, over a Unix socket in the log's folder: one JSON object per line, one
+//! answer to each. Only who may write in that folder may connect.
+
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use tailwater_apply::channel::{Channel, ChannelEdit, ChannelStatus, Until};
+use tailwater_apply::filter::FilterSet;
+use tailwater_log::LogHandle;
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{Gtid, GtidSet};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tracing::{debug, warn};
+
+/// A request, and an answer, is no longer than this.
+const LINE_BYTES_MAX: u64 = 4 << 20;
+
+/// What can be asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// All channels.
+    ChannelList,
+    /// Goes on.
+    ChannelStart {
+        /// The channel.
+        channel: String,
+        /// Stops behind this transaction.
+        until_gtid: Option<String>,
+        /// Stops before the first transaction that committed then or later, in microseconds since 1970.
+        until_time_us: Option<u64>,
+    },
+    /// Stops when what is under way has committed.
+    ChannelStop {
+        /// The channel.
+        channel: String,
+    },
+    /// Leaves a transaction out.
+    ChannelSkip {
+        /// The channel.
+        channel: String,
+        /// The transaction.
+        gtid: String,
+    },
+    /// Goes on as if these were applied.
+    ChannelSeek {
+        /// The channel.
+        channel: String,
+        /// In the source's notation.
+        gtids: String,
+    },
+    /// Has other filters count.
+    ChannelFilter {
+        /// The channel.
+        channel: String,
+        /// All of them.
+        filters: FilterSet,
+        /// From this transaction on.
+        from_gtid: Option<String>,
+    },
+    /// Changes how it works.
+    ChannelSet {
+        /// The channel.
+        channel: String,
+        /// What.
+        edit: ChannelEdit,
+    },
+}
+
+/// What is answered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Done, and how the channels are now.
+    Channels(Vec<ChannelStatus>),
+    /// Not done.
+    Failed {
+        /// A stable code, if there is one.
+        code: Option<String>,
+        /// Why.
+        message: String,
+    },
+}
+
+/// Where the daemon with its log in `directory` listens.
+pub fn socket_of(directory: &Path) -> PathBuf {
+    directory.join("control.sock")
+}
+
+/// What the daemon has that can be told something.
+#[derive(Debug, Default)]
+pub struct Controlled {
+    /// By name, each with the log it reads.
+    pub channels: BTreeMap<String, (Channel, LogHandle)>,
+}
+
+/// Listens at `socket` until the task that is given back is dropped.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub fn listen(socket: &Path, controlled: Arc<Controlled>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    // Left behind by one that was killed; one that lives holds the log's lock, and we would not be here.
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("remove {}", socket.display()));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket).with_context(|| format!("listen at {}", socket.display()))?;
+    std::fs::set_permissions(socket, Permissions::from_mode(0o600))
+        .with_context(|| format!("protect {}", socket.display()))?;
+    Ok(tokio::spawn(async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    tokio::spawn(converse(stream, Arc::clone(&controlled)));
+                }
+                Err(error) => {
+                    warn!("control socket: {error}");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }))
+}
+
+async fn converse(stream: UnixStream, controlled: Arc<Controlled>) {
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read);
+    loop {
+        let mut line = Vec::new();
+        match (&mut read).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let answer = match serde_json::from_slice::<Request>(&line) {
+            Ok(request) => obey(request, &controlled).await,
+            Err(error) => Answer::Failed { code: None, message: format!("not understood: {error}") },
+        };
+        let Ok(mut answer) = serde_json::to_vec(&answer) else { return };
+        answer.push(b'\n');
+        if let Err(error) = write.write_all(&answer).await {
+            debug!("control socket: {error}");
+            return;
+        }
+    }
+}
+
+async fn obey(request: Request, controlled: &Controlled) -> Answer {
+    match obeyed(request, controlled).await {
+        Ok(()) => Answer::Channels(
+            controlled.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect(),
+        ),
+        Err(error) => Answer::Failed {
+            code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
+            message: format!("{error:#}"),
+        },
+    }
+}
+
+async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()> {
+    let find = |name: &str| {
+        let known = || controlled.channels.keys().cloned().collect::<Vec<_>>().join(", ");
+        controlled
+            .channels
+            .get(name)
+            .map(|(channel, log)| (channel, log.source().map_or(Flavour::MySql, |source| source.flavour)))
+            .ok_or_else(|| anyhow!("there is no channel {name:?}; there are: {}", known()))
+    };
+    match request {
+        Request::ChannelList => {}
+        Request::ChannelStart { channel, until_gtid, until_time_us } => {
+            let (channel, flavour) = find(&channel)?;
+            let until = match (until_gtid, until_time_us) {
+                (Some(gtid), None) => Some(Until::Gtid(Gtid::parse(flavour, &gtid)?)),
+                (None, Some(time)) => Some(Until::TimeUs(time)),
+                (None, None) => None,
+                _ => bail!("give a GTID or a time, not both"),
+            };
+            channel.resume(until).await?;
+        }
+        Request::ChannelStop { channel } => find(&channel)?.0.pause().await?,
+        Request::ChannelSkip { channel, gtid } => {
+            let (channel, flavour) = find(&channel)?;
+            channel.skip(Gtid::parse(flavour, &gtid)?).await?;
+        }
+        Request::ChannelSeek { channel, gtids } => {
+            let (channel, flavour) = find(&channel)?;
+            channel.seek(GtidSet::parse(flavour, &gtids)?).await?;
+        }
+        Request::ChannelFilter { channel, filters, from_gtid } => {
+            let (channel, flavour) = find(&channel)?;
+            let from = from_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
+            channel.filter(filters, from).await?;
+        }
+        Request::ChannelSet { channel, edit } => find(&channel)?.0.set(edit).await?,
+    }
+    Ok(())
+}
+
+/// Asks the daemon that listens at `socket`.
+///
+/// # Errors
+/// If there is none, or it does not answer.
+pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
+    use std::io::{BufRead, Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).with_context(|| {
+        format!(
+            "no daemon listens at {}; is `tailwater run` running with this configuration?",
+            socket.display()
+        )
+    })?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = Vec::new();
+    std::io::BufReader::new(stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer)?;
+    serde_json::from_slice(&answer).context("the daemon's answer is not understood")
+}

@@ -1,0 +1,46 @@
+//! `[[channel]]` as the applier takes it.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tailwater_apply::ChannelOptions;
+
+use super::{Address, connect_options};
+use crate::config::{ChannelConfig, Config};
+
+/// One channel per `[[channel]]`, with the name of its source, and whether it is to wait.
+///
+/// # Errors
+/// If an option file with a target's credentials cannot be read.
+pub fn channels(config: &Config) -> anyhow::Result<Vec<(String, ChannelOptions, bool)>> {
+    let options = |channel: &ChannelConfig| {
+        let options = channel_options(channel).with_context(|| format!("channel {}", channel.name))?;
+        Ok((channel.source.clone(), options, channel.stopped))
+    };
+    config.channels.iter().map(options).collect()
+}
+
+fn channel_options(channel: &ChannelConfig) -> anyhow::Result<ChannelOptions> {
+    let target = connect_options(Address {
+        host: &channel.host,
+        port: channel.port,
+        socket: &channel.socket,
+        user: &channel.user,
+        defaults_file: &channel.defaults_file,
+        tls: channel.tls,
+        tls_ca: &channel.tls_ca,
+    })?;
+    Ok(ChannelOptions {
+        workers: channel.workers,
+        commit_order: channel.commit_order,
+        gtid: channel.gtid,
+        start: channel.start,
+        batch_transactions_max: channel.batch_transactions_max,
+        batch_bytes_max: channel.batch_bytes_max,
+        memory_bytes_max: channel.memory_bytes_max,
+        transaction_bytes_max: channel.transaction_bytes_max,
+        delay: Duration::from_secs(channel.delay_seconds),
+        filters: channel.filters.clone(),
+        ..ChannelOptions::new(&channel.name, target)
+    })
+}
