@@ -63,7 +63,10 @@ pub fn mapping(map: &TableMap, target: &TargetTable) -> Result<Mapping, Misfit> 
             continue;
         }
         let found = match &column.name {
-            Some(name) if named => target.columns.iter().position(|own| own.name.eq_ignore_ascii_case(name)),
+            Some(name) if named => {
+                let name = name.to_lowercase();
+                target.columns.iter().position(|own| own.name.to_lowercase() == name)
+            }
             _ => Some(index).filter(|index| *index < target.columns.len()),
         };
         let Some((found, own)) = found.and_then(|found| Some((found, target.columns.get(found)?))) else {

@@ -119,3 +119,14 @@ fn tables_without_a_key_keep_their_events() {
     );
     assert_eq!(planned(&history, PlanOptions::default()), [(Write, 2), (Update, 1), (Update, 1)]);
 }
+
+#[test]
+fn rows_without_columns_keep_their_events() {
+    let cells = vec![None, None];
+    let mut history = History::new(u64::MAX, u8::MAX);
+    // Minimal images of rows that have nothing but defaults.
+    for _ in 0..3 {
+        history.change(KEYLESS, None, Some(cells.clone()), 3);
+    }
+    assert_eq!(planned(&history, PlanOptions::default()), [(Write, 1), (Write, 1), (Write, 1)]);
+}
