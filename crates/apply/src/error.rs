@@ -7,6 +7,8 @@ use tailwater_wire::print::PrintError;
 
 use crate::filter::FilterError;
 use crate::progress::ProgressError;
+use crate::sql::Misfit;
+use crate::transaction::MappedTable;
 
 /// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +96,16 @@ pub enum ApplyError {
     Start {
         /// Why, and what to do.
         reason: String,
+    },
+    /// Rows that are to be changed or deleted are not on the target, or rows that are to be inserted are.
+    #[error("the target has {found} of {wanted} rows that a statement is to change: {statement}")]
+    Missing {
+        /// How many it found.
+        found: u64,
+        /// How many it was to find.
+        wanted: u64,
+        /// The beginning of the statement, up to its values.
+        statement: String,
     },
     /// A transaction that is read while it is written could not be read to its end; nothing of it is committed.
     #[error("transaction {gtid} was interrupted while it was read from the log")]
@@ -189,8 +201,18 @@ impl ApplyError {
             Self::Start { .. } | Self::Gone { .. } | Self::Progress(_) | Self::Filter(_) => {
                 Retry::AfterChange
             }
-            Self::TooLarge { .. } => Retry::AfterChange,
+            Self::TooLarge { .. } | Self::Inexact { .. } | Self::Missing { .. } => Retry::AfterChange,
             Self::Interrupted { .. } => Retry::Later,
+        }
+    }
+
+    /// A target's table that cannot take what the source's holds.
+    pub(crate) fn misfit(table: &MappedTable, misfit: &Misfit) -> Self {
+        Self::Shape {
+            gtid: String::new(),
+            table: format!("{}.{}", table.target.schema, table.target.table),
+            column: misfit.column.clone(),
+            reason: misfit.reason.clone(),
         }
     }
 
@@ -214,6 +236,7 @@ impl ApplyError {
             Self::Start { .. } => "TW-APP-0008",
             Self::Gone { .. } => "TW-APP-0009",
             Self::Interrupted { .. } => "TW-APP-0010",
+            Self::Missing { .. } => "TW-APP-0011",
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
             Self::TooLarge { .. } => "TW-APP-0030",

@@ -9,7 +9,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::{Event, EventBody, EventHeader, EventType, FormatDescription};
 use tailwater_wire::rows::TableMap;
 
-use crate::servers::{flush, newest_events, on_each_server};
+use crate::servers::{flush, newest_events};
 
 on_each_server!(
     columns_are_those_that_the_server_logs,

@@ -13,8 +13,6 @@ use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::rows::column::type_code;
 use tailwater_wire::rows::{Column, ColumnType, Rows, TableMap};
 
-use crate::servers::on_each_server;
-
 on_each_server!(printable_ascii_is_equal_only_in_either_case, what_is_equal_conflicts);
 
 /// Collations that the text of many applications has, or that are special in some way; each as far as the server has it.

@@ -15,7 +15,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, FormatDescription, RowsKind};
 use tailwater_wire::transaction::{Step as Boundary, TransactionTracker};
 
-use crate::servers::{flush, newest_events, on_each_server};
+use crate::servers::{flush, newest_events};
 
 on_each_server!(what_was_just_logged_decodes);
 

@@ -6,31 +6,6 @@ use tailwater_sandbox::Server;
 use tailwater_session::Connection;
 use tailwater_wire::event::{BINLOG_MAGIC, EventHeader};
 
-/// Makes a module of tests of each function, one per server.
-macro_rules! on_each_server {
-    ($($name:ident),* $(,)?) => {$(
-        mod $name {
-            use tailwater_sandbox::ServerKind;
-
-            #[tokio::test]
-            async fn mysql_9_7() -> anyhow::Result<()> {
-                super::$name(ServerKind::Mysql97).await
-            }
-
-            #[tokio::test]
-            async fn mariadb_10_11() -> anyhow::Result<()> {
-                super::$name(ServerKind::Mariadb1011).await
-            }
-
-            #[tokio::test]
-            async fn mariadb_11_8() -> anyhow::Result<()> {
-                super::$name(ServerKind::Mariadb118).await
-            }
-        }
-    )*};
-}
-pub(crate) use on_each_server;
-
 /// Has the server begin a new binlog file.
 pub async fn flush(connection: &mut Connection) -> Result<()> {
     connection.execute("FLUSH BINARY LOGS").await?;

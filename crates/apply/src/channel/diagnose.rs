@@ -19,7 +19,16 @@ pub(super) async fn diagnose(
     transaction: &Transaction,
     error: ApplyError,
 ) -> ApplyError {
-    let ApplyError::Session(SessionError::Server { error: server, .. }) = error else { return error };
+    let server = match error {
+        ApplyError::Session(SessionError::Server { error, .. }) => error,
+        // As a server says it that applies row events: the row is not there, or not alone.
+        ApplyError::Missing { found, wanted, statement } => ServerError {
+            number: 1032,
+            sql_state: "HY000".to_owned(),
+            message: format!("{statement}: found {found} of {wanted} rows"),
+        },
+        other => return other,
+    };
     let found = match &transaction.content {
         Content::Rows(changes) => try_each(options, changes).await.unwrap_or(None),
         _ => None,
@@ -40,7 +49,17 @@ async fn try_each(options: &ChannelOptions, changes: &[RowChanges]) -> Result<Op
             writer.push_rows(std::iter::once(&one), &mut packets)?;
             match packets.run(&mut writer.connection).await {
                 Ok(()) => {}
-                Err(SessionError::Server { error, .. }) => {
+                Err(
+                    error @ (ApplyError::Session(SessionError::Server { .. }) | ApplyError::Missing { .. }),
+                ) => {
+                    let error = match error {
+                        ApplyError::Session(SessionError::Server { error, .. }) => error,
+                        _ => ServerError {
+                            number: 1032,
+                            sql_state: "HY000".to_owned(),
+                            message: "there is no such row".to_owned(),
+                        },
+                    };
                     let table = &changes.table.target;
                     let doing = match changes.kind {
                         RowsKind::Write => "insert into",
@@ -51,7 +70,7 @@ async fn try_each(options: &ChannelOptions, changes: &[RowChanges]) -> Result<Op
                     writer.connection.execute("ROLLBACK").await?;
                     return Ok(Some((table, key_text(changes, index), error)));
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
     }

@@ -1,14 +1,27 @@
 //! Statements, sent as few packets: one round trip for many, and none is run behind one that fails.
 
-use tailwater_session::{Connection, SessionError};
+use tailwater_session::Connection;
+
+use crate::error::ApplyError;
+use crate::sql::SqlStatement;
 
 /// Statements are joined up to this many bytes; a longer one goes alone.
 const JOINED_BYTES_MAX: usize = 1 << 20;
 
+/// So much of a statement is looked at for a message, in bytes.
+const SHOWN_BYTES_MAX: usize = 1000;
+
 /// Statements to be run one behind the other.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
-    packets: Vec<Vec<u8>>,
+    packets: Vec<Packet>,
+}
+
+#[derive(Debug)]
+struct Packet {
+    text: Vec<u8>,
+    /// How many rows it must find; such a statement goes alone, because only of the last in a packet this is told.
+    rows: Option<u64>,
 }
 
 impl Packets {
@@ -16,26 +29,43 @@ impl Packets {
     pub(super) fn push(&mut self, statement: impl Into<Vec<u8>> + AsRef<[u8]>) {
         let length = statement.as_ref().len();
         match self.packets.last_mut() {
-            Some(last) if last.len() + length < JOINED_BYTES_MAX => {
-                last.push(b';');
-                last.extend_from_slice(statement.as_ref());
+            Some(last) if last.rows.is_none() && last.text.len() + length < JOINED_BYTES_MAX => {
+                last.text.push(b';');
+                last.text.extend_from_slice(statement.as_ref());
             }
-            _ => self.packets.push(statement.into()),
+            _ => self.packets.push(Packet { text: statement.into(), rows: None }),
+        }
+    }
+
+    /// Adds a statement that must find rows.
+    pub(super) fn push_sql(&mut self, statement: SqlStatement) {
+        match statement.rows {
+            None => self.push(statement.text),
+            rows => self.packets.push(Packet { text: statement.text, rows }),
         }
     }
 
     /// Bytes in all.
     pub(super) fn bytes(&self) -> usize {
-        self.packets.iter().map(Vec::len).sum()
+        self.packets.iter().map(|packet| packet.text.len()).sum()
     }
 
     /// Runs them, and stops at the first that fails.
     ///
     /// # Errors
-    /// [`SessionError::Server`] for the statement that failed; anything that breaks the connection.
-    pub(super) async fn run(self, connection: &mut Connection) -> Result<(), SessionError> {
+    /// [`ApplyError::Session`] for the statement that failed, or the connection; [`ApplyError::Missing`].
+    pub(super) async fn run(self, connection: &mut Connection) -> Result<(), ApplyError> {
         for packet in self.packets {
-            connection.execute_bytes(&packet).await?;
+            let ok = connection.execute_bytes(&packet.text).await?;
+            let Some(wanted) = packet.rows.filter(|wanted| *wanted != ok.affected_rows) else { continue };
+            let text = String::from_utf8_lossy(&packet.text[..packet.text.len().min(SHOWN_BYTES_MAX)]);
+            let end = ["VALUES", "WHERE", "SET"].iter().filter_map(|word| text.find(word)).min();
+            return Err(ApplyError::Missing {
+                found: ok.affected_rows,
+                wanted,
+                // Never the values.
+                statement: text[..end.unwrap_or(0)].trim_end().to_owned(),
+            });
         }
         Ok(())
     }
@@ -52,9 +82,9 @@ mod tests {
         packets.push("DO 1");
         packets.push(vec![b'x'; JOINED_BYTES_MAX]);
         packets.push("COMMIT");
-        let lengths: Vec<_> = packets.packets.iter().map(Vec::len).collect();
+        let lengths: Vec<_> = packets.packets.iter().map(|packet| packet.text.len()).collect();
         assert_eq!(lengths, [10, JOINED_BYTES_MAX, 6]);
-        assert_eq!(packets.packets[0], b"BEGIN;DO 1");
+        assert_eq!(packets.packets[0].text, b"BEGIN;DO 1");
         assert_eq!(packets.bytes(), JOINED_BYTES_MAX + 16);
     }
 }

@@ -9,6 +9,7 @@ use super::store::session_statement;
 use crate::batch::{self, PlanOptions};
 use crate::binlog::{Encoder, EncoderOptions};
 use crate::error::ApplyError;
+use crate::sql;
 use crate::transaction::RowChanges;
 
 /// A `BINLOG` statement of several rows gets about this long, in bytes.
@@ -21,6 +22,7 @@ const STATEMENT_BYTES_MAX: usize = 1 << 20;
 pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, ApplyError> {
     let mut target = options.target.clone();
     target.multi_statements = true;
+    target.found_rows = true;
     target.program_name = format!("tailwater {}", options.name);
     // A target may take its time over a large batch or a long statement; a dead one is told by TCP.
     target.read_timeout = None;
@@ -35,6 +37,7 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
 pub(super) struct Writer {
     pub(super) connection: Connection,
     encoder: Encoder,
+    sql: sql::Writer,
     plan: PlanOptions,
 }
 
@@ -49,17 +52,16 @@ impl Writer {
         let packet = connection.query("SELECT @@max_allowed_packet").await?;
         let packet_bytes_max = packet.first().and_then(|row| row.get_u64(0)).unwrap_or(1 << 20);
         let packet_bytes_max = usize::try_from(packet_bytes_max).unwrap_or(usize::MAX);
-        let encoder = Encoder::new(
-            flavour,
-            EncoderOptions {
-                statement_bytes_max: STATEMENT_BYTES_MAX.min(packet_bytes_max / 2),
-                packet_bytes_max,
-            },
-        );
+        let sizes = EncoderOptions {
+            statement_bytes_max: STATEMENT_BYTES_MAX.min(packet_bytes_max / 2),
+            packet_bytes_max,
+        };
+        let encoder = Encoder::new(flavour, sizes);
         let format = encoder
             .format_description_statement()
             .map_err(|source| SessionError::Protocol { doing: "describing the format of events", source })?;
         connection.execute_bytes(&format).await?;
+        connection.execute(&sql::session_statement(flavour)).await?;
         if flavour == Flavour::MySql {
             // The format description has left the session without a word on GTIDs (error 1782).
             connection.execute("SET @@SESSION.gtid_next='AUTOMATIC'").await?;
@@ -69,7 +71,7 @@ impl Writer {
             cut_images: options.gtid == GtidMode::Log,
             ..PlanOptions::default()
         };
-        Ok(Self { connection, encoder, plan })
+        Ok(Self { connection, encoder, sql: sql::Writer::new(flavour, sizes), plan })
     }
 
     /// Adds the statements that make `changes`.
@@ -82,9 +84,22 @@ impl Writer {
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
         let plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
-        let mut statements = Vec::new();
-        self.encoder.statements(&plan.groups, &mut statements)?;
-        statements.into_iter().for_each(|statement| packets.push(statement));
+        // Runs of groups that take the same path, in order.
+        for run in plan.groups.chunk_by(|one, other| one.table.same_shape == other.table.same_shape) {
+            if run.first().is_some_and(|group| group.table.same_shape) {
+                let mut statements = Vec::new();
+                self.encoder.statements(run, &mut statements)?;
+                statements.into_iter().for_each(|statement| packets.push(statement));
+                continue;
+            }
+            for group in run {
+                let mapping = sql::mapping(&group.table.map, &group.table.target)
+                    .map_err(|misfit| ApplyError::misfit(group.table, &misfit))?;
+                let mut statements = Vec::new();
+                self.sql.statements(group, &mapping, &mut statements)?;
+                statements.into_iter().for_each(|statement| packets.push_sql(statement));
+            }
+        }
         Ok(())
     }
 }
