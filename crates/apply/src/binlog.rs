@@ -178,7 +178,8 @@ impl Encoder {
         }
         let mut statement = Vec::new();
         let bytes = OPENING.len() + text_bytes(self.events.len()) + CLOSING.len();
-        if bytes <= self.options.packet_bytes_max {
+        // A packet has the command in front.
+        if bytes < self.options.packet_bytes_max {
             put_statement(&mut statement, &self.events);
             out.push(statement);
             return Ok(());

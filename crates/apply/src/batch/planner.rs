@@ -227,6 +227,10 @@ impl<'a> Planner<'a> {
         let whole = event.changes.images_of(index)?;
         let columns = event.changes.table.map.columns.len();
         let outcome = combine((of_earlier, slot.as_ref()?), (of_later, whole), columns)?;
+        let counts = self.tables.get(event.table).is_some_and(|table| table.counts);
+        if counts && matches!(outcome, Outcome::Nothing) {
+            return None;
+        }
         if !self.order.is_last(placed.number, earlier.accesses()) {
             return None;
         }

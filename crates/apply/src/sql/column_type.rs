@@ -271,6 +271,7 @@ mod tests {
             nullable: true,
             generated: false,
             stored: false,
+            auto_increment: false,
         })
     }
 

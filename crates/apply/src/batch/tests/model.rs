@@ -63,6 +63,7 @@ pub fn mapped(table: usize) -> MappedTable {
         nullable: true,
         generated: false,
         stored: false,
+        auto_increment: false,
     };
     let unique = |(number, columns): (usize, &&[usize])| UniqueIndex {
         id: index_id(table, number),
