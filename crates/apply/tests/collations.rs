@@ -203,6 +203,7 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
             nullable: false,
             generated: false,
             stored: false,
+            auto_increment: false,
         }],
         rows: IndexId(0),
         unique: vec![UniqueIndex {

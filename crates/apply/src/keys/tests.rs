@@ -28,6 +28,7 @@ fn column(name: &str, column_type: &str, collation: Option<&str>, nullable: bool
         nullable,
         generated: false,
         stored: false,
+        auto_increment: false,
     }
 }
 
