@@ -29,6 +29,9 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// kept.
 const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
+/// So many transactions behind the low watermark are looked through for what need not be kept.
+const ABOVE_COMPACTED: usize = 100_000;
+
 /// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: from here
 /// on those behind let go.
 const HELD_UP: Duration = Duration::from_millis(250);
@@ -277,6 +280,9 @@ impl Run {
                     self.above.insert(span.end, (gtid, 0));
                     passed.push(span);
                 }
+                Read::Prepared { span, gtid } => {
+                    self.above.insert(span.end, (gtid, 0));
+                }
                 Read::Reached => reached = true,
             }
         }
@@ -326,18 +332,61 @@ impl Run {
 
     /// Notes what is applied.
     fn note(&mut self, spans: impl Iterator<Item = Span>) {
+        let mut exact = Vec::new();
         let low = {
             let mut applied = self.shared.applied();
-            spans.for_each(|span| applied.add(span));
+            for span in spans {
+                applied.add(span);
+                if matches!(self.gtids, GtidSet::MySql(_)) {
+                    exact.push(span.end);
+                }
+            }
             applied.low()
         };
+        // A set of MySQL has holes where transactions are missing; a position of MariaDB cannot have any.
+        let done: Vec<_> = exact.iter().filter_map(|end| self.above.remove(end)).collect();
+        done.into_iter().for_each(|(gtid, _)| self.add_gtid(gtid));
         while let Some(entry) = self.above.first_entry().filter(|entry| *entry.key() <= low) {
-            if let (Some(gtid), _) = entry.remove() {
-                // A log holds one family's GTIDs.
-                let _ = self.gtids.insert(&gtid);
-            }
+            let (gtid, _) = entry.remove();
+            self.add_gtid(gtid);
         }
         self.done.send_modify(|count| *count += 1);
+    }
+
+    fn add_gtid(&mut self, gtid: Option<Gtid>) {
+        if let Some(gtid) = gtid {
+            // A log holds one family's GTIDs.
+            let _ = self.gtids.insert(&gtid);
+        }
+    }
+
+    /// Drops what says nothing beyond its successor: while an XA transaction is open, everything behind it stays above the
+    /// low watermark. Of neighbours that are both applied, MariaDB's position needs the later one in each domain.
+    fn compact(&mut self) {
+        if self.above.len() < ABOVE_COMPACTED {
+            return;
+        }
+        let applied = self.shared.applied();
+        let same_domain = |one: &Option<Gtid>, other: &Option<Gtid>| match (one, other) {
+            (Some(Gtid::MariaDb(one)), Some(Gtid::MariaDb(other))) => one.domain == other.domain,
+            _ => false,
+        };
+        let mut kept = BTreeMap::new();
+        let mut start = applied.low();
+        let mut previous: Option<(LogPosition, (Option<Gtid>, u64), bool)> = None;
+        for (end, entry) in std::mem::take(&mut self.above) {
+            let is_applied = applied.contains(&Span { start, end });
+            if let Some((end, before, was_applied)) = previous.take()
+                && !(was_applied && is_applied && same_domain(&before.0, &entry.0))
+            {
+                kept.insert(end, before);
+            }
+            previous = Some((end, entry, is_applied));
+            start = end;
+        }
+        kept.extend(previous.map(|(end, entry, _)| (end, entry)));
+        drop(applied);
+        self.above = kept;
     }
 
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
@@ -363,6 +412,7 @@ impl Run {
     }
 
     async fn tick(&mut self) -> Result<(), ApplyError> {
+        self.compact();
         let low = self.shared.applied().low();
         let now = Instant::now();
         self.lows.push_back((now, low));
