@@ -70,9 +70,9 @@ pub(super) struct Failure {
     pub(super) transaction: Option<Arc<Transaction>>,
 }
 
-impl From<ApplyError> for Failure {
+impl From<ApplyError> for Box<Failure> {
     fn from(error: ApplyError) -> Self {
-        Self { error, batch: None, transactions: 0, transaction: None }
+        Self::new(Failure { error, batch: None, transactions: 0, transaction: None })
     }
 }
 
@@ -106,7 +106,7 @@ struct Run {
 ///
 /// # Errors
 /// Whatever keeps the channel from going on. What was committed is kept.
-pub(super) async fn run(setup: RunSetup) -> Result<End, Failure> {
+pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
     let stop = setup.stop.clone();
     let mut run = tokio::select! {
         run = Run::begin(setup) => run?,
@@ -122,7 +122,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Failure> {
 }
 
 impl Run {
-    async fn begin(setup: RunSetup) -> Result<Self, Failure> {
+    async fn begin(setup: RunSetup) -> Result<Self, Box<Failure>> {
         let RunSetup { mut options, log, careful_until, status, .. } = setup;
         if careful_until.is_some() {
             (options.workers, options.batch_transactions_max) = (1, 1);
@@ -210,7 +210,7 @@ impl Run {
         })
     }
 
-    async fn coordinate(&mut self, stop: CancellationToken) -> Result<End, Failure> {
+    async fn coordinate(&mut self, stop: CancellationToken) -> Result<End, Box<Failure>> {
         let mut tick = tokio::time::interval(PUBLISH_INTERVAL);
         let mut watch_turn = tokio::time::interval(HELD_UP / 4);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -292,7 +292,7 @@ impl Run {
         reached
     }
 
-    fn finish(&mut self, (worker, batch, result): Outcome) -> Result<(), Failure> {
+    fn finish(&mut self, (worker, batch, result): Outcome) -> Result<(), Box<Failure>> {
         self.idle.push(worker);
         self.running.remove(&batch.id);
         let timing = match result {
@@ -301,7 +301,12 @@ impl Run {
                 let transactions = batch.first.len() + batch.rest.len();
                 let first = batch.first.iter().chain(&batch.rest).next();
                 let transaction = first.filter(|_| transactions == 1).map(|held| Arc::clone(held));
-                return Err(Failure { error, batch: Some(span_of(&batch)), transactions, transaction });
+                return Err(Box::new(Failure {
+                    error,
+                    batch: Some(span_of(&batch)),
+                    transactions,
+                    transaction,
+                }));
             }
         };
         self.scheduler.done(batch.id, timing);
@@ -390,7 +395,7 @@ impl Run {
     }
 
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
-    async fn settle(&mut self, error: ApplyError) -> Failure {
+    async fn settle(&mut self, error: ApplyError) -> Box<Failure> {
         while !(self.scheduler.is_idle() && self.running.is_empty()) {
             self.dispatch().await;
             let Some(outcome) = self.outcomes.recv().await else { break };
