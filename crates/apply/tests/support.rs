@@ -56,11 +56,18 @@ impl Rig {
         source_options: &[&str],
         target_options: &[&str],
     ) -> Result<Option<Self>> {
-        if require(from).is_none() || require(to).is_none() {
+        let source = spec(from, 1).options(source_options.iter().copied());
+        let target = spec(to, 2).options(target_options.iter().copied());
+        Self::start_specs(source, target).await
+    }
+
+    /// Servers of any make; `None` if one is not to be had.
+    pub async fn start_specs(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
+        if require(source.kind).is_none() || require(target.kind).is_none() {
             return Ok(None);
         }
-        let source = Server::start(spec(from, 1).options(source_options.iter().copied())).await?;
-        let target = Server::start(spec(to, 2).options(target_options.iter().copied())).await?;
+        let source = Server::start(source).await?;
+        let target = Server::start(target).await?;
         source.create_replication_user().await?;
         let mut rig = Self {
             source,
