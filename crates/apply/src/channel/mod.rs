@@ -309,7 +309,8 @@ impl Supervisor {
             Command::Skip(gtid) => {
                 self.store().await?.0.skip(&gtid.to_string()).await?;
                 info!(channel = self.options.name, %gtid, "left out, by an operator");
-                self.wanted = true;
+                // One that was told to stop stays so.
+                self.wanted |= self.status.borrow().state == ChannelState::Failed;
             }
             Command::Seek(gtids) => self.seek(&gtids).await?,
             Command::Filter { filters, from } => self.filter(filters, from).await?,
@@ -340,7 +341,8 @@ impl Supervisor {
         let (mut store, claim, kept) = self.store().await?;
         let text = gtids::text(gtids);
         let applied = crate::progress::Applied::new(position);
-        store.begin_at(&claim, &applied, &kept.source, &text).await?;
+        let target = gtids::target_gtids(store.connection()).await?;
+        store.begin_at(&claim, &applied, &kept.source, &text, &target.has).await?;
         info!(channel = self.options.name, gtids = text, "goes on behind these, by an operator");
         Ok(())
     }

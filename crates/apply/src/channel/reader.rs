@@ -46,7 +46,8 @@ const SEGMENT_START: u64 = 4;
 pub(super) enum Read {
     /// To be applied.
     Transaction(Held),
-    /// Not to be applied: the target has it already, or an operator leaves it out.
+    /// Not to be applied: the target has it already, or an operator leaves it out. The GTID is that of what does not count
+    /// as applied yet.
     Passed { span: Span, gtid: Option<Gtid> },
     /// Here the channel is to stop.
     Reached,
@@ -285,7 +286,10 @@ impl Reader {
             return Ok(true);
         }
         let last = matches!(&self.setup.shared.options.until, Some(Until::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid));
-        if self.is_passed(&entry) {
+        if self.is_of_origin(&entry) {
+            // It counts as applied from the beginning on.
+            self.push(Read::Passed { span, gtid: None }).await?;
+        } else if self.is_skipped(&entry) {
             self.push(Read::Passed { span, gtid: entry.gtid }).await?;
         } else {
             self.delay(&entry).await?;
@@ -368,10 +372,16 @@ impl Reader {
         Ok(false)
     }
 
-    fn is_passed(&self, entry: &Entry) -> bool {
-        let Some(gtid) = &entry.gtid else { return false };
-        self.setup.origin.contains(gtid)
-            || (!self.setup.skipped.is_empty() && self.setup.skipped.contains(&gtid.to_string()))
+    /// Whether the target had it before the channel began.
+    fn is_of_origin(&self, entry: &Entry) -> bool {
+        entry.gtid.as_ref().is_some_and(|gtid| self.setup.origin.contains(gtid))
+    }
+
+    /// Whether an operator leaves it out.
+    fn is_skipped(&self, entry: &Entry) -> bool {
+        let skipped = &self.setup.skipped;
+        let gtid = entry.gtid.as_ref().filter(|_| !skipped.is_empty());
+        gtid.is_some_and(|gtid| skipped.contains(&gtid.to_string()))
     }
 
     /// Decodes it; `None` for what is only noted.

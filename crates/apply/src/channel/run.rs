@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::gtids;
-use super::options::{ChannelOptions, GtidMode};
+use super::options::{ChannelOptions, GtidMode, Until};
 use super::reader::{Held, Read, ReaderSetup, read};
 use super::statements::Statements;
 use super::status::ChannelStatus;
@@ -73,6 +73,14 @@ impl From<ApplyError> for Failure {
     }
 }
 
+/// A transaction behind the low watermark.
+struct Above {
+    start: LogPosition,
+    gtid: Option<Gtid>,
+    /// 0 for what is not to be applied.
+    commit_time_us: u64,
+}
+
 type Outcome = (usize, Batch<Held>, Result<Timing, ApplyError>);
 
 struct Run {
@@ -86,8 +94,8 @@ struct Run {
     outcomes: mpsc::Receiver<Outcome>,
     reads: mpsc::Receiver<Result<Vec<Read>, ApplyError>>,
     done: watch::Sender<u64>,
-    /// Transactions that were read and lie behind `low`: by where they end, GTID and commit time.
-    above: BTreeMap<LogPosition, (Option<Gtid>, u64)>,
+    /// Transactions that were read and lie behind `low`, by where they end.
+    above: BTreeMap<LogPosition, Above>,
     gtids: GtidSet,
     published: Option<GtidSet>,
     watermark: Watermark,
@@ -113,7 +121,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Failure> {
     run.stop_reader.cancel();
     if end.is_ok() {
         // Everything handed out has committed: the target may be told.
-        run.publish().await?;
+        run.publish_all().await?;
     }
     end
 }
@@ -130,13 +138,14 @@ impl Run {
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..options.clone() };
         let mut connection = super::writer::connect(&unlogged).await?;
         let flavour = connection.server().flavour;
-        let target_has = gtids::target_position(&mut connection).await.map_err(ApplyError::from)?;
+        let target = gtids::target_gtids(&mut connection).await.map_err(ApplyError::from)?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
-        let begun =
-            super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target_has).await?;
+        let begun = super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target).await?;
         let filters = super::begin::filters(&options, &kept)?;
+        let filter_version = filters.newest().version;
+        status.send_modify(|status| status.filter_version = filter_version);
         let low = begun.applied.low();
-        let gtids = super::begin::gtids_at(&log, low)?;
+        let gtids = begun.gtids;
         info!(channel = options.name, %low, target = options.target.endpoint.to_string(), "applying");
         let (turn, _) = watch::channel(BatchId(0));
         let (give_way, _) = watch::channel(None);
@@ -214,16 +223,26 @@ impl Run {
         watch_turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let ordered = self.shared.options.commit_order == CommitOrder::Source && self.workers.len() > 1;
         let mut end = None;
+        if let Some(Until::Gtid(gtid)) = &self.shared.options.until
+            && self.gtids.contains(gtid)
+        {
+            return Ok(End::Reached);
+        }
         loop {
             if end.is_some() && self.scheduler.is_idle() && self.running.is_empty() {
                 return Ok(end.unwrap_or(End::Told));
             }
-            match end {
-                Some(End::Told | End::CarefulEnough) if self.running.is_empty() => {
-                    return Ok(end.unwrap_or(End::Told));
-                }
-                Some(End::Told | End::CarefulEnough) => {}
-                _ => self.dispatch().await,
+            let stops = match end {
+                Some(End::CarefulEnough) => true,
+                // Native replication can go on behind what has no gaps only.
+                Some(End::Told) => self.shared.applied().gaps().next().is_none(),
+                _ => false,
+            };
+            if stops && self.running.is_empty() {
+                return Ok(end.unwrap_or(End::Told));
+            }
+            if !stops {
+                self.dispatch().await;
             }
             tokio::select! {
                 biased;
@@ -268,13 +287,20 @@ impl Run {
         for read in reads {
             match read {
                 Read::Transaction(held) => {
-                    self.above.insert(held.span.end, (held.gtid.clone(), held.commit_time_us));
+                    self.above.insert(
+                        held.span.end,
+                        Above {
+                            start: held.span.start,
+                            gtid: held.gtid.clone(),
+                            commit_time_us: held.commit_time_us,
+                        },
+                    );
                     let weight = Weight { bytes: held.memory_bytes, rows: rows_of(&held) };
                     let transaction = Arc::clone(&held);
                     self.scheduler.offer(&transaction.writeset, weight, held);
                 }
                 Read::Passed { span, gtid } => {
-                    self.above.insert(span.end, (gtid, 0));
+                    self.above.insert(span.end, Above { start: span.start, gtid, commit_time_us: 0 });
                     passed.push(span);
                 }
                 Read::Reached => reached = true,
@@ -332,7 +358,7 @@ impl Run {
             applied.low()
         };
         while let Some(entry) = self.above.first_entry().filter(|entry| *entry.key() <= low) {
-            if let (Some(gtid), _) = entry.remove() {
+            if let Some(gtid) = entry.remove().gtid {
                 // A log holds one family's GTIDs.
                 let _ = self.gtids.insert(&gtid);
             }
@@ -387,15 +413,32 @@ impl Run {
     }
 
     fn lag_seconds(&self) -> f64 {
-        let oldest = self.above.values().map(|(_, time)| *time).find(|time| *time > 0);
+        let oldest = self.above.values().map(|above| above.commit_time_us).find(|time| *time > 0);
         let Some(oldest) = oldest else { return 0.0 };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         now.saturating_sub(Duration::from_micros(oldest)).as_secs_f64()
     }
 
-    /// Tells the target what was applied.
+    /// Tells the target what was applied, that which is applied out of order too: a set of MySQL has room for that. A
+    /// position of MariaDB has not; there it stands before an XA transaction that waits for its COMMIT.
+    async fn publish_all(&mut self) -> Result<(), ApplyError> {
+        if matches!(self.gtids, GtidSet::MySql(_)) {
+            let applied = self.shared.applied().clone();
+            for (end, above) in &self.above {
+                let gtid = above.gtid.as_ref();
+                if let Some(gtid) = gtid.filter(|_| applied.contains(&Span { start: above.start, end: *end }))
+                {
+                    // A log holds one family's GTIDs.
+                    let _ = self.gtids.insert(gtid);
+                }
+            }
+        }
+        self.publish().await
+    }
+
+    /// Tells the target what was applied. Under the source's GTIDs it knows that already, but for what was left out.
     async fn publish(&mut self) -> Result<(), ApplyError> {
-        if self.shared.options.gtid != GtidMode::Log || self.published.as_ref() == Some(&self.gtids) {
+        if self.shared.options.gtid == GtidMode::Own || self.published.as_ref() == Some(&self.gtids) {
             return Ok(());
         }
         match gtids::publish(self.store.connection(), &self.gtids).await {
