@@ -12,7 +12,11 @@
 //! - Rows are found by the primary key if the before image has it; then nothing else of the image is looked at.
 //! - Triggers of the target do not run (MariaDB: unless `slave_run_triggers_for_rbr` says so), `sql_require_primary_key` and
 //!   `sql_mode` do not matter, AUTO_INCREMENT counters follow, and cascades of foreign keys are the target's own.
-//! - The account needs, on MySQL, `REPLICATION_APPLIER` and what the rows' tables ask for; on MariaDB, `BINLOG REPLAY`.
+//! - The account needs, on MySQL, `REPLICATION_APPLIER` and INSERT, UPDATE and DELETE on the tables, without which all that
+//!   it hears is error 1105, "Unknown error"; on MariaDB, `BINLOG REPLAY` and nothing else.
+//! - Two rows without columns (`INSERT INTO t VALUES ()` under a minimal row image) take no bytes, so that an event of both
+//!   would be an event of one.
+//! - MySQL looks for all rows of an event at once where the table has no key, so that no row may stand there twice.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -174,7 +178,8 @@ impl Encoder {
         }
         let mut statement = Vec::new();
         let bytes = OPENING.len() + text_bytes(self.events.len()) + CLOSING.len();
-        if bytes <= self.options.packet_bytes_max {
+        // A packet has the command in front.
+        if bytes < self.options.packet_bytes_max {
             put_statement(&mut statement, &self.events);
             out.push(statement);
             return Ok(());
@@ -337,4 +342,135 @@ fn put_table_map(events: &mut Vec<u8>, group: &Group<'_>, table_id: u64) {
     let head = 8 + names.iter().map(|name| lengths(name) + name.len() + 1).sum::<usize>();
     events.extend_from_slice(table.body.get(head..).unwrap_or_default());
     set_length(events, start);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tailwater_wire::event::{Event, EventBody};
+
+    use super::*;
+    use crate::batch::tests::model::{History, PLAIN};
+    use crate::batch::tests::wishes;
+    use crate::batch::{PlanOptions, plan};
+
+    /// What an event does to which table: name, kind, flags, both bitmaps, and the images.
+    type Done = ((String, RowsKind, u16, Vec<u8>, Vec<u8>), Vec<u8>);
+
+    fn add(all: &mut Vec<Done>, head: (String, RowsKind, u16, Vec<u8>, Vec<u8>), images: &[u8]) {
+        match all.last_mut() {
+            Some((last, so_far)) if *last == head => so_far.extend(images),
+            _ => all.push((head, images.to_vec())),
+        }
+    }
+
+    fn events_of(statement: &[u8]) -> Vec<u8> {
+        let text = statement.strip_prefix(OPENING).and_then(|rest| rest.strip_suffix(CLOSING)).unwrap();
+        BASE64.decode(text).unwrap()
+    }
+
+    /// What statements do, read as a server reads them; the number of rows events of each.
+    fn read(statements: &[Vec<u8>], flavour: Flavour, all: &mut Vec<Done>) -> Vec<usize> {
+        let format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);
+        let mut counts = Vec::new();
+        for statement in statements {
+            let bytes = events_of(statement);
+            let (mut rest, mut count) = (&bytes[..], 0);
+            let mut tables = Vec::new();
+            // Whether row events have begun since the last end.
+            let mut rows_begun = false;
+            while !rest.is_empty() {
+                let header = EventHeader::parse(rest).unwrap();
+                let (event, behind) = rest.split_at(header.event_length as usize);
+                rest = behind;
+                match Event::parse(event, &format).unwrap().body {
+                    EventBody::TableMap(body) => {
+                        assert!(!rows_begun, "a table map behind the first rows");
+                        let map = tailwater_wire::rows::TableMap::parse(body, flavour).unwrap();
+                        assert_eq!(map.schema, "s");
+                        let known = |(_, other): &(u64, String)| *other == map.table;
+                        assert!(!tables.iter().any(known), "{} twice", map.table);
+                        tables.push((map.table_id, map.table));
+                    }
+                    EventBody::Rows(rows) => {
+                        (rows_begun, count) = (true, count + 1);
+                        let table = tables.iter().find(|(id, _)| *id == rows.table_id).unwrap().1.clone();
+                        let flags = rows.flags & !RowsEvent::FLAG_STATEMENT_END;
+                        let present = rows.columns_present.to_vec();
+                        let after = rows.columns_present_after.to_vec();
+                        add(all, (table, rows.kind, flags, present, after), rows.rows);
+                        if rows.ends_statement() {
+                            rows_begun = false;
+                            tables.clear();
+                        }
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(!rows_begun && tables.is_empty(), "a statement that does not end");
+            counts.push(count);
+        }
+        counts
+    }
+
+    proptest! {
+        #[test]
+        fn statements_say_what_the_plan_says(
+            wishes in wishes(80),
+            statement_bytes_max in 100usize..3000,
+            mariadb: bool,
+        ) {
+            let flavour = if mariadb { Flavour::MariaDb } else { Flavour::MySql };
+            let mut history = History::new(u64::MAX, u8::MAX);
+            history.write(&wishes);
+            let plan = plan(&history.changes, PlanOptions::default()).unwrap();
+            let mut wanted = Vec::new();
+            for group in &plan.groups {
+                for row in &group.rows {
+                    let mut images = vec![0; usize::from(row.image.zeros)];
+                    images.extend_from_slice(row.image.values);
+                    images.extend_from_slice(row.after);
+                    let (present, after) = (group.columns_present.to_vec(), group.columns_present_after.to_vec());
+                    let head = (group.table.map.table.clone(), group.kind, group.flags, present, after);
+                    add(&mut wanted, head, &images);
+                }
+            }
+            let options = EncoderOptions { statement_bytes_max, packet_bytes_max: 4000 };
+            let mut statements = Vec::new();
+            Encoder::new(flavour, options).statements(&plan.groups, &mut statements).unwrap();
+            let mut done = Vec::new();
+            let counts = read(&statements, flavour, &mut done);
+            prop_assert_eq!(done, wanted);
+            for (statement, count) in statements.iter().zip(counts) {
+                prop_assert!(statement.len() <= statement_bytes_max || count == 1, "{}", statement.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_goes_in_two_or_not_at_all() {
+        let mut history = History::new(u64::MAX, u8::MAX);
+        history.change(PLAIN, None, Some(vec![Some(1), Some(2), Some(3)]), 0);
+        let plan = plan(&history.changes, PlanOptions::default()).unwrap();
+        let statements = |flavour, packet_bytes_max| {
+            let options = EncoderOptions { statement_bytes_max: 50, packet_bytes_max };
+            let mut out = Vec::new();
+            Encoder::new(flavour, options).statements(&plan.groups, &mut out).map(|()| out)
+        };
+        let whole = statements(Flavour::MariaDb, 1000).unwrap();
+        assert_eq!(whole.len(), 1);
+        let parts = statements(Flavour::MariaDb, whole[0].len() - 1).unwrap();
+        assert_eq!(parts.last().unwrap(), b"BINLOG @tailwater_0, @tailwater_1");
+        let value = |part: &[u8]| {
+            let text = String::from_utf8(part.to_vec()).unwrap();
+            text.split('\'').nth(1).unwrap().to_owned()
+        };
+        // The server puts the texts together, so that the first must end where a letter of base64 does.
+        let text = format!("BINLOG '{}{}'", value(&parts[0]), value(&parts[1]));
+        assert_eq!(text.as_bytes(), whole[0]);
+        assert!(parts.iter().all(|part| part.len() < whole[0].len()));
+        for (flavour, packet_bytes_max) in [(Flavour::MySql, whole[0].len() - 1), (Flavour::MariaDb, 90)] {
+            assert_eq!(statements(flavour, packet_bytes_max).unwrap_err().code(), "TW-APP-0030");
+        }
+    }
 }

@@ -7,10 +7,11 @@
 //! - An index of which an update's after image has no column did not change.
 //! - A row that no unique index identifies (there is none, or its values are NULL) has the whole table for its key.
 //! - A child's row relies on its parent's key, and on nobody changing the table unseen. A parent's row that goes, or whose
-//!   key changes, changes the tables that this cascades to.
+//!   key changes, changes the tables that this cascades to; unless the source logs cascades.
 
 mod hashing;
 
+use tailwater_wire::event::RowsEvent;
 use tailwater_wire::rows::{Image, TableMap};
 
 use self::hashing::{Hashes, Place};
@@ -85,7 +86,12 @@ impl RowKeys {
             if let (Some(kind), Some(of_map), Some(of_target)) =
                 (kinds.get_mut(*column), map.columns.get(source), target.columns.get(*column))
             {
-                *kind = Some((source, ValueKind::of(of_map.column_type, of_target, same_shape)));
+                // A NULL that the target cannot have becomes some other value there.
+                let kind_of = match same_shape || of_target.nullable || !of_map.nullable {
+                    true => ValueKind::of(of_map.column_type, of_target, same_shape),
+                    false => ValueKind::Opaque,
+                };
+                *kind = Some((source, kind_of));
             }
         }
         let part = |column: usize, prefix| {
@@ -141,9 +147,15 @@ impl RowKeys {
         }
     }
 
-    /// Adds what a row touches to `out`, each key once; all keys of the row's old self, then those of its new one that
-    /// differ, index by index.
-    pub fn row(&mut self, before: Option<Image<'_>>, after: Option<Image<'_>>, out: &mut Vec<Access>) {
+    /// Adds what a row touches to `out`: index by index the key of its old self, then that of its new one if it differs.
+    /// `flags` are its event's.
+    pub fn row(
+        &mut self,
+        before: Option<Image<'_>>,
+        after: Option<Image<'_>>,
+        flags: u16,
+        out: &mut Vec<Access>,
+    ) {
         if self.columns > 0 {
             self.before.find(before, self.columns);
             self.after.find(after, self.columns);
@@ -175,7 +187,8 @@ impl RowKeys {
         } else if !self.shared.is_empty() {
             push_rows(self.rows, true, out);
         }
-        if cascades {
+        // Children that the source has logged are gone, or changed, before the target comes to their parent.
+        if cascades && flags & RowsEvent::FLAG_SQL_FOREIGN_KEYS == 0 {
             for rows in &self.cascades {
                 push_rows(*rows, false, out);
             }

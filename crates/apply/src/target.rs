@@ -19,6 +19,8 @@ pub struct TargetColumn {
     pub generated: bool,
     /// Of those, stored.
     pub stored: bool,
+    /// `AUTO_INCREMENT`.
+    pub auto_increment: bool,
 }
 
 /// A column in an index.

@@ -1,15 +1,24 @@
 //! Plans as `BINLOG` statements: what a server logged of one database, executed by it in another.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::batch::{Plan, PlanOptions, plan};
 use tailwater_apply::binlog::{Encoder, EncoderOptions};
+use tailwater_apply::target::TargetTable;
+use tailwater_apply::writeset::IndexId;
 use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::{ConnectOptions, Connection, Row};
 use tailwater_wire::Flavour;
 
 use crate::logged::{row_changes, targets};
 
-on_each_server!(a_database_becomes_another, huge_rows_and_cut_statements);
+on_each_server!(
+    a_database_becomes_another,
+    huge_rows_and_cut_statements,
+    children_follow_their_parents,
+    few_grants_are_enough,
+);
 
 /// Many changes of few rows, in tables of every kind.
 const WORKLOAD: &str = "
@@ -258,5 +267,69 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
                 .all(|part| error.to_string().contains(part))),
         "{error:?}"
     );
+    Ok(())
+}
+
+/// Foreign keys are enforced, and what cascades is done by the target, as it is not in the log.
+async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let tables = "
+        CREATE TABLE parent (id INT NOT NULL PRIMARY KEY, v INT);
+        CREATE TABLE child (id INT NOT NULL PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE ON UPDATE CASCADE);
+        CREATE TABLE strict (id INT NOT NULL PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id));";
+    let changes = "
+        INSERT INTO parent VALUES (1, 0), (2, 0), (3, 0); INSERT INTO child VALUES (10, 1), (20, 2), (30, 3); INSERT INTO strict VALUES (1, 3);
+        DELETE FROM parent WHERE id = 1; UPDATE parent SET id = 5 WHERE id = 2; INSERT INTO child VALUES (50, 5);
+        SET foreign_key_checks = 0; INSERT INTO strict VALUES (9, 99); SET foreign_key_checks = 1;
+        DELETE FROM strict WHERE p = 3; DELETE FROM parent WHERE id = 3;";
+    let file = start(&server, "family_source", "", &format!("{tables}{changes}")).await?;
+    start(&server, "family_target", "", tables).await?;
+    let options = EncoderOptions { statement_bytes_max: 1 << 20, packet_bytes_max: 16 << 20 };
+    let encoder = Encoder::new(kind.flavour(), options);
+    let mut connection = applier(&server.connect_options(), &encoder).await?;
+    let mut targets = targets(&mut connection, "family_target", 0).await?;
+    // All rows of the three tables in their order.
+    for target in targets.values_mut() {
+        let table = TargetTable { rows: IndexId(0), has_primary_key: false, ..TargetTable::clone(target) };
+        *target = Arc::new(table);
+    }
+    let changes = row_changes(&server, &file, "family_source", &targets, true).await?;
+    let plan = plan(&changes, PlanOptions::default())?;
+    execute(&mut connection, encoder, &plan).await?;
+    compare(&server, "family_source", &server, "family_target", "a family").await?;
+    Ok(())
+}
+
+/// The account of a channel need not be a superuser.
+async fn few_grants_are_enough(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let workload = "CREATE TABLE t (id INT NOT NULL PRIMARY KEY); INSERT INTO t VALUES (1), (2), (3);
+        UPDATE t SET id = 4 WHERE id = 3; DELETE FROM t WHERE id = 2;";
+    let file = prepare(&server, "grants_source", "grants_target", "", workload).await?;
+    let grants = match kind.flavour() {
+        Flavour::MySql => {
+            "GRANT REPLICATION_APPLIER ON *.* TO few@'%';
+             GRANT INSERT, UPDATE, DELETE ON grants_target.* TO few@'%';"
+        }
+        Flavour::MariaDb => "GRANT BINLOG REPLAY ON *.* TO few@'%';",
+    };
+    server.sql(&format!("CREATE USER IF NOT EXISTS few@'%' IDENTIFIED BY 'few'; {grants}")).await?;
+    let mut root = Connection::connect(&server.connect_options()).await?;
+    let tables = targets(&mut root, "grants_target", 0).await?;
+    let changes = row_changes(&server, &file, "grants_source", &tables, true).await?;
+    let plan = plan(&changes, PlanOptions { net_change: false, ..PlanOptions::default() })?;
+    ensure!(plan.groups.len() == 3);
+    let options = EncoderOptions { statement_bytes_max: 1 << 20, packet_bytes_max: 16 << 20 };
+    let account = ConnectOptions { user: "few".to_owned(), ..server.connect_options() }.password("few");
+    let encoder = Encoder::new(kind.flavour(), options);
+    let mut connection = applier(&account, &encoder).await?;
+    execute(&mut connection, encoder, &plan).await?;
+    compare(&server, "grants_source", &server, "grants_target", "with few grants").await?;
     Ok(())
 }

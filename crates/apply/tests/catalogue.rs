@@ -70,45 +70,57 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
     }
     for table in TABLES.iter().chain(more) {
         connection.execute(&format!("CREATE TABLE {table}")).await.with_context(|| table.to_string())?;
-        let name = if table.starts_with('`') {
-            &table[..table.rfind("` (").unwrap_or(0) + 1]
-        } else {
-            table.split(' ').next().unwrap_or_default()
-        };
-        connection
-            .execute(&format!("INSERT INTO {name} () VALUES ()"))
-            .await
-            .with_context(|| name.to_owned())?;
-    }
-    if flavour == Flavour::MariaDb {
-        // Hidden columns stay behind those that are added.
-        connection.execute("SET system_versioning_alter_history = KEEP").await?;
-        for table in ["`long keys`", "versioned"] {
-            connection.execute(&format!("ALTER TABLE {table} ADD COLUMN later INT DEFAULT 5")).await?;
-            connection.execute(&format!("INSERT INTO {table} () VALUES ()")).await?;
-        }
     }
     let mut catalogue = Catalogue::new(flavour);
+    for metadata in ["no more than is usual", "full"] {
+        if metadata == "full" {
+            // Names, members, character sets and signs as well.
+            connection.execute("SET GLOBAL binlog_row_metadata = FULL").await?;
+            flush(&mut connection).await?;
+        }
+        for table in TABLES.iter().chain(more) {
+            let name = name_of(table);
+            connection.execute(&format!("DELETE FROM {name}")).await?;
+            let insert = format!("INSERT INTO {name} () VALUES ()");
+            connection.execute(&insert).await.with_context(|| name.to_owned())?;
+        }
+        if flavour == Flavour::MariaDb && metadata != "full" {
+            // Hidden columns stay behind those that are added.
+            connection.execute("SET system_versioning_alter_history = KEEP").await?;
+            for table in ["`long keys`", "versioned"] {
+                connection.execute(&format!("ALTER TABLE {table} ADD COLUMN later INT DEFAULT 5")).await?;
+                connection.execute(&format!("INSERT INTO {table} () VALUES ()")).await?;
+            }
+        }
+        let maps = newest_maps(&newest_events(&server, &mut connection).await?, "columns")?;
+        ensure!(maps.len() == TABLES.len() + more.len(), "{metadata}: {} tables", maps.len());
+        let named = maps.iter().flat_map(|map| &map.columns).all(|column| column.name.is_some());
+        ensure!(named == (metadata == "full"));
+        check_maps(&mut catalogue, &mut connection, &maps).await.context(metadata)?;
+    }
+    connection.execute("SET GLOBAL binlog_row_metadata = DEFAULT").await?;
+    Ok(())
+}
+
+/// The name in a table's definition, in its quotes.
+fn name_of(table: &str) -> &str {
+    match table.starts_with('`') {
+        true => &table[..table.rfind("` (").unwrap_or(0) + 1],
+        false => table.split(' ').next().unwrap_or_default(),
+    }
+}
+
+/// Each table has the shape of its own map.
+async fn check_maps(catalogue: &mut Catalogue, connection: &mut Connection, maps: &[TableMap]) -> Result<()> {
     let mut wrong = Vec::new();
-    let mut seen = 0;
-    for map in newest_maps(&newest_events(&server, &mut connection).await?, "columns")? {
-        seen += 1;
-        let target = catalogue.load(&mut connection, &map.schema, &map.table).await?;
+    for map in maps {
+        let target = catalogue.load(connection, &map.schema, &map.table).await?;
         let target = target.with_context(|| format!("no table {}", map.table))?;
-        if same_shape(&map, &target) != Ok(true) {
-            wrong.push(format!(
-                "{}: {:?}\n{:?}",
-                map.table,
-                map.columns
-                    .iter()
-                    .map(|column| (column.column_type, column.unsigned, column.collation))
-                    .collect::<Vec<_>>(),
-                target.columns.iter().map(|column| &column.name).collect::<Vec<_>>()
-            ));
+        if same_shape(map, &target) != Ok(true) {
+            wrong.push(format!("{}: {:#?}\n{:#?}", map.table, map.columns, target.columns));
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    ensure!(seen == TABLES.len() + more.len(), "{seen} tables");
     Ok(())
 }
 

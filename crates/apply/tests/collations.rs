@@ -44,8 +44,8 @@ const COLLATIONS: [&str; 24] = [
 ];
 
 /// How many more are drawn by lot, and how many strings are compared under each.
-const COLLATIONS_DRAWN: usize = 8;
-const STRINGS: usize = 80;
+const COLLATIONS_DRAWN: usize = 6;
+const STRINGS: usize = 60;
 
 /// What strings are made of: letters that are equal to others in some language, and what some collations ignore.
 const PIECES: [&str; 46] = [
@@ -78,6 +78,7 @@ async fn printable_ascii_is_equal_only_in_either_case(kind: ServerKind) -> Resul
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute("CREATE DATABASE ascii_letters").await?;
     connection.execute("USE ascii_letters").await?;
+    connection.execute("SET sql_log_bin = 0").await?;
     let (mut checked, mut wrong) = (0, Vec::new());
     for (collation, charset) in collations(&mut connection).await? {
         if !compares_ascii(&collation) {
@@ -118,7 +119,8 @@ async fn what_is_equal_conflicts(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute("CREATE DATABASE equal_text").await?;
     connection.execute("USE equal_text").await?;
-    connection.execute("SET sql_mode = ''").await?;
+    // Hundreds of tables, none of which has to outlive a power cut.
+    connection.execute("SET sql_mode = '', sql_log_bin = 0").await?;
     let all = collations(&mut connection).await?;
     let mut drawn: Vec<_> = all.iter().filter(|(name, _)| COLLATIONS.contains(&name.as_str())).collect();
     ensure!(drawn.len() >= 15, "{drawn:?}");
@@ -130,7 +132,7 @@ async fn what_is_equal_conflicts(kind: ServerKind) -> Result<()> {
         equal += pairs;
         told_apart += apart;
     }
-    ensure!(equal > 500 && told_apart > 1000, "{equal} pairs equal, {told_apart} pairs without a conflict");
+    ensure!(equal > 300 && told_apart > 1000, "{equal} pairs equal, {told_apart} pairs without a conflict");
     Ok(())
 }
 
@@ -144,7 +146,7 @@ async fn check_collation(
 ) -> Result<(usize, usize)> {
     connection
         .execute(&format!(
-            "CREATE TABLE t (n INT PRIMARY KEY, v VARCHAR(60) CHARACTER SET {charset} COLLATE {collation})"
+            "CREATE TABLE t (n INT PRIMARY KEY, v VARCHAR(60) CHARACTER SET {charset} COLLATE {collation}) ENGINE=MyISAM"
         ))
         .await?;
     let strings = (0..STRINGS).map(|number| {
@@ -201,6 +203,7 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
             nullable: false,
             generated: false,
             stored: false,
+            auto_increment: false,
         }],
         rows: IndexId(0),
         unique: vec![UniqueIndex {
@@ -234,7 +237,7 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
         let mut accesses = Vec::new();
         for row in Rows::new(&map, &event, &images)? {
             let row = row?;
-            row_keys.row(row.before, row.after, &mut accesses);
+            row_keys.row(row.before, row.after, event.flags, &mut accesses);
         }
         ensure!(accesses.len() == 1, "{accesses:?}");
         found.push(accesses);

@@ -163,6 +163,7 @@ impl Everything {
             nullable: true,
             generated: false,
             stored: false,
+            auto_increment: false,
         });
         let number = self.tables.len() as u32;
         let target = TargetTable {

@@ -54,6 +54,7 @@ pub async fn targets(
             nullable: text(4) == "YES",
             generated: extra.contains("GENERATED") && !extra.contains("DEFAULT_GENERATED"),
             stored: extra.contains("STORED"),
+            auto_increment: extra.contains("AUTO_INCREMENT"),
         });
     }
     let keys = connection

@@ -49,6 +49,14 @@ fn workload(kind: ServerKind) -> String {
     format!("{COMMON}\n{own}\n{late}")
 }
 
+/// SQL needs the document before a partial update, which a minimal image does not have.
+fn without_partial(image: &str, workload: &str) -> String {
+    match image {
+        "MINIMAL" => workload.replace("PARTIAL_JSON", "''"),
+        _ => workload.to_owned(),
+    }
+}
+
 /// Without what is deleted again, which would show no difference.
 fn kept(workload: &str) -> String {
     workload.lines().filter(|line| !line.starts_with("DELETE")).map(|line| format!("{line}\n")).collect()
@@ -97,6 +105,7 @@ async fn every_type_arrives_by_sql_and_by_binlog(kind: ServerKind) -> Result<()>
     ] {
         let what = format!("{image}, by {}", if by_sql { "SQL" } else { "BINLOG" });
         let settings = format!("SET SESSION binlog_row_image = {image};");
+        let statements = if by_sql { without_partial(image, &statements) } else { statements };
         let file = prepare(&server, "types_source", "types_target", &settings, &statements).await?;
         let options = server.connect_options();
         let mut connection = Connection::connect(&options).await?;
@@ -134,7 +143,7 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
     for image in ["FULL", "MINIMAL"] {
         let settings = format!("SET SESSION binlog_row_image = {image};");
         let schema = format!("across_{}", to.name().replace(['-', '.'], "_"));
-        let file = start(&source, &schema, &settings, workload).await?;
+        let file = start(&source, &schema, &settings, &without_partial(image, workload)).await?;
         start(&target, "across_target", "", &definitions(workload)).await?;
         let mut connection = Connection::connect(&target.connect_options()).await?;
         let tables = targets(&mut connection, "across_target", 0).await?;
@@ -146,7 +155,9 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
         let (ours, theirs) = (rows_of(&source, &schema).await?, rows_of(&target, "across_target").await?);
         ensure!(ours.len() > 8 && ours.len() == theirs.len(), "{} and {} tables", ours.len(), theirs.len());
         for (our, their) in ours.iter().zip(&theirs) {
-            ensure!(our == their, "{from} to {to}, {image}\n ours: {our}\ntheirs: {their}");
+            // MariaDB stores no negative zero, whatever expression gives it one.
+            let our = our.replace(" -0 ", " 0 ");
+            ensure!(our == *their, "{from} to {to}, {image}\n ours: {our}\ntheirs: {their}");
         }
     }
     Ok(())

@@ -29,6 +29,8 @@ pub(crate) struct Layout {
     pub(crate) socket: PathBuf,
     pub(crate) pid_file: PathBuf,
     pub(crate) error_log: PathBuf,
+    /// Variables added to the environment.
+    pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
 impl Layout {
@@ -53,6 +55,7 @@ impl Layout {
             socket: socket_path(folder)?,
             pid_file: folder.join("pid"),
             error_log: folder.join("error.log"),
+            environment: Vec::new(),
         })
     }
 
@@ -101,6 +104,7 @@ impl Layout {
         for option in options {
             program.arg(option);
         }
+        program.environment.clone_from(&self.environment);
         Ok(program)
     }
 

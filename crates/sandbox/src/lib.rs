@@ -7,7 +7,8 @@
 //! - [`standing`]: servers that go on after the command that started them.
 //! - [`owned`]: other programs that must not outlive their owner either.
 //! - [`replication`]: the account, and semi-sync; [`replica`]: native replicas.
-//! - [`link`]: a network between clients and servers that can be made slow or broken.
+//! - [`link`]: a network between clients and servers that can be made slow or broken; [`slow_sync`]: a disk whose syncs
+//!   are slow.
 //! - [`workload`]: load on a server, by clients that keep a [`ledger`] of what the server told them.
 //! - [`mod@require`]: servers for tests.
 //! - [`cache`]: where all of this lies on disk.
@@ -27,6 +28,7 @@ pub mod replica;
 pub mod replication;
 pub mod require;
 pub mod server;
+pub mod slow_sync;
 mod sql;
 pub mod standing;
 mod template;
@@ -44,4 +46,5 @@ pub use replica::{ReplicaOf, ReplicaStart, ReplicaStatus};
 pub use replication::SemiSyncStatus;
 pub use require::{require, shared};
 pub use server::{Server, ServerSpec};
+pub use slow_sync::SlowSync;
 pub use workload::{Workload, WorkloadSpec};

@@ -27,7 +27,21 @@ impl OwnedProcess {
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
         output: &Path,
     ) -> Result<Self, SandboxError> {
+        Self::start_with(path, arguments, [], output)
+    }
+
+    /// [`Self::start`] with variables added to the program's environment.
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`].
+    pub fn start_with(
+        path: impl Into<OsString>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        output: &Path,
+    ) -> Result<Self, SandboxError> {
         let mut program = Program::new(path);
+        program.environment.extend(environment);
         for argument in arguments {
             program.arg(argument);
         }
@@ -115,12 +129,7 @@ impl OwnedProcess {
 
     /// CPU time it has used so far, user and system together; `None` once it has ended.
     pub fn cpu_time(&self) -> Option<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-        let user: u64 = fields.nth(11)?.parse().ok()?;
-        let system: u64 = fields.next()?.parse().ok()?;
-        // Clock ticks are 10 ms on every Linux that Debian ships.
-        Some(Duration::from_millis((user + system) * 10))
+        process::cpu_time(self.child.id())
     }
 }
 

@@ -36,16 +36,17 @@ pub(crate) enum Lifetime {
     Detached,
 }
 
-/// What to execute: a program with its arguments, and nothing inherited but the environment.
+/// What to execute: a program with its arguments, and nothing inherited but the environment, which may be added to.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) path: OsString,
     pub(crate) arguments: Vec<OsString>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
 impl Program {
     pub(crate) fn new(path: impl Into<OsString>) -> Self {
-        Self { path: path.into(), arguments: Vec::new() }
+        Self { path: path.into(), arguments: Vec::new(), environment: Vec::new() }
     }
 
     pub(crate) fn arg(&mut self, argument: impl Into<OsString>) -> &mut Self {
@@ -55,7 +56,7 @@ impl Program {
 
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments);
+        command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -103,6 +104,7 @@ pub(crate) fn spawn(
         }
     };
     command.arg(script).arg(std::process::id().to_string()).arg(&program.path).args(&program.arguments);
+    command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
     on_forking_thread(command).map_err(|source| match (lifetime, source.kind()) {
         (Lifetime::WithOwner, io::ErrorKind::NotFound) => {
@@ -166,6 +168,16 @@ pub(crate) async fn wait_until(child: &mut Child, deadline: Instant) -> io::Resu
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_ticks(&stat)
+}
+
+/// CPU time that a process has used so far, user and system together.
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let user: u64 = fields.nth(11)?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    // Clock ticks are 10 ms on every Linux that Debian ships.
+    Some(Duration::from_millis((user + system) * 10))
 }
 
 fn parse_start_ticks(stat: &str) -> Option<u64> {

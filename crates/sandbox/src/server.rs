@@ -1,5 +1,6 @@
 //! One real server: started, stopped, killed, paused and restarted at will.
 
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -37,6 +38,8 @@ pub struct ServerSpec {
     pub port: Option<u16>,
     /// Largest file the server may write, in KiB: beyond it writes fail, as on a full disk.
     pub file_kib_max: Option<u64>,
+    /// Variables added to the server's environment, such as those of [`crate::SlowSync`].
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 impl ServerSpec {
@@ -49,6 +52,7 @@ impl ServerSpec {
             data: None,
             port: None,
             file_kib_max: None,
+            environment: Vec::new(),
         }
     }
 
@@ -85,6 +89,12 @@ impl ServerSpec {
     /// Lets writes to files fail beyond this size, in KiB, as on a full disk.
     pub fn file_kib_max(mut self, kib: u64) -> Self {
         self.file_kib_max = Some(kib);
+        self
+    }
+
+    /// Adds variables to the server's environment.
+    pub fn environment(mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        self.environment.extend(variables);
         self
     }
 }
@@ -131,11 +141,13 @@ impl Server {
         spec: ServerSpec,
     ) -> Result<Self, SandboxError> {
         let given = spec.data.clone();
+        let environment = spec.environment.clone();
         let (folder, layout) = {
             let cache = cache.clone();
             blocking(move || {
                 let folder = InstanceFolder::create(&cache)?;
-                let layout = Layout::prepare(install, &cache, folder.path(), given.as_deref())?;
+                let mut layout = Layout::prepare(install, &cache, folder.path(), given.as_deref())?;
+                layout.environment = environment;
                 Ok((folder, layout))
             })
             .await?
@@ -311,6 +323,11 @@ impl Server {
     /// The server's process id; `None` when it was stopped or killed.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
+    }
+
+    /// CPU time that the process has used so far, user and system together; `None` when it was stopped or killed.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        process::cpu_time(self.pid()?)
     }
 
     /// What was started.

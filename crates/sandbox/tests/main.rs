@@ -3,4 +3,5 @@
 mod install;
 mod load;
 mod servers;
+mod slow_sync;
 mod standing;

@@ -431,4 +431,89 @@ pub enum BenchCommand {
         #[arg(long)]
         quick: bool,
     },
+    /// Replaying the same backlog by the server's own replication, at its best of all its settings, and by Tailwater in
+    /// both commit orders: transactions per second, CPU time, memory; and how late a steady stream arrives.
+    Apply(ApplyBench),
+}
+
+#[derive(Debug, Args)]
+pub struct ApplyBench {
+    /// The family of source and target; both if absent.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerFamily>,
+    /// Only this workload.
+    #[arg(long, value_enum)]
+    pub workload: Option<ApplyWorkload>,
+    /// Measure only one side; there is no ratio then.
+    #[arg(long, value_enum)]
+    pub only: Option<Side>,
+    /// Fewer and shorter measurements, and few of the native settings.
+    #[arg(long)]
+    pub quick: bool,
+}
+
+impl ApplyBench {
+    /// The families to be measured.
+    pub fn families(&self) -> Vec<ServerFamily> {
+        match self.server {
+            Some(family) => vec![family],
+            None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
+        }
+    }
+}
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Side {
+    /// The server's own replication.
+    Native,
+    /// Tailwater.
+    Ours,
+}
+
+/// What a backlog is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ApplyWorkload {
+    /// As sysbench's: two updates, a delete and an insert over ten tables.
+    OltpWriteOnly,
+    /// As sysbench's: one insert into one of ten tables.
+    OltpInsert,
+    /// Two updates of a table whose first rows are changed most.
+    UpdateHotRows,
+    /// An insert and an update of rows with 60 columns and 4 KiB.
+    WideRows,
+    /// An insert and two updates of a table with four secondary indexes.
+    SecondaryIndexes,
+    /// One small insert or update, each a transaction by itself.
+    SmallTransactions,
+}
+
+impl ApplyWorkload {
+    /// Every one, the headline's first.
+    pub const ALL: [Self; 6] = [
+        Self::OltpWriteOnly,
+        Self::OltpInsert,
+        Self::UpdateHotRows,
+        Self::WideRows,
+        Self::SecondaryIndexes,
+        Self::SmallTransactions,
+    ];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OltpWriteOnly => "oltp-write-only",
+            Self::OltpInsert => "oltp-insert",
+            Self::UpdateHotRows => "update-hot-rows",
+            Self::WideRows => "wide-rows",
+            Self::SecondaryIndexes => "secondary-indexes",
+            Self::SmallTransactions => "small-transactions",
+        }
+    }
+}
+
+impl std::fmt::Display for ApplyWorkload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }

@@ -13,7 +13,7 @@ mod order;
 mod planner;
 mod tables;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::borrow::Cow;
 

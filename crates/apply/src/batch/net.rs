@@ -4,6 +4,9 @@
 //! have happened just before the second, where both together are one change. Whatever other unique keys the row has may
 //! move on the way, since the one change counts as touching all that the two touched.
 //!
+//! A row that comes and goes within a batch is not there at all, unless its table counts rows (AUTO_INCREMENT): a target
+//! that never saw it would give its number away again, once somebody writes to it.
+//!
 //! Rows are the same if their primary keys' bytes are. Other rows may have the same hash, or be the same to a collation; they
 //! conflict, and so keep their order.
 

@@ -133,7 +133,9 @@ impl<'a> Planner<'a> {
         let table = self.tables.number(&changes.table, self.options);
         let of_table = self.tables.get(table);
         // Without a key servers look for all rows of an event at once: one that was changed just before is not found.
-        let apart = changes.kind != RowsKind::Write && of_table.is_none_or(|table| table.key.is_none());
+        let keyless = changes.kind != RowsKind::Write && of_table.is_none_or(|table| table.key.is_none());
+        // A row without columns takes no bytes: two of them in an event would be one.
+        let apart = keyless || changes.columns_present.iter().all(|byte| *byte == 0);
         let whole = Class {
             table,
             kind: changes.kind,
@@ -225,6 +227,10 @@ impl<'a> Planner<'a> {
         let whole = event.changes.images_of(index)?;
         let columns = event.changes.table.map.columns.len();
         let outcome = combine((of_earlier, slot.as_ref()?), (of_later, whole), columns)?;
+        let counts = self.tables.get(event.table).is_some_and(|table| table.counts);
+        if counts && matches!(outcome, Outcome::Nothing) {
+            return None;
+        }
         if !self.order.is_last(placed.number, earlier.accesses()) {
             return None;
         }

@@ -23,6 +23,8 @@ pub(super) struct Table<'a> {
     pub net_change: bool,
     /// Whether before images may be cut to the key.
     pub cut_images: bool,
+    /// Whether a row that comes and goes leaves a trace: the counter of an AUTO_INCREMENT column has passed it.
+    pub counts: bool,
 }
 
 /// Finds tables again.
@@ -70,6 +72,7 @@ impl<'a> Table<'a> {
             mapped,
             net_change: options.net_change && key.is_some() && alone && !versioned,
             // A generated column may be indexed, and the server computes its old value from the before image.
+            counts: target.columns.iter().any(|column| column.auto_increment),
             cut_images: options.cut_images && key.is_some() && !generated,
             key,
         }

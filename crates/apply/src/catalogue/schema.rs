@@ -116,6 +116,7 @@ fn hidden(name: &str, column_type: &str, stored: bool) -> TargetColumn {
         nullable: true,
         generated: true,
         stored,
+        auto_increment: false,
     }
 }
 
@@ -143,6 +144,7 @@ async fn ask_columns(
             nullable: text(3).eq_ignore_ascii_case("YES"),
             generated,
             stored: generated && !extra.contains("VIRTUAL GENERATED"),
+            auto_increment: extra.contains("AUTO_INCREMENT"),
         }
     });
     let shows_period = answer.rows.iter().any(|row| row.get_str(5) == Some("ROW START"));

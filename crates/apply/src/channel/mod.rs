@@ -257,7 +257,7 @@ impl Supervisor {
     }
 
     /// Judges a failure: `Some` to try again after a while, otherwise at once, or not at all.
-    async fn failed(&mut self, failure: run::Failure) -> Option<Duration> {
+    async fn failed(&mut self, failure: Box<run::Failure>) -> Option<Duration> {
         let name = self.options.name.clone();
         match failure.error.retry() {
             Retry::Later => {

@@ -15,6 +15,8 @@ const SHOWN_BYTES_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     packets: Vec<Packet>,
+    /// Nothing may stand behind the last statement of the last packet.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -28,13 +30,19 @@ impl Packets {
     /// Adds a statement.
     pub(super) fn push(&mut self, statement: impl Into<Vec<u8>> + AsRef<[u8]>) {
         let length = statement.as_ref().len();
+        // Rows that a server applies reset what it knows of the statement around them: it does not say that more results
+        // follow, and sends them all the same.
+        let closes = statement.as_ref().starts_with(b"BINLOG");
         match self.packets.last_mut() {
-            Some(last) if last.rows.is_none() && last.text.len() + length < JOINED_BYTES_MAX => {
+            Some(last)
+                if !self.closed && last.rows.is_none() && last.text.len() + length < JOINED_BYTES_MAX =>
+            {
                 last.text.push(b';');
                 last.text.extend_from_slice(statement.as_ref());
             }
             _ => self.packets.push(Packet { text: statement.into(), rows: None }),
         }
+        self.closed = closes;
     }
 
     /// Adds a statement that must find rows.
@@ -74,6 +82,16 @@ impl Packets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_stands_behind_row_events_in_a_packet() {
+        let mut packets = Packets::default();
+        for statement in ["BEGIN", "BINLOG 'AAAA'", "BINLOG 'BBBB'", "DO 1", "COMMIT"] {
+            packets.push(statement);
+        }
+        let texts: Vec<_> = packets.packets.iter().map(|packet| packet.text.as_slice()).collect();
+        assert_eq!(texts, [&b"BEGIN;BINLOG 'AAAA'"[..], b"BINLOG 'BBBB'", b"DO 1;COMMIT"]);
+    }
 
     #[test]
     fn short_statements_share_a_packet_and_long_ones_do_not() {

@@ -49,6 +49,8 @@ pub(super) enum Read {
     /// Not to be applied: the target has it already, or an operator leaves it out. The GTID is that of what does not count
     /// as applied yet.
     Passed { span: Span, gtid: Option<Gtid> },
+    /// To be applied when it is completed: an XA transaction.
+    Prepared { span: Span, gtid: Option<Gtid> },
     /// Here the channel is to stop.
     Reached,
 }
@@ -393,6 +395,7 @@ impl Reader {
             Content::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
                 self.prepared.insert(xid.clone(), (entry.clone(), span));
+                self.push(Read::Prepared { span, gtid: entry.gtid.clone() }).await?;
                 Ok(None)
             }
             Content::XaRollback { xid } => {

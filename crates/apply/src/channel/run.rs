@@ -29,6 +29,9 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// kept.
 const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
+/// So many transactions behind the low watermark are looked through for what need not be kept.
+const ABOVE_COMPACTED: usize = 100_000;
+
 /// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: from here
 /// on those behind let go.
 const HELD_UP: Duration = Duration::from_millis(250);
@@ -67,18 +70,10 @@ pub(super) struct Failure {
     pub(super) transaction: Option<Arc<Transaction>>,
 }
 
-impl From<ApplyError> for Failure {
+impl From<ApplyError> for Box<Failure> {
     fn from(error: ApplyError) -> Self {
-        Self { error, batch: None, transactions: 0, transaction: None }
+        Self::new(Failure { error, batch: None, transactions: 0, transaction: None })
     }
-}
-
-/// A transaction behind the low watermark.
-struct Above {
-    start: LogPosition,
-    gtid: Option<Gtid>,
-    /// 0 for what is not to be applied.
-    commit_time_us: u64,
 }
 
 type Outcome = (usize, Batch<Held>, Result<Timing, ApplyError>);
@@ -94,8 +89,8 @@ struct Run {
     outcomes: mpsc::Receiver<Outcome>,
     reads: mpsc::Receiver<Result<Vec<Read>, ApplyError>>,
     done: watch::Sender<u64>,
-    /// Transactions that were read and lie behind `low`, by where they end.
-    above: BTreeMap<LogPosition, Above>,
+    /// Transactions that were read and lie behind `low`: by where they end, GTID and commit time.
+    above: BTreeMap<LogPosition, (Option<Gtid>, u64)>,
     gtids: GtidSet,
     published: Option<GtidSet>,
     watermark: Watermark,
@@ -111,7 +106,7 @@ struct Run {
 ///
 /// # Errors
 /// Whatever keeps the channel from going on. What was committed is kept.
-pub(super) async fn run(setup: RunSetup) -> Result<End, Failure> {
+pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
     let stop = setup.stop.clone();
     let mut run = tokio::select! {
         run = Run::begin(setup) => run?,
@@ -121,13 +116,13 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Failure> {
     run.stop_reader.cancel();
     if end.is_ok() {
         // Everything handed out has committed: the target may be told.
-        run.publish_all().await?;
+        run.publish().await?;
     }
     end
 }
 
 impl Run {
-    async fn begin(setup: RunSetup) -> Result<Self, Failure> {
+    async fn begin(setup: RunSetup) -> Result<Self, Box<Failure>> {
         let RunSetup { mut options, log, careful_until, status, .. } = setup;
         if careful_until.is_some() {
             (options.workers, options.batch_transactions_max) = (1, 1);
@@ -216,7 +211,7 @@ impl Run {
         })
     }
 
-    async fn coordinate(&mut self, stop: CancellationToken) -> Result<End, Failure> {
+    async fn coordinate(&mut self, stop: CancellationToken) -> Result<End, Box<Failure>> {
         let mut tick = tokio::time::interval(PUBLISH_INTERVAL);
         let mut watch_turn = tokio::time::interval(HELD_UP / 4);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -287,21 +282,17 @@ impl Run {
         for read in reads {
             match read {
                 Read::Transaction(held) => {
-                    self.above.insert(
-                        held.span.end,
-                        Above {
-                            start: held.span.start,
-                            gtid: held.gtid.clone(),
-                            commit_time_us: held.commit_time_us,
-                        },
-                    );
+                    self.above.insert(held.span.end, (held.gtid.clone(), held.commit_time_us));
                     let weight = Weight { bytes: held.memory_bytes, rows: rows_of(&held) };
                     let transaction = Arc::clone(&held);
                     self.scheduler.offer(&transaction.writeset, weight, held);
                 }
                 Read::Passed { span, gtid } => {
-                    self.above.insert(span.end, Above { start: span.start, gtid, commit_time_us: 0 });
+                    self.above.insert(span.end, (gtid, 0));
                     passed.push(span);
+                }
+                Read::Prepared { span, gtid } => {
+                    self.above.insert(span.end, (gtid, 0));
                 }
                 Read::Reached => reached = true,
             }
@@ -312,7 +303,7 @@ impl Run {
         reached
     }
 
-    fn finish(&mut self, (worker, batch, result): Outcome) -> Result<(), Failure> {
+    fn finish(&mut self, (worker, batch, result): Outcome) -> Result<(), Box<Failure>> {
         self.idle.push(worker);
         self.running.remove(&batch.id);
         let timing = match result {
@@ -321,7 +312,12 @@ impl Run {
                 let transactions = batch.first.len() + batch.rest.len();
                 let first = batch.first.iter().chain(&batch.rest).next();
                 let transaction = first.filter(|_| transactions == 1).map(|held| Arc::clone(held));
-                return Err(Failure { error, batch: Some(span_of(&batch)), transactions, transaction });
+                return Err(Box::new(Failure {
+                    error,
+                    batch: Some(span_of(&batch)),
+                    transactions,
+                    transaction,
+                }));
             }
         };
         self.scheduler.done(batch.id, timing);
@@ -352,22 +348,65 @@ impl Run {
 
     /// Notes what is applied.
     fn note(&mut self, spans: impl Iterator<Item = Span>) {
+        let mut exact = Vec::new();
         let low = {
             let mut applied = self.shared.applied();
-            spans.for_each(|span| applied.add(span));
+            for span in spans {
+                applied.add(span);
+                if matches!(self.gtids, GtidSet::MySql(_)) {
+                    exact.push(span.end);
+                }
+            }
             applied.low()
         };
+        // A set of MySQL has holes where transactions are missing; a position of MariaDB cannot have any.
+        let done: Vec<_> = exact.iter().filter_map(|end| self.above.remove(end)).collect();
+        done.into_iter().for_each(|(gtid, _)| self.add_gtid(gtid));
         while let Some(entry) = self.above.first_entry().filter(|entry| *entry.key() <= low) {
-            if let Some(gtid) = entry.remove().gtid {
-                // A log holds one family's GTIDs.
-                let _ = self.gtids.insert(&gtid);
-            }
+            let (gtid, _) = entry.remove();
+            self.add_gtid(gtid);
         }
         self.done.send_modify(|count| *count += 1);
     }
 
+    fn add_gtid(&mut self, gtid: Option<Gtid>) {
+        if let Some(gtid) = gtid {
+            // A log holds one family's GTIDs.
+            let _ = self.gtids.insert(&gtid);
+        }
+    }
+
+    /// Drops what says nothing beyond its successor: while an XA transaction is open, everything behind it stays above the
+    /// low watermark. Of neighbours that are both applied, MariaDB's position needs the later one in each domain.
+    fn compact(&mut self) {
+        if self.above.len() < ABOVE_COMPACTED {
+            return;
+        }
+        let applied = self.shared.applied();
+        let same_domain = |one: &Option<Gtid>, other: &Option<Gtid>| match (one, other) {
+            (Some(Gtid::MariaDb(one)), Some(Gtid::MariaDb(other))) => one.domain == other.domain,
+            _ => false,
+        };
+        let mut kept = BTreeMap::new();
+        let mut start = applied.low();
+        let mut previous: Option<(LogPosition, (Option<Gtid>, u64), bool)> = None;
+        for (end, entry) in std::mem::take(&mut self.above) {
+            let is_applied = applied.contains(&Span { start, end });
+            if let Some((end, before, was_applied)) = previous.take()
+                && !(was_applied && is_applied && same_domain(&before.0, &entry.0))
+            {
+                kept.insert(end, before);
+            }
+            previous = Some((end, entry, is_applied));
+            start = end;
+        }
+        kept.extend(previous.map(|(end, entry, _)| (end, entry)));
+        drop(applied);
+        self.above = kept;
+    }
+
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
-    async fn settle(&mut self, error: ApplyError) -> Failure {
+    async fn settle(&mut self, error: ApplyError) -> Box<Failure> {
         while !(self.scheduler.is_idle() && self.running.is_empty()) {
             self.dispatch().await;
             let Some(outcome) = self.outcomes.recv().await else { break };
@@ -389,6 +428,7 @@ impl Run {
     }
 
     async fn tick(&mut self) -> Result<(), ApplyError> {
+        self.compact();
         let low = self.shared.applied().low();
         let now = Instant::now();
         self.lows.push_back((now, low));
@@ -413,27 +453,10 @@ impl Run {
     }
 
     fn lag_seconds(&self) -> f64 {
-        let oldest = self.above.values().map(|above| above.commit_time_us).find(|time| *time > 0);
+        let oldest = self.above.values().map(|(_, time)| *time).find(|time| *time > 0);
         let Some(oldest) = oldest else { return 0.0 };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         now.saturating_sub(Duration::from_micros(oldest)).as_secs_f64()
-    }
-
-    /// Tells the target what was applied, that which is applied out of order too: a set of MySQL has room for that. A
-    /// position of MariaDB has not; there it stands before an XA transaction that waits for its COMMIT.
-    async fn publish_all(&mut self) -> Result<(), ApplyError> {
-        if matches!(self.gtids, GtidSet::MySql(_)) {
-            let applied = self.shared.applied().clone();
-            for (end, above) in &self.above {
-                let gtid = above.gtid.as_ref();
-                if let Some(gtid) = gtid.filter(|_| applied.contains(&Span { start: above.start, end: *end }))
-                {
-                    // A log holds one family's GTIDs.
-                    let _ = self.gtids.insert(gtid);
-                }
-            }
-        }
-        self.publish().await
     }
 
     /// Tells the target what was applied. Under the source's GTIDs it knows that already, but for what was left out.

@@ -134,8 +134,11 @@ impl Worker {
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             if !self.wait_turn_holding(batch).await {
                 // Everything again, alone.
-                self.writer.connection.execute("ROLLBACK").await?;
+                self.roll_back().await?;
                 self.wait_turn(batch).await;
+                if let Some(gtid) = &gtid {
+                    packets.push(GtidSession::statement(gtid));
+                }
                 packets.push("BEGIN");
                 self.push_rows(batch.first.iter(), &mut packets)?;
             }

@@ -56,7 +56,7 @@ pub(super) fn find_rows(
             accesses_start: accesses.len() as u32,
         });
         let from = accesses.len();
-        keys.row(row.before, row.after, &mut accesses);
+        keys.row(row.before, row.after, event.flags, &mut accesses);
         if rows.len() == 1 {
             accesses.reserve((accesses.len() - from).saturating_mul(rows.capacity().saturating_sub(1)));
         }

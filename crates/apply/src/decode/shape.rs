@@ -115,3 +115,117 @@ fn same_members(source: &[Vec<u8>], target: Option<&[String]>) -> bool {
     };
     source.len() == target.len() && source.iter().zip(target).all(same)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writeset::IndexId;
+
+    fn target(flavour: Flavour, columns: &[(&str, &str, Option<&str>)]) -> TargetTable {
+        let columns = columns.iter().map(|(name, column_type, collation)| TargetColumn {
+            name: (*name).to_owned(),
+            column_type: (*column_type).to_owned(),
+            collation: collation.map(str::to_owned),
+            nullable: true,
+            generated: false,
+            auto_increment: false,
+            stored: false,
+        });
+        TargetTable {
+            flavour,
+            schema: "s".to_owned(),
+            table: "t".to_owned(),
+            columns: columns.collect(),
+            rows: IndexId(0),
+            unique: Vec::new(),
+            has_primary_key: false,
+            parents: Vec::new(),
+            children: Vec::new(),
+            cascades: Vec::new(),
+        }
+    }
+
+    fn map(columns: Vec<Column>) -> TableMap {
+        TableMap {
+            flavour: Flavour::MySql,
+            table_id: 1,
+            flags: 1,
+            schema: "s".to_owned(),
+            table: "t".to_owned(),
+            columns,
+            metadata: Default::default(),
+        }
+    }
+
+    fn column(column_type: ColumnType) -> Column {
+        Column::new(column_type, 0, 0, true)
+    }
+
+    /// Whether a column fits one that the target spells like this.
+    fn fits(source: Column, spelled: &str, collation: Option<&str>) -> bool {
+        same_shape(&map(vec![source]), &target(Flavour::MySql, &[("c", spelled, collation)])).unwrap()
+    }
+
+    #[test]
+    fn types_have_to_be_the_same_to_the_byte() {
+        let unsigned = |unsigned| Column { unsigned: Some(unsigned), ..column(ColumnType::Long) };
+        assert!(fits(unsigned(true), "int(10) unsigned", None) && fits(unsigned(false), "int", None));
+        assert!(!fits(unsigned(true), "int", None) && !fits(unsigned(false), "bigint", None));
+        assert!(fits(column(ColumnType::Long), "int unsigned", None), "not logged");
+        assert!(fits(
+            column(ColumnType::Decimal { precision: 10, scale: 2 }),
+            "decimal(10,2) unsigned",
+            None
+        ));
+        assert!(!fits(column(ColumnType::Decimal { precision: 10, scale: 2 }), "decimal(10,3)", None));
+        let text = |bytes_max| column(ColumnType::VarChar { bytes_max });
+        assert!(fits(text(40), "varchar(10)", Some("utf8mb4_bin")));
+        assert!(
+            !fits(text(40), "varchar(10)", Some("latin1_bin"))
+                && !fits(text(44), "varchar(10)", Some("utf8mb4_bin"))
+        );
+        let of = |collation| Column { collation: Some(collation), ..text(40) };
+        assert!(
+            fits(of(255), "varchar(10)", Some("utf8mb4_general_ci")),
+            "collations do not matter, character sets do"
+        );
+        assert!(!fits(of(8), "varchar(10)", Some("utf8mb4_general_ci")));
+        assert!(!fits(of(8), "varbinary(40)", None) && fits(of(63), "varbinary(40)", None));
+        assert!(!fits(column(ColumnType::DateTimeOld { fraction: 0 }), "datetime", None));
+        assert!(!fits(column(ColumnType::DateTime { fraction: 3 }), "datetime", None));
+        assert!(!fits(column(ColumnType::Long), "something new", None));
+        let of_members = |members: &[&str]| Column {
+            members: Some(members.iter().map(|member| member.as_bytes().to_vec()).collect()),
+            ..column(ColumnType::Enum { bytes: 1 })
+        };
+        let collation = Some("utf8mb4_bin");
+        assert!(fits(of_members(&["a", "it's, (b)"]), "enum('a','it''s, (b)')", collation));
+        assert!(!fits(of_members(&["a", "b"]), "enum('b','a')", collation));
+        assert!(!fits(of_members(&["a"]), "enum('a','b')", collation));
+    }
+
+    #[test]
+    fn columns_are_found_by_name_where_there_are_names() {
+        let named = |name: &str| Column { name: Some(name.to_owned()), ..column(ColumnType::Long) };
+        let ints = target(Flavour::MySql, &[("A", "int", None), ("b", "int", None)]);
+        let source = map(vec![named("b"), named("a")]);
+        assert_eq!(target_columns(&source, &ints), Ok(vec![1, 0]));
+        assert_eq!(same_shape(&source, &ints), Ok(false));
+        assert_eq!(same_shape(&map(vec![named("a"), named("B")]), &ints), Ok(true));
+        let misfits = target_columns(&map(vec![named("a"), named("c")]), &ints).unwrap_err();
+        assert_eq!(misfits[0].column, "c");
+        let nameless = |count| map(vec![column(ColumnType::Long); count]);
+        assert_eq!(same_shape(&nameless(2), &ints), Ok(true));
+        assert_eq!(same_shape(&nameless(1), &ints), Ok(false));
+        assert_eq!(target_columns(&nameless(3), &ints).unwrap_err()[0].column, "3");
+    }
+
+    #[test]
+    fn other_families_and_nulls_go_by_sql() {
+        let source = map(vec![column(ColumnType::Long)]);
+        assert_eq!(same_shape(&source, &target(Flavour::MariaDb, &[("c", "int", None)])), Ok(false));
+        let mut never_null = target(Flavour::MySql, &[("c", "int", None)]);
+        never_null.columns[0].nullable = false;
+        assert_eq!(same_shape(&source, &never_null), Ok(false));
+    }
+}

@@ -28,6 +28,7 @@ fn column(name: &str, column_type: &str, collation: Option<&str>, nullable: bool
         nullable,
         generated: false,
         stored: false,
+        auto_increment: false,
     }
 }
 
@@ -40,6 +41,8 @@ fn index(id: IndexId, columns: &[usize]) -> UniqueIndex {
 struct Table {
     map: TableMap,
     target: TargetTable,
+    /// Of the events.
+    flags: u16,
 }
 
 impl Table {
@@ -70,6 +73,7 @@ impl Table {
                 children: Vec::new(),
                 cascades: Vec::new(),
             },
+            flags: RowsEvent::FLAG_STATEMENT_END,
         }
     }
 
@@ -88,7 +92,7 @@ impl Table {
             kind,
             version: 2,
             table_id: 1,
-            flags: 1,
+            flags: self.flags,
             extra_data: &[],
             column_count: self.map.columns.len(),
             columns_present: &present,
@@ -101,7 +105,7 @@ impl Table {
         let mut out = Vec::new();
         for row in Rows::new(&self.map, &event, &images).unwrap() {
             let row = row.unwrap();
-            keys.row(row.before, row.after, &mut out);
+            keys.row(row.before, row.after, event.flags, &mut out);
         }
         out
     }
@@ -261,7 +265,7 @@ fn parent_and_child() -> (Table, Table) {
 
 #[test]
 fn a_child_relies_on_its_parent_and_on_nothing_changing_unseen() {
-    let (parent, child) = parent_and_child();
+    let (mut parent, child) = parent_and_child();
     let (one, other) = (child.insert(&[Int(1), Int(50)]), child.insert(&[Int(2), Int(50)]));
     assert!(!conflict(&one, &other), "both only rely on the parent");
     assert!(conflict(&parent.insert(&[Int(50), Text("x")]), &one));
@@ -284,6 +288,10 @@ fn a_child_relies_on_its_parent_and_on_nothing_changing_unseen() {
     // The old value of what is pointed to is unknown, so it may have changed.
     let minimal = parent.accesses(RowsKind::Update, &[Some(Int(50)), None], &[None, Some(Text("y"))]);
     assert!(conflict(&minimal, &stranger));
+    // Where the source logs what cascades, nothing changes unseen.
+    parent.flags |= RowsEvent::FLAG_SQL_FOREIGN_KEYS;
+    let seen = parent.delete(&[Int(50), Text("x")]);
+    assert!(conflict(&seen, &one) && !conflict(&seen, &stranger));
 }
 
 /// Two values of one column, and whether a key takes them for the same.

@@ -110,12 +110,15 @@ impl TargetType {
             ColumnType::Char { bytes_max } | ColumnType::VarChar { bytes_max } => {
                 self.takes_bytes(source, u64::from(bytes_max), flavour)
             }
+            // What is stored has one byte more in front, which says how.
             ColumnType::VarCharCompressed { bytes_max } => {
-                self.takes_bytes(source, u64::from(bytes_max), flavour)
+                self.takes_bytes(source, u64::from(bytes_max).saturating_sub(1), flavour)
             }
-            ColumnType::Blob { length_bytes } | ColumnType::BlobCompressed { length_bytes } => {
-                let bytes_max = (1u64 << (8 * u32::from(length_bytes.min(4)))) - 1;
-                self.takes_bytes(source, bytes_max, flavour)
+            ColumnType::Blob { length_bytes } => {
+                self.takes_bytes(source, blob_bytes_max(length_bytes), flavour)
+            }
+            ColumnType::BlobCompressed { length_bytes } => {
+                self.takes_bytes(source, blob_bytes_max(length_bytes) - 1, flavour)
             }
             ColumnType::Geometry { .. } => self.is_geometry(),
             ColumnType::Json { .. } => {
@@ -217,6 +220,10 @@ impl TargetType {
     }
 }
 
+fn blob_bytes_max(length_bytes: u8) -> u64 {
+    (1 << (8 * u32::from(length_bytes.min(4)))) - 1
+}
+
 /// `('a','it''s')`
 fn read_members(text: &str) -> Vec<String> {
     let mut members = Vec::new();
@@ -264,6 +271,7 @@ mod tests {
             nullable: true,
             generated: false,
             stored: false,
+            auto_increment: false,
         })
     }
 

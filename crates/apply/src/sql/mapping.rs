@@ -63,7 +63,10 @@ pub fn mapping(map: &TableMap, target: &TargetTable) -> Result<Mapping, Misfit> 
             continue;
         }
         let found = match &column.name {
-            Some(name) if named => target.columns.iter().position(|own| own.name.eq_ignore_ascii_case(name)),
+            Some(name) if named => {
+                let name = name.to_lowercase();
+                target.columns.iter().position(|own| own.name.to_lowercase() == name)
+            }
             _ => Some(index).filter(|index| *index < target.columns.len()),
         };
         let Some((found, own)) = found.and_then(|found| Some((found, target.columns.get(found)?))) else {
@@ -94,8 +97,8 @@ pub fn mapping(map: &TableMap, target: &TargetTable) -> Result<Mapping, Misfit> 
         let from = column.collation.filter(|collation| *collation != CHARSET_BINARY);
         let from = from.and_then(charset::character_set);
         let converted_from = from.filter(|from| own_type.character_set.as_deref() != Some(*from));
-        let json_text = matches!(column.column_type, ColumnType::Json { .. }) && own_type.name != "json"
-            || target.flavour == Flavour::MariaDb && matches!(column.column_type, ColumnType::Json { .. });
+        let json_text = matches!(column.column_type, ColumnType::Json { .. })
+            && (target.flavour == Flavour::MariaDb || own_type.name != "json");
         places.push(Some(Place {
             quoted: quote(&own.name),
             converted_from,

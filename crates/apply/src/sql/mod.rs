@@ -9,6 +9,7 @@
 //! - Columns that only the target has get their defaults; generated columns are computed by the target.
 //! - An UPDATE or DELETE that finds no row is no error to the server. Each statement says how many rows it must find
 //!   ([`SqlStatement::rows`]); the connection must have been made with [`ConnectOptions::found_rows`].
+//! - MariaDB stores a negative zero as zero, however it is given.
 //! - JSON of MariaDB is text, and MySQL writes it anew when it stores it.
 //! - A MariaDB UUID or INET6 goes to a column of the same type or to a binary one; its text is not made here.
 //!

@@ -106,7 +106,8 @@ impl Writer {
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
         text.extend_from_slice(form.tail.as_bytes());
-        if text.len() > self.options.packet_bytes_max {
+        // A packet has the command in front.
+        if text.len() >= self.options.packet_bytes_max {
             return Err(ApplyError::TooLarge {
                 table: mapping.quoted.clone(),
                 bytes: text.len(),

@@ -232,7 +232,8 @@ pub fn native_tool(kind: ServerKind) -> &'static str {
     }
 }
 
-fn durable_bytes(log: &Path) -> u64 {
+/// How much of a log is durable, in bytes.
+pub fn durable_bytes(log: &Path) -> u64 {
     // Before the relay has made its log there is nothing to read, which is no error.
     let segments = LogDir::open_read_only(log).and_then(|log| log.segments());
     segments.map_or(0, |segments| segments.iter().map(|segment| segment.bytes).sum())

@@ -1,9 +1,10 @@
 //! `tailwater bench`: the measurements behind every claim, ours and the peers' on the same machine in the same run.
 //!
-//! The map: [`capture`] and [`serve`] are the benchmarks; [`stage`] is what they play on (a primary that can be captured
+//! The map: [`capture`], [`serve`] and [`apply`] are the benchmarks; [`stage`] is what they play on (a primary that can be captured
 //! by us, by a native replica, or by nobody), [`load`] who commits, [`followers`] who reads, [`bulk`] a binlog that is
 //! there already, [`report`] what is printed.
 
+mod apply;
 mod bulk;
 mod capture;
 mod followers;
@@ -23,6 +24,7 @@ pub async fn bench(command: &BenchCommand, output: Output) -> anyhow::Result<Exi
     let report = match command {
         BenchCommand::Capture { server, quick } => capture::capture(*server, *quick).await?,
         BenchCommand::Serve { server, quick } => serve::serve(*server, *quick).await?,
+        BenchCommand::Apply(options) => apply::apply(options).await?,
     };
     match output {
         Output::Text => print!("{}", report.to_text()),

@@ -16,7 +16,7 @@ pub struct Report {
     pub ours: f64,
     /// The peers' figures in the same measurement.
     pub peers: Vec<Peer>,
-    /// Ours against the best peer; above 1 is better than it.
+    /// Ours against the best peer; above 1 is better than it. Not a number if one side was not measured.
     pub ratio: f64,
     /// Every measurement.
     pub rows: Vec<Row>,
@@ -153,19 +153,15 @@ impl Report {
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         let machine = &self.machine;
+        let headline = match self.ratio.is_nan() {
+            true => "one side was not measured".to_owned(),
+            false => format!("{:.0} {}, ratio {:.2} to the best peer", self.ours, self.unit, self.ratio),
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{}: {:.0} {}, ratio {:.2} to the best peer\n{} x {}, {} MiB, kernel {}, fdatasync {:.0} µs",
-            self.name,
-            self.ours,
-            self.unit,
-            self.ratio,
-            machine.cpus,
-            machine.cpu,
-            machine.memory_mib,
-            machine.kernel,
-            machine.fdatasync_us
+            "{}: {headline}\n{} x {}, {} MiB, kernel {}, fdatasync {:.0} µs",
+            self.name, machine.cpus, machine.cpu, machine.memory_mib, machine.kernel, machine.fdatasync_us
         );
         let mut measurement = "";
         let mut setting = None;

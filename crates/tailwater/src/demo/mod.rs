@@ -1,9 +1,11 @@
 //! `tailwater demo`: the main job end to end, on real servers that it starts itself.
 //!
 //! A primary with *reduced* durability commits only what the log has acknowledged; two native replicas read from the log.
+//! A third replica does not replicate: Tailwater's applier feeds it.
 //! The relay is killed and comes back; then the primary is killed. What the clients were told is in the log, whole, and on
-//! both replicas; what the primary's own disk lost is shown.
+//! all replicas; what the primary's own disk lost is shown.
 
+mod applied;
 mod replicas;
 mod report;
 mod view;
@@ -20,6 +22,7 @@ use tailwater_wire::Flavour;
 use crate::cli::{DemoArgs, Output, ServerFamily};
 use crate::exit::Exit;
 use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, prove, provide};
+use applied::Applied;
 use replicas::Replicas;
 use report::Report;
 use view::View;
@@ -104,31 +107,34 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     ));
     view.say("its own disk promises little: sync_binlog=0, innodb_flush_log_at_trx_commit=0");
     view.say("semi-sync AFTER_SYNC without fallback: no commit is told to a client before the log has it");
+    let applied = Applied::start(kind, folder.path()).await?;
+    trial.add_channel(&applied.channel_config())?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     view.say("tailwater captures it into a log outside the server, fdatasync before each ACK");
 
     let replicas = Replicas::start(&trial, kind, REPLICAS).await?;
     view.say("two native replicas read from tailwater as if it were the primary");
+    view.say("a third server replicates nothing: tailwater's applier feeds it from the log");
 
     prepare(&trial.primary.connect_options()).await?;
     let ledger = Arc::new(Ledger::new());
     let load = WorkloadSpec { seed: rand::random(), ..WorkloadSpec::new(arguments.clients) };
     view.say(&format!("{} clients write; each keeps a ledger of what the server told it", load.connections));
     let workload = Workload::start(trial.primary.connect_options(), &load, Arc::clone(&ledger));
-    view.watch(workload.counters(), pace.before_fault).await;
+    view.watch(workload.counters(), &applied, pace.before_fault).await;
     let undisturbed = workload.counters().snapshot();
     ensure!(undisturbed.acknowledged > 0, "no transaction was committed: {}", trial.relay_words());
 
     trial.kill_relay().await?;
     view.say("SIGKILL to tailwater: from here on nobody is told \"committed\"");
     let before = settled(workload.counters()).await;
-    view.watch(workload.counters(), pace.relay_away).await;
+    view.watch(workload.counters(), &applied, pace.relay_away).await;
     let while_away = workload.counters().snapshot().acknowledged - before.acknowledged;
     trial.start_relay()?;
     trial.wait_captured().await?;
     view.say("tailwater is back: it asked the primary to go on behind the last whole transaction");
-    view.watch(workload.counters(), pace.after_fault).await;
+    view.watch(workload.counters(), &applied, pace.after_fault).await;
     let relay_memory_bytes_max = trial.relay().and_then(|relay| relay.memory_bytes_max()).unwrap_or(0);
 
     trial.primary.kill().await?;
@@ -138,6 +144,7 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     tokio::time::sleep(Duration::from_millis(300)).await;
     view.say("the replicas apply what is left in the log; then their tables are compared with the ledger");
     let replicated = replicas.settle(&trial.log_directory(), &ledger).await?;
+    let fed = applied.settle(&trial.log_directory(), &ledger, replicas.first()?).await?;
     let relay_memory_bytes_max =
         relay_memory_bytes_max.max(trial.relay().and_then(|relay| relay.memory_bytes_max()).unwrap_or(0));
     trial.stop_relay().await?;
@@ -166,6 +173,9 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         replicas_at_the_end: replicated.at_the_end,
         replicas_equal_to_ledger: replicated.equal_to_ledger,
         missing_on_replicas: replicated.missing,
+        applied_transactions: fed.transactions,
+        applied_commits: fed.commits,
+        applied_equal: fed.equal,
         segments: proof.segments,
         segments_identical: proof.segments_identical,
         log_bytes: proof.log_bytes,
@@ -175,9 +185,10 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         longest_stall_ms: load_report.snapshot.longest_gap.as_secs_f64() * 1e3,
         relay_restarts: 1,
         relay_memory_bytes_max,
-        ok: proof.is_ok() && replicated.is_ok() && while_away == 0,
+        ok: proof.is_ok() && replicated.is_ok() && fed.equal && while_away == 0,
     };
     replicas.stop().await?;
+    applied.stop().await?;
     trial.primary.stop().await?;
     match output {
         Output::Text => print!("{}", report.to_text()),
@@ -185,7 +196,7 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     }
     if !report.ok {
         eprintln!("what the log lacks or has wrong: {:?}", proof.ledger);
-        for complaint in &replicated.complaints {
+        for complaint in replicated.complaints.iter().chain(&fed.complaints) {
             eprintln!("{complaint}");
         }
     }

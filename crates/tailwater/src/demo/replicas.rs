@@ -65,6 +65,14 @@ impl Replicas {
         Ok(Self { servers })
     }
 
+    /// One of them, to compare others with.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn first(&self) -> anyhow::Result<&Server> {
+        self.servers.first().context("there are no replicas")
+    }
+
     /// Waits until they have applied everything in `log`, and compares their tables with the ledger.
     ///
     /// # Errors

@@ -37,6 +37,12 @@ pub struct Report {
     pub replicas_equal_to_ledger: u64,
     /// Acknowledged, and missing on a replica: must be 0.
     pub missing_on_replicas: u64,
+    /// Source transactions that the applier applied to the third replica since it was last started.
+    pub applied_transactions: u64,
+    /// Target transactions they were committed in.
+    pub applied_commits: u64,
+    /// The third replica has the rows of the ledger and no others, and the checksums of a native replica: must be so.
+    pub applied_equal: bool,
     /// Segments of the log.
     pub segments: u64,
     /// Segments that are the primary's own binlog file, byte for byte.
@@ -102,6 +108,16 @@ impl Report {
             "  acknowledged, and missing on a replica",
             self.missing_on_replicas.to_string(),
             must_be_zero(self.missing_on_replicas),
+        );
+        line(
+            "replica fed by tailwater's applier",
+            if self.applied_equal { "equal" } else { "DIFFERS" }.into(),
+            "its tables to the ledger and, by checksum, to a native replica's",
+        );
+        line(
+            "  transactions applied since the restart",
+            self.applied_transactions.to_string(),
+            &format!("in {} commits", self.applied_commits),
         );
         let lost = if self.lost_by_primary > 0 {
             "the log has every one of them"

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use tailwater_sandbox::workload::Counters;
 
+use super::applied::Applied;
+
 /// Tells what goes on.
 pub struct View {
     began: Instant,
@@ -36,8 +38,8 @@ impl View {
         self.live.suspend(|| eprintln!("{line}"));
     }
 
-    /// Shows the load's figures for a while.
-    pub async fn watch(&self, counters: &Counters, duration: Duration) {
+    /// Shows the load's figures for a while, and those of the applied replica.
+    pub async fn watch(&self, counters: &Counters, applied: &Applied, duration: Duration) {
         const STEP: Duration = Duration::from_millis(100);
         let until = Instant::now() + duration;
         let mut before = counters.snapshot();
@@ -51,8 +53,17 @@ impl View {
                 _ => String::new(),
             };
             let rate = now.rate_since(&before);
-            self.live
-                .set_message(format!("{:>9} acknowledged  {rate:>7.0} commits/s{stalled}", now.acknowledged));
+            let replica = match applied.status() {
+                Some(status) => format!(
+                    "  applied {:>7.0}/s, {:.1} s behind",
+                    status.transactions_per_second, status.lag_seconds
+                ),
+                None => String::new(),
+            };
+            self.live.set_message(format!(
+                "{:>9} acknowledged  {rate:>7.0} commits/s{replica}{stalled}",
+                now.acknowledged
+            ));
             self.live.tick();
             before = now;
         }

@@ -66,6 +66,8 @@ pub struct Trial {
     pub primary: Server,
     spec: TrialSpec,
     config: PathBuf,
+    /// More of the configuration.
+    channels: String,
     served: ReservedPort,
     relay: Option<OwnedProcess>,
 }
@@ -96,7 +98,14 @@ impl Trial {
         let primary = Server::start(server).await?;
         primary.create_replication_user().await?;
         let config = spec.folder.join("tailwater.toml");
-        let trial = Self { primary, spec, config, served: ReservedPort::pick()?, relay: None };
+        let trial = Self {
+            primary,
+            spec,
+            config,
+            channels: String::new(),
+            served: ReservedPort::pick()?,
+            relay: None,
+        };
         trial.write_config(&trial.primary.address().ip().to_string(), trial.primary.port())?;
         Ok(trial)
     }
@@ -122,7 +131,17 @@ impl Trial {
             writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
         let _ = writeln!(text, "server_id = 4201\nheartbeat_ms = 500\nwatch_ms = 500");
         text += &serve_config(self.serve_port());
+        text += &self.channels;
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
+    }
+
+    /// Adds a `[[channel]]`. Counts from the relay's next start.
+    ///
+    /// # Errors
+    /// If its configuration cannot be written.
+    pub fn add_channel(&mut self, config: &str) -> anyhow::Result<()> {
+        self.channels += config;
+        self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
     /// Changes when the relay acknowledges. Counts from its next start.

@@ -81,6 +81,9 @@ impl<'a> RowsEvent<'a> {
     pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x0004;
     /// The images hold all columns.
     pub const FLAG_COMPLETE_ROWS: u16 = 0x0008;
+    /// What foreign keys cascade to is logged too, as rows of their own in front of the parent's (MySQL 9.7, unless
+    /// `innodb_native_foreign_keys` is on). Without it cascades are in no binlog.
+    pub const FLAG_SQL_FOREIGN_KEYS: u16 = 0x0010;
     /// `check_constraint_checks` was off (MariaDB).
     pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x0080;
 

@@ -1,6 +1,6 @@
 //! Plans against a model of a server: the end is that of the history row by row, and nothing breaks on the way.
 
-mod model;
+pub(crate) mod model;
 mod shapes;
 
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn applied(store: &mut Store, plan: &Plan<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn wishes(most: usize) -> impl Strategy<Value = Vec<Wish>> {
+pub(crate) fn wishes(most: usize) -> impl Strategy<Value = Vec<Wish>> {
     let wish = (0u8..5, 0u8..4, proptest::array::uniform4(0u8..5), 0u8..32)
         .prop_map(|(table, kind, values, how)| Wish { table, kind, values, how });
     proptest::collection::vec(wish, 1..most)

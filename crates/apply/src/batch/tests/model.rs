@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::RowsKind;
+use tailwater_wire::rows::TableMap;
 use tailwater_wire::rows::column::type_code;
-use tailwater_wire::rows::{Column, ColumnType, TableMap};
 
 use crate::batch::{Group, Row};
 use crate::target::{ForeignKey, IndexPart, TargetColumn, TargetTable, UniqueIndex};
@@ -49,17 +49,13 @@ const CHILD_ROWS: usize = 9;
 pub fn mapped(table: usize) -> MappedTable {
     let shape = &SHAPES[table];
     let name = format!("t{table}");
-    let map = TableMap {
-        flavour: Flavour::MySql,
-        table_id: 7,
-        flags: 1,
-        schema: "s".into(),
-        table: name.clone(),
-        columns: (0..shape.columns)
-            .map(|_| Column::new(ColumnType::Long, type_code::LONG, 0, true))
-            .collect(),
-        metadata: Default::default(),
-    };
+    // The id and the flags, two names, the types, no metadata, and which may be NULL.
+    let columns = shape.columns as u8;
+    let mut body = vec![7, 0, 0, 0, 0, 0, 1, 0, 1, b's', 0, 2];
+    body.extend(name.bytes().chain([0, columns]).chain(vec![type_code::LONG; shape.columns]));
+    body.extend([0, (1 << columns) - 1]);
+    let map = TableMap::parse(&body, Flavour::MySql).unwrap();
+    let body = Bytes::from(body);
     let column = |index| TargetColumn {
         name: format!("c{index}"),
         column_type: "int".into(),
@@ -67,6 +63,7 @@ pub fn mapped(table: usize) -> MappedTable {
         nullable: true,
         generated: false,
         stored: false,
+        auto_increment: false,
     };
     let unique = |(number, columns): (usize, &&[usize])| UniqueIndex {
         id: index_id(table, number),
@@ -92,8 +89,6 @@ pub fn mapped(table: usize) -> MappedTable {
         children: if table == PARENT { vec![foreign] } else { Vec::new() },
         cascades: Vec::new(),
     };
-    // All that counts of the body is that it tells tables apart.
-    let body = Bytes::from(format!("idididt{table}"));
     MappedTable { map, body, target: Arc::new(target), same_shape: true }
 }
 

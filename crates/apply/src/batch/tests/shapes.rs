@@ -1,9 +1,13 @@
 //! What plans look like.
 
+use std::sync::Arc;
+
 use tailwater_wire::event::RowsKind::{self, Delete, Update, Write};
 
-use super::model::{Cells, History, KEYLESS, PLAIN, WIDE_KEY};
+use super::model::{Cells, History, KEYLESS, PLAIN, WIDE_KEY, mapped};
 use crate::batch::{Plan, PlanOptions, plan};
+use crate::target::TargetTable;
+use crate::transaction::MappedTable;
 
 fn row(id: i32, unique: i32, value: i32) -> Cells {
     vec![Some(id), Some(unique), Some(value)]
@@ -118,4 +122,28 @@ fn tables_without_a_key_keep_their_events() {
         ],
     );
     assert_eq!(planned(&history, PlanOptions::default()), [(Write, 2), (Update, 1), (Update, 1)]);
+}
+
+#[test]
+fn a_row_that_comes_and_goes_is_counted() {
+    let changes = [(None, Some(row(1, 5, 0))), (Some(row(1, 5, 0)), None)];
+    let mut history = history(PLAIN, &changes);
+    assert_eq!(planned(&history, PlanOptions::default()), []);
+    let mapped = mapped(PLAIN);
+    let mut target = TargetTable::clone(&mapped.target);
+    target.columns[0].auto_increment = true;
+    let counting = Arc::new(MappedTable { target: Arc::new(target), ..mapped });
+    history.changes.iter_mut().for_each(|changes| changes.table = Arc::clone(&counting));
+    assert_eq!(planned(&history, PlanOptions::default()), [(Write, 1), (Delete, 1)]);
+}
+
+#[test]
+fn rows_without_columns_keep_their_events() {
+    let cells = vec![None, None];
+    let mut history = History::new(u64::MAX, u8::MAX);
+    // Minimal images of rows that have nothing but defaults.
+    for _ in 0..3 {
+        history.change(KEYLESS, None, Some(cells.clone()), 3);
+    }
+    assert_eq!(planned(&history, PlanOptions::default()), [(Write, 1), (Write, 1), (Write, 1)]);
 }

@@ -1,0 +1,51 @@
+//! Syncs made slow, under real servers.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, SlowSync, require};
+use tailwater_session::Connection;
+
+const DELAY: Duration = Duration::from_millis(2);
+const COMMITS: u32 = 50;
+
+/// Each commit of one client waits for one sync at least, so that so many commits cannot take less than so many delays,
+/// however fast the machine is.
+async fn each_commit_waits(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    if !SlowSync::is_possible() {
+        // Not `eprintln!`, whose output the test harness hides for tests that pass.
+        let _ = writeln!(std::io::stderr(), "SKIPPED slow syncs of {kind}: no C compiler (package gcc)");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let slow = SlowSync::compile(folder.path(), DELAY)?;
+    let spec = ServerSpec::new(kind).option("--skip-log-bin").environment([slow.environment()]);
+    let mut server = Server::start(spec).await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    connection.execute("CREATE DATABASE d").await?;
+    connection.execute("CREATE TABLE d.t (a INT PRIMARY KEY)").await?;
+    let begin = Instant::now();
+    for number in 0..COMMITS {
+        connection.execute(&format!("INSERT INTO d.t VALUES ({number})")).await?;
+    }
+    let durable = begin.elapsed();
+    ensure!(durable >= DELAY * COMMITS, "{COMMITS} commits took {durable:?}");
+    ensure!(server.cpu_time().is_some());
+    connection.close().await;
+    server.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_commit_of_mariadb_waits() -> Result<()> {
+    each_commit_waits(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test]
+async fn each_commit_of_mysql_waits() -> Result<()> {
+    each_commit_waits(ServerKind::Mysql97).await
+}

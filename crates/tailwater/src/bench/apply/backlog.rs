@@ -1,0 +1,280 @@
+//! A source with a backlog, and the data that a target begins with: a copy of the source from before the backlog.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec};
+use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_wire::Flavour;
+use tokio::task::JoinSet;
+
+use super::workload::{Client, SCHEMA, Workload};
+use crate::trial::{Durability, primary_options};
+
+/// Clients that write the backlog: enough for the group commits that parallel replication lives on.
+pub const CLIENTS: u32 = 16;
+const SEED: u64 = 0x7a11;
+/// How often a transaction that lost a deadlock is tried before it is an error.
+const TRIES_MAX: u32 = 100;
+const DEADLOCK: u16 = 1213;
+const LOCK_WAIT: u16 = 1205;
+
+/// A source that has written a backlog.
+#[derive(Debug)]
+pub struct Backlog {
+    /// The source, which goes on running.
+    pub source: Server,
+    /// Transactions in the backlog.
+    pub transactions: u64,
+    /// Rows changed by them.
+    pub rows: u64,
+    /// At which rate the source wrote them, in transactions per second.
+    pub written_rate: f64,
+    /// A target's data at the backlog's beginning.
+    base: PathBuf,
+    sums: Vec<String>,
+}
+
+/// How many transactions a run of clients committed.
+#[derive(Debug, Default)]
+struct Written {
+    transactions: AtomicU64,
+    rows: AtomicU64,
+}
+
+/// The same for the source and every target: all data in memory, and a redo log that is not the limit.
+pub fn server_options(kind: ServerKind) -> Vec<String> {
+    let mut options = vec!["--innodb-buffer-pool-size=512M".to_owned(), "--max-connections=300".into()];
+    match kind.flavour() {
+        Flavour::MySql => options.push("--innodb-redo-log-capacity=512M".into()),
+        Flavour::MariaDb => options.push("--innodb-log-file-size=256M".into()),
+    }
+    options
+}
+
+/// How a server syncs at a commit.
+pub fn durability_options(durability: Durability) -> [String; 2] {
+    let (binlog, redo) = match durability {
+        Durability::Full => (1, 1),
+        Durability::Reduced => (0, 2),
+    };
+    [format!("--sync-binlog={binlog}"), format!("--innodb-flush-log-at-trx-commit={redo}")]
+}
+
+/// As the superuser, several statements at once.
+pub fn superuser(server: &Server) -> ConnectOptions {
+    ConnectOptions { multi_statements: true, ..server.socket_options() }
+}
+
+impl Backlog {
+    /// Starts a source, fills its tables, puts a copy aside, and lets clients write `transactions`. The last thing in the
+    /// backlog is the table `finished`: no applier makes it before all else is done.
+    ///
+    /// # Errors
+    /// If the source fails.
+    pub async fn make(
+        kind: ServerKind,
+        workload: Workload,
+        transactions: u32,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let spec = ServerSpec::new(kind)
+            .name("source")
+            .options(primary_options(kind))
+            .options(durability_options(Durability::Full))
+            .options(server_options(kind));
+        let mut source = Server::start(spec).await?;
+        source.create_replication_user().await?;
+        fill(&source, workload).await?;
+        // What is left in memory is on disk after a clean stop, and nobody writes while it is copied.
+        source.stop().await?;
+        let base = folder.join("base");
+        copy_folder(source.data(), &base)?;
+        forget_identity(&base)?;
+        source.start_again().await?;
+
+        let begin = Instant::now();
+        let written = Arc::new(Written::default());
+        write(&source, workload, transactions, &written).await?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let mut connection = Connection::connect(&superuser(&source)).await?;
+        connection.execute(&format!("CREATE TABLE {SCHEMA}.finished (id INT PRIMARY KEY)")).await?;
+        connection.close().await;
+        let sums = checksums(&source).await?;
+        let transactions = written.transactions.load(Ordering::Relaxed);
+        Ok(Self {
+            source,
+            transactions,
+            rows: written.rows.load(Ordering::Relaxed),
+            written_rate: transactions as f64 / seconds,
+            base,
+            sums,
+        })
+    }
+
+    /// Gives a target its data.
+    ///
+    /// # Errors
+    /// If it cannot be copied.
+    pub fn copy_base(&self, to: &Path) -> anyhow::Result<()> {
+        copy_folder(&self.base, to)
+    }
+
+    /// Compares a target with the source, whose data must be as they were when the backlog was written.
+    ///
+    /// # Errors
+    /// If they differ.
+    pub async fn ensure_equal(&self, target: &Server) -> anyhow::Result<()> {
+        let found = checksums(target).await?;
+        ensure!(
+            found == self.sums,
+            "the target's data are not the source's: tables and checksums on the source {:?}, on the target {found:?}",
+            self.sums
+        );
+        Ok(())
+    }
+}
+
+async fn fill(source: &Server, workload: Workload) -> anyhow::Result<()> {
+    let mut connection = Connection::connect(&superuser(source)).await?;
+    let flavour = connection.server().flavour;
+    connection.execute("SET GLOBAL sync_binlog=0; SET GLOBAL innodb_flush_log_at_trx_commit=0").await?;
+    connection.execute(&format!("CREATE DATABASE {SCHEMA}")).await?;
+    for table in workload.schema() {
+        connection.execute(&table).await?;
+    }
+    for statement in workload.fill(SEED) {
+        connection.execute(&statement).await?;
+    }
+    connection.execute(&format!("CREATE TABLE {SCHEMA}.beacon (id INT PRIMARY KEY)")).await?;
+    let reset = match flavour {
+        Flavour::MySql => "RESET BINARY LOGS AND GTIDS",
+        Flavour::MariaDb => "RESET MASTER",
+    };
+    connection.execute(reset).await?;
+    // The position that a target begins at is some GTID, as that of every replica made from a copy.
+    connection.execute(&format!("INSERT INTO {SCHEMA}.beacon VALUES (0)")).await?;
+    // What is in memory when the source stops is noted, so that each target begins with it.
+    connection.execute("SET GLOBAL innodb_buffer_pool_dump_pct = 100").await?;
+    if flavour == Flavour::MariaDb {
+        connection.execute("SET GLOBAL gtid_slave_pos = @@global.gtid_binlog_pos").await?;
+    }
+    connection.close().await;
+    Ok(())
+}
+
+/// Lets clients commit so many transactions together.
+async fn write(
+    source: &Server,
+    workload: Workload,
+    transactions: u32,
+    written: &Arc<Written>,
+) -> anyhow::Result<()> {
+    let left = Arc::new(AtomicU64::new(u64::from(transactions)));
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        let (options, written, left) = (superuser(source), Arc::clone(written), Arc::clone(&left));
+        let mut client = workload.client(SEED + 1 + u64::from(client));
+        clients.spawn(async move {
+            let mut connection = Connection::connect(&options).await?;
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+            {
+                let rows = commit_next(&mut client, &mut connection).await?;
+                written.transactions.fetch_add(1, Ordering::Relaxed);
+                written.rows.fetch_add(rows, Ordering::Relaxed);
+            }
+            connection.close().await;
+            anyhow::Ok(())
+        });
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended?.context("a client of the workload failed")?;
+    }
+    Ok(())
+}
+
+/// Commits a client's next transaction; the rows that it changed.
+///
+/// # Errors
+/// If it fails for another reason than a deadlock.
+pub async fn commit_next(client: &mut Client, connection: &mut Connection) -> anyhow::Result<u64> {
+    let transaction = client.next();
+    for _ in 0..TRIES_MAX {
+        match connection.execute(&transaction.sql).await {
+            Ok(_) => return Ok(transaction.rows),
+            Err(error) if is_conflict(&error) => connection.execute("ROLLBACK").await?,
+            Err(error) => return Err(error.into()),
+        };
+    }
+    bail!("a transaction lost {TRIES_MAX} deadlocks: {}", transaction.sql)
+}
+
+fn is_conflict(error: &SessionError) -> bool {
+    error.server_error().is_some_and(|error| matches!(error.number, DEADLOCK | LOCK_WAIT))
+}
+
+/// Each table's name and checksum; that of the beacons is left out.
+///
+/// # Errors
+/// If the server cannot be asked.
+pub async fn checksums(server: &Server) -> anyhow::Result<Vec<String>> {
+    let mut connection = Connection::connect(&superuser(server)).await?;
+    let question = format!(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema='{SCHEMA}' AND table_name <> 'beacon' \
+         ORDER BY table_name"
+    );
+    let tables = connection.query(&question).await?;
+    let tables: Vec<_> =
+        tables.rows.iter().filter_map(|row| row.get_str(0)).map(|name| format!("{SCHEMA}.{name}")).collect();
+    let answer = connection.query(&format!("CHECKSUM TABLE {}", tables.join(", "))).await?;
+    connection.close().await;
+    let sum = |row: &tailwater_session::Row| Some(format!("{} {}", row.get_str(0)?, row.get_str(1)?));
+    let sums: Option<Vec<_>> = answer.rows.iter().map(sum).collect();
+    sums.context("the server gives no checksum of a table")
+}
+
+/// Copies a folder to one that does not exist yet, all the way to the disk: else the kernel writes it out while something
+/// is measured. Never by reference: the first write to a shared block costs more than others.
+///
+/// # Errors
+/// If it cannot be copied.
+pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let status = Command::new("cp").args(["-a", "--reflink=never", "--"]).arg(from).arg(to).status()?;
+    ensure!(status.success(), "cannot copy {} to {}: {status}", from.display(), to.display());
+    let status = Command::new("sync").arg("--file-system").arg(to).status()?;
+    ensure!(status.success(), "sync --file-system {}: {status}", to.display());
+    Ok(())
+}
+
+/// Removes what makes a copy the same server: its UUID and its binlog. What it has executed is in its tables.
+fn forget_identity(data: &Path) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(data)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name == "auto.cnf" || name.starts_with("binlog.") {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until `is` says so, looking every few milliseconds.
+///
+/// # Errors
+/// If it takes longer than `patience`, or cannot be told.
+pub async fn wait_until(
+    what: &str,
+    patience: Duration,
+    mut is: impl AsyncFnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    while !is().await? {
+        ensure!(begin.elapsed() < patience, "{what}: not within {} s", patience.as_secs());
+        tokio::time::sleep(Duration::from_millis(4)).await;
+    }
+    Ok(())
+}

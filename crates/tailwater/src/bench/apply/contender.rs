@@ -1,0 +1,191 @@
+//! Who replays: native replication with one of its settings, or Tailwater in one of its orders.
+
+use tailwater_sandbox::ServerKind;
+use tailwater_wire::Flavour;
+
+/// Whose commit a reader of the target may see first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitOrder {
+    /// The source's own order.
+    Source,
+    /// Any order of transactions that do not depend on each other.
+    Independent,
+}
+
+impl CommitOrder {
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Independent => "independent",
+        }
+    }
+}
+
+/// What MariaDB's workers may do at the same time: `slave_parallel_mode`. In all of them commits keep their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParallelMode {
+    /// Nothing.
+    None,
+    /// What the source committed as one group.
+    Conservative,
+    /// Everything but what conflicted on the source; conflicts are rolled back and tried again.
+    Optimistic,
+    /// Everything.
+    Aggressive,
+}
+
+impl ParallelMode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Conservative => "conservative",
+            Self::Optimistic => "optimistic",
+            Self::Aggressive => "aggressive",
+        }
+    }
+}
+
+/// Settings of native replication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Native {
+    /// `slave_parallel_mode` and `slave_parallel_threads`.
+    Mariadb {
+        /// What may run at the same time.
+        mode: ParallelMode,
+        /// How many at a time; 0 is the thread that reads the relay log.
+        workers: u32,
+    },
+    /// `replica_parallel_workers` and `replica_preserve_commit_order`, by write sets.
+    Mysql {
+        /// How many at a time.
+        workers: u32,
+        /// Whether commits keep their order.
+        preserve_order: bool,
+    },
+}
+
+impl Native {
+    /// Every setting of a flavour, the single-threaded one first; few of them for a quick run.
+    pub fn all(flavour: Flavour, quick: bool) -> Vec<Self> {
+        let workers: &[u32] = if quick { &[4] } else { &[2, 4, 8, 16] };
+        match flavour {
+            Flavour::MariaDb => {
+                let modes: &[ParallelMode] = match quick {
+                    true => &[ParallelMode::Conservative, ParallelMode::Optimistic],
+                    false => {
+                        &[ParallelMode::Conservative, ParallelMode::Optimistic, ParallelMode::Aggressive]
+                    }
+                };
+                let single = Self::Mariadb { mode: ParallelMode::None, workers: 0 };
+                // One worker beside the thread that reads the relay log.
+                let one = Self::Mariadb { mode: ParallelMode::Conservative, workers: 1 };
+                let more = modes
+                    .iter()
+                    .flat_map(|mode| workers.iter().map(|&workers| Self::Mariadb { mode: *mode, workers }));
+                [single, one].into_iter().chain(more).collect()
+            }
+            Flavour::MySql => {
+                let single = Self::Mysql { workers: 1, preserve_order: true };
+                let more = [true, false].into_iter().flat_map(|preserve_order| {
+                    workers.iter().map(move |&workers| Self::Mysql { workers, preserve_order })
+                });
+                std::iter::once(single).chain(more).collect()
+            }
+        }
+    }
+
+    /// Whether one thread does it all.
+    pub fn is_single(self) -> bool {
+        matches!(self, Self::Mariadb { workers: 0, .. } | Self::Mysql { workers: 1, .. })
+    }
+
+    /// The statements that set it while no transaction is being applied.
+    pub fn statements(self) -> Vec<String> {
+        match self {
+            Self::Mariadb { mode, workers } => vec![
+                format!("SET GLOBAL slave_parallel_threads = {workers}"),
+                format!("SET GLOBAL slave_parallel_mode = '{}'", mode.name()),
+            ],
+            Self::Mysql { workers, preserve_order } => vec![
+                format!("SET GLOBAL replica_parallel_workers = {workers}"),
+                format!("SET GLOBAL replica_preserve_commit_order = {}", u8::from(preserve_order)),
+            ],
+        }
+    }
+}
+
+impl std::fmt::Display for Native {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            single if single.is_single() => write!(f, "native, single-threaded"),
+            // The mode changes nothing for one worker.
+            Self::Mariadb { workers: 1, .. } => write!(f, "native, 1 worker"),
+            Self::Mariadb { mode, workers } => write!(f, "native, {}, {workers} workers", mode.name()),
+            Self::Mysql { workers, preserve_order } => {
+                let order = if *preserve_order { "in order" } else { "in any order" };
+                write!(f, "native, {order}, {workers} workers")
+            }
+        }
+    }
+}
+
+/// Who replays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contender {
+    /// The server's own replication.
+    Native(Native),
+    /// Tailwater.
+    Ours(CommitOrder),
+}
+
+impl Contender {
+    /// Ours, the headline first.
+    pub const OURS: [Self; 2] = [Self::Ours(CommitOrder::Independent), Self::Ours(CommitOrder::Source)];
+}
+
+impl std::fmt::Display for Contender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Native(native) => native.fmt(f),
+            Self::Ours(order) => write!(f, "tailwater, {}", order.name()),
+        }
+    }
+}
+
+/// Options that native replication is at its best with, and that cost Tailwater nothing.
+pub fn replica_options(kind: ServerKind) -> &'static [&'static str] {
+    match kind.flavour() {
+        Flavour::MariaDb => {
+            &["--skip-slave-start", "--relay-log=relay", "--slave-parallel-max-queued=67108864"]
+        }
+        Flavour::MySql => &["--skip-replica-start", "--relay-log=relay"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_native_setting_is_tried_once() {
+        for (flavour, quick, want) in [
+            (Flavour::MariaDb, false, 14),
+            (Flavour::MySql, false, 9),
+            (Flavour::MariaDb, true, 4),
+            (Flavour::MySql, true, 3),
+        ] {
+            let all = Native::all(flavour, quick);
+            assert_eq!(all.len(), want, "{flavour:?}");
+            assert!(all[0].is_single() && all[1..].iter().all(|native| !native.is_single()));
+            let names: std::collections::HashSet<_> = all.iter().map(ToString::to_string).collect();
+            assert_eq!(names.len(), want);
+        }
+        let native = Native::Mysql { workers: 8, preserve_order: false };
+        assert_eq!(Contender::Native(native).to_string(), "native, in any order, 8 workers");
+        assert_eq!(
+            Contender::OURS.map(|ours| ours.to_string()),
+            ["tailwater, independent", "tailwater, source"]
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! Replaying by the server's own replication.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tailwater_sandbox::ReplicaOf;
+use tailwater_wire::Flavour;
+
+use super::backlog::{Backlog, wait_until};
+use super::contender::Native;
+use super::target::Target;
+
+/// How long receiving a backlog, or applying a slice of it, may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The word for a replica in the flavour's statements.
+fn replica(flavour: Flavour) -> &'static str {
+    match flavour {
+        Flavour::MySql => "REPLICA",
+        Flavour::MariaDb => "SLAVE",
+    }
+}
+
+/// Makes the target a replica that has received all of the backlog and applied none of it.
+///
+/// # Errors
+/// If a server refuses, or receiving takes too long.
+pub async fn receive(backlog: &Backlog, target: &mut Target) -> anyhow::Result<()> {
+    connect(backlog, target).await?;
+    let flavour = target.connection.server().flavour;
+    target.connection.execute(&format!("START {} IO_THREAD", replica(flavour))).await?;
+    let question = match flavour {
+        Flavour::MySql => "SHOW BINARY LOG STATUS",
+        Flavour::MariaDb => "SHOW MASTER STATUS",
+    };
+    let place = backlog.source.sql(question).await?.into_iter().next().context("the source has no binlog")?;
+    let mut fields = place.split('\t');
+    let (file, position) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+    let end = (file.to_owned(), position.parse::<u64>()?);
+    let target: &Target = target;
+    wait_until("receiving the backlog", PATIENCE, async || {
+        let status = target.server.replica_status().await?.context("the target is no replica")?;
+        Ok(status.received == end)
+    })
+    .await?;
+    target.ensure_replicating().await
+}
+
+async fn connect(backlog: &Backlog, target: &mut Target) -> anyhow::Result<()> {
+    let flavour = target.connection.server().flavour;
+    let change = ReplicaOf::port(backlog.source.port()).change_statement(flavour);
+    target.connection.execute(&change).await?;
+    Ok(())
+}
+
+/// Chooses how transactions are applied, while none is.
+///
+/// # Errors
+/// If the server refuses.
+pub async fn set(target: &mut Target, native: Native) -> anyhow::Result<()> {
+    for statement in native.statements() {
+        target.connection.execute(&statement).await.with_context(|| format!("setting {native}"))?;
+    }
+    Ok(())
+}
+
+/// Begins to apply what was received.
+///
+/// # Errors
+/// If the server refuses.
+pub async fn apply(target: &mut Target) -> anyhow::Result<()> {
+    let flavour = target.connection.server().flavour;
+    target.connection.execute(&format!("START {} SQL_THREAD", replica(flavour))).await?;
+    Ok(())
+}
+
+async fn pause(target: &mut Target) -> anyhow::Result<()> {
+    let flavour = target.connection.server().flavour;
+    target.connection.execute(&format!("STOP {} SQL_THREAD", replica(flavour))).await?;
+    Ok(())
+}
+
+/// Receives and applies whatever the source commits.
+///
+/// # Errors
+/// If the server refuses.
+pub async fn follow(backlog: &Backlog, target: &mut Target, native: Native) -> anyhow::Result<()> {
+    connect(backlog, target).await?;
+    set(target, native).await?;
+    let flavour = target.connection.server().flavour;
+    target.connection.execute(&format!("START {}", replica(flavour))).await?;
+    Ok(())
+}
+
+/// Lets every setting apply a slice of one backlog, one after the other; transactions per second of each. Slices of a
+/// backlog are alike, so this tells the settings apart in the time of one replay.
+///
+/// # Errors
+/// If a server fails.
+pub async fn screen(
+    backlog: &Backlog,
+    target: &mut Target,
+    all: &[Native],
+) -> anyhow::Result<Vec<(Native, f64)>> {
+    receive(backlog, target).await?;
+    // One slice more for warming up, and as much again for what is applied until a pause takes effect.
+    let slice = backlog.transactions / (2 * all.len() as u64 + 2);
+    let mut rates = Vec::new();
+    for (number, native) in all.first().into_iter().chain(all).enumerate() {
+        set(target, *native).await?;
+        let before = target.applied().await?;
+        apply(target).await?;
+        // Starting the workers is no part of a setting's rate: that counts from a fifth of the slice on.
+        let first = (applied_from(target, before + slice / 5).await?, Instant::now());
+        let last = applied_from(target, before + slice).await?;
+        let seconds = first.1.elapsed().as_secs_f64();
+        pause(target).await?;
+        target.ensure_replicating().await?;
+        if number > 0 {
+            rates.push((*native, (last - first.0) as f64 / seconds));
+        }
+    }
+    Ok(rates)
+}
+
+/// Waits until so many transactions are applied, and tells how many are.
+async fn applied_from(target: &mut Target, wanted: u64) -> anyhow::Result<u64> {
+    let mut applied = 0;
+    wait_until("a slice of the backlog", PATIENCE, async || {
+        applied = target.applied().await?;
+        Ok(applied >= wanted)
+    })
+    .await?;
+    Ok(applied)
+}

@@ -1,0 +1,145 @@
+//! Replaying by Tailwater: the daemon as an operator runs it, with the backlog in its log already.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::ensure;
+use tailwater_sandbox::{OwnedProcess, SlowSync};
+
+use super::backlog::{Backlog, copy_folder, wait_until};
+use super::contender::CommitOrder;
+use super::target::Target;
+use crate::bench::bulk::durable_bytes;
+use crate::trial::SOURCE_NAME;
+
+/// Connections to the target.
+const WORKERS: u32 = 4;
+/// How long capturing a backlog may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A log that holds all of a backlog.
+#[derive(Debug)]
+pub struct Captured {
+    folder: PathBuf,
+}
+
+/// A daemon that applies.
+#[derive(Debug)]
+pub struct Daemon {
+    /// Its process.
+    pub process: OwnedProcess,
+    folder: PathBuf,
+}
+
+impl Captured {
+    /// Captures the backlog of a source.
+    ///
+    /// # Errors
+    /// If the daemon fails.
+    pub async fn capture(backlog: &Backlog, folder: &Path) -> anyhow::Result<Self> {
+        let folder = folder.join("captured");
+        std::fs::create_dir(&folder)?;
+        let mut daemon = Daemon::start(&folder, &source_config(backlog), None)?;
+        let logs = backlog.source.sql("SHOW BINARY LOGS").await?;
+        let size = |line: &String| line.split('\t').nth(1).and_then(|size| size.parse::<u64>().ok());
+        let bytes: u64 = logs.iter().filter_map(size).sum();
+        let log = folder.join("log").join(SOURCE_NAME);
+        wait_until("capturing the backlog", PATIENCE, async || {
+            daemon.ensure_running()?;
+            Ok(durable_bytes(&log) >= bytes)
+        })
+        .await?;
+        daemon.end().await?;
+        Ok(Self { folder })
+    }
+
+    /// Puts a copy of the log aside for one replay, so that it begins as if nothing had ever been applied from it.
+    ///
+    /// # Errors
+    /// If it cannot be copied.
+    pub fn copy(&self, folder: &Path) -> anyhow::Result<PathBuf> {
+        let copy = folder.join(format!("apply-{:08x}", rand::random::<u32>()));
+        copy_folder(&self.folder, &copy)?;
+        Ok(copy)
+    }
+}
+
+/// Starts a daemon in a folder, which may hold a log already: it captures whatever the source commits and applies
+/// everything to the target.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn apply(
+    backlog: &Backlog,
+    target: &Target,
+    order: CommitOrder,
+    slow: Option<&SlowSync>,
+    folder: &Path,
+) -> anyhow::Result<Daemon> {
+    Daemon::start(folder, &(source_config(backlog) + &channel_config(target, order)), slow)
+}
+
+fn source_config(backlog: &Backlog) -> String {
+    format!(
+        "[log]\ndirectory = \"log\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
+         defaults_file = \"source.cnf\"\ntls = \"off\"\nserver_id = 4203\nsemi_sync = false\nstart = \"oldest\"\n",
+        backlog.source.port()
+    )
+}
+
+fn channel_config(target: &Target, order: CommitOrder) -> String {
+    format!(
+        "\n[[channel]]\nname = \"replica\"\nsource = \"{SOURCE_NAME}\"\nsocket = \"{}\"\ndefaults_file = \"target.cnf\"\n\
+         workers = {WORKERS}\ncommit_order = \"{}\"\ngtid = \"log\"\n",
+        target.server.socket().display(),
+        order.name()
+    )
+}
+
+impl Daemon {
+    fn start(folder: &Path, config: &str, slow: Option<&SlowSync>) -> anyhow::Result<Self> {
+        use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+        std::fs::write(
+            folder.join("source.cnf"),
+            format!("[client]\nuser={REPLICATION_USER}\npassword={REPLICATION_PASSWORD}\n"),
+        )?;
+        std::fs::write(folder.join("target.cnf"), "[client]\nuser=root\n")?;
+        let path = folder.join("tailwater.toml");
+        std::fs::write(&path, config)?;
+        let arguments = ["run".as_ref(), "-c".as_ref(), path.as_os_str()];
+        let environment = slow.map(SlowSync::environment);
+        let output = folder.join("daemon.log");
+        let process = OwnedProcess::start_with(std::env::current_exe()?, arguments, environment, &output)?;
+        Ok(Self { process, folder: folder.to_owned() })
+    }
+
+    /// Fails if it has ended, or has given something up: a channel that cannot go on stops alone.
+    ///
+    /// # Errors
+    /// With its last words.
+    pub fn ensure_running(&mut self) -> anyhow::Result<()> {
+        let running = self.process.is_running();
+        let words = words(&self.folder);
+        ensure!(running, "the daemon ended: {words}");
+        ensure!(!words.contains("\"level\":\"ERROR\""), "the daemon does not go on: {words}");
+        Ok(())
+    }
+
+    /// Stops it in good order.
+    ///
+    /// # Errors
+    /// If it ends with an error; with its last words.
+    pub async fn end(self) -> anyhow::Result<()> {
+        let Self { process, folder } = self;
+        let status = process.terminate(Duration::from_secs(30)).await?;
+        ensure!(status.success(), "the daemon ended with {status}: {}", words(&folder));
+        Ok(())
+    }
+}
+
+/// The last lines that a daemon printed.
+fn words(folder: &Path) -> String {
+    let text = std::fs::read_to_string(folder.join("daemon.log")).unwrap_or_default();
+    let lines: Vec<_> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}

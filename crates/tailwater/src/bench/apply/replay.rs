@@ -1,0 +1,107 @@
+//! One replay of a backlog by one contender, from a fresh copy of the data to a comparison with the source.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use tailwater_sandbox::SlowSync;
+
+use super::backlog::Backlog;
+use super::contender::Contender;
+use super::native;
+use super::ours::{self, Captured, Daemon};
+use super::plan::Conditions;
+use super::target::Target;
+use crate::trial::TrialFolder;
+
+/// How often the target is asked whether it is done.
+const LOOK: Duration = Duration::from_millis(8);
+/// How often it is looked whether the contender still works at it.
+const CHECK: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// What replays are made of.
+#[derive(Debug)]
+pub struct Stage {
+    /// What is replayed.
+    pub backlog: Backlog,
+    /// The same in a log of ours, if ours is measured.
+    pub captured: Option<Captured>,
+    /// What makes syncs slow, where that is wanted and possible.
+    pub slow: Option<SlowSync>,
+    /// For everything on disk.
+    pub folder: TrialFolder,
+}
+
+/// How a replay went.
+#[derive(Debug, Clone, Copy)]
+pub struct Replay {
+    /// From the order to begin until the last transaction was visible on the target; for ours, the start of its process
+    /// included.
+    pub seconds: f64,
+    /// CPU time of the target and of ours together.
+    pub cpu_seconds: f64,
+    /// The most memory that ours held.
+    pub memory_mib: Option<f64>,
+}
+
+/// Replays the whole backlog.
+///
+/// # Errors
+/// If a server or the contender fails, or the target's data are not the source's in the end.
+pub async fn replay(stage: &Stage, conditions: Conditions, contender: Contender) -> anyhow::Result<Replay> {
+    let folder = stage.folder.path();
+    let slow = stage.slow.as_ref().filter(|_| conditions.slow_sync);
+    let mut target = Target::start(&stage.backlog, conditions, slow, folder).await?;
+    let log = match contender {
+        Contender::Native(native) => {
+            native::receive(&stage.backlog, &mut target).await?;
+            native::set(&mut target, native).await?;
+            None
+        }
+        Contender::Ours(_) => Some(stage.captured.as_ref().context("nothing was captured")?.copy(folder)?),
+    };
+    let cpu_before = target.cpu_time()?;
+    let begin = Instant::now();
+    let mut daemon = match (contender, &log) {
+        (Contender::Ours(order), Some(log)) => Some(ours::apply(&stage.backlog, &target, order, slow, log)?),
+        _ => {
+            native::apply(&mut target).await?;
+            None
+        }
+    };
+    wait_finished(&mut target, daemon.as_mut()).await.with_context(|| format!("replaying: {contender}"))?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let of_server = target.cpu_time()?.saturating_sub(cpu_before);
+    let of_ours = daemon.as_ref().and_then(|daemon| daemon.process.cpu_time()).unwrap_or_default();
+    let memory_mib = daemon
+        .as_ref()
+        .and_then(|daemon| daemon.process.memory_bytes_max())
+        .map(|bytes| bytes as f64 / f64::from(1 << 20));
+    stage.backlog.ensure_equal(&target.server).await.with_context(|| format!("after: {contender}"))?;
+    if let Some(daemon) = daemon {
+        daemon.end().await?;
+    }
+    if let Some(log) = log {
+        std::fs::remove_dir_all(log)?;
+    }
+    target.end().await?;
+    Ok(Replay { seconds, cpu_seconds: (of_server + of_ours).as_secs_f64(), memory_mib })
+}
+
+async fn wait_finished(target: &mut Target, mut daemon: Option<&mut Daemon>) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let mut checked = begin;
+    while !target.is_finished().await? {
+        tokio::time::sleep(LOOK).await;
+        if checked.elapsed() < CHECK {
+            continue;
+        }
+        checked = Instant::now();
+        match &mut daemon {
+            Some(daemon) => daemon.ensure_running()?,
+            None => target.ensure_replicating().await?,
+        }
+        ensure!(begin.elapsed() < PATIENCE, "not done within {} s", PATIENCE.as_secs());
+    }
+    Ok(())
+}

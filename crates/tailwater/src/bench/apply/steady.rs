@@ -1,0 +1,285 @@
+//! The delay of a steady stream: from a commit on the source until the target shows it, while clients write at a set rate.
+//!
+//! A client of its own commits a beacon every few milliseconds among the load; another looks for beacons on the target.
+//! Both read the same clock.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use tailwater_session::{ConnectOptions, Connection};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::backlog::{Backlog, checksums, commit_next, superuser, wait_until};
+use super::contender::Contender;
+use super::native;
+use super::ours::{self, Daemon};
+use super::plan::Conditions;
+use super::target::Target;
+use super::workload::{SCHEMA, Workload};
+use crate::trial::TrialFolder;
+
+const CLIENTS: u32 = 8;
+const BEACON_EVERY: Duration = Duration::from_millis(10);
+/// The least time between two looks at the target.
+const LOOK: Duration = Duration::from_millis(1);
+const WARM_UP: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A source without a backlog, whose targets follow it.
+#[derive(Debug)]
+pub struct Steady {
+    backlog: Backlog,
+    workload: Workload,
+    next_beacon: u64,
+    next_seed: u64,
+    folder: TrialFolder,
+}
+
+/// How late commits arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Delay {
+    /// The median.
+    pub p50_ms: f64,
+    /// What one of a hundred exceeds.
+    pub p99_ms: f64,
+    /// What the clients committed meanwhile, in transactions per second.
+    pub rate: f64,
+    /// How many beacons were measured.
+    pub beacons: usize,
+}
+
+impl Steady {
+    /// Starts a source.
+    ///
+    /// # Errors
+    /// If it cannot be started or filled.
+    pub async fn start(kind: tailwater_sandbox::ServerKind, workload: Workload) -> anyhow::Result<Self> {
+        let folder = TrialFolder::new(None)?;
+        let backlog = Backlog::make(kind, workload, 0, folder.path()).await?;
+        Ok(Self { backlog, workload, next_beacon: 1, next_seed: 1_000, folder })
+    }
+
+    /// Lets a contender follow while clients commit `rate` transactions per second.
+    ///
+    /// # Errors
+    /// If a server, a client or the contender fails, or the target's data are not the source's in the end.
+    pub async fn measure(&mut self, contender: Contender, rate: f64, seconds: u64) -> anyhow::Result<Delay> {
+        let folder = self.folder.path();
+        let mut target = Target::start(&self.backlog, Conditions::FULL, None, folder).await?;
+        let mut daemon = match contender {
+            Contender::Native(native) => {
+                native::follow(&self.backlog, &mut target, native).await?;
+                None
+            }
+            Contender::Ours(order) => {
+                let log = folder.join(format!("follow-{:08x}", rand::random::<u32>()));
+                std::fs::create_dir(&log)?;
+                Some(ours::apply(&self.backlog, &target, order, None, &log)?)
+            }
+        };
+        let source = superuser(&self.backlog.source);
+        self.catch_up(&source, &mut target, daemon.as_mut())
+            .await
+            .with_context(|| format!("following: {contender}"))?;
+        let load = Load::start(&source, self.workload, rate, self.next_seed)?;
+        self.next_seed += u64::from(CLIENTS);
+        tokio::time::sleep(WARM_UP).await;
+        let (committed, begin) = (load.committed.load(Ordering::Relaxed), Instant::now());
+        let watch = watch_beacons(superuser(&target.server), self.next_beacon).await?;
+        let sent = self.send_beacons(&source, Duration::from_secs(seconds)).await?;
+        let rate =
+            (load.committed.load(Ordering::Relaxed) - committed) as f64 / begin.elapsed().as_secs_f64();
+        let seen = watch.finish(self.next_beacon).await?;
+        load.stop().await?;
+        let mut delays_ms: Vec<f64> = sent
+            .iter()
+            .filter_map(|(id, sent)| Some(seen.get(id)?.saturating_duration_since(*sent).as_secs_f64() * 1e3))
+            .collect();
+        ensure!(delays_ms.len() == sent.len(), "{} of {} beacons arrived", delays_ms.len(), sent.len());
+        delays_ms.sort_by(f64::total_cmp);
+        self.ensure_equal(&target).await.with_context(|| format!("after: {contender}"))?;
+        if let Some(daemon) = daemon {
+            daemon.end().await?;
+        }
+        target.end().await?;
+        Ok(Delay {
+            p50_ms: percentile(&delays_ms, 50),
+            p99_ms: percentile(&delays_ms, 99),
+            rate,
+            beacons: delays_ms.len(),
+        })
+    }
+
+    /// Waits until the target has all that earlier measurements left behind.
+    async fn catch_up(
+        &mut self,
+        source: &ConnectOptions,
+        target: &mut Target,
+        mut daemon: Option<&mut Daemon>,
+    ) -> anyhow::Result<()> {
+        let beacon = self.take_beacon();
+        let mut connection = Connection::connect(source).await?;
+        connection.execute(&insert_beacon(beacon)).await?;
+        connection.close().await;
+        let question = format!("SELECT id FROM {SCHEMA}.beacon WHERE id={beacon}");
+        wait_until("the first beacon", PATIENCE, async || {
+            if let Some(daemon) = &mut daemon {
+                daemon.ensure_running()?;
+            }
+            Ok(target.connection.query(&question).await?.scalar().is_some())
+        })
+        .await
+    }
+
+    fn take_beacon(&mut self) -> u64 {
+        self.next_beacon += 1;
+        self.next_beacon - 1
+    }
+
+    /// When each beacon was committed.
+    async fn send_beacons(
+        &mut self,
+        source: &ConnectOptions,
+        time: Duration,
+    ) -> anyhow::Result<Vec<(u64, Instant)>> {
+        let mut connection = Connection::connect(source).await?;
+        let mut ticks = tokio::time::interval(BEACON_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let begin = Instant::now();
+        let mut sent = Vec::new();
+        while begin.elapsed() < time {
+            ticks.tick().await;
+            let beacon = self.take_beacon();
+            connection.execute(&insert_beacon(beacon)).await?;
+            sent.push((beacon, Instant::now()));
+        }
+        connection.close().await;
+        Ok(sent)
+    }
+
+    /// Waits until the target has everything, in whatever order it comes.
+    async fn ensure_equal(&self, target: &Target) -> anyhow::Result<()> {
+        let want = checksums(&self.backlog.source).await?;
+        wait_until("the target's data to be the source's", PATIENCE, async || {
+            Ok(checksums(&target.server).await? == want)
+        })
+        .await
+    }
+
+    /// Stops the source.
+    ///
+    /// # Errors
+    /// If it has ended by itself.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.backlog.source.kill().await?;
+        Ok(())
+    }
+}
+
+fn insert_beacon(id: u64) -> String {
+    format!("INSERT INTO {SCHEMA}.beacon VALUES ({id})")
+}
+
+/// Of sorted values the one that so many percent do not exceed; NaN of none.
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    sorted.get((sorted.len().saturating_sub(1)) * percent / 100).copied().unwrap_or(f64::NAN)
+}
+
+/// Clients that commit at a set rate.
+#[derive(Debug)]
+struct Load {
+    clients: JoinSet<anyhow::Result<()>>,
+    committed: Arc<AtomicU64>,
+    stop: CancellationToken,
+}
+
+impl Load {
+    fn start(source: &ConnectOptions, workload: Workload, rate: f64, seed: u64) -> anyhow::Result<Self> {
+        ensure!(rate > 0.0, "a rate of {rate} transactions per second is none");
+        let (committed, stop) = (Arc::<AtomicU64>::default(), CancellationToken::new());
+        let mut clients = JoinSet::new();
+        let every = Duration::from_secs_f64(f64::from(CLIENTS) / rate);
+        for number in 0..CLIENTS {
+            let (source, committed, stop) = (source.clone(), Arc::clone(&committed), stop.clone());
+            let mut client = workload.client(seed + u64::from(number));
+            clients.spawn(async move {
+                let mut connection = Connection::connect(&source).await?;
+                // Ticks that were missed are made up for, so that the rate holds.
+                let mut ticks = tokio::time::interval(every);
+                while !stop.is_cancelled() {
+                    ticks.tick().await;
+                    commit_next(&mut client, &mut connection).await?;
+                    committed.fetch_add(1, Ordering::Relaxed);
+                }
+                connection.close().await;
+                Ok(())
+            });
+        }
+        Ok(Self { clients, committed, stop })
+    }
+
+    async fn stop(mut self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        while let Some(ended) = self.clients.join_next().await {
+            ended?.context("a client of the load failed")?;
+        }
+        Ok(())
+    }
+}
+
+/// Somebody who looks for beacons.
+struct Watch {
+    task: JoinHandle<anyhow::Result<HashMap<u64, Instant>>>,
+    /// Where the beacons end, once that is known.
+    end: Arc<AtomicU64>,
+}
+
+async fn watch_beacons(target: ConnectOptions, first: u64) -> anyhow::Result<Watch> {
+    let end = Arc::new(AtomicU64::new(u64::MAX));
+    let known_end = Arc::clone(&end);
+    let mut connection = Connection::connect(&target).await?;
+    let task = tokio::spawn(async move {
+        let (mut seen, mut next) = (HashMap::new(), first);
+        while next < known_end.load(Ordering::Relaxed) {
+            let rows =
+                connection.query(&format!("SELECT id FROM {SCHEMA}.beacon WHERE id >= {next}")).await?.rows;
+            let now = Instant::now();
+            for id in rows.iter().filter_map(|row| row.get_u64(0)) {
+                seen.entry(id).or_insert(now);
+            }
+            // They need not come in their order.
+            while seen.contains_key(&next) {
+                next += 1;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        connection.close().await;
+        Ok(seen)
+    });
+    Ok(Watch { task, end })
+}
+
+impl Watch {
+    /// When each beacon before `end` was seen first.
+    async fn finish(self, end: u64) -> anyhow::Result<HashMap<u64, Instant>> {
+        self.end.store(end, Ordering::Relaxed);
+        tokio::time::timeout(PATIENCE, self.task).await.context("beacons do not arrive at the target")??
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let values: Vec<f64> = (1..=101).map(f64::from).collect();
+        assert_eq!((percentile(&values, 50), percentile(&values, 99)), (51.0, 100.0));
+        assert_eq!(percentile(&[7.0], 99), 7.0);
+        assert!(percentile(&[], 50).is_nan());
+    }
+}

@@ -1,0 +1,203 @@
+//! What came out: rows of figures, the headline, and each ratio in a sentence.
+
+use std::collections::BTreeMap;
+
+use tailwater_sandbox::ServerKind;
+
+use super::SYNC_DELAY;
+use super::backlog::{Backlog, CLIENTS};
+use super::contender::{Contender, Native};
+use super::plan::{Act, Conditions, HEADLINE};
+use super::replay::Replay;
+use super::steady::Delay;
+use crate::bench::report::{Machine, Peer, Report, Row, setting};
+
+const REPLAY: &str = "replaying a backlog";
+const SCREEN: &str = "native settings, each on a slice of the backlog";
+const STEADY: &str = "from a commit on the source until the target shows it";
+const UNIT: &str = "transactions/s";
+
+fn conditions_setting(kind: ServerKind, act: &Act, conditions: Conditions) -> BTreeMap<&'static str, String> {
+    let fsync = match conditions.slow_sync {
+        true => format!("+{} ms", SYNC_DELAY.as_millis()),
+        false => "as it is".into(),
+    };
+    setting(&[
+        ("server", kind.name()),
+        ("workload", act.workload.name()),
+        ("durability", conditions.durability_name()),
+        ("fsync", &fsync),
+    ])
+}
+
+/// A contender's replays of one backlog.
+pub fn replay_row(
+    kind: ServerKind,
+    act: &Act,
+    conditions: Conditions,
+    contender: Contender,
+    backlog: &Backlog,
+    replays: &[Replay],
+) -> Row {
+    let rates = replays.iter().map(|replay| backlog.transactions as f64 / replay.seconds).collect();
+    let mut row =
+        Row::new(REPLAY, conditions_setting(kind, act, conditions), contender.to_string(), UNIT, rates);
+    let mean = |figure: fn(&Replay) -> f64| replays.iter().map(figure).sum::<f64>() / replays.len() as f64;
+    let (transactions, rows) = (backlog.transactions as f64, backlog.rows as f64);
+    row.also.insert("seconds", transactions / row.median);
+    row.also.insert("rows_per_second", rows / transactions * row.median);
+    row.also.insert("cpu_s_per_million_rows", mean(|replay| replay.cpu_seconds) * 1e6 / rows);
+    if let Some(mib) = replays.iter().filter_map(|replay| replay.memory_mib).reduce(f64::max) {
+        row.also.insert("peak_memory_mib", mib);
+    }
+    row
+}
+
+/// A native setting's rate on its slice.
+pub fn screen_row(kind: ServerKind, act: &Act, conditions: Conditions, native: Native, rate: f64) -> Row {
+    Row::new(SCREEN, conditions_setting(kind, act, conditions), native.to_string(), UNIT, vec![rate])
+}
+
+/// How late a contender's steady stream arrived; `rate` is what was asked of the clients.
+pub fn delay_row(kind: ServerKind, contender: Contender, rate: f64, delay: Delay) -> Row {
+    let setting = setting(&[
+        ("server", kind.name()),
+        ("workload", HEADLINE.name()),
+        ("durability", Conditions::FULL.durability_name()),
+        ("transactions_per_second", &format!("{rate:.0}")),
+    ]);
+    let variant = format!("{contender}, p50");
+    let mut row = Row::new(STEADY, setting, variant, "µs", vec![delay.p50_ms * 1e3]);
+    row.also.insert("p99_us", delay.p99_ms * 1e3);
+    row.also.insert("transactions_per_second", delay.rate);
+    row.also.insert("beacons", delay.beacons as f64);
+    row
+}
+
+/// Whether a row is of native replication.
+fn is_native(row: &Row) -> bool {
+    row.variant.starts_with("native")
+}
+
+/// Of the rows of native replication the one that was fastest.
+fn best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
+    rows.iter().copied().filter(|row| is_native(row)).max_by(|one, other| one.median.total_cmp(&other.median))
+}
+
+fn variant<'a>(rows: &[&'a Row], name: &str) -> Option<&'a Row> {
+    rows.iter().copied().find(|row| row.variant == name)
+}
+
+/// The whole report. Without one of the sides its figures, and the ratio, are no numbers.
+pub fn summarise(
+    mut rows: Vec<Row>,
+    mut notes: Vec<String>,
+    versions: &BTreeMap<&'static str, String>,
+    machine: Machine,
+) -> Report {
+    // Measurements in turn, each in the order in which it was made.
+    let rank = |row: &Row| [REPLAY, STEADY, SCREEN].iter().position(|name| *name == row.measurement);
+    rows.sort_by_key(rank);
+    let replays: Vec<&Row> = rows.iter().filter(|row| row.measurement == REPLAY).collect();
+    let mut settings: Vec<&BTreeMap<&'static str, String>> = Vec::new();
+    for row in &replays {
+        if !settings.contains(&&row.setting) {
+            settings.push(&row.setting);
+        }
+    }
+    notes.extend(explanations());
+    let mut headline = None;
+    for setting in settings {
+        let of_setting: Vec<&Row> = replays.iter().copied().filter(|row| row.setting == *setting).collect();
+        notes.extend(ratios(setting, &of_setting));
+        headline.get_or_insert(of_setting);
+    }
+    let headline = headline.unwrap_or_default();
+    let ours = variant(&headline, &Contender::OURS[0].to_string()).map_or(f64::NAN, |row| row.median);
+    let native = best(&headline).map_or(f64::NAN, |row| row.median);
+    let version = |row: &Row| row.setting.get("server").and_then(|server| versions.get(server.as_str()));
+    let peers = headline.iter().filter(|row| is_native(row)).map(|row| Peer {
+        name: format!("{}, {}", row.setting.get("server").map_or("", String::as_str), row.variant),
+        version: version(row).cloned().unwrap_or_default(),
+        value: row.median,
+    });
+    let peers = peers.collect();
+    Report { name: "apply", unit: UNIT, ours, peers, ratio: ours / native, rows, machine, notes }
+}
+
+fn explanations() -> Vec<String> {
+    vec![
+        format!(
+            "the same backlog and the same target settings for all: each replay begins with a copy of the data from before the \
+             backlog, and ends when the last transaction is visible, and its data are compared with the source's; {CLIENTS} clients \
+             wrote it at full durability; keys are chosen uniformly but for update-hot-rows"
+        ),
+        "native replication has received everything into its relay log before it begins, tailwater into its log; the start of \
+         tailwater's process is in its time"
+            .into(),
+        "the target writes no binlog, where native replication is at its best; full durability: sync_binlog=1 and \
+         innodb_flush_log_at_trx_commit=1, relaxed: 0 and 2; buffer pool 512 MiB"
+            .into(),
+        "CPU seconds are those of the target and of tailwater together".into(),
+    ]
+}
+
+/// Ours against the best of native replication, in a sentence.
+fn ratios(setting: &BTreeMap<&'static str, String>, rows: &[&Row]) -> Option<String> {
+    let native = best(rows)?;
+    let words: Vec<_> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+    let figures: Vec<_> = rows
+        .iter()
+        .filter(|row| !is_native(row))
+        .map(|row| {
+            let cpu = |row: &Row| row.also.get("cpu_s_per_million_rows").copied().unwrap_or(f64::NAN);
+            let (rate, cpu) = (row.median / native.median, cpu(row) / cpu(native));
+            format!("{} {rate:.2} x its rate with {cpu:.2} x its CPU time", row.variant)
+        })
+        .collect();
+    (!figures.is_empty())
+        .then(|| format!("{}: best is {:?}; {}", words.join(", "), native.variant, figures.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(server: &str, variant: &str, rate: f64, cpu: f64) -> Row {
+        let setting = setting(&[("server", server)]);
+        let mut row = Row::new(REPLAY, setting, variant, UNIT, vec![rate]);
+        row.also.insert("cpu_s_per_million_rows", cpu);
+        row
+    }
+
+    fn machine() -> Machine {
+        Machine { cpu: String::new(), cpus: 2, memory_mib: 1, kernel: String::new(), fdatasync_us: 1.0 }
+    }
+
+    #[test]
+    fn the_headline_is_ours_against_the_best_native_of_the_first_setting() {
+        let rows = vec![
+            row("mariadb", "native, single-threaded", 100.0, 10.0),
+            row("mariadb", "native, optimistic, 4 workers", 200.0, 20.0),
+            row("mariadb", "tailwater, independent", 1_000.0, 10.0),
+            row("mariadb", "tailwater, source", 600.0, 10.0),
+            row("mysql", "native, single-threaded", 1.0, 1.0),
+        ];
+        let versions = BTreeMap::from([("mariadb", "10.11".to_owned())]);
+        let report = summarise(rows, Vec::new(), &versions, machine());
+        assert_eq!((report.ours, report.ratio, report.peers.len()), (1_000.0, 5.0, 2));
+        assert_eq!(report.peers[1].version, "10.11");
+        let note = report.notes.last().expect("a note");
+        assert!(note.contains("independent 5.00 x its rate with 0.50 x"), "{note}");
+        assert!(note.contains("source 3.00 x"), "{note}");
+    }
+
+    #[test]
+    fn one_side_alone_has_no_ratio() {
+        let rows = vec![row("mysql", "native, single-threaded", 1.0, 1.0)];
+        let report = summarise(rows, Vec::new(), &BTreeMap::new(), machine());
+        assert!(report.ours.is_nan() && report.ratio.is_nan());
+        let json = serde_json::to_value(&report).expect("JSON");
+        assert!(json["ratio"].is_null() && json["peers"][0]["value"] == 1.0);
+    }
+}

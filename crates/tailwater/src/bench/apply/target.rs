@@ -1,0 +1,140 @@
+//! A target: a fresh copy of what the source was before the backlog, and what can be seen of it from outside.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tailwater_sandbox::{Server, ServerSpec, SlowSync};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
+
+use super::backlog::{Backlog, durability_options, server_options, superuser, wait_until};
+use super::contender::replica_options;
+use super::plan::Conditions;
+use super::workload::SCHEMA;
+
+const LOAD_PATIENCE: Duration = Duration::from_secs(60);
+const NO_SUCH_TABLE: u16 = 1146;
+
+/// A running target, whose data go away with it.
+#[derive(Debug)]
+pub struct Target {
+    /// The server.
+    pub server: Server,
+    /// For statements and for looking at it.
+    pub connection: Connection,
+    // Dropped last: the server must be gone before its data.
+    _data: Removed,
+}
+
+/// A folder that is removed when this value goes away.
+#[derive(Debug)]
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        // What cannot be removed lies in the benchmark's own folder, which goes away later.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Target {
+    /// Starts one. It writes no binlog: that is where native replication is fastest, and it is all that Tailwater needs.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn start(
+        backlog: &Backlog,
+        conditions: Conditions,
+        slow: Option<&SlowSync>,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let kind = backlog.source.kind();
+        let data = Removed(folder.join(format!("target-{:08x}", rand::random::<u32>())));
+        backlog.copy_base(&data.0)?;
+        let mut spec = ServerSpec::new(kind)
+            .name("target")
+            .data(&data.0)
+            .options(["--server-id=2", "--skip-log-bin"])
+            .options(server_options(kind))
+            .options(durability_options(conditions.durability))
+            .options(replica_options(kind).iter().copied());
+        if conditions.slow_sync {
+            spec = spec.environment([slow.context("syncs cannot be made slow")?.environment()]);
+        }
+        let server = Server::start(spec).await?;
+        let mut connection = Connection::connect(&superuser(&server)).await?;
+        // A replica that has run for a while has its data in memory; what loading them costs is not to be measured.
+        wait_until("loading the buffer pool", LOAD_PATIENCE, async || {
+            let answer = connection.query("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_load_status'").await?;
+            let status = answer.first().and_then(|row| row.get_str(1)).unwrap_or_default();
+            Ok(status.contains("load completed"))
+        })
+        .await?;
+        Ok(Self { server, connection, _data: data })
+    }
+
+    /// Whether all of the backlog is there.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn is_finished(&mut self) -> anyhow::Result<bool> {
+        match self.connection.query(&format!("SELECT id FROM {SCHEMA}.finished LIMIT 1")).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.server_error().is_some_and(|error| error.number == NO_SUCH_TABLE) => {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// How many transactions of the source its own replication has applied.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn applied(&mut self) -> anyhow::Result<u64> {
+        let flavour = self.connection.server().flavour;
+        let variable = match flavour {
+            Flavour::MySql => "gtid_executed",
+            Flavour::MariaDb => "gtid_slave_pos",
+        };
+        let answer = self.connection.query(&format!("SELECT @@global.{variable}")).await?;
+        let text = answer.scalar().unwrap_or_default();
+        Ok(match flavour {
+            Flavour::MySql => u64::try_from(MysqlGtidSet::parse(text)?.count())?,
+            Flavour::MariaDb => MariadbPosition::parse(text)?.iter().map(|gtid| gtid.sequence).sum(),
+        })
+    }
+
+    /// Fails if its own replication has stopped with an error.
+    ///
+    /// # Errors
+    /// With the server's message.
+    pub async fn ensure_replicating(&self) -> anyhow::Result<()> {
+        let status = self.server.replica_status().await?.context("the target is no replica")?;
+        for (number, message) in [&status.sql_error, &status.io_error] {
+            if *number != 0 {
+                bail!("native replication stopped with error {number}: {message}");
+            }
+        }
+        Ok(())
+    }
+
+    /// CPU time that the server has used so far.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        self.server.cpu_time().context("the target does not run")
+    }
+
+    /// Stops it without ceremony: nobody needs its data any more.
+    ///
+    /// # Errors
+    /// If it has ended by itself.
+    pub async fn end(mut self) -> anyhow::Result<()> {
+        self.server.kill().await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! The demo's replica that is fed by Tailwater's applier instead of replicating by itself.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use tailwater_apply::ChannelStatus;
+use tailwater_log::LogDir;
+use tailwater_sandbox::workload::LoadTable;
+use tailwater_sandbox::{Ledger, Server, ServerKind, ServerSpec};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use crate::control::{Answer, Request, ask, socket_of};
+use crate::trial::SOURCE_NAME;
+
+/// The channel's name.
+const CHANNEL: &str = "applied";
+
+/// How long it may take to apply what the log has, once nothing more comes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server that replicates nothing, and the channel that feeds it.
+#[derive(Debug)]
+pub struct Applied {
+    server: Server,
+    socket: PathBuf,
+}
+
+/// What became of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Source transactions applied since Tailwater's last start.
+    pub transactions: u64,
+    /// Target transactions they were committed in.
+    pub commits: u64,
+    /// It has the rows of the ledger and no others, and the same table checksums as a native replica.
+    pub equal: bool,
+    /// What is wrong, for people.
+    pub complaints: Vec<String>,
+}
+
+impl Applied {
+    /// Starts the server; the relay's files are in `folder`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn start(kind: ServerKind, folder: &Path) -> anyhow::Result<Self> {
+        let mut spec = ServerSpec::new(kind).name("applied").options([
+            "--server-id=20".to_owned(),
+            "--innodb-flush-log-at-trx-commit=0".into(),
+            "--sync-binlog=0".into(),
+        ]);
+        if kind.flavour() == Flavour::MySql {
+            spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
+        }
+        Ok(Self { server: Server::start(spec).await?, socket: socket_of(&folder.join("log")) })
+    }
+
+    /// The part of the relay's configuration that feeds it.
+    pub fn channel_config(&self) -> String {
+        format!(
+            "\n[[channel]]\nname = \"{CHANNEL}\"\nsource = \"{SOURCE_NAME}\"\nsocket = {:?}\nuser = \"root\"\n",
+            self.server.socket()
+        )
+    }
+
+    /// What the channel says about itself; `None` while the relay is away.
+    pub fn status(&self) -> Option<ChannelStatus> {
+        match ask(&self.socket, &Request::ChannelList).ok()? {
+            Answer::Channels(channels) => channels.into_iter().find(|channel| channel.name == CHANNEL),
+            Answer::Failed { .. } => None,
+        }
+    }
+
+    /// Waits until it has applied everything in `log`, and compares its tables with the ledger and with `replica`'s.
+    ///
+    /// # Errors
+    /// If log or servers cannot be asked. What it lacks is no error but in the [`Outcome`].
+    pub async fn settle(&self, log: &Path, ledger: &Ledger, replica: &Server) -> anyhow::Result<Outcome> {
+        let wanted = LogDir::open_read_only(log)?.gtid_set()?.context("the log is empty")?;
+        let begun = Instant::now();
+        let mut outcome = Outcome::default();
+        loop {
+            if let Some(status) = self.status() {
+                (outcome.transactions, outcome.commits) = (status.transactions_total, status.commits_total);
+                let has = GtidSet::parse(wanted.flavour(), &status.gtids);
+                if has.is_ok_and(|has| wanted.is_subset_of(&has)) {
+                    break;
+                }
+                if begun.elapsed() > PATIENCE {
+                    outcome
+                        .complaints
+                        .push(format!("the applied replica does not reach the end: {status:?}"));
+                    return Ok(outcome);
+                }
+            }
+            ensure!(begun.elapsed() < 2 * PATIENCE, "the relay does not answer at {}", self.socket.display());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let report = ledger.compare_with_server(&self.server.connect_options()).await?;
+        let wrong =
+            report.missing.count + report.altered.count + report.failed_but_present.count + report.unlisted;
+        if wrong > 0 {
+            outcome.complaints.push(format!("the applied replica differs from the ledger: {report:?}"));
+        }
+        for table in LoadTable::ALL {
+            let checksum = format!("CHECKSUM TABLE tw_load.{} EXTENDED", table.name());
+            let (ours, theirs) = (self.server.sql(&checksum).await?, replica.sql(&checksum).await?);
+            if ours != theirs {
+                outcome
+                    .complaints
+                    .push(format!("{ours:?} on the applied replica, {theirs:?} on a native one"));
+            }
+        }
+        outcome.equal = outcome.complaints.is_empty();
+        Ok(outcome)
+    }
+
+    /// Stops the server.
+    ///
+    /// # Errors
+    /// If it does not stop.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        Ok(self.server.stop().await?)
+    }
+}
