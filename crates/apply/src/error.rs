@@ -206,6 +206,19 @@ impl ApplyError {
         }
     }
 
+    /// Whether it is the target that does not take what a transaction does, and another transaction may be taken.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Session(SessionError::Server { .. })
+                | Self::Refused { .. }
+                | Self::Missing { .. }
+                | Self::Shape { .. }
+                | Self::TooLarge { .. }
+                | Self::Inexact { .. }
+        )
+    }
+
     /// A target's table that cannot take what the source's holds.
     pub(crate) fn misfit(table: &MappedTable, misfit: &Misfit) -> Self {
         Self::Shape {

@@ -56,25 +56,25 @@ impl Rig {
         source_options: &[&str],
         target_options: &[&str],
     ) -> Result<Option<Self>> {
-        let Some(mut rig) = Self::idle_pair(from, to, source_options, target_options).await? else {
-            return Ok(None);
-        };
+        let source = spec(from, 1).options(source_options.iter().copied());
+        let target = spec(to, 2).options(target_options.iter().copied());
+        Self::start_specs(source, target).await
+    }
+
+    /// Servers of any make; `None` if one is not to be had.
+    pub async fn start_specs(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
+        let Some(mut rig) = Self::idle(source, target).await? else { return Ok(None) };
         rig.start_capture()?;
         Ok(Some(rig))
     }
 
     /// The same, and nothing is captured yet.
-    pub async fn idle_pair(
-        from: ServerKind,
-        to: ServerKind,
-        source_options: &[&str],
-        target_options: &[&str],
-    ) -> Result<Option<Self>> {
-        if require(from).is_none() || require(to).is_none() {
+    pub async fn idle(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
+        if require(source.kind).is_none() || require(target.kind).is_none() {
             return Ok(None);
         }
-        let source = Server::start(spec(from, 1).options(source_options.iter().copied())).await?;
-        let target = Server::start(spec(to, 2).options(target_options.iter().copied())).await?;
+        let source = Server::start(source).await?;
+        let target = Server::start(target).await?;
         source.create_replication_user().await?;
         let folder = tempfile::tempdir()?;
         Ok(Some(Self { source, target, folder, capture: None, ended: CancellationToken::new() }))

@@ -12,7 +12,7 @@ use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::support::{PATIENCE, Rig, wait_for};
+use crate::support::{PATIENCE, Rig, spec, wait_for};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql() -> Result<()> {
@@ -25,7 +25,7 @@ async fn mariadb() -> Result<()> {
 }
 
 async fn take_turns(kind: ServerKind) -> Result<()> {
-    let Some(mut rig) = Rig::idle_pair(kind, kind, &[], &[]).await? else { return Ok(()) };
+    let Some(mut rig) = Rig::idle(spec(kind, 1), spec(kind, 2)).await? else { return Ok(()) };
     // The target has a history of its own, whose numbers on MariaDB are those of the source's domain.
     rig.target.sql("CREATE DATABASE local").await?;
     rig.source

@@ -38,6 +38,7 @@ pub use status::{ChannelFault, ChannelState, ChannelStatus};
 use crate::error::{ApplyError, Retry};
 use crate::filter::FilterSet;
 use run::{End, RunSetup};
+use statements::Intended;
 use store::Store;
 
 /// Commands that wait for the channel.
@@ -97,6 +98,7 @@ impl Channel {
             commands: received,
             wanted: !stopped,
             careful_until: None,
+            intended: Intended::default(),
         };
         Self { name, commands, status, task: tokio::spawn(supervisor.run()) }
     }
@@ -189,6 +191,7 @@ struct Supervisor {
     /// Whether it is to apply.
     wanted: bool,
     careful_until: Option<LogPosition>,
+    intended: Intended,
     backoff: Backoff,
 }
 
@@ -218,7 +221,9 @@ impl Supervisor {
             stop: stop.clone(),
             careful_until: self.careful_until,
             status: self.status.clone(),
+            intended: self.intended.clone(),
         };
+        let commits_before = self.status.borrow().commits_total;
         let run = run::run(setup);
         tokio::pin!(run);
         let mut command = None;
@@ -230,6 +235,10 @@ impl Supervisor {
                 run.await
             }
         };
+        if self.status.borrow().commits_total > commits_before {
+            // It got on: the next failure is a new one.
+            self.backoff.reset();
+        }
         let wait = match end {
             Ok(End::Told) => None,
             Ok(End::CarefulEnough) => {
@@ -273,7 +282,7 @@ impl Supervisor {
             }
             Retry::AfterChange => {}
         }
-        let error = match failure.batch {
+        let error = match failure.batch.filter(|_| failure.error.is_refusal()) {
             // One of many: which one, and are the others good?
             Some(span) if failure.transactions > 1 && self.careful_until.is_none() => {
                 warn!(

@@ -49,8 +49,8 @@ pub(super) enum Read {
     /// Not to be applied: the target has it already, or an operator leaves it out. The GTID is that of what does not count
     /// as applied yet.
     Passed { span: Span, gtid: Option<Gtid> },
-    /// To be applied when it is completed: an XA transaction.
-    Prepared { span: Span, gtid: Option<Gtid> },
+    /// An XA transaction that is held until it is completed, and is applied with what completes it.
+    Prepared { span: Span, gtid: Option<Gtid>, commit_time_us: u64 },
     /// Here the channel is to stop.
     Reached,
 }
@@ -395,7 +395,8 @@ impl Reader {
             Content::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
                 self.prepared.insert(xid.clone(), (entry.clone(), span));
-                self.push(Read::Prepared { span, gtid: entry.gtid.clone() }).await?;
+                let (gtid, commit_time_us) = (entry.gtid.clone(), entry.commit_time_us);
+                self.push(Read::Prepared { span, gtid, commit_time_us }).await?;
                 Ok(None)
             }
             Content::XaRollback { xid } => {

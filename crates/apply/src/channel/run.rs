@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::gtids;
 use super::options::{ChannelOptions, GtidMode, Until};
 use super::reader::{Held, Read, ReaderSetup, read};
-use super::statements::Statements;
+use super::statements::{Intended, Statements};
 use super::status::ChannelStatus;
 use super::store::Store;
 use super::worker::{Shared, Worker};
@@ -57,6 +57,8 @@ pub(super) struct RunSetup {
     /// Transactions one by one, each in its own commit, up to here: somewhere before it one is refused.
     pub(super) careful_until: Option<LogPosition>,
     pub(super) status: watch::Sender<ChannelStatus>,
+    /// Over all runs.
+    pub(super) intended: Intended,
 }
 
 /// Why a run failed, and where.
@@ -123,7 +125,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
 
 impl Run {
     async fn begin(setup: RunSetup) -> Result<Self, Box<Failure>> {
-        let RunSetup { mut options, log, careful_until, status, .. } = setup;
+        let RunSetup { mut options, log, careful_until, status, intended, .. } = setup;
         if careful_until.is_some() {
             (options.workers, options.batch_transactions_max) = (1, 1);
         }
@@ -150,7 +152,7 @@ impl Run {
             applied: std::sync::Mutex::new(begun.applied),
             turn,
             give_way,
-            statements: Statements::new(kept.intent),
+            statements: Statements::new(intended),
             options: options.clone(),
         });
         let scheduler = Scheduler::new(Options {
@@ -242,7 +244,9 @@ impl Run {
             tokio::select! {
                 biased;
                 Some(outcome) = self.outcomes.recv() => {
-                    self.finish(outcome)?;
+                    if let Err(failure) = self.finish(outcome) {
+                        return Err(self.explain(failure).await);
+                    }
                     if end.is_none() && self.careful_until.is_some_and(|until| self.shared.applied().low() >= until) {
                         end = Some(End::CarefulEnough);
                     }
@@ -291,8 +295,8 @@ impl Run {
                     self.above.insert(span.end, (gtid, 0));
                     passed.push(span);
                 }
-                Read::Prepared { span, gtid } => {
-                    self.above.insert(span.end, (gtid, 0));
+                Read::Prepared { span, gtid, commit_time_us } => {
+                    self.above.insert(span.end, (gtid, commit_time_us));
                 }
                 Read::Reached => reached = true,
             }
@@ -410,11 +414,27 @@ impl Run {
         while !(self.scheduler.is_idle() && self.running.is_empty()) {
             self.dispatch().await;
             let Some(outcome) = self.outcomes.recv().await else { break };
-            if let Err(failure) = self.finish(outcome) {
-                return failure;
+            match self.finish(outcome) {
+                // By this error.
+                Err(failure) if matches!(failure.error, ApplyError::Interrupted { .. }) => break,
+                Err(failure) => return failure,
+                Ok(()) => {}
             }
         }
         error.into()
+    }
+
+    /// What interrupted a transaction that is read while it is written: the reader says it after the worker does.
+    async fn explain(&mut self, failure: Box<Failure>) -> Box<Failure> {
+        if !matches!(failure.error, ApplyError::Interrupted { .. }) {
+            return failure;
+        }
+        while let Some(read) = self.reads.recv().await {
+            if let Err(error) = read {
+                return error.into();
+            }
+        }
+        failure
     }
 
     /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on.

@@ -4,8 +4,10 @@
 //! source's thread. It holds a lock of the server (`GET_LOCK`) by the channel's name: who takes the channel over waits for
 //! a statement that is still under way before judging whether it has run.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use tailwater_log::LogPosition;
 use tailwater_session::SessionError;
 use tailwater_wire::event::{EventBody, QueryEvent, UserVar};
 use tailwater_wire::gtid::Gtid;
@@ -17,7 +19,7 @@ use super::gtid_session::GtidSession;
 use super::options::GtidMode;
 use super::packets::Packets;
 use super::reader::{Held, Streamed};
-use super::store::{Intent, session_statement as session_setting};
+use super::store::{Intent, is_taken_over, kept_intent, session_statement as session_setting};
 use super::text::{hex, quote};
 use super::worker::Shared;
 use super::writer::Writer;
@@ -30,11 +32,34 @@ const FLUSHED_BYTES: usize = 1 << 20;
 /// How long a statement of a predecessor is waited for, in seconds.
 const PREDECESSOR_SECONDS_MAX: u32 = 7 * 24 * 3600;
 
+/// So many are remembered of the statements that commit by themselves.
+const INTENDED_MAX: usize = 4096;
+
+/// Where the transactions begin whose statements this process has set out to run, over all runs of a channel. A target
+/// that comes back older from a crash has lost its newest intents and progress, and may still have what the statements did:
+/// not all definitions are kept by the engine that keeps those.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Intended(Arc<std::sync::Mutex<VecDeque<LogPosition>>>);
+
+impl Intended {
+    /// Remembers a transaction; whether it was remembered before.
+    fn add(&self, position: LogPosition) -> bool {
+        let mut positions = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let known = positions.contains(&position);
+        if !known {
+            if positions.len() >= INTENDED_MAX {
+                positions.pop_front();
+            }
+            positions.push_back(position);
+        }
+        known
+    }
+}
+
 /// Runs transactions that hold statements.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// A statement of before that may have run.
-    intent: Mutex<Option<Intent>>,
+    intended: Intended,
     session: Mutex<Option<Session>>,
 }
 
@@ -42,6 +67,8 @@ pub(super) struct Statements {
 struct Session {
     writer: Writer,
     database: Vec<u8>,
+    /// The statement of before that may have run.
+    intent: Option<Intent>,
 }
 
 /// A transaction that is being run.
@@ -67,8 +94,8 @@ fn preserved<'h>(shared: &Shared, held: &'h Held) -> Option<&'h Gtid> {
 }
 
 impl Statements {
-    pub(super) fn new(intent: Option<Intent>) -> Self {
-        Self { intent: Mutex::new(intent), session: Mutex::new(None) }
+    pub(super) fn new(intended: Intended) -> Self {
+        Self { intended, session: Mutex::new(None) }
     }
 
     /// Runs the steps of a transaction and commits them with its progress, which `progress` writes.
@@ -83,13 +110,17 @@ impl Statements {
         progress: Vec<u8>,
     ) -> Result<(), ApplyError> {
         let mut session = self.session.lock().await;
-        let mut intent = self.intent.lock().await;
         if session.is_none() {
             *session = Some(Session::open(shared).await?);
         }
         // Taken, so that an error leaves none behind: the next one opens anew.
         let Some(mut open) = session.take() else { return Ok(()) };
-        open.run(shared, held, progress, intent.take()).await?;
+        open.run(shared, held, progress).await.map_err(|error| match error {
+            ApplyError::Session(SessionError::Server { error, .. }) if is_taken_over(&error) => {
+                ApplyError::TakenOver { channel: shared.options.name.clone() }
+            }
+            other => other,
+        })?;
         *session = Some(open);
         Ok(())
     }
@@ -109,20 +140,16 @@ impl Session {
             let reason = "another connection of the channel still runs a statement".to_owned();
             return Err(ApplyError::Record { channel: shared.options.name.clone(), reason });
         }
-        Ok(Self { writer, database: Vec::new() })
+        // Not before: a predecessor may have noted one after the channel was taken from it.
+        let intent = kept_intent(&mut writer.connection, &shared.options.name).await?;
+        Ok(Self { writer, database: Vec::new(), intent })
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
     /// progress; a statement that commits by itself stands before it, with an intent.
-    async fn run(
-        &mut self,
-        shared: &Arc<Shared>,
-        held: &Held,
-        progress: Vec<u8>,
-        intent: Option<Intent>,
-    ) -> Result<(), ApplyError> {
+    async fn run(&mut self, shared: &Arc<Shared>, held: &Held, progress: Vec<u8>) -> Result<(), ApplyError> {
         let mut run = Sequence { begun: false, ran: false, rows: Packets::default() };
-        let mut resumed = intent.filter(|intent| intent.position == held.span.start.to_string());
+        let mut resumed = self.intent.take().filter(|intent| intent.position == held.span.start.to_string());
         if let Content::Steps(steps) = &held.content {
             for step in steps {
                 self.step(shared, held, step, &mut run, &mut resumed).await?;
@@ -228,6 +255,7 @@ impl Session {
         let now = fingerprint(&mut self.writer.connection, statement, shared.flavour).await?;
         let intent = resumed.take();
         let ran = intent.as_ref().is_some_and(|intent| intent.fingerprint != now);
+        let was_intended = shared.statements.intended.add(held.span.start);
         if intent.is_none() {
             self.intend(shared, held, statement, &now).await?;
         }
@@ -243,7 +271,7 @@ impl Session {
             }
             match self.statement(held, statement, preserved(shared, held)).await {
                 Err(ApplyError::Refused { error, .. })
-                    if intent.is_some() && says_done_already(error.number) => {}
+                    if (intent.is_some() || was_intended) && says_done_already(error.number) => {}
                 other => other?,
             }
         }
@@ -269,7 +297,7 @@ impl Session {
             quote(&shared.options.name),
             quote(&held.gtid_text()),
             quote(&held.span.start.to_string()),
-            quote(fingerprint)
+            shared.claim.unless_taken_over(&quote(fingerprint))
         )
         .into_bytes();
         // For people; the statement that is run comes out of the log.

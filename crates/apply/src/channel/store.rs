@@ -81,8 +81,6 @@ pub(super) struct Kept {
     pub(super) filters: String,
     /// Transactions that an operator left out.
     pub(super) skipped: Vec<String>,
-    /// See [`Intent`].
-    pub(super) intent: Option<Intent>,
 }
 
 /// The right to commit for a channel; passed to workers.
@@ -105,21 +103,33 @@ impl Claim {
         let channel = quote(&self.channel);
         let mut statement = format!(
             "REPLACE INTO tailwater.apply_progress (channel, worker, applied, gtid, source_time_us) VALUES \
-             ({channel}, {worker}, IF((SELECT incarnation FROM tailwater.apply_channel WHERE channel={channel} \
-             LOCK IN SHARE MODE)={}, x'",
-            self.incarnation
+             ({channel}, {worker}, IF({}, x'",
+            self.holds()
         )
         .into_bytes();
         hex(applied, &mut statement);
         statement.extend_from_slice(format!("', NULL), {}, {source_time_us})", quote(gtid)).as_bytes());
         statement
     }
+
+    /// An SQL expression that is `value`, or NULL if somebody else has taken the channel over.
+    pub(super) fn unless_taken_over(&self, value: &str) -> String {
+        format!("IF({}, {value}, NULL)", self.holds())
+    }
+
+    fn holds(&self) -> String {
+        format!(
+            "(SELECT incarnation FROM tailwater.apply_channel WHERE channel={} LOCK IN SHARE MODE)={}",
+            quote(&self.channel),
+            self.incarnation
+        )
+    }
 }
 
-/// Whether it is the error that [`Claim::progress_statement`] gives to whom the channel was taken from: its column cannot
-/// be NULL.
+/// Whether it is the error that [`Claim`]'s statements give to whom the channel was taken from: a column that cannot be
+/// NULL.
 pub(super) fn is_taken_over(error: &ServerError) -> bool {
-    error.number == 1048 && error.message.contains("'applied'")
+    error.number == 1048 && (error.message.contains("'applied'") || error.message.contains("'fingerprint'"))
 }
 
 /// The channel's rows on its target.
@@ -148,6 +158,8 @@ impl Store {
             set_logging(&mut connection, false).await?;
         }
         let name = quote(channel);
+        // In one transaction: two who take it over at once must not read the same number.
+        connection.execute("BEGIN").await?;
         connection
             .execute(&format!(
                 "INSERT INTO tailwater.apply_channel VALUES ({name}, 1, '', '', '', '') \
@@ -160,6 +172,7 @@ impl Store {
                  channel={name}"
             ))
             .await?;
+        connection.execute("COMMIT").await?;
         let row = row.first().ok_or_else(|| wrong(channel, "its row was removed just now"))?;
         let text = |column: usize| row.get_str(column).unwrap_or_default().to_owned();
         let incarnation = text(0).parse().map_err(|_| wrong(channel, "its incarnation is no number"))?;
@@ -171,13 +184,8 @@ impl Store {
             .await?;
         let skipped =
             store.column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name}")).await?;
-        let intent = store.intent().await?;
         let claim = Claim { channel: channel.to_owned(), incarnation };
-        Ok((
-            store,
-            claim,
-            Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped, intent },
-        ))
+        Ok((store, claim, Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped }))
     }
 
     async fn applied(&mut self) -> Result<Option<Applied>, ApplyError> {
@@ -195,20 +203,6 @@ impl Store {
             }
         }
         Ok(union)
-    }
-
-    async fn intent(&mut self) -> Result<Option<Intent>, ApplyError> {
-        let rows = self
-            .connection
-            .query(&format!(
-                "SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}",
-                quote(&self.channel)
-            ))
-            .await?;
-        Ok(rows.first().map(|row| Intent {
-            position: row.get_str(0).unwrap_or_default().to_owned(),
-            fingerprint: row.get_str(1).unwrap_or_default().to_owned(),
-        }))
     }
 
     async fn column(&mut self, sql: &str) -> Result<Vec<String>, ApplyError> {
@@ -273,6 +267,26 @@ impl Store {
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
+}
+
+/// The statement that commits by itself that ran last for `channel`, or was about to.
+///
+/// # Errors
+/// Anything that breaks the connection.
+pub(super) async fn kept_intent(
+    connection: &mut Connection,
+    channel: &str,
+) -> Result<Option<Intent>, SessionError> {
+    let rows = connection
+        .query(&format!(
+            "SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}",
+            quote(channel)
+        ))
+        .await?;
+    Ok(rows.first().map(|row| Intent {
+        position: row.get_str(0).unwrap_or_default().to_owned(),
+        fingerprint: row.get_str(1).unwrap_or_default().to_owned(),
+    }))
 }
 
 /// Whether everything is there: a session that may not create it can still use it.

@@ -1,0 +1,128 @@
+//! Definitions amid load, while the applier and a forgetful target are killed: each has run once.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use rand::Rng;
+use tailwater_sandbox::{Server, ServerKind};
+
+use super::{Applier, TALLY, Tally, is_long, seeded};
+use crate::support::Rig;
+
+/// One round of definitions. `N` is its number; what it leaves behind differs from round to round.
+const DEFINITIONS: &[&str] = &[
+    "CREATE DATABASE dN",
+    "CREATE TABLE dN.a (id INT PRIMARY KEY, t VARCHAR(20))",
+    "INSERT INTO dN.a VALUES (1,'x'),(2,'y'),(3,'z')",
+    "ALTER TABLE dN.a ADD COLUMN n INT NOT NULL DEFAULT 7, ADD UNIQUE u (t)",
+    "UPDATE dN.a SET n=n+id",
+    // Without a name: run twice, there would be two.
+    "ALTER TABLE dN.a ADD INDEX (n)",
+    "CREATE INDEX tn ON dN.a (t, n)",
+    "CREATE TABLE dN.b LIKE dN.a",
+    "INSERT INTO dN.b SELECT * FROM dN.a",
+    "RENAME TABLE dN.a TO dN.c, dN.b TO dN.a",
+    "TRUNCATE TABLE dN.c",
+    "INSERT INTO dN.c VALUES (9,'9',9)",
+    "CREATE VIEW dN.v AS SELECT id, n FROM dN.a",
+    "CREATE OR REPLACE VIEW dN.v AS SELECT id, n+1 AS m FROM dN.a",
+    "CREATE VIEW dN.w AS SELECT * FROM dN.v",
+    "CREATE TRIGGER dN.g BEFORE INSERT ON dN.c FOR EACH ROW SET NEW.n = NEW.n + 100",
+    "INSERT INTO dN.c VALUES (10,'10',10)",
+    "CREATE PROCEDURE dN.p() UPDATE dN.c SET n=n+1",
+    "CALL dN.p()",
+    "CREATE EVENT dN.e ON SCHEDULE AT '2037-01-01 00:00:00' DO DELETE FROM dN.c",
+    "CREATE USER 'twN'@'%' IDENTIFIED BY 'secret'",
+    "GRANT SELECT, INSERT ON dN.* TO 'twN'@'%'",
+    "REVOKE INSERT ON dN.* FROM 'twN'@'%'",
+    "DROP VIEW dN.w",
+    "ALTER TABLE dN.a DROP COLUMN n",
+    "CREATE TABLE dN.s AS SELECT * FROM dN.c",
+    "DROP TRIGGER dN.g",
+    "DROP TABLE dN.a",
+    "CREATE TABLE dN.q (id INT, k INT) PARTITION BY HASH (k) PARTITIONS 3",
+    "INSERT INTO dN.q VALUES (1,1),(2,2),(2,2)",
+    "ALTER TABLE dN.q COALESCE PARTITION 1",
+];
+
+/// What definitions have left behind, but for times.
+async fn defined(server: &Server) -> Result<Vec<String>> {
+    let queries = [
+        "SELECT schema_name FROM information_schema.schemata WHERE schema_name LIKE 'd_' ORDER BY 1",
+        "SELECT table_schema, table_name, column_name, ordinal_position, column_default, column_type, column_key \
+         FROM information_schema.columns WHERE table_schema LIKE 'd_' ORDER BY 1, 2, 4",
+        "SELECT table_schema, table_name, index_name, seq_in_index, column_name FROM \
+         information_schema.statistics WHERE table_schema LIKE 'd_' ORDER BY 1, 2, 3, 4",
+        "SELECT table_schema, table_name, view_definition FROM information_schema.views WHERE table_schema LIKE \
+         'd_' ORDER BY 1, 2",
+        "SELECT trigger_schema, trigger_name, action_statement FROM information_schema.triggers WHERE \
+         trigger_schema LIKE 'd_' ORDER BY 1, 2",
+        "SELECT routine_schema, routine_name, routine_definition FROM information_schema.routines WHERE \
+         routine_schema LIKE 'd_' ORDER BY 1, 2",
+        "SELECT event_schema, event_name, event_definition FROM information_schema.events WHERE event_schema \
+         LIKE 'd_' ORDER BY 1, 2",
+        "SELECT grantee, table_schema, privilege_type FROM information_schema.schema_privileges WHERE grantee \
+         LIKE '%tw%' ORDER BY 1, 2, 3",
+        "SELECT user FROM mysql.user WHERE user LIKE 'tw%' ORDER BY 1",
+        "SELECT table_schema, table_name, partition_name FROM information_schema.partitions WHERE \
+         table_schema LIKE 'd_' ORDER BY 1, 2, 3",
+    ];
+    server.sql(&queries.join(";")).await.map_err(Into::into)
+}
+
+async fn run_once(kind: ServerKind) -> Result<()> {
+    let forgetful = ["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0", "--event-scheduler=OFF"];
+    let Some(mut rig) = Rig::start(kind, &["--event-scheduler=OFF"], &forgetful).await? else {
+        return Ok(());
+    };
+    let mut random = seeded(&format!("definitions, {kind}"));
+    Tally::prepare(&rig.source).await?;
+    let load = Tally::start(&rig.source, 2, random.random());
+    let options = rig.options("definitions");
+    let mut applier = Applier::start(options.clone(), rig.log())?;
+    let (mut appliers, mut targets) = (0, 0);
+    let rounds = if is_long() { 6 } else { 1 };
+    for round in 0..rounds {
+        for definition in DEFINITIONS {
+            rig.source.sql(&definition.replace('N', &round.to_string())).await?;
+            match random.random_range(0..10) {
+                0..=3 => {
+                    tokio::time::sleep(Duration::from_millis(random.random_range(0..60))).await;
+                    applier.kill();
+                    appliers += 1;
+                    applier = Applier::start(options.clone(), rig.log())?;
+                }
+                // With the applier there: what was lost of its notes, it remembers.
+                4 => {
+                    rig.target.kill().await?;
+                    targets += 1;
+                    rig.target.start_again().await?;
+                }
+                _ => {}
+            }
+        }
+    }
+    let transactions = load.stop().await?;
+    rig.wait_applied(&applier.channel).await?;
+    applier.channel.pause().await?;
+    rig.ensure_equal(TALLY).await?;
+    Tally::ensure_counted(&rig.target, transactions).await?;
+    for round in 0..rounds {
+        rig.ensure_equal(&[&format!("d{round}")]).await?;
+    }
+    let (wanted, found) = (defined(&rig.source).await?, defined(&rig.target).await?);
+    ensure!(wanted == found, "{wanted:#?}\n{found:#?}");
+    eprintln!("{kind}: {appliers} appliers and {targets} targets killed among definitions");
+    applier.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_definitions_run_once() -> Result<()> {
+    run_once(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_definitions_run_once() -> Result<()> {
+    run_once(ServerKind::Mysql97).await
+}

@@ -1,0 +1,165 @@
+//! The applier is killed, the target is killed, links are torn, at random moments under load.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use tailwater_apply::channel::ChannelOptions;
+use tailwater_apply::scheduler::CommitOrder;
+use tailwater_sandbox::{Link, ServerKind};
+use tailwater_session::Endpoint;
+
+use super::{Applier, TALLY, Tally, is_long, seeded};
+use crate::support::Rig;
+
+/// A target that loses what it committed in its last second.
+const FORGETFUL: &[&str] = &["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    KillApplier,
+    KillTarget,
+    /// Both; the applier is there first, and waits.
+    KillBoth,
+    /// All connections of the applier are reset: what was being committed may be or not.
+    ResetLink,
+    /// The target's own word: all connections of the applier are gone.
+    KillConnections,
+}
+
+#[derive(Debug, Default)]
+struct Kills {
+    applier: u32,
+    target: u32,
+    links: u32,
+}
+
+struct Play {
+    rig: Rig,
+    link: Link,
+    options: ChannelOptions,
+    applier: Option<Applier>,
+    kills: Kills,
+}
+
+impl Play {
+    async fn fault(&mut self, fault: Fault) -> Result<()> {
+        match fault {
+            Fault::KillApplier => self.kill_applier()?,
+            Fault::KillTarget => self.kill_target(false).await?,
+            Fault::KillBoth => self.kill_target(true).await?,
+            Fault::ResetLink => {
+                self.link.reset();
+                self.kills.links += 1;
+            }
+            Fault::KillConnections => {
+                let list = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND \
+                            command IN ('Query', 'Sleep') AND user='root'";
+                for id in self.rig.target.sql(list).await? {
+                    // It may have gone meanwhile.
+                    let _ = self.rig.target.sql(&format!("KILL CONNECTION {id}")).await;
+                }
+                self.kills.links += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn kill_applier(&mut self) -> Result<()> {
+        if let Some(applier) = self.applier.take() {
+            applier.kill();
+            self.kills.applier += 1;
+        }
+        self.applier = Some(Applier::start(self.options.clone(), self.rig.log())?);
+        Ok(())
+    }
+
+    async fn kill_target(&mut self, both: bool) -> Result<()> {
+        self.rig.target.kill().await?;
+        self.kills.target += 1;
+        if both {
+            self.kill_applier()?;
+        }
+        self.rig.target.start_again().await?;
+        Ok(())
+    }
+}
+
+/// `rounds` faults, then everything must be equal.
+async fn play(
+    kind: ServerKind,
+    order: CommitOrder,
+    random: &mut StdRng,
+    rounds: u32,
+) -> Result<Option<Kills>> {
+    let Some(rig) = Rig::start(kind, &[], FORGETFUL).await? else { return Ok(None) };
+    Tally::prepare(&rig.source).await?;
+    let link = Link::open(rig.target.address()).await?;
+    let mut target = rig.target.connect_options();
+    target.endpoint = Endpoint::tcp("127.0.0.1", link.port());
+    let options = ChannelOptions {
+        workers: random.random_range(1..5),
+        commit_order: order,
+        batch_transactions_max: random.random_range(1..40),
+        target,
+        ..rig.options("kills")
+    };
+    let applier = Some(Applier::start(options.clone(), rig.log())?);
+    let load = Tally::start(&rig.source, 5, random.random());
+    let mut play = Play { rig, link, options, applier, kills: Kills::default() };
+    // Each kind of fault at least once, if there are so many rounds.
+    let all =
+        [Fault::KillApplier, Fault::KillTarget, Fault::ResetLink, Fault::KillBoth, Fault::KillConnections];
+    for round in 0..rounds {
+        let pause = Duration::from_millis(random.random_range(0..600));
+        tokio::time::sleep(pause).await;
+        let fault = match all.get(round as usize) {
+            Some(fault) => *fault,
+            None => *all.choose(random).unwrap_or(&Fault::KillApplier),
+        };
+        eprintln!("{kind} {order:?}: {fault:?} after {pause:?}");
+        play.fault(fault).await?;
+    }
+    let transactions = load.stop().await?;
+    if let Some(applier) = play.applier.take() {
+        play.rig.wait_applied(&applier.channel).await?;
+        applier.channel.pause().await?;
+        play.rig.ensure_equal(TALLY).await?;
+        Tally::ensure_counted(&play.rig.target, transactions).await?;
+        applier.end().await;
+    }
+    eprintln!("{kind} {order:?}: {transactions} transactions, {:?}", play.kills);
+    Ok(Some(play.kills))
+}
+
+async fn rounds(kind: ServerKind, order: CommitOrder) -> Result<()> {
+    let mut random = seeded(&format!("{kind} {order:?}"));
+    let plays = if is_long() { 4 } else { 1 };
+    for _ in 0..plays {
+        let rounds = if is_long() { 15 } else { 5 };
+        play(kind, order, &mut random, rounds).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_in_the_sources_order() -> Result<()> {
+    rounds(ServerKind::Mariadb1011, CommitOrder::Source).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_in_independent_order() -> Result<()> {
+    rounds(ServerKind::Mariadb1011, CommitOrder::Independent).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_in_the_sources_order() -> Result<()> {
+    rounds(ServerKind::Mysql97, CommitOrder::Source).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_in_independent_order() -> Result<()> {
+    rounds(ServerKind::Mysql97, CommitOrder::Independent).await
+}

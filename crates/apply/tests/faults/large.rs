@@ -1,0 +1,123 @@
+//! Transactions and rows that are larger than what is held in memory.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tailwater_apply::channel::{ChannelOptions, ChannelState};
+use tailwater_sandbox::ServerKind;
+use tailwater_session::Connection;
+
+use super::{Applier, in_time, is_long};
+use crate::support::Rig;
+
+const PACKET: &str = "--max-allowed-packet=1G";
+
+/// The memory that this process has in use, in bytes.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// A transaction of `2^doublings` rows of 100 kB, written while it is read; the applier is killed in the midst of it.
+async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[PACKET], &[PACKET]).await? else { return Ok(()) };
+    rig.source
+        .sql("CREATE DATABASE large; CREATE TABLE large.t (id INT AUTO_INCREMENT PRIMARY KEY, body LONGTEXT)")
+        .await?;
+    let double =
+        "INSERT INTO large.t (body) SELECT CONCAT(id, body) FROM large.t;".repeat(doublings as usize);
+    let fill = format!("BEGIN; INSERT INTO large.t (body) VALUES (REPEAT('b', 100000)); {double} COMMIT");
+    rig.source.sql(&fill).await?;
+    let options = ChannelOptions { transaction_bytes_max: 1 << 20, ..rig.options("large") };
+    let mut watcher = Connection::connect(&rig.target.connect_options()).await?;
+    for _ in 0..2 {
+        let applier = Applier::start(options.clone(), rig.log())?;
+        let status = applier.channel.status();
+        let midway = async {
+            loop {
+                // Rows that are written and not committed yet.
+                let sql = "SELECT COALESCE(MAX(trx_rows_modified), 0) FROM information_schema.innodb_trx";
+                let rows = watcher.query(sql).await?;
+                if rows.first().and_then(|row| row.get_u64(0)).is_some_and(|rows| rows > 20) {
+                    return Ok(());
+                }
+                ensure!(status.borrow().state != ChannelState::Failed, "{:?}", status.borrow().fault);
+                ensure!(status.borrow().transactions_total < 3, "it was applied before it could be killed");
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        in_time("rows arrive", midway).await?;
+        applier.kill();
+        ensure!(rig.target.sql("SELECT COUNT(*) FROM large.t").await? == ["0"], "half of it is committed");
+    }
+    let before = resident_bytes();
+    let applier = Applier::start(options, rig.log())?;
+    let mut most = before;
+    {
+        let applied = rig.wait_applied(&applier.channel);
+        tokio::pin!(applied);
+        loop {
+            tokio::select! {
+                applied = &mut applied => break applied?,
+                () = tokio::time::sleep(Duration::from_millis(20)) => most = most.max(resident_bytes()),
+            }
+        }
+    }
+    let grown = (most - before) >> 20;
+    eprintln!("{kind}: {} rows of 100 kB, and {grown} MiB more in use", 1 << doublings);
+    // Other tests of the same process have memory of their own, unless this is run alone.
+    ensure!(!is_long() || grown < 160, "{grown} MiB");
+    applier.channel.pause().await?;
+    rig.ensure_equal(&["large"]).await?;
+    applier.end().await;
+    Ok(())
+}
+
+fn doublings() -> u32 {
+    // 26 MB; 1.6 GB.
+    if is_long() { 14 } else { 8 }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_transaction_is_streamed_to_mariadb() -> Result<()> {
+    streamed(ServerKind::Mariadb1011, doublings()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_transaction_is_streamed_to_mysql() -> Result<()> {
+    streamed(ServerKind::Mysql97, doublings()).await
+}
+
+/// A row that is larger than what is held in memory, alone and among others.
+async fn wide(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[PACKET], &[PACKET]).await? else { return Ok(()) };
+    let bytes = if is_long() { 64 << 20 } else { 16 << 20 };
+    let options =
+        ChannelOptions { transaction_bytes_max: 1 << 20, memory_bytes_max: 4 << 20, ..rig.options("wide") };
+    let channel = rig.channel(options);
+    rig.source
+        .sql(&format!(
+            "CREATE DATABASE wide; CREATE TABLE wide.t (id INT PRIMARY KEY, body LONGBLOB, n INT); \
+             INSERT INTO wide.t VALUES (1, 'a', 1); INSERT INTO wide.t VALUES (2, REPEAT('x', {bytes}), 2); \
+             BEGIN; INSERT INTO wide.t VALUES (3, 'c', 3); UPDATE wide.t SET body=CONCAT(id, body); COMMIT; \
+             DELETE FROM wide.t WHERE id=2"
+        ))
+        .await?;
+    rig.wait_applied(&channel).await?;
+    channel.pause().await?;
+    rig.ensure_equal(&["wide"]).await?;
+    channel.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wide_row_goes_to_mariadb() -> Result<()> {
+    wide(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wide_row_goes_to_mysql() -> Result<()> {
+    wide(ServerKind::Mysql97).await
+}

@@ -1,0 +1,187 @@
+//! Faults of every kind under load: at the end the target is equal to the source, nothing applied twice or never.
+//!
+//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing, so not always its outcome).
+//! CI takes a few rounds; `TAILWATER_LONG=1` many.
+
+mod definitions;
+mod kills;
+mod large;
+mod locks;
+mod sessions;
+mod takeover;
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tailwater_apply::Channel;
+use tailwater_apply::channel::ChannelOptions;
+use tailwater_log::LogHandle;
+use tailwater_sandbox::Server;
+use tailwater_session::{ConnectOptions, Connection};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub fn is_long() -> bool {
+    std::env::var_os("TAILWATER_LONG").is_some()
+}
+
+/// Random choices whose seed is printed.
+pub fn seeded(test: &str) -> StdRng {
+    let given = std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = given.unwrap_or_else(rand::random);
+    eprintln!("{test}: TAILWATER_SEED={seed}");
+    StdRng::seed_from_u64(seed)
+}
+
+/// A channel in a runtime of its own, which can end as a killed process does: in the middle of anything, without a word to
+/// the target.
+pub struct Applier {
+    // First: it must not see that the channel is given up.
+    runtime: Abrupt,
+    pub channel: Channel,
+}
+
+/// A runtime that ends at once when it is dropped, in whatever context.
+struct Abrupt(Option<Runtime>);
+
+impl Drop for Abrupt {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Applier {
+    pub fn start(options: ChannelOptions, log: LogHandle) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let channel = {
+            let _entered = runtime.enter();
+            Channel::start(options, log, false)
+        };
+        Ok(Self { runtime: Abrupt(Some(runtime)), channel })
+    }
+
+    pub fn kill(self) {
+        drop(self.runtime);
+        drop(self.channel);
+    }
+
+    /// A channel that ends in good order.
+    pub async fn end(self) {
+        self.channel.end().await;
+        drop(self.runtime);
+    }
+}
+
+/// Clients that count: in rows that all of them want, in rows that few want, and in rows without a key.
+pub struct Tally {
+    clients: JoinSet<Result<u64>>,
+    enough: CancellationToken,
+}
+
+/// The databases of a tally.
+pub const TALLY: &[&str] = &["tally"];
+
+impl Tally {
+    pub async fn prepare(source: &Server) -> Result<()> {
+        source
+            .sql(
+                "CREATE DATABASE tally; USE tally; CREATE TABLE hot (id INT PRIMARY KEY, n BIGINT NOT NULL); \
+                 INSERT INTO hot VALUES (0,0),(1,0),(2,0); \
+                 CREATE TABLE cold (id INT PRIMARY KEY, n BIGINT NOT NULL, u INT UNIQUE, pad VARCHAR(200)); \
+                 CREATE TABLE notes (client INT, n INT, text VARCHAR(100)); \
+                 CREATE TABLE parent (id INT PRIMARY KEY) ENGINE=InnoDB; \
+                 CREATE TABLE child (id INT AUTO_INCREMENT PRIMARY KEY, p INT, n INT DEFAULT 0, \
+                   FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE ON UPDATE CASCADE) ENGINE=InnoDB",
+            )
+            .await?;
+        Ok(())
+    }
+
+    /// Clients that go on until [`Tally::stop`], each with a little rest between transactions.
+    pub fn start(source: &Server, clients: u64, seed: u64) -> Self {
+        let enough = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        for client in 0..clients {
+            tasks.spawn(count(source.connect_options(), client, seed, enough.clone()));
+        }
+        Self { clients: tasks, enough }
+    }
+
+    /// Ends the clients; how many transactions they committed.
+    pub async fn stop(mut self) -> Result<u64> {
+        self.enough.cancel();
+        let mut total = 0;
+        while let Some(client) = self.clients.join_next().await {
+            total += client??;
+        }
+        Ok(total)
+    }
+
+    /// Every transaction adds one to a hot row, and one note.
+    pub async fn ensure_counted(target: &Server, transactions: u64) -> Result<()> {
+        let counted = target.sql("SELECT SUM(n) FROM tally.hot; SELECT COUNT(*) FROM tally.notes").await?;
+        let wanted = transactions.to_string();
+        ensure!(counted == [wanted.clone(), wanted.clone()], "{counted:?} of {wanted}");
+        Ok(())
+    }
+}
+
+async fn count(source: ConnectOptions, client: u64, seed: u64, enough: CancellationToken) -> Result<u64> {
+    let mut random = StdRng::seed_from_u64(seed.wrapping_add(client));
+    let mut connection = Connection::connect(&source).await?;
+    connection.execute("USE tally").await?;
+    let mut done = 0;
+    while !enough.is_cancelled() {
+        let cold = client * 100 + random.random_range(0..40);
+        let pad = "x".repeat(random.random_range(0..150));
+        let parent = client * 100 + random.random_range(0..3);
+        let statements = [
+            "BEGIN".to_owned(),
+            format!("UPDATE hot SET n=n+1 WHERE id={}", random.random_range(0..3)),
+            format!(
+                "INSERT INTO cold VALUES ({cold},1,{cold},'{pad}') ON DUPLICATE KEY UPDATE n=n+1, pad=VALUES(pad)"
+            ),
+            format!("INSERT INTO notes VALUES ({client},{done},'{pad}')"),
+            match random.random_range(0..8) {
+                0 => format!("DELETE FROM cold WHERE id={cold}"),
+                1 => format!("UPDATE cold SET u=-u WHERE id={cold}"),
+                2 => format!("DELETE FROM parent WHERE id={parent}"),
+                3 => format!("UPDATE notes SET text='y' WHERE client={client} AND n={}", done / 2),
+                _ => format!("INSERT IGNORE INTO parent VALUES ({parent})"),
+            },
+            // Not if it is not there: a cascade is not in the log.
+            format!("INSERT INTO child (p) SELECT id FROM parent WHERE id={parent}"),
+            format!("UPDATE child SET n=n+1 WHERE p={parent}"),
+            "COMMIT".to_owned(),
+        ];
+        let mut committed = true;
+        for statement in &statements {
+            match connection.execute(statement).await {
+                Ok(_) => {}
+                // A deadlock: the server has rolled it back.
+                Err(error)
+                    if error.server_error().is_some_and(|error| matches!(error.number, 1213 | 1020)) =>
+                {
+                    connection.execute("ROLLBACK").await?;
+                    committed = false;
+                    break;
+                }
+                Err(error) => return Err(error).with_context(|| statement.clone()),
+            }
+        }
+        done += u64::from(committed);
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..4))).await;
+    }
+    Ok(done)
+}
+
+/// Runs what may take no longer than anything else here.
+pub async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(crate::support::PATIENCE, work).await.with_context(|| format!("{what}: stuck"))?
+}

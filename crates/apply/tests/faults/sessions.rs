@@ -1,0 +1,136 @@
+//! What sessions of the source do beside plain rows: XA, savepoints, statements, temporary tables, triggers.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_wire::Flavour;
+
+use super::{Applier, in_time};
+use crate::support::Rig;
+
+/// Waits until a query gives this.
+async fn until(server: &Server, sql: &str, wanted: &str) -> Result<()> {
+    let work = async {
+        while server.sql(sql).await.unwrap_or_default() != [wanted] {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    };
+    in_time(sql, work).await
+}
+
+/// Prepared, with other transactions and a new applier in between; then one is committed, and one rolled back.
+async fn xa(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    rig.source
+        .sql("CREATE DATABASE xa; CREATE TABLE xa.t (id INT PRIMARY KEY, n INT); CREATE TABLE xa.k (n INT)")
+        .await?;
+    let prepare = |name: &str, statement: &str| {
+        format!("XA START '{name}'; {statement}; XA END '{name}'; XA PREPARE '{name}'")
+    };
+    let mut applier = Applier::start(rig.options("xa"), rig.log())?;
+    rig.source
+        .sql(&prepare("one", "INSERT INTO xa.t VALUES (1,1),(2,2); INSERT INTO xa.k VALUES (1)"))
+        .await?;
+    rig.source.sql(&prepare("two", "INSERT INTO xa.t VALUES (3,3); INSERT INTO xa.k VALUES (2)")).await?;
+    rig.source.sql("INSERT INTO xa.t VALUES (4,4); UPDATE xa.t SET n=5 WHERE id=4").await?;
+    for _ in 0..2 {
+        until(&rig.target, "SELECT COUNT(*) FROM xa.t WHERE n > 4", "1").await?;
+        ensure!(
+            rig.target.sql("SELECT COUNT(*) FROM xa.t").await? == ["1"],
+            "what is prepared is not there yet"
+        );
+        applier.kill();
+        applier = Applier::start(rig.options("xa"), rig.log())?;
+    }
+    rig.source.sql("XA COMMIT 'one'; XA ROLLBACK 'two'").await?;
+    rig.source
+        .sql("XA START 'x'; INSERT INTO xa.t VALUES (7,7); XA END 'x'; XA COMMIT 'x' ONE PHASE")
+        .await?;
+    rig.source.sql("UPDATE xa.t SET n=n+1; INSERT INTO xa.k VALUES (3)").await?;
+    rig.wait_applied(&applier.channel).await?;
+    applier.kill();
+    let applier = Applier::start(rig.options("xa"), rig.log())?;
+    rig.wait_applied(&applier.channel).await?;
+    applier.channel.pause().await?;
+    rig.ensure_equal(&["xa"]).await?;
+    let left = rig.target.sql("XA RECOVER").await?;
+    ensure!(left.is_empty(), "{left:?}");
+    applier.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn xa_transactions_go_to_mariadb() -> Result<()> {
+    xa(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn xa_transactions_go_to_mysql() -> Result<()> {
+    xa(ServerKind::Mysql97).await
+}
+
+/// The same on both, but for statements in the binlog: those are MariaDB's.
+const SESSIONS: &str = "
+    CREATE DATABASE mix; USE mix;
+    CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n INT, d DATETIME(6), r DOUBLE, s VARCHAR(50),
+        g INT GENERATED ALWAYS AS (n * 2) VIRTUAL, h INT GENERATED ALWAYS AS (n + 1) STORED, KEY (g));
+    CREATE TABLE audit (what VARCHAR(20), id INT);
+    CREATE TABLE nokey (a INT, b VARCHAR(10));
+    CREATE TRIGGER ti AFTER INSERT ON t FOR EACH ROW INSERT INTO audit VALUES ('insert', NEW.id);
+    CREATE TRIGGER tu BEFORE UPDATE ON t FOR EACH ROW SET NEW.s = CONCAT(COALESCE(NEW.s, ''), '+');
+    CREATE TABLE parent (id INT PRIMARY KEY); CREATE TABLE child (id INT PRIMARY KEY, p INT,
+        FOREIGN KEY (p) REFERENCES parent (id) ON DELETE SET NULL ON UPDATE CASCADE);
+    INSERT INTO parent VALUES (1),(2),(3); INSERT INTO child VALUES (1,1),(2,2),(3,3),(4,3);
+    UPDATE parent SET id=id+10 WHERE id=2; DELETE FROM parent WHERE id=3;
+    INSERT INTO t (n, s) VALUES (1,'a'),(2,'b'),(3,'c');
+    BEGIN; INSERT INTO t (n) VALUES (4); SAVEPOINT one; INSERT INTO t (n) VALUES (5); UPDATE t SET n=9 WHERE id=1;
+    ROLLBACK TO one; INSERT INTO t (n) VALUES (6); SAVEPOINT two; DELETE FROM t WHERE id=2; RELEASE SAVEPOINT two;
+    COMMIT;
+    INSERT INTO nokey VALUES (1,'x'),(1,'x'),(1,'x'),(NULL,NULL),(NULL,NULL);
+    DELETE FROM nokey WHERE a=1 LIMIT 2; UPDATE nokey SET b='y' WHERE a IS NULL LIMIT 1;
+    CREATE TEMPORARY TABLE tmp (n INT); INSERT INTO tmp VALUES (70),(80); INSERT INTO t (n) SELECT n FROM tmp;
+    REPLACE INTO t (id, n) VALUES (1, 100); INSERT INTO t (id, n) VALUES (1, 5) ON DUPLICATE KEY UPDATE n=n+7;
+";
+
+const STATEMENTS: &str = "
+    SET SESSION binlog_format=STATEMENT; USE mix;
+    SET TIMESTAMP=1600000000; UPDATE t SET d=NOW(), s='now' WHERE id=1; SET TIMESTAMP=DEFAULT;
+    SET @v = 'it''s', @n = 4; INSERT INTO t (n, s) VALUES (@n, @v);
+    INSERT INTO t (n, s) VALUES (LAST_INSERT_ID(), 'last'); UPDATE t SET r=RAND(3) WHERE id=1;
+    SET sql_mode='ANSI_QUOTES,PIPES_AS_CONCAT'; INSERT INTO t (n, s) VALUES (1, 'a' || 'b'); SET sql_mode=DEFAULT;
+    SET time_zone='+05:00'; UPDATE t SET d=FROM_UNIXTIME(1234567890) WHERE id=3; SET time_zone=DEFAULT;
+    CREATE TEMPORARY TABLE tmp (n INT); INSERT INTO tmp VALUES (1),(2); INSERT INTO t (n) SELECT n+1000 FROM tmp;
+    BEGIN; UPDATE t SET n=n+1 WHERE id=1; SAVEPOINT s; DELETE FROM t; ROLLBACK TO s; INSERT INTO nokey VALUES (5,'s');
+    COMMIT; DROP TEMPORARY TABLE tmp;
+    SET SESSION binlog_format=MIXED; INSERT INTO t (n, s) VALUES (1, UUID()); UPDATE t SET n=n*2;
+    SET NAMES latin1; INSERT INTO t (n, s) VALUES (3, _utf8mb4 x'c3a9'); SET NAMES utf8mb4;
+    INSERT INTO nokey SELECT n, 'z' FROM t; SET foreign_key_checks=0; INSERT INTO child VALUES (9, 99);
+    SET foreign_key_checks=1; SET SESSION binlog_format=ROW; INSERT INTO t (n) VALUES (12345);
+";
+
+async fn mixed(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let channel = rig.channel(rig.options("mixed"));
+    rig.source.sql(SESSIONS).await?;
+    if kind.flavour() == Flavour::MariaDb {
+        rig.source.sql(STATEMENTS).await?;
+    }
+    rig.source.sql("INSERT INTO mix.t (n) VALUES (77); DELETE FROM mix.t WHERE n=4").await?;
+    rig.wait_applied(&channel).await?;
+    channel.pause().await?;
+    rig.ensure_equal(&["mix"]).await?;
+    channel.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_mariadb() -> Result<()> {
+    mixed(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_mysql() -> Result<()> {
+    mixed(ServerKind::Mysql97).await
+}

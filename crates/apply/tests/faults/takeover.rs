@@ -1,0 +1,55 @@
+//! Two who apply the same channel to the same target.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_apply::Channel;
+use tailwater_apply::channel::ChannelState;
+use tailwater_sandbox::ServerKind;
+
+use super::{TALLY, Tally, in_time, is_long, seeded};
+use crate::support::Rig;
+
+/// Waits until the channel has stopped for good; its fault's code.
+async fn failed(channel: &Channel) -> Result<String> {
+    let mut status = channel.status();
+    let status = status.wait_for(|status| status.state == ChannelState::Failed).await?;
+    Ok(status.fault.as_ref().context("a failed channel says why")?.code.clone())
+}
+
+async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let mut random = seeded(&format!("takeover, {kind}"));
+    Tally::prepare(&rig.source).await?;
+    let load = Tally::start(&rig.source, 4, rand::Rng::random(&mut random));
+    let mut holder = rig.channel(rig.options("shared"));
+    for _ in 0..if is_long() { 20 } else { 3 } {
+        let other = rig.channel(rig.options("shared"));
+        let stopped = async {
+            tokio::select! {
+                code = failed(&holder) => Ok((true, code?)),
+                code = failed(&other) => Ok((false, code?)),
+            }
+        };
+        let (first_stopped, code) = in_time("one of two stops", stopped).await?;
+        ensure!(code == "TW-APP-0007", "{code}");
+        let (goes_on, gone) = if first_stopped { (other, holder) } else { (holder, other) };
+        gone.end().await;
+        holder = goes_on;
+    }
+    let transactions = load.stop().await?;
+    rig.wait_applied(&holder).await?;
+    holder.pause().await?;
+    rig.ensure_equal(TALLY).await?;
+    Tally::ensure_counted(&rig.target, transactions).await?;
+    holder.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_has_one_holder_of_a_channel() -> Result<()> {
+    one_of_two_stops(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_has_one_holder_of_a_channel() -> Result<()> {
+    one_of_two_stops(ServerKind::Mysql97).await
+}
