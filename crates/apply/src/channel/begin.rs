@@ -97,13 +97,18 @@ fn gone_ahead(channel: &str, beyond: &str, has: &str) -> String {
     )
 }
 
-/// The log's source, once something was captured.
+/// The log's source, once something was captured that tells what is before it.
 async fn captured(log: &LogHandle) -> Result<SourceIdentity, ApplyError> {
     let mut durable = log.subscribe();
     loop {
         durable.borrow_and_update();
         if let Some(source) = log.source() {
-            return Ok(source);
+            let first = log.segments().first().map(|segment| segment.number);
+            let before = first.map(|first| log.gtids_before(first)).transpose()?.flatten();
+            // A log that begins in the middle of a file never tells.
+            if before.is_some() || log.last_transaction().is_some() {
+                return Ok(source);
+            }
         }
         if durable.changed().await.is_err() {
             return Err(ApplyError::Start { reason: "the log is empty, and is closed".to_owned() });

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::options::Until;
+use super::statement_filter::{OWN_SCHEMA, filter_transaction, filtered};
 use super::worker::Shared;
 use super::writer::connect;
 use crate::catalogue::Catalogue;
@@ -174,7 +175,7 @@ impl TargetTables {
 impl Tables for TargetTables {
     fn route(&self, schema: &str, table: &str, kind: RowsKind) -> Route {
         // What channels to the source keep there is about the source.
-        if schema.eq_ignore_ascii_case("tailwater") {
+        if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
             return Route::Drop;
         }
         let operation = match kind {
@@ -346,6 +347,8 @@ impl Reader {
             loop {
                 match transaction.read(&mut self.decoder, &mut self.target)? {
                     decode::Read::Step(step) => {
+                        let gtid = entry.gtid.as_ref().map_or_else(String::new, ToString::to_string);
+                        let Some(step) = filtered(&self.target.filters, step, &gtid)? else { continue };
                         let defines = matches!(&step, Step::Statement(statement) if !statement.dml);
                         let (done, ran) = oneshot::channel();
                         let done = defines.then_some(done);
@@ -391,6 +394,7 @@ impl Reader {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { read_entry(&mut self.log, entry)? };
         let mut transaction = self.decode_bytes(entry, span, bytes).await?;
+        filter_transaction(&self.target.filters, &mut transaction)?;
         match &transaction.content {
             Content::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");

@@ -235,7 +235,12 @@ impl Store {
         self.connection
             .execute(&format!("DELETE FROM tailwater.apply_progress WHERE channel={name}"))
             .await?;
-        self.connection.execute_bytes(&note).await?;
+        match self.connection.execute_bytes(&note).await {
+            Err(SessionError::Server { error, .. }) if is_taken_over(&error) => {
+                return Err(ApplyError::TakenOver { channel: self.channel.clone() });
+            }
+            other => other?,
+        };
         self.connection.execute("COMMIT").await?;
         set_logging(&mut self.connection, false).await?;
         Ok(())
