@@ -24,6 +24,7 @@ macro_rules! on_each_server {
     )*};
 }
 
+mod across;
 mod binlog_statements;
 mod catalogue;
 mod collations;
@@ -32,6 +33,9 @@ mod faults;
 mod following;
 mod live;
 mod logged;
+mod operating;
+mod refusals;
 mod servers;
 mod sql_statements;
 mod support;
+mod takeover;

@@ -4,17 +4,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;
-use tailwater_apply::channel::{ChannelOptions, ChannelState, ChannelStatus};
+use tailwater_apply::channel::{ChannelFault, ChannelOptions, ChannelState, ChannelStatus};
 use tailwater_log::{LogHandle, LogOptions};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::{Capture, CaptureOptions};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
-use tailwater_wire::gtid::GtidSet;
+use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take on a machine that does much else; only reached when something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Options of servers of a flavour in these tests.
 pub fn spec(kind: ServerKind, server_id: u32) -> ServerSpec {
@@ -63,24 +63,25 @@ impl Rig {
 
     /// Servers of any make; `None` if one is not to be had.
     pub async fn start_specs(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
+        let Some(mut rig) = Self::idle(source, target).await? else { return Ok(None) };
+        rig.start_capture()?;
+        Ok(Some(rig))
+    }
+
+    /// The same, and nothing is captured yet.
+    pub async fn idle(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
         if require(source.kind).is_none() || require(target.kind).is_none() {
             return Ok(None);
         }
         let source = Server::start(source).await?;
         let target = Server::start(target).await?;
         source.create_replication_user().await?;
-        let mut rig = Self {
-            source,
-            target,
-            folder: tempfile::tempdir()?,
-            capture: None,
-            ended: CancellationToken::new(),
-        };
-        rig.start_capture()?;
-        Ok(Some(rig))
+        let folder = tempfile::tempdir()?;
+        Ok(Some(Self { source, target, folder, capture: None, ended: CancellationToken::new() }))
     }
 
-    fn start_capture(&mut self) -> Result<()> {
+    /// Captures the source, from its oldest binlog file on.
+    pub fn start_capture(&mut self) -> Result<()> {
         let options = CaptureOptions {
             name: "source".into(),
             connect: self.source.replication_options(),
@@ -128,6 +129,39 @@ impl Rig {
             GtidSet::parse(flavour, &status.gtids).is_ok_and(|gtids| wanted.is_subset_of(&gtids))
         };
         wait_for(channel, "apply everything", has).await.map(drop)
+    }
+
+    /// The GTID of the newest transaction on the source.
+    pub async fn newest_gtid(&self) -> Result<Gtid> {
+        let flavour = self.source.kind().flavour();
+        let text = match self.source_gtids().await? {
+            GtidSet::MySql(set) => {
+                let own = self.source.sql("SELECT @@GLOBAL.server_uuid").await?.concat();
+                let last = set.to_string();
+                let last = last.rsplit(['-', ':']).next().unwrap_or_default();
+                format!("{own}:{last}")
+            }
+            GtidSet::MariaDb(state) => state.position().to_string(),
+        };
+        Ok(Gtid::parse(flavour, &text)?)
+    }
+
+    /// Waits until the channel has failed, and gives what it says then.
+    pub async fn wait_failed(&self, channel: &Channel) -> Result<ChannelFault> {
+        let begun = Instant::now();
+        let mut status = channel.status();
+        loop {
+            let now = status.borrow_and_update().clone();
+            if let (ChannelState::Failed, Some(fault)) = (now.state, now.fault.clone()) {
+                return Ok(fault);
+            }
+            let left = PATIENCE
+                .checked_sub(begun.elapsed())
+                .with_context(|| format!("it does not fail: {now:#?}"))?;
+            if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
+                changed.context("the channel has gone")?;
+            }
+        }
     }
 
     /// Checks that databases are the same on both servers, but for definitions that cannot be.

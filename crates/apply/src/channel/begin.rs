@@ -2,20 +2,23 @@
 
 use tailwater_log::{LogHandle, LogPosition, SourceIdentity};
 use tailwater_wire::Flavour;
-use tailwater_wire::gtid::{Gtid, GtidSet};
+use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid};
 
-use super::gtids;
+use super::gtids::{self, TargetGtids};
 use super::options::{ChannelOptions, ChannelStart};
 use super::store::{Claim, Kept, Store};
 use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
 use crate::progress::Applied;
+use crate::transaction::Span;
 
 /// From where a run goes on.
 pub(super) struct Begun {
     pub(super) applied: Applied,
     /// What the target had before the channel began.
     pub(super) origin: GtidSet,
+    /// What it has by now, without what is applied out of order.
+    pub(super) gtids: GtidSet,
 }
 
 /// Says from where to go on, and notes it on the target if the channel is new there.
@@ -30,7 +33,7 @@ pub(super) async fn begin(
     claim: &Claim,
     kept: &Kept,
     flavour: Flavour,
-    target_has: &str,
+    target: &TargetGtids,
 ) -> Result<Begun, ApplyError> {
     let wrong = |reason: String| ApplyError::Record { channel: options.name.clone(), reason };
     let source = captured(log).await?;
@@ -49,12 +52,21 @@ pub(super) async fn begin(
                 )));
             }
         }
-        return Ok(Begun { applied, origin: parse(&kept.origin_gtids)? });
+        let origin = parse(&kept.origin_gtids)?;
+        if flavour == source.flavour {
+            let all = applied_gtids(log, &applied, &origin)?;
+            let (has, before) = (parse(&target.has)?, parse(&kept.target_gtids)?);
+            if let Some(beyond) = gtids::beyond(log, &has, &before, &all) {
+                return Err(wrong(gone_ahead(&options.name, &beyond, &target.has)));
+            }
+        }
+        let gtids = had_at(log, applied.low(), &origin)?;
+        return Ok(Begun { applied, origin, gtids });
     }
     let (low, origin) = match options.start {
         ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(source.flavour)),
         ChannelStart::Target if flavour == source.flavour => {
-            let has = parse(target_has)?;
+            let has = gtids::had_of(log, target, flavour).map_err(|error| wrong(error.to_string()))?;
             (gtids::start_behind(log, &has)?, has)
         }
         ChannelStart::Target => {
@@ -71,17 +83,32 @@ pub(super) async fn begin(
     let applied = Applied::new(low);
     let text = gtids::text(&origin);
     let identity = source.server_uuid.unwrap_or_else(|| source.server_id.to_string());
-    store.begin_at(claim, &applied, &identity, &text).await?;
-    Ok(Begun { applied, origin })
+    store.begin_at(claim, &applied, &identity, &text, &target.has).await?;
+    let gtids = had_at(log, applied.low(), &origin)?;
+    Ok(Begun { applied, origin, gtids })
 }
 
-/// The log's source, once something was captured.
+fn gone_ahead(channel: &str, beyond: &str, has: &str) -> String {
+    format!(
+        "the target says that it has {beyond}, which the channel has not applied. If native replication has gone on there \
+         meanwhile: `tailwater channel seek {channel} '{has}'`. If the target has crashed with \
+         innodb_flush_log_at_trx_commit other than 1, its binlog holds more than its tables: copy it anew, or go on with \
+         gtid = \"log\" behind a seek to what the tables have"
+    )
+}
+
+/// The log's source, once something was captured that tells what is before it.
 async fn captured(log: &LogHandle) -> Result<SourceIdentity, ApplyError> {
     let mut durable = log.subscribe();
     loop {
         durable.borrow_and_update();
         if let Some(source) = log.source() {
-            return Ok(source);
+            let first = log.segments().first().map(|segment| segment.number);
+            let before = first.map(|first| log.gtids_before(first)).transpose()?.flatten();
+            // A log that begins in the middle of a file never tells.
+            if before.is_some() || log.last_transaction().is_some() {
+                return Ok(source);
+            }
         }
         if durable.changed().await.is_err() {
             return Err(ApplyError::Start { reason: "the log is empty, and is closed".to_owned() });
@@ -109,19 +136,45 @@ pub(super) fn filters(options: &ChannelOptions, kept: &Kept) -> Result<Versioned
     })
 }
 
-/// Every transaction of the log before `low`.
+/// Every transaction of the log before `low`, and what the target had of the log's domains and servers before that.
 ///
 /// # Errors
 /// [`ApplyError::Log`].
-pub(super) fn gtids_at(log: &LogHandle, low: LogPosition) -> Result<GtidSet, ApplyError> {
-    let flavour = log.source().map_or(Flavour::MySql, |source| source.flavour);
-    let mut gtids = log.gtids_before(low.segment)?.unwrap_or_else(|| GtidSet::empty(flavour));
+fn had_at(log: &LogHandle, low: LogPosition, origin: &GtidSet) -> Result<GtidSet, ApplyError> {
+    let gtids = applied_gtids(log, &Applied::new(low), origin)?;
+    Ok(match (gtids, log.gtid_set()) {
+        // Domains that the log does not know are another source's.
+        (GtidSet::MariaDb(gtids), Some(GtidSet::MariaDb(logged))) => {
+            let is_logged = |gtid: &MariadbGtid| logged.last(gtid.domain).is_some();
+            GtidSet::MariaDb(MariadbBinlogState::from_gtids(gtids.iter().filter(is_logged)))
+        }
+        (gtids, _) => gtids,
+    })
+}
+
+/// Every transaction of the log that is applied, and `origin`.
+///
+/// # Errors
+/// [`ApplyError::Log`].
+fn applied_gtids(log: &LogHandle, applied: &Applied, origin: &GtidSet) -> Result<GtidSet, ApplyError> {
+    let low = applied.low();
+    let mut gtids = log.gtids_before(low.segment)?.unwrap_or_else(|| GtidSet::empty(origin.flavour()));
     let mut reader = log.reader(LogPosition { offset: gtids::FIRST_EVENT_OFFSET, ..low })?;
-    while let Some(entry) = reader.try_next()?.filter(|entry| entry.position < low) {
-        if let Some(gtid) = &entry.gtid {
+    let mut start = low;
+    while let Some(entry) = reader.try_next()? {
+        if entry.position >= applied.high() {
+            break;
+        }
+        let mut is_applied = entry.position < low;
+        if !is_applied && entry.is_transaction() {
+            is_applied = applied.contains(&Span { start, end: entry.end() });
+            start = entry.end();
+        }
+        if let Some(gtid) = entry.gtid.as_ref().filter(|_| is_applied) {
             // A log holds one family's GTIDs.
             let _ = gtids.insert(gtid);
         }
     }
-    Ok(gtids)
+    // As is the origin of a channel.
+    Ok(gtids.union(origin).unwrap_or(gtids))
 }

@@ -10,6 +10,9 @@ use super::writer::Writer;
 use crate::error::ApplyError;
 use crate::transaction::{Content, RowChanges, RowPlace, Transaction};
 
+/// `ER_NO_SUCH_TABLE`
+const NO_SUCH_TABLE: u16 = 1146;
+
 /// The longest key that is shown, in characters.
 const KEY_CHARACTERS_MAX: usize = 200;
 
@@ -34,6 +37,10 @@ pub(super) async fn diagnose(
         _ => None,
     };
     let (table, key, server) = found.unwrap_or((String::new(), String::new(), server));
+    if server.number == NO_SUCH_TABLE && !table.is_empty() {
+        let table = table.rsplit(' ').next().unwrap_or_default().to_owned();
+        return ApplyError::NoTable { gtid: transaction.gtid_text(), table };
+    }
     ApplyError::Refused { gtid: transaction.gtid_text(), table, key, error: Box::new(server) }
 }
 

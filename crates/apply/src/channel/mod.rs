@@ -3,7 +3,7 @@
 //! The map:
 //! - [`options`], [`status`]: what an operator chooses and sees. This file: start, stop, edits, trying again.
 //! - `run`: one run of it; `begin` says from where. `reader`: log to transactions. `worker`: a batch to the target, with
-//!   `writer` and `packets`. `statements`, `fingerprint`: what is no rows.
+//!   `writer` and `packets`. `statements`, `statement_filter`, `fingerprint`: what is no rows.
 //! - `store`: progress on the target. `gtids`, `gtid_session`: identity there. `diagnose`: which row it was.
 
 mod begin;
@@ -15,6 +15,7 @@ pub mod options;
 mod packets;
 mod reader;
 mod run;
+mod statement_filter;
 mod statements;
 pub mod status;
 mod store;
@@ -87,8 +88,9 @@ impl Channel {
     pub fn start(options: ChannelOptions, log: LogHandle, stopped: bool) -> Self {
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let name = options.name.clone();
+        let state = if stopped { ChannelState::Stopped } else { ChannelState::Connecting };
         let first =
-            ChannelStatus { name: name.clone(), workers: options.workers, ..ChannelStatus::default() };
+            ChannelStatus { name: name.clone(), state, workers: options.workers, ..ChannelStatus::default() };
         let (sender, status) = watch::channel(first);
         let supervisor = Supervisor {
             backoff: backoff(),
@@ -309,6 +311,8 @@ impl Supervisor {
             Command::Start(until) => {
                 self.options.until = until;
                 self.wanted = true;
+                // Who asked, and looks, must not see how it was before.
+                self.set_state(ChannelState::Connecting);
                 self.backoff = backoff();
             }
             Command::Stop => {
@@ -318,7 +322,11 @@ impl Supervisor {
             Command::Skip(gtid) => {
                 self.store().await?.0.skip(&gtid.to_string()).await?;
                 info!(channel = self.options.name, %gtid, "left out, by an operator");
-                self.wanted = true;
+                // One that was told to stop stays so.
+                if self.status.borrow().state == ChannelState::Failed {
+                    self.wanted = true;
+                    self.set_state(ChannelState::Connecting);
+                }
             }
             Command::Seek(gtids) => self.seek(&gtids).await?,
             Command::Filter { filters, from } => self.filter(filters, from).await?,
@@ -349,7 +357,8 @@ impl Supervisor {
         let (mut store, claim, kept) = self.store().await?;
         let text = gtids::text(gtids);
         let applied = crate::progress::Applied::new(position);
-        store.begin_at(&claim, &applied, &kept.source, &text).await?;
+        let target = gtids::target_gtids(store.connection()).await?;
+        store.begin_at(&claim, &applied, &kept.source, &text, &target.has).await?;
         info!(channel = self.options.name, gtids = text, "goes on behind these, by an operator");
         Ok(())
     }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::options::Until;
+use super::statement_filter::{OWN_SCHEMA, filter_transaction, filtered};
 use super::worker::Shared;
 use super::writer::connect;
 use crate::catalogue::Catalogue;
@@ -46,7 +47,8 @@ const SEGMENT_START: u64 = 4;
 pub(super) enum Read {
     /// To be applied.
     Transaction(Held),
-    /// Not to be applied: the target has it already, or an operator leaves it out.
+    /// Not to be applied: the target has it already, or an operator leaves it out. The GTID is that of what does not count
+    /// as applied yet.
     Passed { span: Span, gtid: Option<Gtid> },
     /// An XA transaction that is held until it is completed, and is applied with what completes it.
     Prepared { span: Span, gtid: Option<Gtid>, commit_time_us: u64 },
@@ -173,7 +175,7 @@ impl TargetTables {
 impl Tables for TargetTables {
     fn route(&self, schema: &str, table: &str, kind: RowsKind) -> Route {
         // What channels to the source keep there is about the source.
-        if schema.eq_ignore_ascii_case("tailwater") {
+        if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
             return Route::Drop;
         }
         let operation = match kind {
@@ -287,7 +289,10 @@ impl Reader {
             return Ok(true);
         }
         let last = matches!(&self.setup.shared.options.until, Some(Until::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid));
-        if self.is_passed(&entry) {
+        if self.is_of_origin(&entry) {
+            // It counts as applied from the beginning on.
+            self.push(Read::Passed { span, gtid: None }).await?;
+        } else if self.is_skipped(&entry) {
             self.push(Read::Passed { span, gtid: entry.gtid }).await?;
         } else {
             self.delay(&entry).await?;
@@ -342,6 +347,8 @@ impl Reader {
             loop {
                 match transaction.read(&mut self.decoder, &mut self.target)? {
                     decode::Read::Step(step) => {
+                        let gtid = entry.gtid.as_ref().map_or_else(String::new, ToString::to_string);
+                        let Some(step) = filtered(&self.target.filters, step, &gtid)? else { continue };
                         let defines = matches!(&step, Step::Statement(statement) if !statement.dml);
                         let (done, ran) = oneshot::channel();
                         let done = defines.then_some(done);
@@ -370,10 +377,16 @@ impl Reader {
         Ok(false)
     }
 
-    fn is_passed(&self, entry: &Entry) -> bool {
-        let Some(gtid) = &entry.gtid else { return false };
-        self.setup.origin.contains(gtid)
-            || (!self.setup.skipped.is_empty() && self.setup.skipped.contains(&gtid.to_string()))
+    /// Whether the target had it before the channel began.
+    fn is_of_origin(&self, entry: &Entry) -> bool {
+        entry.gtid.as_ref().is_some_and(|gtid| self.setup.origin.contains(gtid))
+    }
+
+    /// Whether an operator leaves it out.
+    fn is_skipped(&self, entry: &Entry) -> bool {
+        let skipped = &self.setup.skipped;
+        let gtid = entry.gtid.as_ref().filter(|_| !skipped.is_empty());
+        gtid.is_some_and(|gtid| skipped.contains(&gtid.to_string()))
     }
 
     /// Decodes it; `None` for what is only noted.
@@ -381,6 +394,7 @@ impl Reader {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { read_entry(&mut self.log, entry)? };
         let mut transaction = self.decode_bytes(entry, span, bytes).await?;
+        filter_transaction(&self.target.filters, &mut transaction)?;
         match &transaction.content {
             Content::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::gtids;
-use super::options::{ChannelOptions, GtidMode};
+use super::options::{ChannelOptions, GtidMode, Until};
 use super::reader::{Held, Read, ReaderSetup, read};
 use super::statements::{Intended, Statements};
 use super::status::ChannelStatus;
@@ -135,13 +135,14 @@ impl Run {
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..options.clone() };
         let mut connection = super::writer::connect(&unlogged).await?;
         let flavour = connection.server().flavour;
-        let target_has = gtids::target_position(&mut connection).await.map_err(ApplyError::from)?;
+        let target = gtids::target_gtids(&mut connection).await.map_err(ApplyError::from)?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
-        let begun =
-            super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target_has).await?;
+        let begun = super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target).await?;
         let filters = super::begin::filters(&options, &kept)?;
+        let filter_version = filters.newest().version;
+        status.send_modify(|status| status.filter_version = filter_version);
         let low = begun.applied.low();
-        let gtids = super::begin::gtids_at(&log, low)?;
+        let gtids = begun.gtids;
         info!(channel = options.name, %low, target = options.target.endpoint.to_string(), "applying");
         let (turn, _) = watch::channel(BatchId(0));
         let (give_way, _) = watch::channel(None);
@@ -219,16 +220,26 @@ impl Run {
         watch_turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let ordered = self.shared.options.commit_order == CommitOrder::Source && self.workers.len() > 1;
         let mut end = None;
+        if let Some(Until::Gtid(gtid)) = &self.shared.options.until
+            && self.gtids.contains(gtid)
+        {
+            return Ok(End::Reached);
+        }
         loop {
             if end.is_some() && self.scheduler.is_idle() && self.running.is_empty() {
                 return Ok(end.unwrap_or(End::Told));
             }
-            match end {
-                Some(End::Told | End::CarefulEnough) if self.running.is_empty() => {
-                    return Ok(end.unwrap_or(End::Told));
-                }
-                Some(End::Told | End::CarefulEnough) => {}
-                _ => self.dispatch().await,
+            let stops = match end {
+                Some(End::CarefulEnough) => true,
+                // Native replication can go on behind what has no gaps only.
+                Some(End::Told) => self.shared.applied().gaps().next().is_none(),
+                _ => false,
+            };
+            if stops && self.running.is_empty() {
+                return Ok(end.unwrap_or(End::Told));
+            }
+            if !stops {
+                self.dispatch().await;
             }
             tokio::select! {
                 biased;
@@ -468,9 +479,9 @@ impl Run {
         now.saturating_sub(Duration::from_micros(oldest)).as_secs_f64()
     }
 
-    /// Tells the target what was applied.
+    /// Tells the target what was applied. Under the source's GTIDs it knows that already, but for what was left out.
     async fn publish(&mut self) -> Result<(), ApplyError> {
-        if self.shared.options.gtid != GtidMode::Log || self.published.as_ref() == Some(&self.gtids) {
+        if self.shared.options.gtid == GtidMode::Own || self.published.as_ref() == Some(&self.gtids) {
             return Ok(());
         }
         match gtids::publish(self.store.connection(), &self.gtids).await {

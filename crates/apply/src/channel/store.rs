@@ -25,6 +25,7 @@ const SCHEMA: &[&str] = &[
        incarnation BIGINT UNSIGNED NOT NULL, \
        source VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
        origin_gtids LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
+       target_gtids LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
        filters LONGTEXT CHARACTER SET utf8mb4 NOT NULL\
      ) ENGINE=InnoDB COMMENT='Channels of Tailwater that apply to this server'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_progress (\
@@ -74,6 +75,8 @@ pub(super) struct Kept {
     pub(super) source: String,
     /// What the target had already when the channel began, in the source's notation.
     pub(super) origin_gtids: String,
+    /// What the target said that it had, when the channel began or was told to seek, in its own notation.
+    pub(super) target_gtids: String,
     /// Versions of filters, as JSON; empty for none.
     pub(super) filters: String,
     /// Transactions that an operator left out.
@@ -159,20 +162,21 @@ impl Store {
         connection.execute("BEGIN").await?;
         connection
             .execute(&format!(
-                "INSERT INTO tailwater.apply_channel VALUES ({name}, 1, '', '', '') \
+                "INSERT INTO tailwater.apply_channel VALUES ({name}, 1, '', '', '', '') \
                  ON DUPLICATE KEY UPDATE incarnation=incarnation+1"
             ))
             .await?;
         let row = connection
             .query(&format!(
-                "SELECT incarnation, source, origin_gtids, filters FROM tailwater.apply_channel WHERE channel={name}"
+                "SELECT incarnation, source, origin_gtids, target_gtids, filters FROM tailwater.apply_channel WHERE \
+                 channel={name}"
             ))
             .await?;
         connection.execute("COMMIT").await?;
         let row = row.first().ok_or_else(|| wrong(channel, "its row was removed just now"))?;
         let text = |column: usize| row.get_str(column).unwrap_or_default().to_owned();
         let incarnation = text(0).parse().map_err(|_| wrong(channel, "its incarnation is no number"))?;
-        let (source, origin_gtids, filters) = (text(1), text(2), text(3));
+        let (source, origin_gtids, target_gtids, filters) = (text(1), text(2), text(3), text(4));
         let mut store = Self { connection, channel: channel.to_owned(), mode };
         let applied = store.applied().await?;
         let newest = store
@@ -181,7 +185,7 @@ impl Store {
         let skipped =
             store.column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name}")).await?;
         let claim = Claim { channel: channel.to_owned(), incarnation };
-        Ok((store, claim, Kept { applied, newest, source, origin_gtids, filters, skipped }))
+        Ok((store, claim, Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped }))
     }
 
     async fn applied(&mut self) -> Result<Option<Applied>, ApplyError> {
@@ -213,15 +217,17 @@ impl Store {
         applied: &Applied,
         source: &str,
         origin_gtids: &str,
+        target_gtids: &str,
     ) -> Result<(), ApplyError> {
         let name = quote(&self.channel);
         let note = claim.progress_statement(STATEMENTS_ROW, &applied.encode(), "", 0);
         // First: without progress, the channel begins anew and writes this again.
         self.connection
             .execute(&format!(
-                "UPDATE tailwater.apply_channel SET source={}, origin_gtids={} WHERE channel={name}",
+                "UPDATE tailwater.apply_channel SET source={}, origin_gtids={}, target_gtids={} WHERE channel={name}",
                 quote(source),
-                quote(origin_gtids)
+                quote(origin_gtids),
+                quote(target_gtids)
             ))
             .await?;
         set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
@@ -229,7 +235,12 @@ impl Store {
         self.connection
             .execute(&format!("DELETE FROM tailwater.apply_progress WHERE channel={name}"))
             .await?;
-        self.connection.execute_bytes(&note).await?;
+        match self.connection.execute_bytes(&note).await {
+            Err(SessionError::Server { error, .. }) if is_taken_over(&error) => {
+                return Err(ApplyError::TakenOver { channel: self.channel.clone() });
+            }
+            other => other?,
+        };
         self.connection.execute("COMMIT").await?;
         set_logging(&mut self.connection, false).await?;
         Ok(())

@@ -15,6 +15,7 @@
 //! - Upper and lower case differ, as they do on servers with `lower_case_table_names = 0`, unless `ignore_case` is set.
 
 mod error;
+mod names;
 mod pattern;
 mod router;
 mod rules;
@@ -22,6 +23,7 @@ mod statement;
 mod versions;
 
 pub use error::FilterError;
+pub use names::{Named, changed_by};
 pub use router::{Filters, Route, Router, TableRoute};
 pub use rules::{FilterSet, Operation, Rewrite, Rule};
 pub use statement::{StatementRoute, StatementTable};

@@ -1,0 +1,80 @@
+//! Filters and rewrites, for statements: they run, run in another database, are left out, or stop the channel.
+
+use bytes::Bytes;
+
+use crate::error::ApplyError;
+use crate::filter::{Filters, Operation, StatementRoute, changed_by};
+use crate::transaction::{Content, Statement, Step, Transaction};
+
+/// The schema in which channels to the source keep what is about the source.
+pub(super) const OWN_SCHEMA: &str = "tailwater";
+
+/// Has `filters` count for a transaction's statements.
+///
+/// # Errors
+/// As [`filtered`].
+pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transaction) -> Result<(), ApplyError> {
+    let gtid = transaction.gtid_text();
+    let Content::Steps(steps) = &mut transaction.content else { return Ok(()) };
+    let mut kept = Vec::with_capacity(steps.len());
+    for step in steps.drain(..) {
+        kept.extend(filtered(filters, step, &gtid)?);
+    }
+    if kept.is_empty() {
+        // Only its place in the log is noted: nothing has to wait for it.
+        transaction.content = Content::Rows(Vec::new());
+        transaction.writeset.barrier = false;
+    } else {
+        *steps = kept;
+    }
+    Ok(())
+}
+
+/// What becomes of a step; rows have met the filters before.
+///
+/// # Errors
+/// [`ApplyError::Unsupported`] for a statement that can neither run as it is nor be left out.
+pub(super) fn filtered(filters: &Filters, step: Step, gtid: &str) -> Result<Option<Step>, ApplyError> {
+    let Step::Statement(mut statement) = step else { return Ok(Some(step)) };
+    match route(filters, &statement) {
+        StatementRoute::Run => Ok(Some(Step::Statement(statement))),
+        StatementRoute::Drop => Ok(None),
+        StatementRoute::RunIn { schema } => {
+            statement.database = Bytes::from(schema.into_bytes());
+            Ok(Some(Step::Statement(statement)))
+        }
+        StatementRoute::Refuse(reason) => {
+            let text = String::from_utf8_lossy(&statement.text[..statement.text.len().min(200)]);
+            Err(ApplyError::Unsupported {
+                gtid: gtid.to_owned(),
+                what: format!("statement {text:?}"),
+                reason: format!("{reason}; run it on the target by hand as is fit, and skip the transaction"),
+            })
+        }
+    }
+}
+
+fn route(filters: &Filters, statement: &Statement) -> StatementRoute {
+    let database = String::from_utf8_lossy(&statement.database);
+    let default_schema = (!database.is_empty()).then_some(&*database);
+    let changed = changed_by(&statement.text);
+    let is_own = |schema: Option<&str>| schema.is_some_and(|schema| schema.eq_ignore_ascii_case(OWN_SCHEMA));
+    if let Some(changed) = &changed
+        && !changed.is_empty()
+        && changed.iter().all(|named| is_own(named.schema.as_deref().or(default_schema)))
+    {
+        return StatementRoute::Drop;
+    }
+    if filters.is_empty() {
+        return StatementRoute::Run;
+    }
+    let Some(changed) = changed else {
+        let reason = match statement.dml {
+            true => "filters and rewrites need rows; set binlog_format = ROW on the source",
+            false => "it cannot be told which tables it changes, which filters and rewrites need",
+        };
+        return StatementRoute::Refuse(reason.to_owned());
+    };
+    let tables: Vec<_> = changed.iter().map(|named| named.as_table()).collect();
+    filters.statement_route(default_schema, &tables, Operation::Ddl)
+}

@@ -1,0 +1,338 @@
+//! Which tables a statement changes, as far as its first words say so without taking all of it apart.
+
+use super::statement::StatementTable;
+
+/// A statement is looked at up to so many words, marks and names.
+const TOKENS_MAX: usize = 100_000;
+
+/// What a statement names that it changes, as it names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The database, if it is said.
+    pub schema: Option<String>,
+    /// The table; `None` for the database itself, and for what belongs to one and is no table.
+    pub table: Option<String>,
+}
+
+impl Named {
+    /// The same, borrowed.
+    pub fn as_table(&self) -> StatementTable<'_> {
+        StatementTable { schema: self.schema.as_deref(), table: self.table.as_deref() }
+    }
+}
+
+/// What a definition (`CREATE`, `ALTER`, `DROP`, `RENAME`, `TRUNCATE` and the like) changes; empty for what belongs to no
+/// database, such as accounts. `None` if it cannot be told.
+pub fn changed_by(text: &[u8]) -> Option<Vec<Named>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut words = Words { tokens: tokens(text)?, at: 0 };
+    let verb = words.word()?;
+    match verb.as_str() {
+        "CREATE" | "ALTER" | "DROP" => words.object(&verb),
+        "TRUNCATE" => {
+            words.accept(&["TABLE"]);
+            Some(vec![words.table()?])
+        }
+        "RENAME" => match words.word()?.as_str() {
+            "TABLE" | "TABLES" => words.renamed(),
+            "USER" => Some(Vec::new()),
+            _ => None,
+        },
+        "ANALYZE" | "OPTIMIZE" | "REPAIR" => {
+            words.accept(&["LOCAL", "NO_WRITE_TO_BINLOG"]);
+            matches!(words.word()?.as_str(), "TABLE" | "TABLES").then_some(())?;
+            words.tables()
+        }
+        "GRANT" | "REVOKE" | "SET" | "FLUSH" | "INSTALL" | "UNINSTALL" => Some(Vec::new()),
+        _ => None,
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    /// Letters without quotes: a keyword or a name.
+    Word(String),
+    /// A name in quotes, or a string: where a name must stand, it is one.
+    Quoted(String),
+    Mark(char),
+}
+
+/// `None` if it ends in the middle of a string or a comment.
+fn tokens(text: &str) -> Option<Vec<Token>> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$' || !c.is_ascii();
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        if tokens.len() >= TOKENS_MAX {
+            return None;
+        }
+        let line_comment = rest.starts_with('#') || rest.starts_with("-- ") || rest.starts_with("--\t");
+        if rest.starts_with("/*!") || rest.starts_with("/*M!") {
+            // What stands in it is run.
+            let inner = rest.trim_start_matches(['/', '*', 'M', '!']);
+            rest = inner.trim_start_matches(|c: char| c.is_ascii_digit());
+        } else if rest.starts_with("*/") {
+            rest = &rest[2..];
+        } else if rest.starts_with("/*") {
+            rest = &rest[rest.find("*/")? + 2..];
+        } else if line_comment {
+            rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+        } else if matches!(first, '`' | '\'' | '"') {
+            let (name, behind) = quoted(rest, first)?;
+            tokens.push(Token::Quoted(name));
+            rest = behind;
+        } else if is_part(first) {
+            let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+            tokens.push(Token::Word(rest[..end].to_owned()));
+            rest = &rest[end..];
+        } else {
+            tokens.push(Token::Mark(first));
+            rest = &rest[first.len_utf8()..];
+        }
+        rest = rest.trim_start();
+    }
+    Some(tokens)
+}
+
+/// What stands in quotes at the beginning of `text`, and what behind them.
+fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
+    let mut name = String::new();
+    let mut letters = text.char_indices().skip(1).peekable();
+    while let Some((at, letter)) = letters.next() {
+        if letter == '\\' && quote != '`' {
+            name.extend(letters.next().map(|(_, letter)| letter));
+        } else if letter != quote {
+            name.push(letter);
+        } else if letters.next_if(|(_, next)| *next == quote).is_some() {
+            name.push(quote);
+        } else {
+            return Some((name, &text[at + quote.len_utf8()..]));
+        }
+    }
+    None
+}
+
+struct Words {
+    tokens: Vec<Token>,
+    at: usize,
+}
+
+impl Words {
+    fn next(&mut self) -> Option<&Token> {
+        self.at += 1;
+        self.tokens.get(self.at - 1)
+    }
+
+    /// The next word, in capitals.
+    fn word(&mut self) -> Option<String> {
+        match self.next()? {
+            Token::Word(word) => Some(word.to_ascii_uppercase()),
+            _ => None,
+        }
+    }
+
+    fn is_at(&self, at: usize, word: &str) -> bool {
+        matches!(self.tokens.get(at), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word))
+    }
+
+    /// Passes over those of `words` that stand here.
+    fn accept(&mut self, words: &[&str]) {
+        while words.iter().any(|word| self.is_at(self.at, word)) {
+            self.at += 1;
+        }
+    }
+
+    fn accept_mark(&mut self, mark: char) -> bool {
+        let found = self.tokens.get(self.at) == Some(&Token::Mark(mark));
+        self.at += usize::from(found);
+        found
+    }
+
+    fn name(&mut self) -> Option<String> {
+        match self.next()? {
+            Token::Word(name) | Token::Quoted(name) => Some(name.clone()),
+            Token::Mark(_) => None,
+        }
+    }
+
+    /// `TABLE` or `SCHEMA.TABLE`, behind `IF EXISTS`.
+    fn table(&mut self) -> Option<Named> {
+        self.accept(&["IF", "NOT", "EXISTS"]);
+        let first = self.name()?;
+        if !self.accept_mark('.') {
+            return Some(Named { schema: None, table: Some(first) });
+        }
+        Some(Named { schema: Some(first), table: Some(self.name()?) })
+    }
+
+    fn tables(&mut self) -> Option<Vec<Named>> {
+        let mut tables = vec![self.table()?];
+        while self.accept_mark(',') {
+            tables.push(self.table()?);
+        }
+        Some(tables)
+    }
+
+    /// `a TO b, c TO d`
+    fn renamed(&mut self) -> Option<Vec<Named>> {
+        let mut tables = Vec::new();
+        loop {
+            tables.push(self.table()?);
+            if self.is_at(self.at, "WAIT") || self.is_at(self.at, "NOWAIT") {
+                while !self.is_at(self.at, "TO") {
+                    self.next()?;
+                }
+            }
+            (self.word()? == "TO").then_some(())?;
+            tables.push(self.table()?);
+            if !self.accept_mark(',') {
+                return Some(tables);
+            }
+        }
+    }
+
+    /// What stands behind `CREATE`, `ALTER` or `DROP`.
+    fn object(&mut self, verb: &str) -> Option<Vec<Named>> {
+        loop {
+            let word = match self.next()? {
+                Token::Word(word) => word.to_ascii_uppercase(),
+                // `DEFINER = name@host`
+                Token::Mark('=' | '@') => {
+                    self.next()?;
+                    continue;
+                }
+                Token::Quoted(_) | Token::Mark(_) => continue,
+            };
+            let schema_of = |named: Named| Named { table: None, ..named };
+            return match word.as_str() {
+                "TABLE" | "TABLES" if verb == "DROP" => self.tables(),
+                "TABLE" if verb == "ALTER" => self.altered(),
+                "VIEW" | "SEQUENCE" if verb == "DROP" => self.tables(),
+                "TABLE" | "VIEW" | "SEQUENCE" => Some(vec![self.table()?]),
+                "DATABASE" | "SCHEMA" => {
+                    self.accept(&["IF", "NOT", "EXISTS"]);
+                    let is_option =
+                        ["CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "COMMENT", "ENCRYPTION", "READ"];
+                    // Without a name it is the default one.
+                    if verb == "ALTER" && is_option.iter().any(|word| self.is_at(self.at, word)) {
+                        return Some(vec![Named { schema: None, table: None }]);
+                    }
+                    Some(vec![Named { schema: Some(self.name()?), table: None }])
+                }
+                "INDEX" => self.behind_on(),
+                "TRIGGER" if verb == "CREATE" => self.behind_on(),
+                "TRIGGER" | "PROCEDURE" | "FUNCTION" | "EVENT" | "PACKAGE" => {
+                    self.accept(&["BODY"]);
+                    Some(vec![schema_of(self.table()?)])
+                }
+                "USER" | "ROLE" | "SERVER" | "TABLESPACE" | "LOGFILE" | "RESOURCE" | "INSTANCE" => {
+                    Some(Vec::new())
+                }
+                _ => continue,
+            };
+        }
+    }
+
+    fn behind_on(&mut self) -> Option<Vec<Named>> {
+        while !self.is_at(self.at, "ON") {
+            self.next()?;
+        }
+        self.at += 1;
+        Some(vec![self.table()?])
+    }
+
+    /// The table, and those that it becomes or is swapped with.
+    fn altered(&mut self) -> Option<Vec<Named>> {
+        let mut tables = vec![self.table()?];
+        let mut depth = 0;
+        while let Some(token) = self.next() {
+            match token {
+                Token::Mark('(') => depth += 1,
+                Token::Mark(')') => depth -= 1,
+                Token::Word(word) if depth == 0 && word.eq_ignore_ascii_case("RENAME") => {
+                    if ["COLUMN", "INDEX", "KEY", "CONSTRAINT"].iter().any(|what| self.is_at(self.at, what)) {
+                        continue;
+                    }
+                    self.accept(&["TO", "AS"]);
+                    self.accept_mark('=');
+                    tables.push(self.table()?);
+                }
+                Token::Word(word) if depth == 0 && word.eq_ignore_ascii_case("WITH") => {
+                    if self.is_at(self.at, "TABLE") {
+                        self.at += 1;
+                        tables.push(self.table()?);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(tables)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `schema.table`, with a dot alone for what is not said.
+    fn changed(text: &str) -> Option<String> {
+        let show = |named: &Named| {
+            let part = |part: &Option<String>| part.clone().unwrap_or_default();
+            format!("{}.{}", part(&named.schema), part(&named.table))
+        };
+        changed_by(text.as_bytes()).map(|named| named.iter().map(show).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn definitions_name_what_they_change() {
+        for (text, expected) in [
+            ("CREATE TABLE t (id INT)", ".t"),
+            ("create or replace temporary table if not exists `a b`.`c``d` like x.y", "a b.c`d"),
+            ("CREATE TABLE `shop` . t AS SELECT 1", "shop.t"),
+            ("/* hint */ CREATE /*!40000 TABLE */ t (id INT)", ".t"),
+            ("-- note\nDROP TABLE IF EXISTS a, b.c /* generated by server */", ".a b.c"),
+            ("ALTER TABLE \"s\".\"t\" ADD COLUMN rename_to INT, RENAME COLUMN a TO b", "s.t"),
+            ("ALTER TABLE t ADD c VARCHAR(9) DEFAULT 'RENAME x', RENAME TO u.v", ".t u.v"),
+            ("ALTER ONLINE TABLE t EXCHANGE PARTITION p WITH TABLE u", ".t .u"),
+            ("RENAME TABLE a TO b, c.d TO e.f", ".a .b c.d e.f"),
+            ("TRUNCATE t", ".t"),
+            ("TRUNCATE TABLE s.t", "s.t"),
+            ("CREATE DATABASE IF NOT EXISTS `shop`", "shop."),
+            ("ALTER DATABASE CHARACTER SET utf8mb4", "."),
+            ("DROP SCHEMA shop", "shop."),
+            ("CREATE UNIQUE INDEX i USING BTREE ON s.t (a)", "s.t"),
+            ("DROP INDEX i ON t", ".t"),
+            ("CREATE DEFINER=`table`@`%` SQL SECURITY DEFINER VIEW v AS SELECT * FROM w", ".v"),
+            ("CREATE DEFINER=root@localhost TRIGGER g BEFORE INSERT ON s.t FOR EACH ROW SET @a=1", "s.t"),
+            ("DROP TRIGGER s.g", "s."),
+            ("CREATE PROCEDURE p() DROP TABLE t", "."),
+            ("OPTIMIZE LOCAL TABLE a, b", ".a .b"),
+            ("GRANT SELECT ON a.* TO b", ""),
+            ("CREATE USER a", ""),
+        ] {
+            assert_eq!(changed(text).as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_not_guessed() {
+        for text in
+            ["INSERT INTO t VALUES (1)", "CREATE SOMETHING", "DROP TABLE 'a", "CREATE TABLE", "", "CALL p()"]
+        {
+            assert_eq!(changed(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(
+            text in "(CREATE|ALTER|DROP|RENAME)? ?(TABLE|INDEX|VIEW)?[ `'\"./*!#a-zé=@(),-]{0,30}",
+            bytes: Vec<u8>,
+        ) {
+            changed_by(text.as_bytes());
+            changed_by(&bytes);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! What an operator does to a channel: where it stops and goes on, what it leaves out and renames, how it works; all while
+//! the source is written to.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_apply::Channel;
+use tailwater_apply::channel::{ChannelEdit, ChannelOptions, ChannelState, GtidMode, Until};
+use tailwater_apply::filter::{FilterSet, Operation, Rewrite, Rule};
+use tailwater_apply::scheduler::CommitOrder;
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::support::{Rig, wait_for};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_filters_are_edited_under_load() -> Result<()> {
+    filters_are_edited_under_load(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_filters_are_edited_under_load() -> Result<()> {
+    filters_are_edited_under_load(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_stops_where_it_is_told_to() -> Result<()> {
+    stops_where_it_is_told_to(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_stops_where_it_is_told_to() -> Result<()> {
+    stops_where_it_is_told_to(ServerKind::Mariadb1011).await
+}
+
+const TABLES: [&str; 4] = ["shop.a", "shop.b", "shop.c", "zoo.d"];
+
+/// One connection that inserts into each table in turn, a transaction each; `id` counts.
+struct Load {
+    rows: watch::Receiver<u64>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<(), SessionError>>,
+}
+
+impl Load {
+    async fn start(source: &Server) -> Result<Self> {
+        let mut connection = Connection::connect(&source.connect_options()).await?;
+        let (count, rows) = watch::channel(0);
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            let mut id = 0;
+            while !*stopped.borrow() {
+                id += 1;
+                for table in TABLES {
+                    connection.execute(&format!("INSERT INTO {table} VALUES ({id}, 'row {id}')")).await?;
+                }
+                count.send_replace(id);
+            }
+            Ok(())
+        });
+        Ok(Self { rows, stop, task })
+    }
+
+    /// Waits until so many more rows are in each table; gives how many then are.
+    async fn more(&mut self, rows: u64) -> Result<u64> {
+        let wanted = *self.rows.borrow() + rows;
+        Ok(*self.rows.wait_for(|rows| *rows >= wanted).await.context("the load has ended")?)
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.stop.send_replace(true);
+        Ok(self.task.await??)
+    }
+}
+
+fn excluding(tables: &[&str]) -> FilterSet {
+    let definitions = Rule { tables: "made.*".into(), operations: vec![Operation::Ddl] };
+    let rules = tables.iter().map(|tables| Rule::from(*tables)).chain([definitions]);
+    let rename = |from: &str, to: &str| Rewrite { from: from.into(), to: to.into() };
+    FilterSet {
+        exclude: rules.collect(),
+        rewrite: vec![rename("shop.c", "copies.of_c"), rename("zoo.*", "garden.*")],
+        ..FilterSet::default()
+    }
+}
+
+/// The ids in a table, in order.
+async fn ids(server: &Server, table: &str) -> Result<Vec<u64>> {
+    let lines = server.sql(&format!("SELECT id FROM {table} ORDER BY id")).await?;
+    lines.iter().map(|line| line.parse().context("an id")).collect()
+}
+
+async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let tables = "id BIGINT PRIMARY KEY, t VARCHAR(30)";
+    // Renamed tables are made by hand: no statement is rewritten.
+    rig.target
+        .sql(&format!(
+            "SET sql_log_bin=0; CREATE DATABASE shop; CREATE DATABASE copies; CREATE DATABASE garden; \
+             CREATE TABLE shop.a ({tables}); CREATE TABLE shop.b ({tables}); \
+             CREATE TABLE copies.of_c ({tables}); CREATE TABLE garden.d ({tables})"
+        ))
+        .await?;
+    let mut filters = excluding(&[]);
+    filters.exclude.push(Rule { tables: "*.*".into(), operations: vec![Operation::Ddl] });
+    rig.source
+        .sql(&format!(
+            "CREATE DATABASE shop; CREATE DATABASE zoo; CREATE TABLE shop.a ({tables}); \
+             CREATE TABLE shop.b ({tables}); CREATE TABLE shop.c ({tables}); CREATE TABLE zoo.d ({tables})"
+        ))
+        .await?;
+    let mut options = rig.options("replica");
+    options.filters = filters;
+    let mut channel = rig.channel(options.clone());
+    rig.wait_applied(&channel).await?;
+    let mut load = Load::start(&rig.source).await?;
+    load.more(30).await?;
+
+    // From now on, whenever that is.
+    channel.filter(excluding(&["shop.b"]), None).await?;
+    wait_for(&channel, "have other filters", |status| status.filter_version == 2).await?;
+    load.more(60).await?;
+    // What it is told is kept on the target.
+    channel.end().await;
+    channel = rig.channel(options.clone());
+    wait_for(&channel, "have the filters again", |status| status.filter_version == 2).await?;
+    changes_of_how_it_works(&channel, &mut load).await?;
+    channel.filter(excluding(&[]), None).await?;
+    load.more(30).await?;
+    load.stop().await?;
+    rig.wait_applied(&channel).await?;
+
+    // From a transaction on that is not there yet when the channel stands still before it.
+    channel.pause().await?;
+    rig.source.sql("INSERT INTO shop.b VALUES (1000001, 'before')").await?;
+    rig.source.sql("INSERT INTO shop.b VALUES (1000002, 'from here')").await?;
+    let from = rig.newest_gtid().await?;
+    rig.source.sql("INSERT INTO shop.b VALUES (1000003, 'behind')").await?;
+    channel.filter(excluding(&["shop.b"]), Some(from)).await?;
+    channel.resume(None).await?;
+    rig.wait_applied(&channel).await?;
+    // A statement about what is left out is left out.
+    rig.source.sql("CREATE DATABASE made; CREATE TABLE made.t (id INT); DROP TABLE shop.b").await?;
+    rig.wait_applied(&channel).await?;
+    channel.end().await;
+    compare_with_filters(&rig).await
+}
+
+/// Each change is made under load, and none of it loses or doubles anything.
+async fn changes_of_how_it_works(channel: &Channel, load: &mut Load) -> Result<()> {
+    let nothing = ChannelEdit::default();
+    for edit in [
+        ChannelEdit { workers: Some(6), ..nothing.clone() },
+        ChannelEdit { commit_order: Some(CommitOrder::Independent), ..nothing.clone() },
+        ChannelEdit { batch_transactions_max: Some(1), batch_bytes_max: Some(1), ..nothing.clone() },
+        ChannelEdit { gtid: Some(GtidMode::Own), workers: Some(2), ..nothing.clone() },
+        ChannelEdit {
+            gtid: Some(GtidMode::Log),
+            commit_order: Some(CommitOrder::Source),
+            batch_transactions_max: Some(100),
+            batch_bytes_max: Some(1 << 20),
+            ..nothing
+        },
+    ] {
+        let before = channel.status().borrow().transactions_total;
+        channel.set(edit.clone()).await?;
+        load.more(10).await?;
+        let status =
+            wait_for(channel, "apply more", |status| status.transactions_total > before + 10).await?;
+        ensure!(edit.workers.is_none_or(|workers| workers == status.workers), "{edit:?}: {status:?}");
+    }
+    Ok(())
+}
+
+async fn compare_with_filters(rig: &Rig) -> Result<()> {
+    for (theirs, ours) in [("shop.a", "shop.a"), ("shop.c", "copies.of_c"), ("zoo.d", "garden.d")] {
+        let expected = rig.source.sql(&format!("SELECT * FROM {theirs} ORDER BY id")).await?;
+        ensure!(rig.target.sql(&format!("SELECT * FROM {ours} ORDER BY id")).await? == expected, "{ours}");
+        ensure!(expected.len() > 100, "{}", expected.len());
+    }
+    // Without those of one run in the middle, and without those from the named one on.
+    let all = ids(&rig.source, "shop.a").await?;
+    let (named, kept): (Vec<u64>, Vec<u64>) =
+        ids(&rig.target, "shop.b").await?.into_iter().partition(|id| *id > 1_000_000);
+    ensure!(named == [1_000_001], "{named:?}");
+    let missing: Vec<u64> = all.iter().copied().filter(|id| kept.binary_search(id).is_err()).collect();
+    let (first, last) = missing.first().zip(missing.last()).context("nothing was left out")?;
+    ensure!(last - first + 1 == missing.len() as u64, "{missing:?}");
+    ensure!(missing.len() >= 60 && kept.first() == Some(&1) && kept.last() == all.last(), "{missing:?}");
+    let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('made', 'zoo')";
+    ensure!(rig.target.sql(made).await? == ["0"]);
+    Ok(())
+}
+
+async fn stops_where_it_is_told_to(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let channel = Channel::start(rig.options("replica"), rig.log(), true);
+    rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (1)").await?;
+    let first = rig.newest_gtid().await?;
+    let before_second = rig.source_gtids().await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
+    ensure!(channel.status().borrow().transactions_total == 0, "it is to wait");
+
+    channel.resume(Some(Until::Gtid(first.clone()))).await?;
+    wait_for(&channel, "stop", |status| status.state == ChannelState::Stopped).await?;
+    ensure!(ids(&rig.target, "shop.t").await? == [1]);
+    // It is there already.
+    channel.resume(Some(Until::Gtid(first))).await?;
+    wait_for(&channel, "stop again", |status| status.state == ChannelState::Stopped).await?;
+    ensure!(ids(&rig.target, "shop.t").await? == [1]);
+
+    // A point in time: MariaDB notes whole seconds.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let moment = Duration::from_secs(now.as_secs() + 1);
+    tokio::time::sleep(moment.saturating_sub(now) + Duration::from_millis(20)).await;
+    rig.source.sql("INSERT INTO shop.t VALUES (3)").await?;
+    channel.resume(Some(Until::TimeUs(u64::try_from(moment.as_micros())?))).await?;
+    wait_for(&channel, "stop", |status| status.state == ChannelState::Stopped).await?;
+    ensure!(ids(&rig.target, "shop.t").await? == [1, 2]);
+
+    goes_on_where_it_is_told_to(&rig, &channel, before_second).await?;
+    is_late_as_it_is_told_to_be(&rig, &channel).await?;
+    logs_what_it_applies_when_it_is_told_to(&rig, &channel).await?;
+    begins_where_it_is_told_to(&rig).await?;
+    channel.end().await;
+    rig.ensure_equal(&["shop"]).await
+}
+
+async fn goes_on_where_it_is_told_to(
+    rig: &Rig,
+    channel: &Channel,
+    gtids: tailwater_wire::gtid::GtidSet,
+) -> Result<()> {
+    channel.pause().await?;
+    rig.target.sql("DELETE FROM shop.t WHERE id > 1").await?;
+    channel.seek(gtids).await?;
+    ensure!(channel.status().borrow().state == ChannelState::Stopped, "it goes on by itself");
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await?;
+    ensure!(ids(&rig.target, "shop.t").await? == [1, 2, 3]);
+    Ok(())
+}
+
+async fn is_late_as_it_is_told_to_be(rig: &Rig, channel: &Channel) -> Result<()> {
+    let delay = |seconds| ChannelEdit { delay_seconds: Some(seconds), ..ChannelEdit::default() };
+    channel.set(delay(3600)).await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (4)").await?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(ids(&rig.target, "shop.t").await? == [1, 2, 3]);
+    channel.set(delay(0)).await?;
+    rig.wait_applied(channel).await?;
+    ensure!(ids(&rig.target, "shop.t").await? == [1, 2, 3, 4]);
+    let begun = SystemTime::now();
+    channel.set(delay(2)).await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (5)").await?;
+    rig.wait_applied(channel).await?;
+    // MariaDB notes whole seconds.
+    ensure!(begun.elapsed()? >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    channel.set(delay(0)).await.context("no delay")
+}
+
+/// The events that the target has logged since its binlog was at its newest file's beginning.
+async fn logged(target: &Server) -> Result<Vec<String>> {
+    let files = target.sql("SHOW BINARY LOGS").await?;
+    let newest = files.last().and_then(|line| line.split('\t').next()).context("a binlog file")?;
+    Ok(target.sql(&format!("SHOW BINLOG EVENTS IN '{newest}'")).await?)
+}
+
+async fn logs_what_it_applies_when_it_is_told_to(rig: &Rig, channel: &Channel) -> Result<()> {
+    let mode = |gtid| ChannelEdit { gtid: Some(gtid), ..ChannelEdit::default() };
+    rig.target.sql("FLUSH BINARY LOGS").await?;
+    let names_table = |events: &[String]| events.iter().any(|event| event.contains("(shop.t)"));
+    for (gtid, id) in
+        [(GtidMode::Log, 10), (GtidMode::Own, 11), (GtidMode::Preserve, 12), (GtidMode::Log, 13)]
+    {
+        rig.target.sql("FLUSH BINARY LOGS").await?;
+        channel.set(mode(gtid)).await?;
+        rig.source.sql(&format!("INSERT INTO shop.t VALUES ({id})")).await?;
+        let newest = rig.newest_gtid().await?.to_string();
+        rig.wait_applied(channel).await?;
+        let events = logged(&rig.target).await?;
+        ensure!(names_table(&events) == (gtid != GtidMode::Log), "{gtid:?}: {events:#?}");
+        let preserved = events.iter().any(|event| event.contains(&newest));
+        ensure!(preserved == (gtid == GtidMode::Preserve), "{gtid:?}: {newest}: {events:#?}");
+        ensure!(ids(&rig.target, "shop.t").await?.contains(&id));
+    }
+    Ok(())
+}
+
+/// Another channel, to the same target, from the log's oldest transaction on.
+async fn begins_where_it_is_told_to(rig: &Rig) -> Result<()> {
+    let to = match rig.target.kind().flavour() {
+        Flavour::MySql => "again",
+        Flavour::MariaDb => "once_more",
+    };
+    rig.target.sql(&format!("CREATE DATABASE {to}; CREATE TABLE {to}.t (id INT PRIMARY KEY)")).await?;
+    let start = tailwater_apply::channel::ChannelStart::Oldest;
+    let mut options = ChannelOptions { start, gtid: GtidMode::Own, ..rig.options("copy") };
+    options.filters.exclude = vec![Rule { tables: "*.*".into(), operations: vec![Operation::Ddl] }];
+    options.filters.rewrite = vec![Rewrite { from: "shop.*".into(), to: format!("{to}.*") }];
+    let copy = rig.channel(options);
+    rig.wait_applied(&copy).await?;
+    copy.end().await;
+    ensure!(ids(&rig.target, &format!("{to}.t")).await? == ids(&rig.source, "shop.t").await?);
+    Ok(())
+}

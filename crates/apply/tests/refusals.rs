@@ -1,0 +1,130 @@
+//! What a target refuses stops the channel, and no other; it says where, keeps everything, and goes on when that is mended.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_apply::Channel;
+use tailwater_apply::filter::FilterSet;
+use tailwater_sandbox::ServerKind;
+
+use crate::support::Rig;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql() -> Result<()> {
+    refusals(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb() -> Result<()> {
+    refusals(ServerKind::Mariadb1011).await
+}
+
+async fn refusals(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &["--binlog-row-metadata=FULL"], &[]).await? else { return Ok(()) };
+    let channel = rig.channel(rig.options("replica"));
+    let mut options = rig.options("other");
+    options.filters = FilterSet { include: vec!["elsewhere.*".into()], ..FilterSet::default() };
+    let other = rig.channel(options);
+    rig.source
+        .sql(
+            "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, n INT); \
+             CREATE TABLE shop.u (id INT PRIMARY KEY); CREATE TABLE shop.v (id INT PRIMARY KEY, note INT DEFAULT 7); \
+             INSERT INTO shop.t VALUES (1, 1), (2, 2); INSERT INTO shop.v (id) VALUES (1)",
+        )
+        .await?;
+    rig.wait_applied(&channel).await?;
+
+    a_row_that_is_there(&rig, &channel, &other).await?;
+    rows_that_are_not_there(&rig, &channel).await?;
+    a_table_that_is_not_there(&rig, &channel).await?;
+    a_column_that_is_not_there(&rig, &channel).await?;
+    a_transaction_that_is_left_out(&rig, &channel).await?;
+    channel.end().await;
+    other.end().await;
+    Ok(())
+}
+
+/// One of many that were sent together; those before it are kept.
+async fn a_row_that_is_there(rig: &Rig, channel: &Channel, other: &Channel) -> Result<()> {
+    rig.target.sql("INSERT INTO shop.t VALUES (100, 0)").await?;
+    channel.pause().await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (98, 1); INSERT INTO shop.t VALUES (99, 1)").await?;
+    rig.source
+        .sql("START TRANSACTION; INSERT INTO shop.u VALUES (1); INSERT INTO shop.t VALUES (100, 1); COMMIT")
+        .await?;
+    let gtid = rig.newest_gtid().await?.to_string();
+    rig.source.sql("INSERT INTO shop.t VALUES (101, 1)").await?;
+    channel.resume(None).await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.code == "TW-APP-0002", "{fault:?}");
+    for named in [gtid.as_str(), "insert into shop.t", "(id=100)", "Duplicate entry"] {
+        ensure!(fault.message.contains(named), "{named}: {fault:?}");
+    }
+    ensure!(rig.target.sql("SELECT id FROM shop.t WHERE id > 90 ORDER BY 1").await? == ["98", "99", "100"]);
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.u").await? == ["0"], "half a transaction");
+    rig.wait_applied(other).await?;
+    // As often as one asks, as long as it is not mended.
+    channel.resume(None).await?;
+    ensure!(rig.wait_failed(channel).await?.message.contains(&gtid));
+    rig.target.sql("DELETE FROM shop.t WHERE id = 100").await?;
+    go_on(rig, channel).await
+}
+
+async fn rows_that_are_not_there(rig: &Rig, channel: &Channel) -> Result<()> {
+    for (change, doing) in [
+        ("UPDATE shop.t SET n = 9 WHERE id = 1", "update of"),
+        ("DELETE FROM shop.t WHERE id = 1", "delete from"),
+    ] {
+        let row = rig.target.sql("SELECT n FROM shop.t WHERE id = 1").await?;
+        rig.target.sql("DELETE FROM shop.t WHERE id = 1").await?;
+        rig.source.sql(change).await?;
+        let gtid = rig.newest_gtid().await?.to_string();
+        let fault = rig.wait_failed(channel).await?;
+        ensure!(fault.code == "TW-APP-0002" && fault.message.contains(&gtid), "{fault:?}");
+        ensure!(fault.message.contains(&format!("{doing} shop.t (id=1)")), "{fault:?}");
+        rig.target.sql(&format!("INSERT INTO shop.t VALUES (1, {})", row.concat())).await?;
+        go_on(rig, channel).await?;
+    }
+    Ok(())
+}
+
+async fn a_table_that_is_not_there(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.target.sql("RENAME TABLE shop.u TO shop.hidden").await?;
+    rig.source.sql("INSERT INTO shop.u VALUES (50)").await?;
+    let gtid = rig.newest_gtid().await?.to_string();
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.code == "TW-APP-0003", "{fault:?}");
+    ensure!(fault.message.contains(&gtid) && fault.message.contains("shop.u"), "{fault:?}");
+    rig.target.sql("RENAME TABLE shop.hidden TO shop.u").await?;
+    go_on(rig, channel).await
+}
+
+async fn a_column_that_is_not_there(rig: &Rig, channel: &Channel) -> Result<()> {
+    channel.pause().await?;
+    rig.target.sql("ALTER TABLE shop.v DROP COLUMN note").await?;
+    rig.source.sql("INSERT INTO shop.v VALUES (2, 8)").await?;
+    channel.resume(None).await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.code == "TW-APP-0004" && fault.message.contains("shop.v, column note"), "{fault:?}");
+    rig.target.sql("ALTER TABLE shop.v ADD COLUMN note INT DEFAULT 7").await?;
+    go_on(rig, channel).await
+}
+
+async fn a_transaction_that_is_left_out(rig: &Rig, channel: &Channel) -> Result<()> {
+    // As if somebody had done by hand what the source does.
+    rig.target.sql("INSERT INTO shop.t VALUES (200, 1)").await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (200, 1)").await?;
+    let gtid = rig.newest_gtid().await?;
+    rig.source.sql("UPDATE shop.t SET n = 3 WHERE id = 200").await?;
+    rig.wait_failed(channel).await?;
+    channel.skip(gtid.clone()).await?;
+    rig.wait_applied(channel).await?;
+    let recorded =
+        rig.target.sql("SELECT channel, gtid, skipped_at > 0 FROM tailwater.apply_skipped").await?;
+    ensure!(recorded == [format!("replica\t{gtid}\t1")], "{recorded:?}");
+    rig.ensure_equal(&["shop"]).await
+}
+
+async fn go_on(rig: &Rig, channel: &Channel) -> Result<()> {
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await.context("mended")?;
+    rig.ensure_equal(&["shop"]).await
+}
