@@ -129,6 +129,7 @@ mod tests {
             nullable: true,
             generated: false,
             stored: false,
+            auto_increment: false,
         });
         TargetTable {
             flavour,
