@@ -34,3 +34,5 @@ mod logged;
 mod servers;
 mod sql_statements;
 mod support;
+mod type_families;
+mod types;
