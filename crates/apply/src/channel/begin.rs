@@ -55,6 +55,7 @@ pub(super) async fn begin(
         ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(source.flavour)),
         ChannelStart::Target if flavour == source.flavour => {
             let has = parse(target_has)?;
+            known_to_source(log, &has)?;
             (gtids::start_behind(log, &has)?, has)
         }
         ChannelStart::Target => {
@@ -75,12 +76,38 @@ pub(super) async fn begin(
     Ok(Begun { applied, origin })
 }
 
-/// The log's source, once something was captured.
+/// MariaDB counts all servers of a domain as one: what was written on the target itself would stand for as many
+/// transactions of the source.
+fn known_to_source(log: &LogHandle, has: &GtidSet) -> Result<(), ApplyError> {
+    let (GtidSet::MariaDb(has), Some(GtidSet::MariaDb(logged))) = (has, log.gtid_set()) else {
+        return Ok(());
+    };
+    let foreign = has.position().iter().find(|gtid| {
+        let mut of_domain = logged.iter().filter(|known| known.domain == gtid.domain).peekable();
+        of_domain.peek().is_some() && of_domain.all(|known| known.server_id != gtid.server_id)
+    });
+    match foreign {
+        None => Ok(()),
+        Some(gtid) => Err(ApplyError::Start {
+            reason: format!(
+                "the target has {gtid}, of a server that the source knows nothing of: it was written to by others, under \
+                 the same gtid_domain_id; if it has the source's data too, say so (RESET MASTER, then SET GLOBAL \
+                 gtid_slave_pos), or begin with start = \"oldest\""
+            ),
+        }),
+    }
+}
+
+/// The log's source, once something was captured, and it is known what was before that or that this is not known.
 async fn captured(log: &LogHandle) -> Result<SourceIdentity, ApplyError> {
     let mut durable = log.subscribe();
     loop {
         durable.borrow_and_update();
-        if let Some(source) = log.source() {
+        let first = log.segments().first().map(|segment| segment.number);
+        if let (Some(source), Some(first)) = (log.source(), first)
+            // The source says so between the head of its file and the first transaction.
+            && (log.gtids_before(first)?.is_some() || log.last_transaction().is_some())
+        {
             return Ok(source);
         }
         if durable.changed().await.is_err() {

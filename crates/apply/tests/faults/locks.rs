@@ -53,7 +53,7 @@ fn account(flavour: Flavour) -> String {
         Flavour::MariaDb => "BINLOG REPLAY, BINLOG ADMIN, REPLICATION SLAVE ADMIN",
     };
     format!(
-        "CREATE USER applier@'%' IDENTIFIED BY 'apply'; GRANT {global} ON *.* TO applier@'%'; \
+        "SET sql_log_bin=0; CREATE USER applier@'%' IDENTIFIED BY 'apply'; GRANT {global} ON *.* TO applier@'%'; \
          GRANT ALL ON tailwater.* TO applier@'%'; GRANT ALL ON tally.* TO applier@'%'"
     )
 }
