@@ -22,6 +22,7 @@ use tracing::{debug, warn};
 const LINE_BYTES_MAX: u64 = 4 << 20;
 
 /// What can be asked.
+#[allow(clippy::enum_variant_names, reason = "other nouns than channels will follow")]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {

@@ -29,6 +29,9 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// kept.
 const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
+/// So many transactions behind the low watermark are looked through for what need not be kept.
+const ABOVE_COMPACTED: usize = 100_000;
+
 /// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: from here
 /// on those behind let go.
 const HELD_UP: Duration = Duration::from_millis(250);
@@ -69,9 +72,9 @@ pub(super) struct Failure {
     pub(super) transaction: Option<Arc<Transaction>>,
 }
 
-impl From<ApplyError> for Failure {
+impl From<ApplyError> for Box<Failure> {
     fn from(error: ApplyError) -> Self {
-        Self { error, batch: None, transactions: 0, transaction: None }
+        Self::new(Failure { error, batch: None, transactions: 0, transaction: None })
     }
 }
 
@@ -105,7 +108,7 @@ struct Run {
 ///
 /// # Errors
 /// Whatever keeps the channel from going on. What was committed is kept.
-pub(super) async fn run(setup: RunSetup) -> Result<End, Failure> {
+pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
     let stop = setup.stop.clone();
     let mut run = tokio::select! {
         run = Run::begin(setup) => run?,
@@ -121,7 +124,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Failure> {
 }
 
 impl Run {
-    async fn begin(setup: RunSetup) -> Result<Self, Failure> {
+    async fn begin(setup: RunSetup) -> Result<Self, Box<Failure>> {
         let RunSetup { mut options, log, careful_until, status, intended, .. } = setup;
         if careful_until.is_some() {
             (options.workers, options.batch_transactions_max) = (1, 1);
@@ -209,7 +212,7 @@ impl Run {
         })
     }
 
-    async fn coordinate(&mut self, stop: CancellationToken) -> Result<End, Failure> {
+    async fn coordinate(&mut self, stop: CancellationToken) -> Result<End, Box<Failure>> {
         let mut tick = tokio::time::interval(PUBLISH_INTERVAL);
         let mut watch_turn = tokio::time::interval(HELD_UP / 4);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -293,7 +296,7 @@ impl Run {
         reached
     }
 
-    fn finish(&mut self, (worker, batch, result): Outcome) -> Result<(), Failure> {
+    fn finish(&mut self, (worker, batch, result): Outcome) -> Result<(), Box<Failure>> {
         self.idle.push(worker);
         self.running.remove(&batch.id);
         let timing = match result {
@@ -302,7 +305,12 @@ impl Run {
                 let transactions = batch.first.len() + batch.rest.len();
                 let first = batch.first.iter().chain(&batch.rest).next();
                 let transaction = first.filter(|_| transactions == 1).map(|held| Arc::clone(held));
-                return Err(Failure { error, batch: Some(span_of(&batch)), transactions, transaction });
+                return Err(Box::new(Failure {
+                    error,
+                    batch: Some(span_of(&batch)),
+                    transactions,
+                    transaction,
+                }));
             }
         };
         self.scheduler.done(batch.id, timing);
@@ -333,28 +341,71 @@ impl Run {
 
     /// Notes what is applied.
     fn note(&mut self, spans: impl Iterator<Item = Span>) {
+        let mut exact = Vec::new();
         let low = {
             let mut applied = self.shared.applied();
-            spans.for_each(|span| applied.add(span));
+            for span in spans {
+                applied.add(span);
+                if matches!(self.gtids, GtidSet::MySql(_)) {
+                    exact.push(span.end);
+                }
+            }
             applied.low()
         };
+        // A set of MySQL has holes where transactions are missing; a position of MariaDB cannot have any.
+        let done: Vec<_> = exact.iter().filter_map(|end| self.above.remove(end)).collect();
+        done.into_iter().for_each(|(gtid, _)| self.add_gtid(gtid));
         while let Some(entry) = self.above.first_entry().filter(|entry| *entry.key() <= low) {
-            if let (Some(gtid), _) = entry.remove() {
-                // A log holds one family's GTIDs.
-                let _ = self.gtids.insert(&gtid);
-            }
+            let (gtid, _) = entry.remove();
+            self.add_gtid(gtid);
         }
         self.done.send_modify(|count| *count += 1);
     }
 
+    fn add_gtid(&mut self, gtid: Option<Gtid>) {
+        if let Some(gtid) = gtid {
+            // A log holds one family's GTIDs.
+            let _ = self.gtids.insert(&gtid);
+        }
+    }
+
+    /// Drops what says nothing beyond its successor: while an XA transaction is open, everything behind it stays above the
+    /// low watermark. Of neighbours that are both applied, MariaDB's position needs the later one in each domain.
+    fn compact(&mut self) {
+        if self.above.len() < ABOVE_COMPACTED {
+            return;
+        }
+        let applied = self.shared.applied();
+        let same_domain = |one: &Option<Gtid>, other: &Option<Gtid>| match (one, other) {
+            (Some(Gtid::MariaDb(one)), Some(Gtid::MariaDb(other))) => one.domain == other.domain,
+            _ => false,
+        };
+        let mut kept = BTreeMap::new();
+        let mut start = applied.low();
+        let mut previous: Option<(LogPosition, (Option<Gtid>, u64), bool)> = None;
+        for (end, entry) in std::mem::take(&mut self.above) {
+            let is_applied = applied.contains(&Span { start, end });
+            if let Some((end, before, was_applied)) = previous.take()
+                && !(was_applied && is_applied && same_domain(&before.0, &entry.0))
+            {
+                kept.insert(end, before);
+            }
+            previous = Some((end, entry, is_applied));
+            start = end;
+        }
+        kept.extend(previous.map(|(end, entry, _)| (end, entry)));
+        drop(applied);
+        self.above = kept;
+    }
+
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
-    async fn settle(&mut self, error: ApplyError) -> Failure {
+    async fn settle(&mut self, error: ApplyError) -> Box<Failure> {
         while !(self.scheduler.is_idle() && self.running.is_empty()) {
             self.dispatch().await;
             let Some(outcome) = self.outcomes.recv().await else { break };
             match self.finish(outcome) {
                 // By this error.
-                Err(Failure { error: ApplyError::Interrupted { .. }, .. }) => break,
+                Err(failure) if matches!(failure.error, ApplyError::Interrupted { .. }) => break,
                 Err(failure) => return failure,
                 Ok(()) => {}
             }
@@ -363,7 +414,7 @@ impl Run {
     }
 
     /// What interrupted a transaction that is read while it is written: the reader says it after the worker does.
-    async fn explain(&mut self, failure: Failure) -> Failure {
+    async fn explain(&mut self, failure: Box<Failure>) -> Box<Failure> {
         if !matches!(failure.error, ApplyError::Interrupted { .. }) {
             return failure;
         }
@@ -386,6 +437,7 @@ impl Run {
     }
 
     async fn tick(&mut self) -> Result<(), ApplyError> {
+        self.compact();
         let low = self.shared.applied().low();
         let now = Instant::now();
         self.lows.push_back((now, low));

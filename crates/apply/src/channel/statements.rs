@@ -255,16 +255,14 @@ impl Session {
             self.intend(shared, held, statement, &now).await?;
         }
         if !ran {
-            if preserved(shared, held).is_some() {
-                if statement.text.ends_with(b"START TRANSACTION") {
-                    return Err(ApplyError::Unsupported {
-                        gtid: held.gtid_text(),
-                        what: "CREATE TABLE ... SELECT".to_owned(),
-                        reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with \
-                                 gtid = log, or make the table on the target by hand and skip the transaction"
-                            .to_owned(),
-                    });
-                }
+            if preserved(shared, held).is_some() && statement.text.ends_with(b"START TRANSACTION") {
+                return Err(ApplyError::Unsupported {
+                    gtid: held.gtid_text(),
+                    what: "CREATE TABLE ... SELECT".to_owned(),
+                    reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with \
+                             gtid = log, or make the table on the target by hand and skip the transaction"
+                        .to_owned(),
+                });
             }
             match self.statement(held, statement, preserved(shared, held)).await {
                 Err(ApplyError::Refused { error, .. })

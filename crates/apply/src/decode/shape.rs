@@ -128,6 +128,7 @@ mod tests {
             collation: collation.map(str::to_owned),
             nullable: true,
             generated: false,
+            auto_increment: false,
             stored: false,
         });
         TargetTable {

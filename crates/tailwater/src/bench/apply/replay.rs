@@ -14,7 +14,7 @@ use super::target::Target;
 use crate::trial::TrialFolder;
 
 /// How often the target is asked whether it is done.
-const LOOK: Duration = Duration::from_millis(4);
+const LOOK: Duration = Duration::from_millis(8);
 /// How often it is looked whether the contender still works at it.
 const CHECK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(900);
