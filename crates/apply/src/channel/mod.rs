@@ -39,7 +39,6 @@ pub use status::{ChannelFault, ChannelState, ChannelStatus};
 use crate::error::{ApplyError, Retry};
 use crate::filter::FilterSet;
 use run::{End, RunSetup};
-use statements::Intended;
 use store::Store;
 
 /// Commands that wait for the channel.
@@ -100,7 +99,6 @@ impl Channel {
             commands: received,
             wanted: !stopped,
             careful_until: None,
-            intended: Intended::default(),
         };
         Self { name, commands, status, task: tokio::spawn(supervisor.run()) }
     }
@@ -193,7 +191,6 @@ struct Supervisor {
     /// Whether it is to apply.
     wanted: bool,
     careful_until: Option<LogPosition>,
-    intended: Intended,
     backoff: Backoff,
 }
 
@@ -223,7 +220,6 @@ impl Supervisor {
             stop: stop.clone(),
             careful_until: self.careful_until,
             status: self.status.clone(),
-            intended: self.intended.clone(),
         };
         let commits_before = self.status.borrow().commits_total;
         let run = run::run(setup);
