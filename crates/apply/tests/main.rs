@@ -39,3 +39,5 @@ mod servers;
 mod sql_statements;
 mod support;
 mod takeover;
+mod type_families;
+mod types;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tailwater_log::{AckMode, LogError, LogWriter, SourceIdentity};
 use tailwater_session::{DumpStream, EventChunk};
@@ -75,10 +75,10 @@ struct CurrentEvent {
 /// Where a segment, and a binlog file, has its first event.
 pub(crate) const FIRST_EVENT_OFFSET: u64 = 4;
 
-/// With nobody waiting, bytes are synced in the background in steps of this size...
+/// With no commit waiting, bytes are synced in the background in steps of this size...
 const BACKGROUND_SYNC_BYTES: u64 = 8 << 20;
-/// ... and the rest when the stream has been quiet for this long.
-const QUIET_SYNC: Duration = Duration::from_millis(20);
+/// ... and, where the stream is kept pace with, at the latest this long after the first of them came: readers wait for them.
+const SYNC_DELAY: Duration = Duration::from_millis(1);
 
 /// How often a commit group is given the chance to grow by what has arrived meanwhile.
 const PULLS_MAX: u32 = 4;
@@ -107,12 +107,19 @@ impl<'a> Reading<'a> {
     /// Reads until the stream breaks, which is an error, or the wanted file has begun.
     pub(crate) async fn run(&mut self, mut stream: DumpStream) -> Result<(), RelayError> {
         let mut pulls = 0;
+        let mut unsynced_since: Option<Instant> = None;
         loop {
+            if self.log.unsynced_bytes() == 0 {
+                unsynced_since = None;
+            }
             let chunk = if self.log.unsynced_bytes() > 0 && !stream.has_buffered() {
-                match tokio::time::timeout(QUIET_SYNC, stream.next()).await {
+                let left =
+                    SYNC_DELAY.saturating_sub(unsynced_since.get_or_insert_with(Instant::now).elapsed());
+                match tokio::time::timeout(left, stream.next()).await {
                     Ok(chunk) => chunk?,
                     Err(_) => {
                         self.log.sync()?;
+                        unsynced_since = None;
                         continue;
                     }
                 }

@@ -130,6 +130,7 @@ mod tests {
             generated: false,
             auto_increment: false,
             stored: false,
+            auto_increment: false,
         });
         TargetTable {
             flavour,

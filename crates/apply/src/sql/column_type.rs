@@ -162,10 +162,15 @@ impl TargetType {
 
     fn takes_bytes(&self, source: &Column, source_bytes_max: u64, flavour: Flavour) -> bool {
         let binary = source.collation == Some(CHARSET_BINARY);
-        if binary {
-            // MariaDB's own types look like BINARY or VARBINARY in the log.
-            let own = flavour == Flavour::MariaDb
-                && matches!(self.name.as_str(), "uuid" | "inet6" | "inet4" | "vector");
+        // MariaDB's own types look like BINARY or VARBINARY in the log, which may not say that they are binary.
+        let own = match self.name.as_str() {
+            "uuid" | "inet6" => source_bytes_max == 16,
+            "inet4" => source_bytes_max == 4,
+            "vector" => source_bytes_max == 4 * u64::from(self.number(0, 1)),
+            _ => false,
+        };
+        let own = own && flavour == Flavour::MariaDb && (binary || source.collation.is_none());
+        if binary || own {
             // A BINARY pads its values.
             let padded = self.name == "binary"
                 && source.column_type != ColumnType::Char { bytes_max: self.number(0, 1) as u16 };

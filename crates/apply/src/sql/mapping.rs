@@ -91,7 +91,8 @@ pub fn mapping(map: &TableMap, target: &TargetTable) -> Result<Mapping, Misfit> 
         if column.column_type.has_signedness() {
             column.unsigned = Some(unsigned);
         }
-        if column.collation.is_none() && own_type.name == "binary" {
+        let binary = matches!(own_type.name.as_str(), "binary" | "uuid" | "inet4" | "inet6");
+        if column.collation.is_none() && binary {
             column.collation = Some(CHARSET_BINARY);
         }
         let from = column.collation.filter(|collation| *collation != CHARSET_BINARY);

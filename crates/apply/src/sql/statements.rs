@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::print::PrintError;
-use tailwater_wire::rows::{Image, TableMap};
+use tailwater_wire::rows::{ColumnType, Image, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
 use super::mapping::{Mapping, Place};
@@ -249,7 +249,13 @@ impl Form {
                 Some(_) => (&b"="[..], Literal::Key),
                 None => (&b"<=>"[..], Literal::Compared),
             };
-            text.extend_from_slice(place.quoted.as_bytes());
+            match mapping.map.columns.get(cell.index).map(|column| column.column_type) {
+                // MySQL compares them with nothing.
+                Some(ColumnType::Vector { .. }) => {
+                    text.extend_from_slice(format!("CAST({} AS BINARY)", place.quoted).as_bytes());
+                }
+                _ => text.extend_from_slice(place.quoted.as_bytes()),
+            }
             text.extend_from_slice(operator);
             put_literal(text, &mapping.map, place, &cell, None, literal)?;
         }

@@ -57,6 +57,8 @@ pub fn put_value(
             )));
         }
         Value::Int(int) => put(text, format_args!("{int}")),
+        // Servers compare a SET as a signed number.
+        Value::Set(int) if how == Use::Compared => put(text, format_args!("{}", int.cast_signed())),
         Value::UInt(int) | Value::Bit { value: int, .. } | Value::Set(int) => {
             put(text, format_args!("{int}"))
         }
