@@ -130,7 +130,6 @@ mod tests {
             generated: false,
             auto_increment: false,
             stored: false,
-            auto_increment: false,
         });
         TargetTable {
             flavour,
