@@ -206,6 +206,15 @@ impl ApplyError {
         }
     }
 
+    /// What the target said, if it is that.
+    pub(crate) fn server_error(&self) -> Option<&ServerError> {
+        match self {
+            Self::Session(error) => error.server_error(),
+            Self::Refused { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
     /// Whether it is the target that does not take what a transaction does, and another transaction may be taken.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(

@@ -28,6 +28,8 @@ pub(crate) struct Layout {
     pub(crate) data: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) pid_file: PathBuf,
+    /// Its own: a server that starts removes what it takes for its own left-overs there, also those of servers that run.
+    pub(crate) temporary: PathBuf,
     pub(crate) error_log: PathBuf,
     /// Variables added to the environment.
     pub(crate) environment: Vec<(OsString, OsString)>,
@@ -49,9 +51,12 @@ impl Layout {
                 data
             }
         };
+        let temporary = folder.join("tmp");
+        fs::create_dir_all(&temporary).on_path("create", &temporary)?;
         Ok(Self {
             install,
             data,
+            temporary,
             socket: socket_path(folder)?,
             pid_file: folder.join("pid"),
             error_log: folder.join("error.log"),
@@ -67,9 +72,12 @@ impl Layout {
         for option in self.install.layout_options() {
             program.arg(option);
         }
-        for (name, path) in
-            [("--datadir=", &self.data), ("--socket=", &self.socket), ("--pid-file=", &self.pid_file)]
-        {
+        for (name, path) in [
+            ("--datadir=", &self.data),
+            ("--socket=", &self.socket),
+            ("--pid-file=", &self.pid_file),
+            ("--tmpdir=", &self.temporary),
+        ] {
             debug_assert!(plain_path(path), "{}", path.display());
             let mut option = OsString::from(name);
             option.push(path);

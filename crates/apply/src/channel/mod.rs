@@ -268,8 +268,11 @@ impl Supervisor {
     }
 
     /// Judges a failure: `Some` to try again after a while, otherwise at once, or not at all.
-    async fn failed(&mut self, failure: Box<run::Failure>) -> Option<Duration> {
+    async fn failed(&mut self, mut failure: Box<run::Failure>) -> Option<Duration> {
         let name = self.options.name.clone();
+        if failure.error.server_error().is_some_and(store::is_taken_over) {
+            failure.error = ApplyError::TakenOver { channel: name.clone() };
+        }
         match failure.error.retry() {
             Retry::Later => {
                 let wait = self.backoff.next_delay();

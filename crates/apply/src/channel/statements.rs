@@ -19,7 +19,7 @@ use super::gtid_session::GtidSession;
 use super::options::GtidMode;
 use super::packets::Packets;
 use super::reader::{Held, Streamed};
-use super::store::{Intent, is_taken_over, kept_intent, session_statement as session_setting};
+use super::store::{Intent, kept_intent, session_statement as session_setting};
 use super::text::{hex, quote};
 use super::worker::Shared;
 use super::writer::Writer;
@@ -115,12 +115,7 @@ impl Statements {
         }
         // Taken, so that an error leaves none behind: the next one opens anew.
         let Some(mut open) = session.take() else { return Ok(()) };
-        open.run(shared, held, progress).await.map_err(|error| match error {
-            ApplyError::Session(SessionError::Server { error, .. }) if is_taken_over(&error) => {
-                ApplyError::TakenOver { channel: shared.options.name.clone() }
-            }
-            other => other,
-        })?;
+        open.run(shared, held, progress).await?;
         *session = Some(open);
         Ok(())
     }

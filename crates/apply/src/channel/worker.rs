@@ -13,7 +13,7 @@ use super::options::{ChannelOptions, GtidMode};
 use super::packets::Packets;
 use super::reader::Held;
 use super::statements::Statements;
-use super::store::{Claim, STATEMENTS_ROW, is_taken_over};
+use super::store::{Claim, STATEMENTS_ROW};
 use super::writer::Writer;
 use crate::error::ApplyError;
 use crate::progress::Applied;
@@ -92,11 +92,7 @@ impl Worker {
                 return Err(error);
             };
             let number = server.number;
-            let taken_over = is_taken_over(server);
             self.roll_back().await?;
-            if taken_over {
-                return Err(ApplyError::TakenOver { channel: self.shared.options.name.clone() });
-            }
             conflicts += 1;
             if !is_conflict(number) || conflicts > CONFLICTS_MAX {
                 return Err(error);

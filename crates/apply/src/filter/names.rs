@@ -258,10 +258,9 @@ impl Words {
                     tables.push(self.table()?);
                 }
                 Token::Word(word) if depth == 0 && word.eq_ignore_ascii_case("WITH") => {
-                    if self.is_at(self.at, "TABLE") {
-                        self.at += 1;
-                        tables.push(self.table()?);
-                    }
+                    let exchanged = self.is_at(self.at, "TABLE");
+                    self.at += usize::from(exchanged);
+                    tables.extend(if exchanged { Some(self.table()?) } else { None });
                 }
                 _ => {}
             }

@@ -9,40 +9,40 @@ use tailwater_sandbox::{Server, ServerKind};
 use super::{Applier, TALLY, Tally, is_long, seeded};
 use crate::support::Rig;
 
-/// One round of definitions. `N` is its number; what it leaves behind differs from round to round.
+/// One round of definitions. `#` is its number; what it leaves behind differs from round to round.
 const DEFINITIONS: &[&str] = &[
-    "CREATE DATABASE dN",
-    "CREATE TABLE dN.a (id INT PRIMARY KEY, t VARCHAR(20))",
-    "INSERT INTO dN.a VALUES (1,'x'),(2,'y'),(3,'z')",
-    "ALTER TABLE dN.a ADD COLUMN n INT NOT NULL DEFAULT 7, ADD UNIQUE u (t)",
-    "UPDATE dN.a SET n=n+id",
+    "CREATE DATABASE d#",
+    "CREATE TABLE d#.a (id INT PRIMARY KEY, t VARCHAR(20))",
+    "INSERT INTO d#.a VALUES (1,'x'),(2,'y'),(3,'z')",
+    "ALTER TABLE d#.a ADD COLUMN n INT NOT NULL DEFAULT 7, ADD UNIQUE u (t)",
+    "UPDATE d#.a SET n=n+id",
     // Without a name: run twice, there would be two.
-    "ALTER TABLE dN.a ADD INDEX (n)",
-    "CREATE INDEX tn ON dN.a (t, n)",
-    "CREATE TABLE dN.b LIKE dN.a",
-    "INSERT INTO dN.b SELECT * FROM dN.a",
-    "RENAME TABLE dN.a TO dN.c, dN.b TO dN.a",
-    "TRUNCATE TABLE dN.c",
-    "INSERT INTO dN.c VALUES (9,'9',9)",
-    "CREATE VIEW dN.v AS SELECT id, n FROM dN.a",
-    "CREATE OR REPLACE VIEW dN.v AS SELECT id, n+1 AS m FROM dN.a",
-    "CREATE VIEW dN.w AS SELECT * FROM dN.v",
-    "CREATE TRIGGER dN.g BEFORE INSERT ON dN.c FOR EACH ROW SET NEW.n = NEW.n + 100",
-    "INSERT INTO dN.c VALUES (10,'10',10)",
-    "CREATE PROCEDURE dN.p() UPDATE dN.c SET n=n+1",
-    "CALL dN.p()",
-    "CREATE EVENT dN.e ON SCHEDULE AT '2037-01-01 00:00:00' DO DELETE FROM dN.c",
-    "CREATE USER 'twN'@'%' IDENTIFIED BY 'secret'",
-    "GRANT SELECT, INSERT ON dN.* TO 'twN'@'%'",
-    "REVOKE INSERT ON dN.* FROM 'twN'@'%'",
-    "DROP VIEW dN.w",
-    "ALTER TABLE dN.a DROP COLUMN n",
-    "CREATE TABLE dN.s AS SELECT * FROM dN.c",
-    "DROP TRIGGER dN.g",
-    "DROP TABLE dN.a",
-    "CREATE TABLE dN.q (id INT, k INT) PARTITION BY HASH (k) PARTITIONS 3",
-    "INSERT INTO dN.q VALUES (1,1),(2,2),(2,2)",
-    "ALTER TABLE dN.q COALESCE PARTITION 1",
+    "ALTER TABLE d#.a ADD INDEX (n)",
+    "CREATE INDEX tn ON d#.a (t, n)",
+    "CREATE TABLE d#.b LIKE d#.a",
+    "INSERT INTO d#.b SELECT * FROM d#.a",
+    "RENAME TABLE d#.a TO d#.c, d#.b TO d#.a",
+    "TRUNCATE TABLE d#.c",
+    "INSERT INTO d#.c VALUES (9,'9',9)",
+    "CREATE VIEW d#.v AS SELECT id, n FROM d#.a",
+    "CREATE OR REPLACE VIEW d#.v AS SELECT id, n+1 AS m FROM d#.a",
+    "CREATE VIEW d#.w AS SELECT * FROM d#.v",
+    "CREATE TRIGGER d#.g BEFORE INSERT ON d#.c FOR EACH ROW SET NEW.n = NEW.n + 100",
+    "INSERT INTO d#.c VALUES (10,'10',10)",
+    "CREATE PROCEDURE d#.p() UPDATE d#.c SET n=n+1",
+    "CALL d#.p()",
+    "CREATE EVENT d#.e ON SCHEDULE AT '2037-01-01 00:00:00' DO DELETE FROM d#.c",
+    "CREATE USER 'tw#'@'%' IDENTIFIED BY 'secret'",
+    "GRANT SELECT, INSERT ON d#.* TO 'tw#'@'%'",
+    "REVOKE INSERT ON d#.* FROM 'tw#'@'%'",
+    "DROP VIEW d#.w",
+    "ALTER TABLE d#.a DROP COLUMN n",
+    "CREATE TABLE d#.s AS SELECT * FROM d#.c",
+    "DROP TRIGGER d#.g",
+    "DROP TABLE d#.a",
+    "CREATE TABLE d#.q (id INT, k INT) PARTITION BY HASH (k) PARTITIONS 3",
+    "INSERT INTO d#.q VALUES (1,1),(2,2),(2,2)",
+    "ALTER TABLE d#.q COALESCE PARTITION 1",
 ];
 
 /// What definitions have left behind, but for times.
@@ -84,7 +84,7 @@ async fn run_once(kind: ServerKind) -> Result<()> {
     let rounds = if is_long() { 6 } else { 1 };
     for round in 0..rounds {
         for definition in DEFINITIONS {
-            rig.source.sql(&definition.replace('N', &round.to_string())).await?;
+            rig.source.sql(&definition.replace('#', &round.to_string())).await?;
             match random.random_range(0..10) {
                 0..=3 => {
                     tokio::time::sleep(Duration::from_millis(random.random_range(0..60))).await;

@@ -53,7 +53,7 @@ fn account(flavour: Flavour) -> String {
         Flavour::MariaDb => "BINLOG REPLAY, BINLOG ADMIN, REPLICATION SLAVE ADMIN",
     };
     format!(
-        "CREATE USER applier@'%' IDENTIFIED BY 'apply'; GRANT {global} ON *.* TO applier@'%'; \
+        "SET sql_log_bin=0; CREATE USER applier@'%' IDENTIFIED BY 'apply'; GRANT {global} ON *.* TO applier@'%'; \
          GRANT ALL ON tailwater.* TO applier@'%'; GRANT ALL ON tally.* TO applier@'%'"
     )
 }
@@ -120,7 +120,7 @@ async fn a_full_disk_gets_room() -> Result<()> {
     let target: ServerSpec = spec(kind, 2).option("--innodb-log-file-size=8M").file_kib_max(24 << 10);
     let Some(rig) = Rig::start_specs(spec(kind, 1), target).await? else { return Ok(()) };
     let channel = rig.channel(rig.options("full"));
-    let grow = "INSERT INTO roomy.t (body) SELECT REPEAT('b', 60000) FROM seq_1_to_100;".repeat(6);
+    let grow = "INSERT INTO roomy.t (body) SELECT REPEAT('b', 60000) FROM roomy.seq_1_to_100;".repeat(6);
     let create =
         "CREATE DATABASE roomy; CREATE TABLE roomy.t (id INT AUTO_INCREMENT PRIMARY KEY, body LONGTEXT);";
     rig.source.sql(&format!("{create} {grow}")).await?;

@@ -94,7 +94,7 @@ impl Tally {
                 "CREATE DATABASE tally; USE tally; CREATE TABLE hot (id INT PRIMARY KEY, n BIGINT NOT NULL); \
                  INSERT INTO hot VALUES (0,0),(1,0),(2,0); \
                  CREATE TABLE cold (id INT PRIMARY KEY, n BIGINT NOT NULL, u INT UNIQUE, pad VARCHAR(200)); \
-                 CREATE TABLE notes (client INT, n INT, text VARCHAR(100)); \
+                 CREATE TABLE notes (client INT, n INT, text VARCHAR(200)); \
                  CREATE TABLE parent (id INT PRIMARY KEY) ENGINE=InnoDB; \
                  CREATE TABLE child (id INT AUTO_INCREMENT PRIMARY KEY, p INT, n INT DEFAULT 0, \
                    FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE ON UPDATE CASCADE) ENGINE=InnoDB",

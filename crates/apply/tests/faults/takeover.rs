@@ -2,17 +2,17 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
-use tailwater_apply::channel::ChannelState;
+use tailwater_apply::channel::{ChannelFault, ChannelState};
 use tailwater_sandbox::ServerKind;
 
 use super::{TALLY, Tally, in_time, is_long, seeded};
 use crate::support::Rig;
 
-/// Waits until the channel has stopped for good; its fault's code.
-async fn failed(channel: &Channel) -> Result<String> {
+/// Waits until the channel has stopped for good; its fault.
+async fn failed(channel: &Channel) -> Result<ChannelFault> {
     let mut status = channel.status();
     let status = status.wait_for(|status| status.state == ChannelState::Failed).await?;
-    Ok(status.fault.as_ref().context("a failed channel says why")?.code.clone())
+    status.fault.clone().context("a failed channel says why")
 }
 
 async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
@@ -25,12 +25,12 @@ async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
         let other = rig.channel(rig.options("shared"));
         let stopped = async {
             tokio::select! {
-                code = failed(&holder) => Ok((true, code?)),
-                code = failed(&other) => Ok((false, code?)),
+                fault = failed(&holder) => Ok((true, fault?)),
+                fault = failed(&other) => Ok((false, fault?)),
             }
         };
-        let (first_stopped, code) = in_time("one of two stops", stopped).await?;
-        ensure!(code == "TW-APP-0007", "{code}");
+        let (first_stopped, fault) = in_time("one of two stops", stopped).await?;
+        ensure!(fault.code == "TW-APP-0007", "{fault:?}");
         let (goes_on, gone) = if first_stopped { (other, holder) } else { (holder, other) };
         gone.end().await;
         holder = goes_on;
