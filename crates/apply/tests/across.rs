@@ -1,1 +1,88 @@
+//! From one flavour to the other, and to a newer version: rows by SQL where row events cannot be used.
 
+use anyhow::{Result, ensure};
+use tailwater_apply::channel::{ChannelOptions, ChannelStart};
+use tailwater_apply::filter::{FilterSet, Operation, Rule};
+use tailwater_sandbox::ServerKind;
+
+use crate::support::Rig;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_to_mariadb() -> Result<()> {
+    goes_across(ServerKind::Mysql97, ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_to_mysql() -> Result<()> {
+    goes_across(ServerKind::Mariadb1011, ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_to_a_newer_one() -> Result<()> {
+    goes_across(ServerKind::Mariadb1011, ServerKind::Mariadb118).await
+}
+
+const DEFINITIONS: &str = "CREATE DATABASE shop; \
+    CREATE TABLE shop.t (id INT UNSIGNED PRIMARY KEY, big BIGINT UNSIGNED, tiny TINYINT, price DECIMAL(20,6), ratio DOUBLE, \
+      name VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin UNIQUE, old VARCHAR(20) CHARACTER SET latin1, note TEXT \
+      CHARACTER SET utf8mb4, raw BLOB, fixed BINARY(4), flags BIT(10), kind ENUM('a','b'), many SET('x','y','z'), day DATE, \
+      at DATETIME(6), span TIME(3), y YEAR); \
+    CREATE TABLE shop.keyless (a INT, b VARCHAR(10) CHARACTER SET utf8mb4); \
+    CREATE TABLE shop.other (id INT PRIMARY KEY, wide BIGINT)";
+
+/// Text of what is in the table, the same on both flavours.
+const CONTENT: &str = "SELECT id, big, tiny, price, ratio, HEX(name), HEX(CONVERT(old USING utf8mb4)), HEX(note), HEX(raw), \
+    HEX(fixed), flags + 0, kind, many, day, at, span, y FROM shop.t ORDER BY id";
+
+async fn goes_across(from: ServerKind, to: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start_pair(from, to, &["--binlog-row-metadata=FULL"], &[]).await? else {
+        return Ok(());
+    };
+    rig.source.sql(DEFINITIONS).await?;
+    rig.target.sql(DEFINITIONS).await?;
+    let filters = FilterSet {
+        exclude: vec![Rule { tables: "*.*".into(), operations: vec![Operation::Ddl] }],
+        ..FilterSet::default()
+    };
+    let options = ChannelOptions { start: ChannelStart::Oldest, filters, ..rig.options("across") };
+    let channel = rig.channel(options);
+    rig.source
+        .sql(
+            "SET NAMES utf8mb4; INSERT INTO shop.t VALUES \
+             (1, 18446744073709551615, -128, -123.456789, 0.1, 'é😀', 'naïve', 'it''s \\\\ \"', x'00ff27', x'01', 1023, 'b', \
+              'x,z', '2024-02-29', '2024-02-29 12:34:56.123456', '-12:34:56.789', 1999), \
+             (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL), \
+             (3, 0, 127, 0, -1e300, '', '', '', '', x'00000000', 0, 'a', '', '1000-01-01', '9999-12-31 23:59:59.999999', \
+              '838:59:59', 2155); \
+             INSERT INTO shop.keyless VALUES (1, 'x'), (1, 'x'), (NULL, NULL)",
+        )
+        .await?;
+    rig.source
+        .sql(
+            "UPDATE shop.t SET id = 4, name = 'swapped', raw = NULL WHERE id = 1; DELETE FROM shop.t WHERE id = 2; \
+             UPDATE shop.t SET at = NULL, price = 7 WHERE id = 3; DELETE FROM shop.keyless WHERE a = 1 LIMIT 1; \
+             START TRANSACTION; INSERT INTO shop.t (id, name) VALUES (5, 'five'); \
+             UPDATE shop.t SET name = 'six', id = 6 WHERE id = 5; INSERT INTO shop.t (id, name) VALUES (7, 'five'); COMMIT",
+        )
+        .await?;
+    rig.wait_applied(&channel).await?;
+    for content in [CONTENT, "SELECT * FROM shop.keyless ORDER BY 1, 2"] {
+        let (on_source, on_target) = (rig.source.sql(content).await?, rig.target.sql(content).await?);
+        ensure!(on_source == on_target && on_source.len() >= 2, "{on_source:#?}\n{on_target:#?}");
+    }
+
+    // What cannot be carried is not cut.
+    channel.pause().await?;
+    rig.target.sql("ALTER TABLE shop.other MODIFY wide INT").await?;
+    rig.source.sql("INSERT INTO shop.other VALUES (1, 4000000000)").await?;
+    channel.resume(None).await?;
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(fault.code == "TW-APP-0004" && fault.message.contains("shop.other, column wide"), "{fault:?}");
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.other").await? == ["0"]);
+    rig.target.sql("ALTER TABLE shop.other MODIFY wide DECIMAL(20)").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(&channel).await?;
+    ensure!(rig.target.sql("SELECT wide FROM shop.other").await? == ["4000000000"]);
+    channel.end().await;
+    Ok(())
+}

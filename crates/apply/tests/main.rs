@@ -29,6 +29,7 @@ mod binlog_statements;
 mod catalogue;
 mod collations;
 mod decoding;
+mod error_codes;
 mod faults;
 mod following;
 mod live;

@@ -116,8 +116,10 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     options.filters = filters;
     let mut channel = rig.channel(options.clone());
     rig.wait_applied(&channel).await?;
+    let before = channel.status().borrow().transactions_total;
     let mut load = Load::start(&rig.source).await?;
     load.more(30).await?;
+    wait_for(&channel, "apply some", |status| status.transactions_total > before + 40).await?;
 
     // From now on, whenever that is.
     channel.filter(excluding(&["shop.b"]), None).await?;
@@ -189,7 +191,7 @@ async fn compare_with_filters(rig: &Rig) -> Result<()> {
     let missing: Vec<u64> = all.iter().copied().filter(|id| kept.binary_search(id).is_err()).collect();
     let (first, last) = missing.first().zip(missing.last()).context("nothing was left out")?;
     ensure!(last - first + 1 == missing.len() as u64, "{missing:?}");
-    ensure!(missing.len() >= 60 && kept.first() == Some(&1) && kept.last() == all.last(), "{missing:?}");
+    ensure!(missing.len() >= 10 && kept.first() == Some(&1) && kept.last() == all.last(), "{missing:?}");
     let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('made', 'zoo')";
     ensure!(rig.target.sql(made).await? == ["0"]);
     Ok(())
@@ -280,7 +282,11 @@ async fn logs_what_it_applies_when_it_is_told_to(rig: &Rig, channel: &Channel) -
         rig.target.sql("FLUSH BINARY LOGS").await?;
         channel.set(mode(gtid)).await?;
         rig.source.sql(&format!("INSERT INTO shop.t VALUES ({id})")).await?;
-        let newest = rig.newest_gtid().await?.to_string();
+        let newest = rig.newest_gtid().await?;
+        let newest = match rig.target.kind().flavour() {
+            Flavour::MySql => format!("GTID_NEXT= '{newest}'"),
+            Flavour::MariaDb => format!("GTID {newest}"),
+        };
         rig.wait_applied(channel).await?;
         let events = logged(&rig.target).await?;
         ensure!(names_table(&events) == (gtid != GtidMode::Log), "{gtid:?}: {events:#?}");

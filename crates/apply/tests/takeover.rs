@@ -83,7 +83,7 @@ async fn a_target_that_lacks_too_much_is_refused(rig: &Rig) -> Result<()> {
         Flavour::MariaDb => ("SET GLOBAL gtid_slave_pos=''", format!("SET GLOBAL gtid_slave_pos='{has}'")),
     };
     rig.target.sql(forget).await?;
-    let channel = rig.channel(rig.options("lacking"));
+    let channel = rig.channel(rig.options("turns"));
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0008" && fault.message.contains("lacks"), "{fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.t").await? == ["2"]);

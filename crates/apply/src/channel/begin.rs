@@ -53,7 +53,7 @@ pub(super) async fn begin(
             }
         }
         let origin = parse(&kept.origin_gtids)?;
-        if flavour == source.flavour {
+        if flavour == source.flavour && store.shared_with().await?.is_none() {
             let all = applied_gtids(log, &applied, &origin)?;
             let (has, before) = (parse(&target.has)?, parse(&kept.target_gtids)?);
             if let Some(beyond) = gtids::beyond(log, &has, &before, &all) {

@@ -482,6 +482,17 @@ impl Run {
         if self.shared.options.gtid == GtidMode::Own || self.published.as_ref() == Some(&self.gtids) {
             return Ok(());
         }
+        if let Some(other) = self.store.shared_with().await? {
+            if self.published.is_none() {
+                warn!(
+                    channel = self.shared.options.name,
+                    "the target is not told the applied GTIDs, because channel {other} applies the same source to it; if \
+                     that is no more, delete its row in tailwater.apply_channel"
+                );
+            }
+            self.published = Some(self.gtids.clone());
+            return Ok(());
+        }
         match gtids::publish(self.store.connection(), &self.gtids).await {
             Ok(()) => {}
             // The data is not in danger, and applying goes on.

@@ -254,6 +254,17 @@ impl Store {
         Ok(())
     }
 
+    /// Another channel that brings the same source's transactions to this target: neither by itself can say what the target
+    /// has.
+    pub(super) async fn shared_with(&mut self) -> Result<Option<String>, SessionError> {
+        let name = quote(&self.channel);
+        let sql = format!(
+            "SELECT other.channel FROM tailwater.apply_channel other JOIN tailwater.apply_channel own ON \
+             own.source=other.source AND own.channel<>other.channel WHERE own.channel={name} AND own.source<>'' LIMIT 1"
+        );
+        Ok(self.connection.query(&sql).await?.scalar().map(ToOwned::to_owned))
+    }
+
     /// Keeps the versions of the filters.
     pub(super) async fn keep_filters(&mut self, json: &str) -> Result<(), ApplyError> {
         let name = quote(&self.channel);

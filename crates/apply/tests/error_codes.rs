@@ -1,0 +1,64 @@
+//! Holds the codes of errors to the page that explains them.
+
+use tailwater_apply::ApplyError;
+use tailwater_apply::filter::FilterSet;
+use tailwater_apply::progress::Applied;
+use tailwater_log::{LogError, LogPosition};
+use tailwater_session::{ServerError, SessionError};
+use tailwater_wire::WireError;
+use tailwater_wire::print::PrintError;
+
+#[test]
+fn every_code_is_documented() {
+    let page = include_str!("../../../docs/reference/errors.md");
+    let text = || "a text".to_owned();
+    let (gtid, table, channel, reason) = (text, text, text, text);
+    let malformed = || WireError::malformed("event", "a reason");
+    let refusal = ServerError { number: 1062, sql_state: text(), message: text() };
+    let wrong_filter = FilterSet { include: vec!["".into()], ..FilterSet::default() }.compile();
+    let errors = [
+        ApplyError::Event { gtid: gtid(), position: LogPosition::ZERO, error: malformed() },
+        ApplyError::Refused { gtid: gtid(), table: table(), key: text(), error: Box::new(refusal) },
+        ApplyError::NoTable { gtid: gtid(), table: table() },
+        ApplyError::Shape { gtid: gtid(), table: table(), column: text(), reason: reason() },
+        ApplyError::Unsupported { gtid: gtid(), what: text(), reason: reason() },
+        ApplyError::Record { channel: channel(), reason: reason() },
+        ApplyError::TakenOver { channel: channel() },
+        ApplyError::Start { reason: reason() },
+        ApplyError::Gone { channel: channel() },
+        ApplyError::Interrupted { gtid: gtid() },
+        ApplyError::Missing { found: 1, wanted: 2, statement: text() },
+        ApplyError::Progress(Applied::decode(&[]).expect_err("nothing is no progress")),
+        ApplyError::Filter(wrong_filter.expect_err("nothing is no pattern")),
+        ApplyError::TooLarge { table: table(), bytes: 2, bytes_max: 1 },
+        ApplyError::Inexact { table: table(), error: Box::new(PrintError::Event(malformed())) },
+    ];
+    for error in &errors {
+        // A variant that is added must be listed above, too.
+        match error {
+            ApplyError::Event { .. }
+            | ApplyError::Refused { .. }
+            | ApplyError::NoTable { .. }
+            | ApplyError::Shape { .. }
+            | ApplyError::Unsupported { .. }
+            | ApplyError::Record { .. }
+            | ApplyError::TakenOver { .. }
+            | ApplyError::Start { .. }
+            | ApplyError::Gone { .. }
+            | ApplyError::Interrupted { .. }
+            | ApplyError::Missing { .. }
+            | ApplyError::Progress(_)
+            | ApplyError::Filter(_)
+            | ApplyError::TooLarge { .. }
+            | ApplyError::Inexact { .. }
+            | ApplyError::Session(_)
+            | ApplyError::Log(_) => {}
+        }
+        let row = format!("| {} | ", error.code());
+        assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
+    }
+    assert_eq!(page.matches("| TW-APP-").count(), errors.len(), "errors.md explains codes that no error has");
+    // Others keep their own.
+    assert!(ApplyError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
+    assert!(ApplyError::from(LogError::NoLog { path: "log".into() }).code().starts_with("TW-LOG-"));
+}
