@@ -48,6 +48,8 @@ pub(super) enum Read {
     Transaction(Held),
     /// Not to be applied: the target has it already, or an operator leaves it out.
     Passed { span: Span, gtid: Option<Gtid> },
+    /// An XA transaction that is held until it is completed, and done when that is.
+    Prepared { span: Span, gtid: Option<Gtid> },
     /// Here the channel is to stop.
     Reached,
 }
@@ -292,9 +294,9 @@ impl Reader {
             if self.target.turn_to(span.start)? {
                 self.decoder.forget();
             }
-            let transaction = self.decode(&entry, span).await?;
-            if let Some(transaction) = transaction {
-                self.hand_over(&entry, transaction).await?;
+            match self.decode(&entry, span).await? {
+                Some(transaction) => self.hand_over(&entry, transaction).await?,
+                None => self.push(Read::Prepared { span, gtid: entry.gtid }).await?,
             }
         }
         if last { self.reached().await } else { Ok(true) }
@@ -374,7 +376,7 @@ impl Reader {
             || (!self.setup.skipped.is_empty() && self.setup.skipped.contains(&gtid.to_string()))
     }
 
-    /// Decodes it; `None` for what is only noted.
+    /// Decodes it; `None` for what is held until another completes it.
     async fn decode(&mut self, entry: &Entry, span: Span) -> Result<Option<Transaction>, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { read_entry(&mut self.log, entry)? };

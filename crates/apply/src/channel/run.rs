@@ -277,6 +277,9 @@ impl Run {
                     self.above.insert(span.end, (gtid, 0));
                     passed.push(span);
                 }
+                Read::Prepared { span, gtid } => {
+                    self.above.insert(span.end, (gtid, 0));
+                }
                 Read::Reached => reached = true,
             }
         }

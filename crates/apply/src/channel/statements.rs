@@ -42,6 +42,8 @@ pub(super) struct Statements {
 struct Session {
     writer: Writer,
     database: Vec<u8>,
+    /// It is set up for a statement of the source.
+    of_source: bool,
 }
 
 /// A transaction that is being run.
@@ -109,7 +111,7 @@ impl Session {
             let reason = "another connection of the channel still runs a statement".to_owned();
             return Err(ApplyError::Record { channel: shared.options.name.clone(), reason });
         }
-        Ok(Self { writer, database: Vec::new() })
+        Ok(Self { writer, database: Vec::new(), of_source: false })
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
@@ -155,9 +157,15 @@ impl Session {
         if shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        // The next rows must not meet the last statement's session.
         self.writer.connection.execute(&session_setting(shared.flavour, shared.options.gtid)).await?;
-        self.writer.connection.execute("SET NAMES utf8mb4").await?;
+        self.leave_source().await
+    }
+
+    /// Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
+    async fn leave_source(&mut self) -> Result<(), ApplyError> {
+        if std::mem::take(&mut self.of_source) {
+            self.writer.set_up_sql().await?;
+        }
         Ok(())
     }
 
@@ -172,6 +180,7 @@ impl Session {
         match step {
             Step::Rows(rows) => {
                 self.begin(shared, held, run).await?;
+                self.leave_source().await?;
                 self.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
                 if run.rows.bytes() >= FLUSHED_BYTES {
                     self.flush(run).await?;
@@ -315,6 +324,7 @@ impl Session {
             reason: error.to_string(),
         };
         let session = session_statement(statement.timestamp, &query, self.writer.connection.server().flavour);
+        self.of_source = true;
         self.writer.connection.execute_bytes(&session.map_err(inexact)?).await?;
         for variable in &statement.variables {
             let body = match variable {
