@@ -44,6 +44,8 @@ struct Session {
     database: Vec<u8>,
     /// Statements of before that may have run.
     intents: Intents,
+    /// It is set up for a statement of the source.
+    of_source: bool,
 }
 
 /// A transaction that is being run.
@@ -108,7 +110,7 @@ impl Session {
         }
         // Not before: a predecessor may have noted one after the channel was taken from it.
         let intents = kept_intents(&mut writer.connection, &shared.options.name).await?;
-        Ok(Self { writer, database: Vec::new(), intents })
+        Ok(Self { writer, database: Vec::new(), intents, of_source: false })
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
@@ -149,9 +151,15 @@ impl Session {
         if shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        // The next rows must not meet the last statement's session.
         self.writer.connection.execute(&session_setting(shared.flavour, shared.options.gtid)).await?;
-        self.writer.connection.execute("SET NAMES utf8mb4").await?;
+        self.leave_source().await
+    }
+
+    /// Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
+    async fn leave_source(&mut self) -> Result<(), ApplyError> {
+        if std::mem::take(&mut self.of_source) {
+            self.writer.set_up_sql().await?;
+        }
         Ok(())
     }
 
@@ -166,6 +174,7 @@ impl Session {
         match step {
             Step::Rows(rows) => {
                 self.begin(shared, held, run).await?;
+                self.leave_source().await?;
                 self.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
                 if run.rows.bytes() >= FLUSHED_BYTES {
                     self.flush(run).await?;
@@ -314,6 +323,7 @@ impl Session {
             reason: error.to_string(),
         };
         let session = session_statement(statement.timestamp, &query, self.writer.connection.server().flavour);
+        self.of_source = true;
         self.writer.connection.execute_bytes(&session.map_err(inexact)?).await?;
         for variable in &statement.variables {
             let body = match variable {
