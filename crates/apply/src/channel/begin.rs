@@ -53,6 +53,11 @@ pub(super) async fn begin(
     }
     let (low, origin) = match options.start {
         ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(source.flavour)),
+        // It had begun to begin, and may have written to the target's binlog since.
+        ChannelStart::Target if !kept.source.is_empty() => {
+            let has = parse(&kept.origin_gtids)?;
+            (gtids::start_behind(log, &has)?, has)
+        }
         ChannelStart::Target if flavour == source.flavour => {
             let has = parse(target_has)?;
             known_to_source(log, &has)?;
