@@ -93,10 +93,10 @@ impl Play {
 type Cast = (ServerKind, CommitOrder, GtidMode);
 
 /// `rounds` faults, then everything must be equal.
-async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<Option<Kills>> {
+async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<()> {
     // A target that logs what is applied has to keep its log and its data in step by itself.
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
-    let Some(rig) = Rig::start(kind, &[], durability).await? else { return Ok(None) };
+    let Some(rig) = Rig::start(kind, &[], durability).await? else { return Ok(()) };
     Tally::prepare(&rig.source).await?;
     let link = Link::open(rig.target.address()).await?;
     let mut target = rig.target.connect_options();
@@ -134,17 +134,12 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
         applier.end().await;
     }
     eprintln!("{kind} {order:?} {gtid:?}: {transactions} transactions, {:?}", play.kills);
-    Ok(Some(play.kills))
+    Ok(())
 }
 
 async fn rounds(cast: Cast) -> Result<()> {
     let mut random = seeded(&format!("{cast:?}"));
-    let plays = if is_long() { 4 } else { 1 };
-    for _ in 0..plays {
-        let rounds = if is_long() { 15 } else { 5 };
-        play(cast, &mut random, rounds).await?;
-    }
-    Ok(())
+    play(cast, &mut random, if is_long() { 15 } else { 5 }).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,7 +160,7 @@ async fn all_orders_and_identities() -> Result<()> {
     }
     for kind in [ServerKind::Mariadb1011, ServerKind::Mysql97] {
         for order in [CommitOrder::Source, CommitOrder::Independent] {
-            for gtid in [GtidMode::Log, GtidMode::Own, GtidMode::Preserve] {
+            for gtid in [GtidMode::Own, GtidMode::Preserve, GtidMode::Log] {
                 rounds((kind, order, gtid)).await?;
             }
         }
