@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -150,6 +150,28 @@ async fn mariadb_in_the_sources_order() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_in_independent_order() -> Result<()> {
     rounds((ServerKind::Mysql97, CommitOrder::Independent, GtidMode::Log)).await
+}
+
+/// A target that logs under the source's GTIDs and forgets what it logged must not be taken for one that has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_that_lost_what_it_logged_is_not_believed() -> Result<()> {
+    let Some(mut rig) = Rig::start(ServerKind::Mysql97, &[], FORGETFUL).await? else { return Ok(()) };
+    Tally::prepare(&rig.source).await?;
+    let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("lost") };
+    let channel = rig.channel(options);
+    rig.wait_applied(&channel).await?;
+    rig.source.sql("INSERT INTO tally.notes VALUES (1, 1, 'lost')").await?;
+    rig.wait_applied(&channel).await?;
+    rig.target.kill().await?;
+    rig.target.start_again().await?;
+    rig.source.sql("INSERT INTO tally.notes VALUES (2, 2, 'new')").await?;
+    match rig.wait_applied(&channel).await {
+        // It may have had the time to write it.
+        Ok(()) => rig.ensure_equal(TALLY).await?,
+        Err(error) => ensure!(format!("{error:#}").contains("TW-APP-0006"), "{error:#}"),
+    }
+    channel.end().await;
+    Ok(())
 }
 
 /// What takes too long for every day.
