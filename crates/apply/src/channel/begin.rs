@@ -65,6 +65,11 @@ pub(super) async fn begin(
     }
     let (low, origin) = match options.start {
         ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(source.flavour)),
+        // It had begun to begin, and may have written to the target's binlog since.
+        ChannelStart::Target if !kept.source.is_empty() => {
+            let has = parse(&kept.origin_gtids)?;
+            (gtids::start_behind(log, &has)?, has)
+        }
         ChannelStart::Target if flavour == source.flavour => {
             let has = gtids::had_of(log, target, flavour).map_err(|error| wrong(error.to_string()))?;
             (gtids::start_behind(log, &has)?, has)

@@ -100,6 +100,8 @@ pub(super) struct ReaderSetup {
     pub(super) filters: VersionedFilters,
     /// What the target had when the channel began.
     pub(super) origin: GtidSet,
+    /// What MySQL has logged under the source's GTIDs: it does nothing, and says so to nobody, when it gets one again.
+    pub(super) target_logged: Option<GtidSet>,
     /// Transactions that an operator leaves out.
     pub(super) skipped: Vec<String>,
     /// Changes with each batch that is done.
@@ -300,11 +302,34 @@ impl Reader {
                 self.decoder.forget();
             }
             match self.decode(&entry, span).await? {
-                Some(transaction) => self.hand_over(&entry, transaction).await?,
+                Some(transaction) => {
+                    self.refuse_lost(&transaction)?;
+                    self.hand_over(&entry, transaction).await?;
+                }
                 None => self.push(Read::Prepared { span, gtid: entry.gtid }).await?,
             }
         }
         if last { self.reached().await } else { Ok(true) }
+    }
+
+    /// Rows stand in the target's binlog under their GTID exactly if their progress stands beside them; unless the target
+    /// has lost them in a crash, and not its binlog.
+    fn refuse_lost(&self, transaction: &Transaction) -> Result<(), ApplyError> {
+        let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
+            return Ok(());
+        };
+        let has_rows = matches!(transaction.content, Content::Rows(_) | Content::Streamed { .. });
+        if !has_rows || !logged.contains(gtid) {
+            return Ok(());
+        }
+        Err(ApplyError::Record {
+            channel: self.setup.shared.options.name.clone(),
+            reason: format!(
+                "the target has logged {gtid} and does not have it; gtid = preserve needs \
+                 innodb_flush_log_at_trx_commit=1 and sync_binlog=1 there, or gtid_executed holds what was applied \
+                 otherwise; RESET BINARY LOGS AND GTIDS on the target lets it be applied again"
+            ),
+        })
     }
 
     async fn hand_over(&mut self, entry: &Entry, transaction: Transaction) -> Result<(), ApplyError> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tailwater_log::{LogHandle, LogPosition, Watermark};
+use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -136,6 +137,9 @@ impl Run {
         let target = gtids::target_gtids(&mut connection).await.map_err(ApplyError::from)?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
         let begun = super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target).await?;
+        // From before the takeover: what was committed since is in the progress that was read after it.
+        let preserves = flavour == Flavour::MySql && options.gtid == GtidMode::Preserve;
+        let target_logged = preserves.then(|| GtidSet::parse(flavour, &target.has).ok()).flatten();
         let filters = super::begin::filters(&options, &kept)?;
         let filter_version = filters.newest().version;
         status.send_modify(|status| status.filter_version = filter_version);
@@ -178,6 +182,7 @@ impl Run {
             shared: Arc::clone(&shared),
             filters,
             origin: begun.origin,
+            target_logged,
             skipped: kept.skipped,
             done: done_receiver,
             stop: stop_reader.clone(),

@@ -150,18 +150,8 @@ impl Store {
         mode: GtidMode,
     ) -> Result<(Self, Claim, Kept), ApplyError> {
         if !schema_exists(&mut connection).await? {
-            set_logging(&mut connection, mode != GtidMode::Log).await?;
-            // MariaDB keeps views, accounts and the like outside of InnoDB, where they outlive a crash that InnoDB's newest
-            // commits do not; so must the word that they were about to be made. MySQL has all of it in one log.
-            let intent_engine = match connection.server().flavour {
-                Flavour::MySql => "InnoDB",
-                Flavour::MariaDb => "Aria TRANSACTIONAL=1",
-            };
-            for statement in SCHEMA {
-                let engine = if statement.ends_with('=') { intent_engine } else { "" };
-                connection.execute(&format!("{statement}{engine}")).await?;
-            }
-            set_logging(&mut connection, false).await?;
+            // Not logged before it is known where the channel begins: that is told from what the target has.
+            create_schema(&mut connection).await?;
         }
         let name = quote(channel);
         // In one transaction: two who take it over at once must not read the same number.
@@ -229,7 +219,7 @@ impl Store {
         let note = claim.progress_statement(STATEMENTS_ROW, &applied.encode(), "", 0);
         // What ran may have to run again.
         self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
-        // First: without progress, the channel begins anew and writes this again.
+        // First: without progress, the channel begins anew, from here.
         self.connection
             .execute(&format!(
                 "UPDATE tailwater.apply_channel SET source={}, origin_gtids={}, target_gtids={} WHERE channel={name}",
@@ -238,6 +228,11 @@ impl Store {
                 quote(target_gtids)
             ))
             .await?;
+        if self.mode != GtidMode::Log {
+            // Servers behind the target need it too: it is logged, though it is there.
+            set_logging(&mut self.connection, true).await?;
+            create_schema(&mut self.connection).await?;
+        }
         set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
         self.connection.execute("BEGIN").await?;
         self.connection
@@ -306,6 +301,20 @@ pub(super) async fn kept_intents(
     let rows = connection.query(&sql).await?;
     let text = |row: &Row, column| row.get_str(column).unwrap_or_default().to_owned();
     Ok(rows.rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
+}
+
+/// Creates what is not there. MariaDB keeps views, accounts and the like outside of InnoDB, where they outlive a crash that
+/// InnoDB's newest commits do not; so must the word that they were about to be made. MySQL has all of it in one log.
+async fn create_schema(connection: &mut Connection) -> Result<(), SessionError> {
+    let intent_engine = match connection.server().flavour {
+        Flavour::MySql => "InnoDB",
+        Flavour::MariaDb => "Aria TRANSACTIONAL=1",
+    };
+    for statement in SCHEMA {
+        let engine = if statement.ends_with('=') { intent_engine } else { "" };
+        connection.execute(&format!("{statement}{engine}")).await?;
+    }
+    Ok(())
 }
 
 /// Whether everything is there: a session that may not create it can still use it.

@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use tailwater_apply::channel::ChannelOptions;
+use tailwater_apply::channel::{ChannelOptions, GtidMode};
 use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::{Link, ServerKind};
 use tailwater_session::Endpoint;
 
 use super::{Applier, TALLY, Tally, is_long, seeded};
 use crate::support::Rig;
+
+/// A target that loses nothing.
+const DURABLE: &[&str] = &["--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"];
 
 /// A target that loses what it committed in its last second.
 const FORGETFUL: &[&str] = &["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"];
@@ -87,14 +90,13 @@ impl Play {
     }
 }
 
+type Cast = (ServerKind, CommitOrder, GtidMode);
+
 /// `rounds` faults, then everything must be equal.
-async fn play(
-    kind: ServerKind,
-    order: CommitOrder,
-    random: &mut StdRng,
-    rounds: u32,
-) -> Result<Option<Kills>> {
-    let Some(rig) = Rig::start(kind, &[], FORGETFUL).await? else { return Ok(None) };
+async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<()> {
+    // A target that logs what is applied has to keep its log and its data in step by itself.
+    let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
+    let Some(rig) = Rig::start(kind, &[], durability).await? else { return Ok(()) };
     Tally::prepare(&rig.source).await?;
     let link = Link::open(rig.target.address()).await?;
     let mut target = rig.target.connect_options();
@@ -102,6 +104,7 @@ async fn play(
     let options = ChannelOptions {
         workers: random.random_range(1..5),
         commit_order: order,
+        gtid,
         batch_transactions_max: random.random_range(1..40),
         target,
         ..rig.options("kills")
@@ -119,7 +122,7 @@ async fn play(
             Some(fault) => *fault,
             None => *all.choose(random).unwrap_or(&Fault::KillApplier),
         };
-        eprintln!("{kind} {order:?}: {fault:?} after {pause:?}");
+        eprintln!("{kind} {order:?} {gtid:?}: {fault:?} after {pause:?}");
         play.fault(fault).await?;
     }
     let transactions = load.stop().await?;
@@ -130,36 +133,59 @@ async fn play(
         Tally::ensure_counted(&play.rig.target, transactions).await?;
         applier.end().await;
     }
-    eprintln!("{kind} {order:?}: {transactions} transactions, {:?}", play.kills);
-    Ok(Some(play.kills))
+    eprintln!("{kind} {order:?} {gtid:?}: {transactions} transactions, {:?}", play.kills);
+    Ok(())
 }
 
-async fn rounds(kind: ServerKind, order: CommitOrder) -> Result<()> {
-    let mut random = seeded(&format!("{kind} {order:?}"));
-    let plays = if is_long() { 4 } else { 1 };
-    for _ in 0..plays {
-        let rounds = if is_long() { 15 } else { 5 };
-        play(kind, order, &mut random, rounds).await?;
-    }
-    Ok(())
+async fn rounds(cast: Cast) -> Result<()> {
+    let mut random = seeded(&format!("{cast:?}"));
+    play(cast, &mut random, if is_long() { 15 } else { 5 }).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mariadb_in_the_sources_order() -> Result<()> {
-    rounds(ServerKind::Mariadb1011, CommitOrder::Source).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_in_independent_order() -> Result<()> {
-    rounds(ServerKind::Mariadb1011, CommitOrder::Independent).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_in_the_sources_order() -> Result<()> {
-    rounds(ServerKind::Mysql97, CommitOrder::Source).await
+    rounds((ServerKind::Mariadb1011, CommitOrder::Source, GtidMode::Log)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_in_independent_order() -> Result<()> {
-    rounds(ServerKind::Mysql97, CommitOrder::Independent).await
+    rounds((ServerKind::Mysql97, CommitOrder::Independent, GtidMode::Log)).await
+}
+
+/// A target that logs under the source's GTIDs and forgets what it logged must not be taken for one that has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_that_lost_what_it_logged_is_not_believed() -> Result<()> {
+    let Some(mut rig) = Rig::start(ServerKind::Mysql97, &[], FORGETFUL).await? else { return Ok(()) };
+    Tally::prepare(&rig.source).await?;
+    let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("lost") };
+    let channel = rig.channel(options);
+    rig.wait_applied(&channel).await?;
+    rig.source.sql("INSERT INTO tally.notes VALUES (1, 1, 'lost')").await?;
+    rig.wait_applied(&channel).await?;
+    rig.target.kill().await?;
+    rig.target.start_again().await?;
+    rig.source.sql("INSERT INTO tally.notes VALUES (2, 2, 'new')").await?;
+    match rig.wait_applied(&channel).await {
+        // It may have had the time to write it.
+        Ok(()) => rig.ensure_equal(TALLY).await?,
+        Err(error) => ensure!(format!("{error:#}").contains("TW-APP-0006"), "{error:#}"),
+    }
+    channel.end().await;
+    Ok(())
+}
+
+/// What takes too long for every day.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_orders_and_identities() -> Result<()> {
+    if !is_long() {
+        return Ok(());
+    }
+    for kind in [ServerKind::Mariadb1011, ServerKind::Mysql97] {
+        for order in [CommitOrder::Source, CommitOrder::Independent] {
+            for gtid in [GtidMode::Own, GtidMode::Preserve, GtidMode::Log] {
+                rounds((kind, order, gtid)).await?;
+            }
+        }
+    }
+    Ok(())
 }

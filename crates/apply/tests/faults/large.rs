@@ -7,7 +7,7 @@ use tailwater_apply::channel::{ChannelOptions, ChannelState};
 use tailwater_sandbox::ServerKind;
 use tailwater_session::Connection;
 
-use super::{Applier, in_time, is_long};
+use super::{Applier, in_time, is_long, kinds};
 use crate::support::Rig;
 
 const PACKET: &str = "--max-allowed-packet=1G";
@@ -38,7 +38,7 @@ async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
     rig.source.sql(&fill).await?;
     let options = ChannelOptions { transaction_bytes_max: 1 << 20, ..rig.options("large") };
     let mut watcher = Connection::connect(&rig.target.connect_options()).await?;
-    for _ in 0..2 {
+    for _ in 0..if is_long() { 4 } else { 1 } {
         let begun = received(&mut watcher).await?;
         let applier = Applier::start(options.clone(), rig.log())?;
         let status = applier.channel.status();
@@ -85,13 +85,11 @@ fn doublings() -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_transaction_is_streamed_to_mariadb() -> Result<()> {
-    streamed(ServerKind::Mariadb1011, doublings()).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_transaction_is_streamed_to_mysql() -> Result<()> {
-    streamed(ServerKind::Mysql97, doublings()).await
+async fn large_transactions_are_streamed() -> Result<()> {
+    for kind in kinds() {
+        streamed(*kind, doublings()).await?;
+    }
+    Ok(())
 }
 
 /// A row that is larger than what is held in memory, alone and among others.
@@ -117,11 +115,9 @@ async fn wide(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wide_row_goes_to_mariadb() -> Result<()> {
-    wide(ServerKind::Mariadb1011).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wide_row_goes_to_mysql() -> Result<()> {
-    wide(ServerKind::Mysql97).await
+async fn wide_rows_are_applied() -> Result<()> {
+    for kind in kinds() {
+        wide(*kind).await?;
+    }
+    Ok(())
 }

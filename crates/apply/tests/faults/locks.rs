@@ -8,7 +8,7 @@ use tailwater_sandbox::{ServerKind, ServerSpec};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::{TALLY, Tally, in_time};
+use super::{TALLY, Tally, in_time, kinds};
 use crate::support::{Rig, spec};
 
 async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
@@ -37,13 +37,11 @@ async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_locks_are_waited_for() -> Result<()> {
-    locks_are_waited_for(ServerKind::Mariadb1011).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_locks_are_waited_for() -> Result<()> {
-    locks_are_waited_for(ServerKind::Mysql97).await
+async fn locks_of_others_are_waited_for() -> Result<()> {
+    for kind in kinds() {
+        locks_are_waited_for(*kind).await?;
+    }
+    Ok(())
 }
 
 /// What an account needs to apply rows of one database, and to publish GTIDs, but not to write to a read-only server.

@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::ChannelOptions;
 use tailwater_log::LogHandle;
-use tailwater_sandbox::Server;
+use tailwater_sandbox::{Server, ServerKind};
 use tailwater_session::{ConnectOptions, Connection};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -27,6 +27,11 @@ use tokio_util::sync::CancellationToken;
 
 pub fn is_long() -> bool {
     std::env::var_os("TAILWATER_LONG").is_some()
+}
+
+/// Where one flavour shows enough for every day.
+pub fn kinds() -> &'static [ServerKind] {
+    if is_long() { &[ServerKind::Mariadb1011, ServerKind::Mysql97] } else { &[ServerKind::Mariadb1011] }
 }
 
 /// Random choices whose seed is printed.

@@ -5,7 +5,7 @@ use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelFault, ChannelState};
 use tailwater_sandbox::ServerKind;
 
-use super::{TALLY, Tally, in_time, is_long, seeded};
+use super::{TALLY, Tally, in_time, is_long, kinds, seeded};
 use crate::support::Rig;
 
 /// Waits until the channel has stopped for good; its fault.
@@ -45,11 +45,9 @@ async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_has_one_holder_of_a_channel() -> Result<()> {
-    one_of_two_stops(ServerKind::Mariadb1011).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_has_one_holder_of_a_channel() -> Result<()> {
-    one_of_two_stops(ServerKind::Mysql97).await
+async fn a_channel_has_one_holder() -> Result<()> {
+    for kind in kinds() {
+        one_of_two_stops(*kind).await?;
+    }
+    Ok(())
 }

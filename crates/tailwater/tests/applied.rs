@@ -1,0 +1,148 @@
+//! The daemon and the target of its channel are killed under load, at random moments; the target is equal in the end.
+//!
+//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices. `TAILWATER_LONG=1` kills more often.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tailwater::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::{ConnectOptions, Connection};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::shell::PROGRAM;
+
+/// How long anything may take before it counts as stuck.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+const CLIENTS: u64 = 4;
+
+/// What a transaction applied twice, or never, would change.
+const SUMS: &str = "SELECT SUM(n) FROM tally.hot; SELECT COUNT(*) FROM tally.notes; \
+                    CHECKSUM TABLE tally.hot, tally.notes EXTENDED";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_daemon_applies_each_transaction_once_to_mariadb() -> Result<()> {
+    killed(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_daemon_applies_each_transaction_once_to_mysql() -> Result<()> {
+    killed(ServerKind::Mysql97).await
+}
+
+async fn killed(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let given = std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = given.unwrap_or_else(rand::random);
+    eprintln!("{kind}: TAILWATER_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let folder = TrialFolder::new(None)?;
+    // It loses its newest commits when it is killed.
+    let forgetful = ["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0", "--server-id=2"];
+    let mut target = Server::start(ServerSpec::new(kind).name("target").options(forgetful)).await?;
+    let mut trial = start(kind, &folder, &target, random.random()).await?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    trial
+        .primary
+        .sql(
+            "CREATE DATABASE tally; CREATE TABLE tally.hot (id INT PRIMARY KEY, n BIGINT NOT NULL); \
+             INSERT INTO tally.hot VALUES (0,0),(1,0),(2,0); CREATE TABLE tally.notes (client INT, n INT)",
+        )
+        .await?;
+    let enough = CancellationToken::new();
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        let seed = random.random();
+        clients.spawn(count(trial.primary.connect_options(), client, seed, enough.clone()));
+    }
+    let rounds = if std::env::var_os("TAILWATER_LONG").is_some() { 40 } else { 5 };
+    for round in 0..rounds {
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..700))).await;
+        let with_target = round == 2 || random.random_bool(0.3);
+        if with_target {
+            target.kill().await?;
+        }
+        if !with_target || random.random() {
+            trial.kill_relay().await?;
+            trial.start_relay()?;
+        }
+        if with_target {
+            target.start_again().await?;
+        }
+    }
+    enough.cancel();
+    let mut committed = 0;
+    while let Some(client) = clients.join_next().await {
+        committed += client??;
+    }
+    wait_equal(&mut trial, &target).await?;
+    let sums = target.sql(SUMS).await?;
+    let wanted = committed.to_string();
+    ensure!(sums.starts_with(&[wanted.clone(), wanted]), "{sums:?} of {committed}");
+    trial.stop_relay().await
+}
+
+/// A primary and a daemon that is to apply its log to `target`.
+async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, workers: u8) -> Result<Trial> {
+    let spec = TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: folder.path().to_owned(),
+    };
+    let mut trial = Trial::start(spec).await?;
+    std::fs::write(folder.path().join("target.cnf"), "[client]\nuser=root\n")?;
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"target\"\nsource = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
+         defaults_file = \"target.cnf\"\ntls = \"off\"\nstart = \"oldest\"\nworkers = {}\n\
+         batch_transactions_max = 20\n",
+        target.port(),
+        workers % 4 + 1
+    ))?;
+    Ok(trial)
+}
+
+/// Adds one to a row that others want too, and a row without a key, again and again; how often.
+async fn count(source: ConnectOptions, client: u64, seed: u64, enough: CancellationToken) -> Result<u64> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut connection = Connection::connect(&source).await?;
+    let mut done = 0;
+    while !enough.is_cancelled() {
+        let id = random.random_range(0..3);
+        connection.execute("BEGIN").await?;
+        connection.execute(&format!("UPDATE tally.hot SET n=n+1 WHERE id={id}")).await?;
+        connection.execute(&format!("INSERT INTO tally.notes VALUES ({client}, {done})")).await?;
+        connection.execute("COMMIT").await?;
+        done += 1;
+    }
+    Ok(done)
+}
+
+/// Waits until the target has what the primary has.
+async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
+    let wanted = trial.primary.sql(SUMS).await?;
+    let begun = Instant::now();
+    loop {
+        let found = target.sql(SUMS).await.unwrap_or_default();
+        if found == wanted {
+            return Ok(());
+        }
+        let words = trial.relay_words();
+        ensure!(trial.relay().context("the daemon was started")?.is_running(), "the daemon ended: {words}");
+        if begun.elapsed() > PATIENCE {
+            bail!("the target has {found:?} of {wanted:?}: {words}");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
