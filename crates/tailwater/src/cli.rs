@@ -54,6 +54,15 @@ pub enum Command {
     /// Where the log is applied: channels of a running daemon.
     #[command(subcommand)]
     Channel(ChannelCommand),
+    /// The GRANT statements that capturing from a source and applying to a target need.
+    Grants {
+        /// The family of the server; both if absent.
+        #[arg(long, value_enum)]
+        server: Option<ServerFamily>,
+        /// The account that they are for.
+        #[arg(long, value_name = "ACCOUNT", default_value = "'tailwater'@'%'")]
+        account: String,
+    },
     /// The measurements behind every claim, against real peers, in one run.
     #[command(subcommand)]
     Bench(BenchCommand),

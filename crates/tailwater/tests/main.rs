@@ -2,6 +2,7 @@
 
 mod archived;
 mod captured;
+mod channels;
 mod cli;
 mod faults;
 mod log_cat;

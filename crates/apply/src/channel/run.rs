@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tailwater_log::{LogHandle, LogPosition, Watermark};
+use tailwater_session::{Purpose, check_grants};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -135,6 +136,7 @@ impl Run {
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..options.clone() };
         let mut connection = super::writer::connect(&unlogged).await?;
         let flavour = connection.server().flavour;
+        check_grants(&mut connection, Purpose::Apply).await.map_err(ApplyError::from)?;
         let target = gtids::target_gtids(&mut connection).await.map_err(ApplyError::from)?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
         let begun = super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target).await?;
