@@ -76,6 +76,16 @@ fn without_a_daemon_there_is_nothing_to_tell() -> Result<()> {
         .complains(&["no channel \"other\"", "replica"]);
     shell.run("channel set -c tailwater.toml replica")?.exits(1).complains(&["nothing to set"]);
     shell.run("channel start -c tailwater.toml replica --until-gtid 0-1-1 --until-time @1")?.exits(2);
+    shell.run("channel start -c tailwater.toml replica --idempotent-once --until-time @1")?.exits(2);
+    shell
+        .run("grants --server mysql")?
+        .exits(0)
+        .says(&["GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.*"]);
+    let grants = shell.run("grants --account u@h --output json")?.exits(0).json()?;
+    ensure!(
+        grants.iter().all(|grant| grant["statement"].as_str().is_some_and(|text| text.ends_with("TO u@h")))
+    );
+    ensure!(grants.iter().any(|grant| grant["server"] == "mariadb" && grant["on"] == "source"));
     shell.run("channel set -c tailwater.toml replica --gtid none")?.exits(2).complains(&["own"]);
     Ok(())
 }
@@ -203,7 +213,16 @@ async fn fails_and_leaves_out(shell: &Shell, trial: &Trial, target: &Server) -> 
     shell.run(&format!("{skip} --yes"))?.exits(0);
     holds(target, "1,2,3,4,5").await?;
     ensure!(target.sql("SELECT gtid FROM tailwater.apply_skipped").await? == [fourth]);
-    Ok(())
+    shell
+        .run("channel start -c tailwater.toml replica --idempotent-once")?
+        .exits(1)
+        .complains(&["TW-APP-0008", "has not failed"]);
+    target.sql("DELETE FROM shop.t WHERE id = 3").await?;
+    trial.primary.sql("DELETE FROM shop.t WHERE id = 3").await?;
+    until(shell, "failed").await?;
+    shell.run("channel start -c tailwater.toml replica --idempotent-once")?.exits(0);
+    trial.primary.sql("INSERT INTO shop.t VALUES (3)").await?;
+    holds(target, "1,2,3,4,5").await
 }
 
 async fn has_other_filters(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {

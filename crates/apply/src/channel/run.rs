@@ -48,6 +48,8 @@ pub(super) enum End {
     LogClosed,
     /// Everything up to where care was needed is applied.
     CarefulEnough,
+    /// Everything up to where it was to tolerate what the target has is applied.
+    TolerantEnough,
 }
 
 /// What a run is given.
@@ -127,7 +129,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
 impl Run {
     async fn begin(setup: RunSetup) -> Result<Self, Box<Failure>> {
         let RunSetup { mut options, log, careful_until, status, intended, .. } = setup;
-        if careful_until.is_some() {
+        if careful_until.is_some() || options.tolerate_until.is_some() {
             (options.workers, options.batch_transactions_max) = (1, 1);
         }
         if options.gtid == GtidMode::Preserve {
@@ -231,8 +233,11 @@ impl Run {
             if end.is_some() && self.scheduler.is_idle() && self.running.is_empty() {
                 return Ok(end.unwrap_or(End::Told));
             }
+            if end.is_none() && self.is_tolerant_enough() {
+                end = Some(End::TolerantEnough);
+            }
             let stops = match end {
-                Some(End::CarefulEnough) => true,
+                Some(End::CarefulEnough | End::TolerantEnough) => true,
                 // Native replication can go on behind what has no gaps only.
                 Some(End::Told) => self.shared.applied().gaps().next().is_none(),
                 _ => false,
@@ -267,6 +272,10 @@ impl Run {
                 _ = watch_turn.tick(), if ordered => self.watch_turn(),
             }
         }
+    }
+
+    fn is_tolerant_enough(&self) -> bool {
+        self.shared.options.tolerate_until.as_ref().is_some_and(|gtid| self.gtids.contains(gtid))
     }
 
     /// Gives each idle worker a batch, if there is one.

@@ -39,6 +39,7 @@ pub(super) struct Writer {
     encoder: Encoder,
     sql: sql::Writer,
     plan: PlanOptions,
+    tolerant: bool,
 }
 
 impl Writer {
@@ -71,7 +72,9 @@ impl Writer {
             cut_images: options.gtid == GtidMode::Log,
             ..PlanOptions::default()
         };
-        Ok(Self { connection, encoder, sql: sql::Writer::new(flavour, sizes), plan })
+        let tolerant = options.tolerate_until.is_some();
+        let sql = sql::Writer::new(flavour, sizes).tolerant(tolerant);
+        Ok(Self { connection, encoder, sql, plan, tolerant })
     }
 
     /// Adds the statements that make `changes`.
@@ -86,7 +89,7 @@ impl Writer {
         let plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
         // Runs of groups that take the same path, in order.
         for run in plan.groups.chunk_by(|one, other| one.table.same_shape == other.table.same_shape) {
-            if run.first().is_some_and(|group| group.table.same_shape) {
+            if !self.tolerant && run.first().is_some_and(|group| group.table.same_shape) {
                 let mut statements = Vec::new();
                 self.encoder.statements(run, &mut statements)?;
                 statements.into_iter().for_each(|statement| packets.push(statement));

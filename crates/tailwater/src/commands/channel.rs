@@ -55,7 +55,14 @@ type Prepared = (std::path::PathBuf, Option<String>, Request);
 fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
     Ok(match command {
         ChannelCommand::List(file) => (file.config, None, Request::ChannelList),
-        ChannelCommand::Start { channel, until_gtid, until_time } => {
+        ChannelCommand::Start { channel, idempotent_once, idempotent_until, .. }
+            if idempotent_once || idempotent_until.is_some() =>
+        {
+            let until_gtid = idempotent_until;
+            let request = Request::ChannelTolerate { channel: channel.name.clone(), until_gtid };
+            (channel.file.config, Some(channel.name), request)
+        }
+        ChannelCommand::Start { channel, until_gtid, until_time, .. } => {
             let until_time_us = until_time.map(|moment| moment.0);
             let name = channel.name.clone();
             let request = Request::ChannelStart { channel: channel.name, until_gtid, until_time_us };
