@@ -2,8 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
+use tailwater_apply::channel::ChannelOptions;
 use tailwater_apply::filter::FilterSet;
 use tailwater_sandbox::ServerKind;
+use tailwater_session::ConnectOptions;
+use tailwater_wire::Flavour;
 
 use crate::support::Rig;
 
@@ -38,8 +41,30 @@ async fn refusals(kind: ServerKind) -> Result<()> {
     a_column_that_is_not_there(&rig, &channel).await?;
     a_transaction_that_is_left_out(&rig, &channel).await?;
     a_transaction_that_tolerates_what_is_there(&rig, &channel).await?;
+    an_account_that_may_not(&rig).await?;
     channel.end().await;
     other.end().await;
+    Ok(())
+}
+
+/// It is told which statement would let it.
+async fn an_account_that_may_not(rig: &Rig) -> Result<()> {
+    rig.target.sql("CREATE USER few@'%' IDENTIFIED BY 'few'; GRANT ALL ON tailwater.* TO few@'%'").await?;
+    let root = rig.target.connect_options();
+    let target = ConnectOptions::new(root.endpoint.clone(), "few").password("few").tls(root.tls.clone());
+    let channel = rig.channel(ChannelOptions { target, ..rig.options("few") });
+    let fault = rig.wait_failed(&channel).await?;
+    let missing = match rig.target.kind().flavour() {
+        Flavour::MySql => "GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'few'@'%'",
+        Flavour::MariaDb => "GRANT BINLOG REPLAY, BINLOG ADMIN ON *.* TO 'few'@'%'",
+    };
+    ensure!(fault.code == "TW-SES-0019" && fault.message.contains(missing), "{fault:?}");
+    rig.target.sql(missing).await?;
+    channel.resume(None).await?;
+    // Now it may begin; what it may change is another question.
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(fault.code == "TW-APP-0002" && fault.message.contains("denied"), "{fault:?}");
+    channel.end().await;
     Ok(())
 }
 
