@@ -193,7 +193,8 @@ pub struct Statement {
     pub server_id: u32,
     /// Values for the next statement, in front of it.
     pub variables: Vec<StatementVariable>,
-    /// Whether it changes rows rather than definitions.
+    /// Whether it is part of a transaction, as what changes rows is and what goes back to a savepoint, rather than commits
+    /// by itself.
     pub dml: bool,
 }
 

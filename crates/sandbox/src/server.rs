@@ -270,6 +270,11 @@ impl Server {
         self.spec.options = options;
     }
 
+    /// Lets the server write larger files, or as large as the disk takes; counts from its next start.
+    pub fn set_file_kib_max(&mut self, kib: Option<u64>) {
+        self.spec.file_kib_max = kib;
+    }
+
     /// Stops the server cleanly and starts it again, with other options if they are given: they replace those of
     /// [`Self::options`].
     ///

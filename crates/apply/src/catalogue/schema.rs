@@ -59,7 +59,7 @@ impl Answers {
         let of = format!("WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {}", literal(schema), literal(table));
         let found = connection
             .query(&format!(
-                "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES {of}"
+                "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES {of}"
             ))
             .await?;
         let Some(row) = found.first() else { return Ok(None) };

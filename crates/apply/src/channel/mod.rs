@@ -39,7 +39,6 @@ pub use status::{ChannelFault, ChannelState, ChannelStatus};
 use crate::error::{ApplyError, Retry};
 use crate::filter::FilterSet;
 use run::{End, RunSetup};
-use statements::Intended;
 use store::Store;
 
 /// Commands that wait for the channel.
@@ -102,7 +101,6 @@ impl Channel {
             wanted: !stopped,
             careful_until: None,
             refused: None,
-            intended: Intended::default(),
         };
         Self { name, commands, status, task: tokio::spawn(supervisor.run()) }
     }
@@ -206,7 +204,6 @@ struct Supervisor {
     careful_until: Option<LogPosition>,
     /// The transaction that the target refused last.
     refused: Option<Gtid>,
-    intended: Intended,
     backoff: Backoff,
 }
 
@@ -236,7 +233,6 @@ impl Supervisor {
             stop: stop.clone(),
             careful_until: self.careful_until,
             status: self.status.clone(),
-            intended: self.intended.clone(),
         };
         let commits_before = self.status.borrow().commits_total;
         let run = run::run(setup);

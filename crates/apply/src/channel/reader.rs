@@ -51,7 +51,7 @@ pub(super) enum Read {
     /// as applied yet.
     Passed { span: Span, gtid: Option<Gtid> },
     /// An XA transaction that is held until it is completed, and is applied with what completes it.
-    Prepared { span: Span, gtid: Option<Gtid>, commit_time_us: u64 },
+    Prepared { span: Span, gtid: Option<Gtid> },
     /// Here the channel is to stop.
     Reached,
 }
@@ -299,9 +299,9 @@ impl Reader {
             if self.target.turn_to(span.start)? {
                 self.decoder.forget();
             }
-            let transaction = self.decode(&entry, span).await?;
-            if let Some(transaction) = transaction {
-                self.hand_over(&entry, transaction).await?;
+            match self.decode(&entry, span).await? {
+                Some(transaction) => self.hand_over(&entry, transaction).await?,
+                None => self.push(Read::Prepared { span, gtid: entry.gtid }).await?,
             }
         }
         if last { self.reached().await } else { Ok(true) }
@@ -389,7 +389,7 @@ impl Reader {
         gtid.is_some_and(|gtid| skipped.contains(&gtid.to_string()))
     }
 
-    /// Decodes it; `None` for what is only noted.
+    /// Decodes it; `None` for what is held until another completes it.
     async fn decode(&mut self, entry: &Entry, span: Span) -> Result<Option<Transaction>, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { read_entry(&mut self.log, entry)? };
@@ -399,8 +399,6 @@ impl Reader {
             Content::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
                 self.prepared.insert(xid.clone(), (entry.clone(), span));
-                let (gtid, commit_time_us) = (entry.gtid.clone(), entry.commit_time_us);
-                self.push(Read::Prepared { span, gtid, commit_time_us }).await?;
                 Ok(None)
             }
             Content::XaRollback { xid } => {

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::gtids;
 use super::options::{ChannelOptions, GtidMode, Until};
 use super::reader::{Held, Read, ReaderSetup, read};
-use super::statements::{Intended, Statements};
+use super::statements::Statements;
 use super::status::ChannelStatus;
 use super::store::Store;
 use super::worker::{Shared, Worker};
@@ -28,7 +28,7 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A target that does not sync its commits comes back older from a crash, by no more than this: so much more of the log is
 /// kept.
-const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
+pub(super) const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
 /// So many transactions behind the low watermark are looked through for what need not be kept.
 const ABOVE_COMPACTED: usize = 100_000;
@@ -60,8 +60,6 @@ pub(super) struct RunSetup {
     /// Transactions one by one, each in its own commit, up to here: somewhere before it one is refused.
     pub(super) careful_until: Option<LogPosition>,
     pub(super) status: watch::Sender<ChannelStatus>,
-    /// Over all runs.
-    pub(super) intended: Intended,
 }
 
 /// Why a run failed, and where.
@@ -128,7 +126,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
 
 impl Run {
     async fn begin(setup: RunSetup) -> Result<Self, Box<Failure>> {
-        let RunSetup { mut options, log, careful_until, status, intended, .. } = setup;
+        let RunSetup { mut options, log, careful_until, status, .. } = setup;
         if careful_until.is_some() || options.tolerate_until.is_some() {
             (options.workers, options.batch_transactions_max) = (1, 1);
         }
@@ -156,7 +154,7 @@ impl Run {
             applied: std::sync::Mutex::new(begun.applied),
             turn,
             give_way,
-            statements: Statements::new(intended),
+            statements: Statements::default(),
             options: options.clone(),
         });
         let scheduler = Scheduler::new(Options {
@@ -306,8 +304,9 @@ impl Run {
                     self.above.insert(span.end, (gtid, 0));
                     passed.push(span);
                 }
-                Read::Prepared { span, gtid, commit_time_us } => {
-                    self.above.insert(span.end, (gtid, commit_time_us));
+                Read::Prepared { span, gtid } => {
+                    // How long somebody leaves it open is no lag.
+                    self.above.insert(span.end, (gtid, 0));
                 }
                 Read::Reached => reached = true,
             }

@@ -4,10 +4,9 @@
 //! source's thread. It holds a lock of the server (`GET_LOCK`) by the channel's name: who takes the channel over waits for
 //! a statement that is still under way before judging whether it has run.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use tailwater_log::LogPosition;
 use tailwater_session::SessionError;
 use tailwater_wire::event::{EventBody, QueryEvent, UserVar};
 use tailwater_wire::gtid::Gtid;
@@ -19,7 +18,8 @@ use super::gtid_session::GtidSession;
 use super::options::GtidMode;
 use super::packets::Packets;
 use super::reader::{Held, Streamed};
-use super::store::{Intent, kept_intent, session_statement as session_setting};
+use super::run::TARGET_LOSS_MAX;
+use super::store::{Intents, kept_intents, session_statement as session_setting};
 use super::text::{hex, quote};
 use super::worker::Shared;
 use super::writer::Writer;
@@ -32,34 +32,9 @@ const FLUSHED_BYTES: usize = 1 << 20;
 /// How long a statement of a predecessor is waited for, in seconds.
 const PREDECESSOR_SECONDS_MAX: u32 = 7 * 24 * 3600;
 
-/// So many are remembered of the statements that commit by themselves.
-const INTENDED_MAX: usize = 4096;
-
-/// Where the transactions begin whose statements this process has set out to run, over all runs of a channel. A target
-/// that comes back older from a crash has lost its newest intents and progress, and may still have what the statements did:
-/// not all definitions are kept by the engine that keeps those.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Intended(Arc<std::sync::Mutex<VecDeque<LogPosition>>>);
-
-impl Intended {
-    /// Remembers a transaction; whether it was remembered before.
-    fn add(&self, position: LogPosition) -> bool {
-        let mut positions = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let known = positions.contains(&position);
-        if !known {
-            if positions.len() >= INTENDED_MAX {
-                positions.pop_front();
-            }
-            positions.push_back(position);
-        }
-        known
-    }
-}
-
 /// Runs transactions that hold statements.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Statements {
-    intended: Intended,
     session: Mutex<Option<Session>>,
 }
 
@@ -67,8 +42,10 @@ pub(super) struct Statements {
 struct Session {
     writer: Writer,
     database: Vec<u8>,
-    /// The statement of before that may have run.
-    intent: Option<Intent>,
+    /// Statements of before that may have run.
+    intents: Intents,
+    /// It is set up for a statement of the source.
+    of_source: bool,
 }
 
 /// A transaction that is being run.
@@ -94,10 +71,6 @@ fn preserved<'h>(shared: &Shared, held: &'h Held) -> Option<&'h Gtid> {
 }
 
 impl Statements {
-    pub(super) fn new(intended: Intended) -> Self {
-        Self { intended, session: Mutex::new(None) }
-    }
-
     /// Runs the steps of a transaction and commits them with its progress, which `progress` writes.
     ///
     /// # Errors
@@ -136,15 +109,16 @@ impl Session {
             return Err(ApplyError::Record { channel: shared.options.name.clone(), reason });
         }
         // Not before: a predecessor may have noted one after the channel was taken from it.
-        let intent = kept_intent(&mut writer.connection, &shared.options.name).await?;
-        Ok(Self { writer, database: Vec::new(), intent })
+        let intents = kept_intents(&mut writer.connection, &shared.options.name).await?;
+        Ok(Self { writer, database: Vec::new(), intents, of_source: false })
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
     /// progress; a statement that commits by itself stands before it, with an intent.
     async fn run(&mut self, shared: &Arc<Shared>, held: &Held, progress: Vec<u8>) -> Result<(), ApplyError> {
         let mut run = Sequence { begun: false, ran: false, rows: Packets::default() };
-        let mut resumed = self.intent.take().filter(|intent| intent.position == held.span.start.to_string());
+        // The fingerprint of what was there before, if it was begun before.
+        let mut resumed = self.intents.remove(&held.span.start.to_string());
         if let Content::Steps(steps) = &held.content {
             for step in steps {
                 self.step(shared, held, step, &mut run, &mut resumed).await?;
@@ -171,15 +145,21 @@ impl Session {
             self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin(shared, held, &mut run).await?;
-        // The intent stays: it names a transaction that is applied now, and is overwritten by the next.
+        // The intent stays: a target may come back from a crash without this commit.
         self.writer.connection.execute_bytes(&progress).await?;
         self.writer.connection.execute("COMMIT").await?;
         if shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        // The next rows must not meet the last statement's session.
         self.writer.connection.execute(&session_setting(shared.flavour, shared.options.gtid)).await?;
-        self.writer.connection.execute("SET NAMES utf8mb4").await?;
+        self.leave_source().await
+    }
+
+    /// Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
+    async fn leave_source(&mut self) -> Result<(), ApplyError> {
+        if std::mem::take(&mut self.of_source) {
+            self.writer.set_up_sql().await?;
+        }
         Ok(())
     }
 
@@ -189,11 +169,12 @@ impl Session {
         held: &Held,
         step: &Step,
         run: &mut Sequence,
-        resumed: &mut Option<Intent>,
+        resumed: &mut Option<String>,
     ) -> Result<(), ApplyError> {
         match step {
             Step::Rows(rows) => {
                 self.begin(shared, held, run).await?;
+                self.leave_source().await?;
                 self.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
                 if run.rows.bytes() >= FLUSHED_BYTES {
                     self.flush(run).await?;
@@ -245,12 +226,11 @@ impl Session {
         held: &Held,
         statement: &Statement,
         run: &mut Sequence,
-        resumed: &mut Option<Intent>,
+        resumed: &mut Option<String>,
     ) -> Result<(), ApplyError> {
         let now = fingerprint(&mut self.writer.connection, statement, shared.flavour).await?;
         let intent = resumed.take();
-        let ran = intent.as_ref().is_some_and(|intent| intent.fingerprint != now);
-        let was_intended = shared.statements.intended.add(held.span.start);
+        let ran = intent.as_ref().is_some_and(|before| *before != now);
         if intent.is_none() {
             self.intend(shared, held, statement, &now).await?;
         }
@@ -266,7 +246,7 @@ impl Session {
             }
             match self.statement(held, statement, preserved(shared, held)).await {
                 Err(ApplyError::Refused { error, .. })
-                    if (intent.is_some() || was_intended) && says_done_already(error.number) => {}
+                    if intent.is_some() && says_done_already(error.number) => {}
                 other => other?,
             }
         }
@@ -286,9 +266,10 @@ impl Session {
         statement: &Statement,
         fingerprint: &str,
     ) -> Result<(), ApplyError> {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut text = format!(
-            "REPLACE INTO tailwater.apply_intent (channel, gtid, position, fingerprint, statement) VALUES \
-             ({}, {}, {}, {}, x'",
+            "REPLACE INTO tailwater.apply_intent (channel, gtid, position, noted_at_s, fingerprint, statement) \
+             VALUES ({}, {}, {}, {now_s}, {}, x'",
             quote(&shared.options.name),
             quote(&held.gtid_text()),
             quote(&held.span.start.to_string()),
@@ -300,6 +281,12 @@ impl Session {
         text.extend_from_slice(b"')");
         self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         self.writer.connection.execute_bytes(&text).await?;
+        let old_s = now_s.saturating_sub(TARGET_LOSS_MAX.as_secs());
+        let forget = format!(
+            "DELETE FROM tailwater.apply_intent WHERE channel={} AND noted_at_s < {old_s}",
+            quote(&shared.options.name)
+        );
+        self.writer.connection.execute(&forget).await?;
         if shared.options.gtid != GtidMode::Log {
             self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
@@ -336,6 +323,7 @@ impl Session {
             reason: error.to_string(),
         };
         let session = session_statement(statement.timestamp, &query, self.writer.connection.server().flavour);
+        self.of_source = true;
         self.writer.connection.execute_bytes(&session.map_err(inexact)?).await?;
         for variable in &statement.variables {
             let body = match variable {

@@ -10,7 +10,9 @@
 //! Progress stands in the target's binlog where the data does, so that servers that replicate from the target have it too;
 //! nothing else of this does.
 
-use tailwater_session::{Connection, ServerError, SessionError};
+use std::collections::HashMap;
+
+use tailwater_session::{Connection, Row, ServerError, SessionError};
 use tailwater_wire::Flavour;
 
 use super::options::GtidMode;
@@ -37,12 +39,14 @@ const SCHEMA: &[&str] = &[
        PRIMARY KEY (channel, worker)\
      ) ENGINE=InnoDB COMMENT='How far each worker of a channel is'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_intent (\
-       channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
+       channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
        gtid VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
        position VARCHAR(64) CHARACTER SET ascii NOT NULL, \
+       noted_at_s BIGINT UNSIGNED NOT NULL, \
        statement LONGBLOB NOT NULL, \
-       fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL\
-     ) ENGINE=InnoDB COMMENT='A statement that commits by itself and may be under way'",
+       fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL, \
+       PRIMARY KEY (channel, position)\
+     ) COMMENT='Statements that commit by themselves: before each, what was there' ENGINE=",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_skipped (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
        gtid VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
@@ -56,14 +60,9 @@ const SCHEMA: &[&str] = &[
 /// alone is not in the target's binlog, and no servers behind the target have it.
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
-/// An intent that was found: a statement that may or may not have run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Intent {
-    /// Where its transaction begins in the log.
-    pub(super) position: String,
-    /// What the objects it names looked like before.
-    pub(super) fingerprint: String,
-}
+/// Statements that may or may not have run: by where their transactions begin in the log, the fingerprint of what was
+/// there before.
+pub(super) type Intents = HashMap<String, String>;
 
 /// What a channel had on its target when it was taken over.
 #[derive(Debug)]
@@ -162,8 +161,15 @@ impl Store {
     ) -> Result<(Self, Claim, Kept), ApplyError> {
         if !schema_exists(&mut connection).await? {
             set_logging(&mut connection, mode != GtidMode::Log).await?;
+            // MariaDB keeps views, accounts and the like outside of InnoDB, where they outlive a crash that InnoDB's newest
+            // commits do not; so must the word that they were about to be made. MySQL has all of it in one log.
+            let intent_engine = match connection.server().flavour {
+                Flavour::MySql => "InnoDB",
+                Flavour::MariaDb => "Aria TRANSACTIONAL=1",
+            };
             for statement in SCHEMA {
-                connection.execute(statement).await?;
+                let engine = if statement.ends_with('=') { intent_engine } else { "" };
+                connection.execute(&format!("{statement}{engine}")).await?;
             }
             set_logging(&mut connection, false).await?;
         }
@@ -232,6 +238,8 @@ impl Store {
     ) -> Result<(), ApplyError> {
         let name = quote(&self.channel);
         let note = claim.progress_statement(STATEMENTS_ROW, &applied.encode(), "", 0);
+        // What ran may have to run again.
+        self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
         // First: without progress, the channel begins anew and writes this again.
         self.connection
             .execute(&format!(
@@ -296,24 +304,19 @@ impl Store {
     }
 }
 
-/// The statement that commits by itself that ran last for `channel`, or was about to.
+/// The statements that commit by themselves that ran last for `channel`, or were about to.
 ///
 /// # Errors
 /// Anything that breaks the connection.
-pub(super) async fn kept_intent(
+pub(super) async fn kept_intents(
     connection: &mut Connection,
     channel: &str,
-) -> Result<Option<Intent>, SessionError> {
-    let rows = connection
-        .query(&format!(
-            "SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}",
-            quote(channel)
-        ))
-        .await?;
-    Ok(rows.first().map(|row| Intent {
-        position: row.get_str(0).unwrap_or_default().to_owned(),
-        fingerprint: row.get_str(1).unwrap_or_default().to_owned(),
-    }))
+) -> Result<Intents, SessionError> {
+    let sql =
+        format!("SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}", quote(channel));
+    let rows = connection.query(&sql).await?;
+    let text = |row: &Row, column| row.get_str(column).unwrap_or_default().to_owned();
+    Ok(rows.rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
 }
 
 /// Whether everything is there: a session that may not create it can still use it.

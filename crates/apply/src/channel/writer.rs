@@ -38,6 +38,7 @@ pub(super) struct Writer {
     pub(super) connection: Connection,
     encoder: Encoder,
     sql: sql::Writer,
+    sizes: EncoderOptions,
     plan: PlanOptions,
     tolerant: bool,
 }
@@ -62,7 +63,6 @@ impl Writer {
             .format_description_statement()
             .map_err(|source| SessionError::Protocol { doing: "describing the format of events", source })?;
         connection.execute_bytes(&format).await?;
-        connection.execute(&sql::session_statement(flavour)).await?;
         if flavour == Flavour::MySql {
             // The format description has left the session without a word on GTIDs (error 1782).
             connection.execute("SET @@SESSION.gtid_next='AUTOMATIC'").await?;
@@ -73,8 +73,22 @@ impl Writer {
             ..PlanOptions::default()
         };
         let tolerant = options.tolerate_until.is_some();
-        let sql = sql::Writer::new(flavour, sizes).tolerant(tolerant);
-        Ok(Self { connection, encoder, sql, plan, tolerant })
+        let sql = sql::Writer::new(flavour, sizes);
+        let mut writer = Self { connection, encoder, sql, sizes, plan, tolerant };
+        writer.set_up_sql().await?;
+        Ok(writer)
+    }
+
+    /// Has the session take rows by SQL, whatever it was set to.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`].
+    pub(super) async fn set_up_sql(&mut self) -> Result<(), ApplyError> {
+        let flavour = self.connection.server().flavour;
+        let setting = format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour));
+        self.connection.execute(&setting).await?;
+        self.sql = sql::Writer::new(flavour, self.sizes).tolerant(self.tolerant);
+        Ok(())
     }
 
     /// Adds the statements that make `changes`.

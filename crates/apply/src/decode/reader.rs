@@ -418,7 +418,7 @@ impl TransactionReader {
             Meaning::Savepoint | Meaning::RollbackTo | Meaning::Rollback | Meaning::Data => {}
         }
         let statement = Statement {
-            dml: meaning == Meaning::Data,
+            dml: meaning != Meaning::Definition,
             text,
             database: body.slice_ref(query.database),
             status_vars: body.slice_ref(query.status_vars_bytes),
