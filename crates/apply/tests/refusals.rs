@@ -2,8 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
+use tailwater_apply::channel::ChannelOptions;
 use tailwater_apply::filter::FilterSet;
 use tailwater_sandbox::ServerKind;
+use tailwater_session::ConnectOptions;
+use tailwater_wire::Flavour;
 
 use crate::support::Rig;
 
@@ -37,8 +40,31 @@ async fn refusals(kind: ServerKind) -> Result<()> {
     a_table_that_is_not_there(&rig, &channel).await?;
     a_column_that_is_not_there(&rig, &channel).await?;
     a_transaction_that_is_left_out(&rig, &channel).await?;
+    a_transaction_that_tolerates_what_is_there(&rig, &channel).await?;
+    an_account_that_may_not(&rig).await?;
     channel.end().await;
     other.end().await;
+    Ok(())
+}
+
+/// It is told which statement would let it.
+async fn an_account_that_may_not(rig: &Rig) -> Result<()> {
+    rig.target.sql("CREATE USER few@'%' IDENTIFIED BY 'few'; GRANT ALL ON tailwater.* TO few@'%'").await?;
+    let root = rig.target.connect_options();
+    let target = ConnectOptions::new(root.endpoint.clone(), "few").password("few").tls(root.tls.clone());
+    let channel = rig.channel(ChannelOptions { target, ..rig.options("few") });
+    let fault = rig.wait_failed(&channel).await?;
+    let missing = match rig.target.kind().flavour() {
+        Flavour::MySql => "GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'few'@'%'",
+        Flavour::MariaDb => "GRANT BINLOG REPLAY, BINLOG ADMIN ON *.* TO 'few'@'%'",
+    };
+    ensure!(fault.code == "TW-SES-0019" && fault.message.contains(missing), "{fault:?}");
+    rig.target.sql(missing).await?;
+    channel.resume(None).await?;
+    // Now it may begin; what it may change is another question.
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(fault.code == "TW-APP-0002" && fault.message.contains("denied"), "{fault:?}");
+    channel.end().await;
     Ok(())
 }
 
@@ -120,6 +146,41 @@ async fn a_transaction_that_is_left_out(rig: &Rig, channel: &Channel) -> Result<
     let recorded =
         rig.target.sql("SELECT channel, gtid, skipped_at > 0 FROM tailwater.apply_skipped").await?;
     ensure!(recorded == [format!("replica\t{gtid}\t1")], "{recorded:?}");
+    rig.ensure_equal(&["shop"]).await
+}
+
+/// And only that one.
+async fn a_transaction_that_tolerates_what_is_there(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source.sql("INSERT INTO shop.t VALUES (300, 1), (301, 1), (302, 1)").await?;
+    rig.wait_applied(channel).await?;
+    let nothing = channel.tolerate(None).await;
+    ensure!(nothing.is_err_and(|error| error.code() == "TW-APP-0008"), "it has not failed");
+    rig.target
+        .sql("INSERT INTO shop.t VALUES (303, 7), (304, 7); DELETE FROM shop.t WHERE id IN (300, 301)")
+        .await?;
+    rig.source
+        .sql(
+            "START TRANSACTION; INSERT INTO shop.t VALUES (303, 1); UPDATE shop.t SET n = 2 WHERE id = 300; \
+             UPDATE shop.t SET n = 2 WHERE id = 302; DELETE FROM shop.t WHERE id = 301; COMMIT",
+        )
+        .await?;
+    let gtid = rig.newest_gtid().await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (304, 1)").await?;
+    let last = rig.newest_gtid().await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.message.contains(&gtid.to_string()), "{fault:?}");
+    channel.tolerate(None).await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.message.contains(&last.to_string()) && fault.message.contains("(id=304)"), "{fault:?}");
+    let rows = rig.target.sql("SELECT id, n FROM shop.t WHERE id >= 300 ORDER BY id").await?;
+    ensure!(rows == ["302\t2", "303\t1", "304\t7"], "{rows:?}");
+    channel.tolerate(Some(last.clone())).await?;
+    rig.wait_applied(channel).await?;
+    let recorded = "SELECT gtid FROM tailwater.apply_skipped WHERE tolerated=1";
+    let recorded = rig.target.sql(recorded).await?;
+    ensure!(recorded.contains(&gtid.to_string()) && recorded.contains(&last.to_string()), "{recorded:?}");
+    // An update of what is not there makes nothing.
+    rig.target.sql("INSERT INTO shop.t VALUES (300, 2)").await?;
     rig.ensure_equal(&["shop"]).await
 }
 

@@ -14,7 +14,7 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take on a machine that does much else; only reached when something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Options of servers of a flavour in these tests.
 pub fn spec(kind: ServerKind, server_id: u32) -> ServerSpec {

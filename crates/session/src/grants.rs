@@ -14,26 +14,52 @@ const BINLOG_MONITOR_SINCE: (u16, u16, u16) = (10, 5, 2);
 pub enum Purpose {
     /// Receive the binlog, list its files, and look at where it stands. Semi-sync needs nothing beyond.
     Capture,
+    /// Replay row events, with the binlog on or off. Rights on the data, and on schema `tailwater`, come to it.
+    Apply,
+    /// Tell a server which transactions it has, so that native replication can go on behind them.
+    Publish,
 }
+
+/// A privilege, by the name that the server prints; or others that hold it.
+type Needed = &'static [&'static str];
 
 impl Purpose {
     fn name(self) -> &'static str {
         match self {
             Self::Capture => "capturing the binlog",
+            Self::Apply => "applying row events",
+            Self::Publish => "telling the server what it has",
         }
     }
 
-    /// The global privileges that the purpose needs, by the names that the server prints.
-    fn privileges(self, flavour: Flavour, version: (u16, u16, u16)) -> &'static [&'static str] {
+    /// The global privileges that the purpose needs.
+    fn privileges(self, flavour: Flavour, version: (u16, u16, u16)) -> &'static [Needed] {
         match (self, flavour) {
             (Self::Capture, Flavour::MariaDb) if version >= BINLOG_MONITOR_SINCE => {
-                &["REPLICATION SLAVE", "BINLOG MONITOR"]
+                &[&["REPLICATION SLAVE"], &["BINLOG MONITOR"]]
             }
             (Self::Capture, Flavour::MySql | Flavour::MariaDb) => {
-                &["REPLICATION SLAVE", "REPLICATION CLIENT"]
+                &[&["REPLICATION SLAVE"], &["REPLICATION CLIENT"]]
             }
+            (Self::Apply, Flavour::MySql) => &[
+                &["REPLICATION_APPLIER", "BINLOG_ADMIN", "SUPER"],
+                &["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"],
+            ],
+            (Self::Publish, Flavour::MySql) => &[&["SYSTEM_VARIABLES_ADMIN", "SUPER"]],
+            (Self::Apply | Self::Publish, Flavour::MariaDb) if version < BINLOG_MONITOR_SINCE => {
+                &[&["SUPER"]]
+            }
+            (Self::Apply, Flavour::MariaDb) => &[&["BINLOG REPLAY"], &["BINLOG ADMIN"]],
+            (Self::Publish, Flavour::MariaDb) => &[&["REPLICATION SLAVE ADMIN"]],
         }
     }
+}
+
+/// The statement that gives `account`, in the quotes that it needs, what `purpose` needs on a current server.
+pub fn grant_statement(purpose: Purpose, flavour: Flavour, account: &str) -> String {
+    let newest = (u16::MAX, 0, 0);
+    let privileges = purpose.privileges(flavour, newest).iter().filter_map(|needed| needed.first().copied());
+    format!("GRANT {} ON *.* TO {account}", privileges.collect::<Vec<_>>().join(", "))
 }
 
 /// Checks that the user of `connection` has what `purpose` needs, through roles that are active too.
@@ -68,7 +94,7 @@ pub async fn check_grants(connection: &mut Connection, purpose: Purpose) -> Resu
 /// Which of the `needed` global privileges none of the lines of `SHOW GRANTS` gives.
 fn missing_privileges<'a>(
     grants: impl Iterator<Item = &'a str>,
-    needed: &'static [&'static str],
+    needed: &'static [Needed],
 ) -> Vec<&'static str> {
     let mut missing = needed.to_vec();
     for grant in grants {
@@ -78,13 +104,13 @@ fn missing_privileges<'a>(
             continue;
         };
         for privilege in privileges.split(',').map(str::trim) {
-            missing.retain(|needed| !privilege.eq_ignore_ascii_case(needed));
+            missing.retain(|needed| !needed.iter().any(|needed| privilege.eq_ignore_ascii_case(needed)));
             if ["ALL PRIVILEGES", "ALL"].iter().any(|all| privilege.eq_ignore_ascii_case(all)) {
                 return Vec::new();
             }
         }
     }
-    missing
+    missing.iter().filter_map(|needed| needed.first().copied()).collect()
 }
 
 /// `user@host` as the server prints it, in the quotes that a statement needs.
@@ -100,10 +126,12 @@ mod tests {
 
     #[test]
     fn what_is_missing() {
+        const NEEDED: &[Needed] = &[&["REPLICATION SLAVE"], &["REPLICATION CLIENT", "SUPER"]];
         const CAPTURE: &[&str] = &["REPLICATION SLAVE", "REPLICATION CLIENT"];
         for (grants, expected) in [
             (&["GRANT USAGE ON *.* TO `u`@`%`"][..], CAPTURE),
             (&["GRANT REPLICATION SLAVE ON *.* TO `u`@`%`"], &["REPLICATION CLIENT"]),
+            (&["GRANT SUPER ON *.* TO `u`@`%`"], &["REPLICATION SLAVE"]),
             (
                 &["GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `u`@`%` WITH GRANT OPTION"],
                 &[],
@@ -121,16 +149,20 @@ mod tests {
             (&["GRANT ALL PRIVILEGES ON `d`.* TO `u`@`%`", "GRANT `role`@`%` TO `u`@`%`"], CAPTURE),
             (&[], CAPTURE),
         ] {
-            assert_eq!(missing_privileges(grants.iter().copied(), CAPTURE), expected, "{grants:?}");
+            assert_eq!(missing_privileges(grants.iter().copied(), NEEDED), expected, "{grants:?}");
         }
     }
 
     #[test]
     fn each_server_has_its_own_names() {
-        let of = |flavour, version| Purpose::Capture.privileges(flavour, version)[1];
+        let of = |flavour, version| Purpose::Capture.privileges(flavour, version)[1][0];
         assert_eq!(of(Flavour::MySql, (9, 7, 1)), "REPLICATION CLIENT");
         assert_eq!(of(Flavour::MariaDb, (10, 4, 30)), "REPLICATION CLIENT");
         assert_eq!(of(Flavour::MariaDb, (10, 11, 6)), "BINLOG MONITOR");
+        assert_eq!(
+            grant_statement(Purpose::Apply, Flavour::MySql, "'u'@'%'"),
+            "GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'u'@'%'"
+        );
     }
 
     #[test]

@@ -31,6 +31,6 @@ pub use backoff::Backoff;
 pub use connection::{Connection, OkInfo, ServerInfo};
 pub use dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
 pub use error::{Retry, ServerError, SessionError};
-pub use grants::{Purpose, check_grants};
+pub use grants::{Purpose, check_grants, grant_statement};
 pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
 pub use rows::{QueryResult, Row, RowStream};

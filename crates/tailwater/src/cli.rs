@@ -54,6 +54,15 @@ pub enum Command {
     /// Where the log is applied: channels of a running daemon.
     #[command(subcommand)]
     Channel(ChannelCommand),
+    /// The GRANT statements that capturing from a source and applying to a target need.
+    Grants {
+        /// The family of the server; both if absent.
+        #[arg(long, value_enum)]
+        server: Option<ServerFamily>,
+        /// The account that they are for.
+        #[arg(long, value_name = "ACCOUNT", default_value = "'tailwater'@'%'")]
+        account: String,
+    },
     /// The measurements behind every claim, against real peers, in one run.
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -296,6 +305,12 @@ pub enum ChannelCommand {
         /// "YYYY-MM-DD[ HH:MM:SS]", RFC 3339, or @SECONDS.
         #[arg(long, value_name = "TIME")]
         until_time: Option<Moment>,
+        /// For the transaction that it failed at: rows that are there are replaced, rows that are not there are not missed.
+        #[arg(long, conflicts_with_all = ["until_gtid", "until_time"])]
+        idempotent_once: bool,
+        /// The same for all transactions up to this one.
+        #[arg(long, value_name = "GTID", conflicts_with_all = ["until_gtid", "until_time", "idempotent_once"])]
+        idempotent_until: Option<String>,
     },
     /// Stops when what is under way has committed, and tells the target what was applied.
     Stop(ChannelName),

@@ -37,6 +37,13 @@ pub enum Request {
         /// Stops before the first transaction that committed then or later, in microseconds since 1970.
         until_time_us: Option<u64>,
     },
+    /// Goes on, and tolerates what the target has.
+    ChannelTolerate {
+        /// The channel.
+        channel: String,
+        /// Up to this transaction; or else the one that it failed at.
+        until_gtid: Option<String>,
+    },
     /// Stops when what is under way has committed.
     ChannelStop {
         /// The channel.
@@ -185,6 +192,11 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
                 _ => bail!("give a GTID or a time, not both"),
             };
             channel.resume(until).await?;
+        }
+        Request::ChannelTolerate { channel, until_gtid } => {
+            let (channel, flavour) = find(&channel)?;
+            let until = until_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
+            channel.tolerate(until).await?;
         }
         Request::ChannelStop { channel } => find(&channel)?.0.pause().await?,
         Request::ChannelSkip { channel, gtid } => {

@@ -3,6 +3,7 @@
 mod applied;
 mod archived;
 mod captured;
+mod channels;
 mod cli;
 mod faults;
 mod log_cat;

@@ -69,6 +69,7 @@ enum Command {
     Seek(GtidSet),
     Filter { filters: FilterSet, from: Option<Gtid> },
     Set(ChannelEdit),
+    Tolerate(Option<Gtid>),
 }
 
 type Answer = oneshot::Sender<Result<(), ApplyError>>;
@@ -99,6 +100,7 @@ impl Channel {
             commands: received,
             wanted: !stopped,
             careful_until: None,
+            refused: None,
         };
         Self { name, commands, status, task: tokio::spawn(supervisor.run()) }
     }
@@ -154,6 +156,15 @@ impl Channel {
         self.tell(Command::Filter { filters, from }).await
     }
 
+    /// Goes on, and up to `until`, or the transaction that it failed at, tolerates what the target has; see
+    /// [`ChannelOptions::tolerate_until`].
+    ///
+    /// # Errors
+    /// [`ApplyError::Gone`]; [`ApplyError::Start`] if the log does not hold the transaction, or none is meant.
+    pub async fn tolerate(&self, until: Option<Gtid>) -> Result<(), ApplyError> {
+        self.tell(Command::Tolerate(until)).await
+    }
+
     /// Changes how it works.
     ///
     /// # Errors
@@ -191,6 +202,8 @@ struct Supervisor {
     /// Whether it is to apply.
     wanted: bool,
     careful_until: Option<LogPosition>,
+    /// The transaction that the target refused last.
+    refused: Option<Gtid>,
     backoff: Backoff,
 }
 
@@ -239,6 +252,11 @@ impl Supervisor {
         }
         let wait = match end {
             Ok(End::Told) => None,
+            Ok(End::TolerantEnough) => {
+                info!(channel = self.options.name, "from here on nothing is tolerated any more");
+                self.options.tolerate_until = None;
+                None
+            }
             Ok(End::CarefulEnough) => {
                 self.careful_until = None;
                 None
@@ -294,7 +312,10 @@ impl Supervisor {
                 return None;
             }
             _ => match failure.transaction {
-                Some(transaction) => diagnose::diagnose(&self.options, &transaction, failure.error).await,
+                Some(transaction) => {
+                    self.refused.clone_from(&transaction.gtid);
+                    diagnose::diagnose(&self.options, &transaction, failure.error).await
+                }
                 None => failure.error,
             },
         };
@@ -313,6 +334,19 @@ impl Supervisor {
                 // Who asked, and looks, must not see how it was before.
                 self.set_state(ChannelState::Connecting);
                 self.backoff = backoff();
+            }
+            Command::Tolerate(until) => {
+                let failed = self.status.borrow().state == ChannelState::Failed;
+                let refused = self.refused.clone().filter(|_| failed);
+                let until = until.or(refused).ok_or_else(|| ApplyError::Start {
+                    reason: "it has not failed at a transaction: name one".to_owned(),
+                })?;
+                gtids::position_of(&self.log, &until)?;
+                warn!(channel = self.options.name, %until, "tolerates what the target has, up to this transaction");
+                self.options.tolerate_until = Some(until);
+                self.wanted = true;
+                self.backoff = backoff();
+                self.set_state(ChannelState::Connecting);
             }
             Command::Stop => {
                 self.wanted = false;

@@ -59,6 +59,9 @@ pub struct ChannelOptions {
     pub start: ChannelStart,
     /// Where it stops.
     pub until: Option<Until>,
+    /// Up to this transaction rows are written however those of the target are: what is to be inserted and is there is
+    /// replaced, what is to be changed or deleted and is not there is passed over. Each transaction is recorded.
+    pub tolerate_until: Option<Gtid>,
     /// The most source transactions in one target transaction.
     pub batch_transactions_max: usize,
     /// The most bytes of row images in one target transaction, but for one source transaction that is larger.
@@ -84,6 +87,7 @@ impl ChannelOptions {
             gtid: GtidMode::Log,
             start: ChannelStart::Target,
             until: None,
+            tolerate_until: None,
             batch_transactions_max: 1000,
             batch_bytes_max: 8 << 20,
             memory_bytes_max: 64 << 20,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tailwater_log::{LogHandle, LogPosition, Watermark};
+use tailwater_session::{Purpose, check_grants};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::{mpsc, watch};
@@ -48,6 +49,8 @@ pub(super) enum End {
     LogClosed,
     /// Everything up to where care was needed is applied.
     CarefulEnough,
+    /// Everything up to where it was to tolerate what the target has is applied.
+    TolerantEnough,
 }
 
 /// What a run is given.
@@ -125,7 +128,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
 impl Run {
     async fn begin(setup: RunSetup) -> Result<Self, Box<Failure>> {
         let RunSetup { mut options, log, careful_until, status, .. } = setup;
-        if careful_until.is_some() {
+        if careful_until.is_some() || options.tolerate_until.is_some() {
             (options.workers, options.batch_transactions_max) = (1, 1);
         }
         if options.gtid == GtidMode::Preserve {
@@ -134,6 +137,7 @@ impl Run {
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..options.clone() };
         let mut connection = super::writer::connect(&unlogged).await?;
         let flavour = connection.server().flavour;
+        check_grants(&mut connection, Purpose::Apply).await.map_err(ApplyError::from)?;
         let target = gtids::target_gtids(&mut connection).await.map_err(ApplyError::from)?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
         let begun = super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target).await?;
@@ -232,8 +236,11 @@ impl Run {
             if end.is_some() && self.scheduler.is_idle() && self.running.is_empty() {
                 return Ok(end.unwrap_or(End::Told));
             }
+            if end.is_none() && self.is_tolerant_enough() {
+                end = Some(End::TolerantEnough);
+            }
             let stops = match end {
-                Some(End::CarefulEnough) => true,
+                Some(End::CarefulEnough | End::TolerantEnough) => true,
                 // Native replication can go on behind what has no gaps only.
                 Some(End::Told) => self.shared.applied().gaps().next().is_none(),
                 _ => false,
@@ -268,6 +275,10 @@ impl Run {
                 _ = watch_turn.tick(), if ordered => self.watch_turn(),
             }
         }
+    }
+
+    fn is_tolerant_enough(&self) -> bool {
+        self.shared.options.tolerate_until.as_ref().is_some_and(|gtid| self.gtids.contains(gtid))
     }
 
     /// Gives each idle worker a batch, if there is one.

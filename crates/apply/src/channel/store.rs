@@ -51,8 +51,9 @@ const SCHEMA: &[&str] = &[
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
        gtid VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
        skipped_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, \
+       tolerated TINYINT NOT NULL DEFAULT 0, \
        PRIMARY KEY (channel, gtid)\
-     ) ENGINE=InnoDB COMMENT='Transactions that an operator left out'",
+     ) ENGINE=InnoDB COMMENT='Transactions that an operator left out, or had tolerate what the target has'",
 ];
 
 /// The progress of what no worker does by itself: where the channel began, and statements. Under `gtid = preserve` this row
@@ -90,6 +91,15 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    /// The statement that records that a transaction tolerates what the target has, to stand in its transaction.
+    pub(super) fn tolerated_statement(&self, gtid: &str) -> String {
+        format!(
+            "INSERT IGNORE INTO tailwater.apply_skipped (channel, gtid, tolerated) VALUES ({}, {}, 1)",
+            quote(&self.channel),
+            quote(gtid)
+        )
+    }
+
     /// The statement that notes progress, to stand in the transaction of the data. It fails (error 1048) if somebody
     /// else has taken the channel over.
     pub(super) fn progress_statement(
@@ -178,8 +188,9 @@ impl Store {
         let newest = store
             .column(&format!("SELECT gtid FROM tailwater.apply_progress WHERE channel={name} AND gtid <> ''"))
             .await?;
-        let skipped =
-            store.column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name}")).await?;
+        let skipped = store
+            .column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name} AND tolerated=0"))
+            .await?;
         let claim = Claim { channel: channel.to_owned(), incarnation };
         Ok((store, claim, Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped }))
     }

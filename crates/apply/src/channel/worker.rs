@@ -140,6 +140,11 @@ impl Worker {
             }
             self.push_rows(batch.rest.iter(), &mut packets)?;
         }
+        if self.shared.options.tolerate_until.is_some() {
+            for transaction in batch.first.iter().chain(&batch.rest) {
+                packets.push(self.shared.claim.tolerated_statement(&transaction.gtid_text()));
+            }
+        }
         packets.push(self.progress(batch, self.number));
         let mut commit_begun = None;
         if packets.bytes() >= TIMED_BYTES_MIN {

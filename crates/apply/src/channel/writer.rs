@@ -40,6 +40,7 @@ pub(super) struct Writer {
     sql: sql::Writer,
     sizes: EncoderOptions,
     plan: PlanOptions,
+    tolerant: bool,
 }
 
 impl Writer {
@@ -71,8 +72,9 @@ impl Writer {
             cut_images: options.gtid == GtidMode::Log,
             ..PlanOptions::default()
         };
+        let tolerant = options.tolerate_until.is_some();
         let sql = sql::Writer::new(flavour, sizes);
-        let mut writer = Self { connection, encoder, sql, sizes, plan };
+        let mut writer = Self { connection, encoder, sql, sizes, plan, tolerant };
         writer.set_up_sql().await?;
         Ok(writer)
     }
@@ -85,7 +87,7 @@ impl Writer {
         let flavour = self.connection.server().flavour;
         let setting = format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour));
         self.connection.execute(&setting).await?;
-        self.sql = sql::Writer::new(flavour, self.sizes);
+        self.sql = sql::Writer::new(flavour, self.sizes).tolerant(self.tolerant);
         Ok(())
     }
 
@@ -101,7 +103,7 @@ impl Writer {
         let plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
         // Runs of groups that take the same path, in order.
         for run in plan.groups.chunk_by(|one, other| one.table.same_shape == other.table.same_shape) {
-            if run.first().is_some_and(|group| group.table.same_shape) {
+            if !self.tolerant && run.first().is_some_and(|group| group.table.same_shape) {
                 let mut statements = Vec::new();
                 self.encoder.statements(run, &mut statements)?;
                 statements.into_iter().for_each(|statement| packets.push(statement));

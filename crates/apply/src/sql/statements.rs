@@ -30,6 +30,7 @@ pub struct Writer {
     /// What the session is set to.
     flags: u16,
     lax: bool,
+    tolerant: bool,
 }
 
 /// What the statements of a group have in common.
@@ -49,7 +50,13 @@ struct Form {
 impl Writer {
     /// A writer for a session on a target of a flavour.
     pub fn new(flavour: Flavour, options: EncoderOptions) -> Self {
-        Self { flavour, options, flags: 0, lax: false }
+        Self { flavour, options, flags: 0, lax: false, tolerant: false }
+    }
+
+    /// Whether rows that are there are replaced, and nothing is said of how many must be found.
+    #[must_use]
+    pub fn tolerant(self, tolerant: bool) -> Self {
+        Self { tolerant, ..self }
     }
 
     /// Appends the statements that do what a group says. The mapping is that of its table.
@@ -64,7 +71,7 @@ impl Writer {
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
         self.set_checks(group.flags & SESSION_FLAGS, out);
-        let form = Form::of(group, mapping);
+        let form = Form::of(group, mapping, self.tolerant);
         let (mut text, mut rows, mut text_lax) = (Vec::new(), 0, false);
         let mut row_text = Vec::new();
         for row in &group.rows {
@@ -122,7 +129,7 @@ impl Writer {
                 rows: None,
             });
         }
-        out.push(SqlStatement { text, rows: Some(rows) });
+        out.push(SqlStatement { text, rows: (!self.tolerant).then_some(rows) });
         Ok(())
     }
 
@@ -146,7 +153,7 @@ impl Writer {
 }
 
 impl Form {
-    fn of(group: &Group<'_>, mapping: &Mapping) -> Self {
+    fn of(group: &Group<'_>, mapping: &Mapping, tolerant: bool) -> Self {
         let table = &mapping.quoted;
         let has = |column: &usize| has(&group.columns_present, *column);
         let key = mapping.keys.iter().find(|key| key.iter().all(has)).cloned();
@@ -156,7 +163,8 @@ impl Form {
                     place.as_ref().filter(|_| has(&index)).map(|place| place.quoted.clone())
                 };
                 let columns: Vec<_> = mapping.places.iter().enumerate().filter_map(given).collect();
-                let head = format!("INSERT INTO {table} ({}) VALUES ", columns.join(","));
+                let verb = if tolerant { "REPLACE" } else { "INSERT" };
+                let head = format!("{verb} INTO {table} ({}) VALUES ", columns.join(","));
                 (head, Some(","), "", u64::MAX)
             }
             (RowsKind::Delete, Some(key)) => match key.as_slice() {

@@ -16,8 +16,22 @@ use crate::exit::Exit;
 /// # Errors
 /// If no daemon runs with that configuration, or it refuses.
 pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> {
+    let planned = plan(&command);
     let (config, only, request) = request(command)?;
     let config = Config::load(&config)?;
+    if let Some(name) = &only
+        && !config.channels.iter().any(|channel| channel.name == *name)
+    {
+        let known: Vec<_> = config.channels.iter().map(|channel| channel.name.as_str()).collect();
+        bail!("there is no channel {name:?}; there are: {}", known.join(", "));
+    }
+    if let Some(plan) = planned {
+        match output {
+            Output::Json => println!("{}", serde_json::json!({ "done": false, "plan": plan })),
+            Output::Text => println!("{plan}\nnothing was changed: repeat with --yes"),
+        }
+        return Ok(Exit::Done);
+    }
     let channels = match ask(&socket_of(&config.log.directory), &request)? {
         Answer::Channels(channels) => channels,
         Answer::Failed { code, message } => {
@@ -41,7 +55,14 @@ type Prepared = (std::path::PathBuf, Option<String>, Request);
 fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
     Ok(match command {
         ChannelCommand::List(file) => (file.config, None, Request::ChannelList),
-        ChannelCommand::Start { channel, until_gtid, until_time } => {
+        ChannelCommand::Start { channel, idempotent_once, idempotent_until, .. }
+            if idempotent_once || idempotent_until.is_some() =>
+        {
+            let until_gtid = idempotent_until;
+            let request = Request::ChannelTolerate { channel: channel.name.clone(), until_gtid };
+            (channel.file.config, Some(channel.name), request)
+        }
+        ChannelCommand::Start { channel, until_gtid, until_time, .. } => {
             let until_time_us = until_time.map(|moment| moment.0);
             let name = channel.name.clone();
             let request = Request::ChannelStart { channel: channel.name, until_gtid, until_time_us };
@@ -51,14 +72,11 @@ fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
             let request = Request::ChannelStop { channel: channel.name.clone() };
             (channel.file.config, Some(channel.name), request)
         }
-        ChannelCommand::Skip { channel, gtid, yes } => {
-            confirmed(yes, &format!("{gtid} would never be applied by channel {}", channel.name))?;
+        ChannelCommand::Skip { channel, gtid, .. } => {
             let request = Request::ChannelSkip { channel: channel.name.clone(), gtid };
             (channel.file.config, Some(channel.name), request)
         }
-        ChannelCommand::Seek { channel, gtids, yes } => {
-            let plan = format!("channel {} would go on as if exactly {gtids:?} were applied", channel.name);
-            confirmed(yes, &plan)?;
+        ChannelCommand::Seek { channel, gtids, .. } => {
             let request = Request::ChannelSeek { channel: channel.name.clone(), gtids };
             (channel.file.config, Some(channel.name), request)
         }
@@ -85,11 +103,17 @@ fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
     })
 }
 
-fn confirmed(yes: bool, plan: &str) -> anyhow::Result<()> {
-    if !yes {
-        bail!("{plan}; say --yes to do it");
+/// What would be done, for a command that wants to be told so twice.
+fn plan(command: &ChannelCommand) -> Option<String> {
+    match command {
+        ChannelCommand::Skip { channel, gtid, yes: false } => {
+            Some(format!("{gtid} would never be applied by channel {}", channel.name))
+        }
+        ChannelCommand::Seek { channel, gtids, yes: false } => {
+            Some(format!("channel {} would go on as if exactly {gtids:?} were applied", channel.name))
+        }
+        _ => None,
     }
-    Ok(())
 }
 
 /// Filters as `[channel.filters]` has them, in a TOML file of their own; `-` reads standard input.

@@ -4,6 +4,7 @@ mod binlog_file;
 mod cat;
 mod channel;
 pub mod config;
+mod grants;
 pub mod log;
 mod log_archive;
 mod log_purge;
@@ -38,6 +39,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output),
+        Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
         Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
         Command::Demo(arguments) => on_runtime(demo::demo(&arguments, cli.output)),
         Command::Bench(command) => on_runtime(bench::bench(&command, cli.output)),

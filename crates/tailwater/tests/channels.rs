@@ -1,0 +1,247 @@
+//! Channels of a running daemon, as an operator sees and tells them.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+
+use crate::shell::{PROGRAM, Shell};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const SOURCE: &str = r#"
+[log]
+directory = "log"
+
+[[source]]
+name = "primary"
+host = "127.0.0.1"
+port = 1
+user = "tailwater"
+server_id = 4201
+"#;
+
+fn channel(more: &str) -> String {
+    format!("{SOURCE}\n[[channel]]\nname = \"replica\"\nsource = \"primary\"\n{more}\n")
+}
+
+#[test]
+fn a_channels_configuration_is_checked() -> Result<()> {
+    let shell = Shell::new()?;
+    let target = "host = \"db2\"";
+    shell.write("good.toml", &channel(target))?;
+    shell.run("config check -c good.toml")?.exits(0);
+    for (more, complaint) in [
+        ("", "where is the target?"),
+        ("host = \"db2\"\nsocket = \"sock\"", "either socket, or host and port"),
+        ("host = \"db2\"\nworkers = 0", "workers is 1 to 64"),
+        ("host = \"db2\"\nworkers = 65", "workers is 1 to 64"),
+        ("host = \"db2\"\ncommit_order = \"any\"", "unknown variant `any`"),
+        ("host = \"db2\"\ngtid = \"none\"", "unknown variant `none`"),
+        ("host = \"db2\"\nbatch_bytes_max = 0", "batch_bytes_max"),
+        ("host = \"db2\"\nmemory_bytes_max = 1000", "memory_bytes_max is at least"),
+        ("host = \"db2\"\ntls = \"verify-full\"", "need tls_ca"),
+        ("host = \"db2\"\nretries = 3", "unknown field `retries`"),
+        ("host = \"db2\"\n[channel.filters]\nexclude = [\"orders\"]", "\"orders\" is no pattern"),
+    ] {
+        shell.write("bad.toml", &channel(more))?;
+        shell.run("config check -c bad.toml")?.exits(1).complains(&["TW-CFG-", complaint]);
+    }
+    shell.write("source.toml", &channel(target).replace("source = \"primary\"", "source = \"other\""))?;
+    shell.run("config check -c source.toml")?.exits(1).complains(&["no [[source]] of that name"]);
+    shell.write("name.toml", &channel(target).replace("\"replica\"", "\"re plica\""))?;
+    shell.run("config check -c name.toml")?.exits(1).complains(&["channel.name"]);
+    Ok(())
+}
+
+#[test]
+fn without_a_daemon_there_is_nothing_to_tell() -> Result<()> {
+    let shell = Shell::new()?;
+    shell.write("tailwater.toml", &channel("host = \"db2\""))?;
+    for words in [
+        "list -c tailwater.toml",
+        "stop -c tailwater.toml replica",
+        "skip -c tailwater.toml replica 0-1-1 --yes",
+    ] {
+        let ran = shell.run(&format!("channel {words}"))?.exits(1);
+        ran.complains(&["no daemon listens at", "control.sock", "`tailwater run`"]);
+    }
+    shell
+        .run("channel stop -c tailwater.toml other")?
+        .exits(1)
+        .complains(&["no channel \"other\"", "replica"]);
+    shell.run("channel set -c tailwater.toml replica")?.exits(1).complains(&["nothing to set"]);
+    shell.run("channel start -c tailwater.toml replica --until-gtid 0-1-1 --until-time @1")?.exits(2);
+    shell.run("channel start -c tailwater.toml replica --idempotent-once --until-time @1")?.exits(2);
+    shell
+        .run("grants --server mysql")?
+        .exits(0)
+        .says(&["GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.*"]);
+    let grants = shell.run("grants --account u@h --output json")?.exits(0).json()?;
+    ensure!(
+        grants.iter().all(|grant| grant["statement"].as_str().is_some_and(|text| text.ends_with("TO u@h")))
+    );
+    ensure!(grants.iter().any(|grant| grant["server"] == "mariadb" && grant["on"] == "source"));
+    shell.run("channel set -c tailwater.toml replica --gtid none")?.exits(2).complains(&["own"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_tells_channels_what_to_do() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let target = Server::start(ServerSpec::new(kind).name("target").option("--server-id=2")).await?;
+    let mut trial = Trial::start(TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    })
+    .await?;
+    let socket = target.socket().display();
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"replica\"\nsource = \"primary\"\nsocket = \"{socket}\"\nuser = \"root\"\ntls = \"off\"\n"
+    ))?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+    trial.primary.sql("INSERT INTO shop.t VALUES (1)").await?;
+    holds(&target, "1").await?;
+    until(&shell, "running").await?;
+    shell.run("channel list -c tailwater.toml")?.exits(0).says(&["CHANNEL", "replica", "running"]);
+
+    stops_and_goes_on(&shell, &trial, &target).await?;
+    fails_and_leaves_out(&shell, &trial, &target).await?;
+    has_other_filters(&shell, &trial, &target).await?;
+    shell
+        .run("channel set -c tailwater.toml replica --workers 2 --gtid own --commit-order independent --output json")?
+        .exits(0)
+        .says(&["\"workers\":2"]);
+    trial.stop_relay().await
+}
+
+/// What `channel list` says, as JSON.
+fn status(shell: &Shell) -> Result<Value> {
+    let lines = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?;
+    lines.into_iter().next().context("no channel")
+}
+
+async fn until(shell: &Shell, state: &str) -> Result<Value> {
+    let begun = Instant::now();
+    loop {
+        let status = status(shell)?;
+        if status["state"] == state {
+            return Ok(status);
+        }
+        ensure!(begun.elapsed() < PATIENCE, "it is not {state}: {status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until the ids of the target's table are these.
+async fn holds(target: &Server, ids: &str) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        // There is no table at first.
+        let found = target.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM shop.t").await.unwrap_or_default();
+        if found == [ids] {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < PATIENCE, "{found:?} and not {ids}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn newest_gtid(trial: &Trial) -> Result<String> {
+    Ok(trial.primary.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?.concat())
+}
+
+async fn stops_and_goes_on(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
+    shell.run("channel stop -c tailwater.toml replica")?.exits(0).says(&["stopped"]);
+    trial.primary.sql("INSERT INTO shop.t VALUES (2)").await?;
+    let second = newest_gtid(trial).await?;
+    trial.primary.sql("INSERT INTO shop.t VALUES (3)").await?;
+    shell.run(&format!("channel start -c tailwater.toml replica --until-gtid {second}"))?.exits(0);
+    holds(target, "1,2").await?;
+    let stopped = until(shell, "stopped").await?;
+    ensure!(stopped["newest_gtid"] == second.as_str(), "{stopped}");
+    shell
+        .run("channel start -c tailwater.toml replica --until-gtid nonsense")?
+        .exits(1)
+        .complains(&["nonsense"]);
+    shell.run("channel start -c tailwater.toml replica --until-time @1")?.exits(0);
+    until(shell, "stopped").await?;
+    holds(target, "1,2").await?;
+
+    // What is applied is told to the target, and can be told to the channel.
+    let told = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
+    ensure!(told == [second.clone()], "{told:?}");
+    target.sql("DELETE FROM shop.t WHERE id = 2").await?;
+    let before = second.replace(second.rsplit('-').next().unwrap_or_default(), "");
+    let number: u64 = second.rsplit('-').next().context("a number")?.parse()?;
+    let seek = format!("channel seek -c tailwater.toml replica {before}{}", number - 1);
+    shell.run(&seek)?.exits(0).says(&["would go on as if", "nothing was changed: repeat with --yes"]);
+    shell.run(&format!("{seek} --yes"))?.exits(0);
+    shell.run("channel start -c tailwater.toml replica")?.exits(0);
+    holds(target, "1,2,3").await
+}
+
+async fn fails_and_leaves_out(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
+    target.sql("INSERT INTO shop.t VALUES (4)").await?;
+    trial.primary.sql("INSERT INTO shop.t VALUES (4)").await?;
+    let fourth = newest_gtid(trial).await?;
+    trial.primary.sql("INSERT INTO shop.t VALUES (5)").await?;
+    let failed = until(shell, "failed").await?;
+    ensure!(failed["fault"]["code"] == "TW-APP-0002", "{failed}");
+    let text = shell.run("channel list -c tailwater.toml")?.exits(0);
+    text.says(&["failed", "TW-APP-0002", &fourth, "insert into shop.t", "(id=4)"]);
+    let skip = format!("channel skip -c tailwater.toml replica {fourth}");
+    let planned = shell.run(&format!("{skip} --output json"))?.exits(0).json()?;
+    ensure!(
+        planned[0]["done"] == false && planned[0]["plan"].as_str().is_some_and(|plan| plan.contains(&fourth))
+    );
+    ensure!(status(shell)?["state"] == "failed");
+    shell.run(&format!("{skip} --yes"))?.exits(0);
+    holds(target, "1,2,3,4,5").await?;
+    ensure!(target.sql("SELECT gtid FROM tailwater.apply_skipped").await? == [fourth]);
+    shell
+        .run("channel start -c tailwater.toml replica --idempotent-once")?
+        .exits(1)
+        .complains(&["TW-APP-0008", "has not failed"]);
+    target.sql("DELETE FROM shop.t WHERE id = 3").await?;
+    trial.primary.sql("DELETE FROM shop.t WHERE id = 3").await?;
+    until(shell, "failed").await?;
+    shell.run("channel start -c tailwater.toml replica --idempotent-once")?.exits(0);
+    trial.primary.sql("INSERT INTO shop.t VALUES (3)").await?;
+    holds(target, "1,2,3,4,5").await
+}
+
+async fn has_other_filters(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
+    shell.write("filters.toml", "exclude = [{ tables = \"shop.t\", operations = [\"delete\"] }]\n")?;
+    shell.write("wrong.toml", "exclude = [\"shop\"]\n")?;
+    shell
+        .run("channel filter -c tailwater.toml replica wrong.toml")?
+        .exits(1)
+        .complains(&["TW-APP-0021", "no pattern"]);
+    shell.write("unknown.toml", "excluded = [\"shop.t\"]\n")?;
+    shell.run("channel filter -c tailwater.toml replica unknown.toml")?.exits(1).complains(&["excluded"]);
+    let told =
+        shell.run("channel filter -c tailwater.toml replica filters.toml --output json")?.exits(0).json()?;
+    ensure!(told[0]["filter_version"] == 2, "{told:?}");
+    trial.primary.sql("DELETE FROM shop.t WHERE id = 1; INSERT INTO shop.t VALUES (6)").await?;
+    holds(target, "1,2,3,4,5,6").await?;
+    shell
+        .bash("echo | tailwater channel filter -c tailwater.toml replica - --from-gtid 0-99-99999")?
+        .exits(1)
+        .complains(&["TW-APP-0008", "0-99-99999"]);
+    Ok(())
+}
