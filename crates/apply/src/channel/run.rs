@@ -228,7 +228,9 @@ impl Run {
             tokio::select! {
                 biased;
                 Some(outcome) = self.outcomes.recv() => {
-                    self.finish(outcome)?;
+                    if let Err(failure) = self.finish(outcome) {
+                        return Err(self.reason(failure).await);
+                    }
                     if end.is_none() && self.careful_until.is_some_and(|until| self.shared.applied().low() >= until) {
                         end = Some(End::CarefulEnough);
                     }
@@ -343,13 +345,28 @@ impl Run {
         self.done.send_modify(|count| *count += 1);
     }
 
+    /// Of a transaction that was cut short while it was read, the reader knows why.
+    async fn reason(&mut self, failure: Failure) -> Failure {
+        if !matches!(failure.error, ApplyError::Interrupted { .. }) {
+            return failure;
+        }
+        loop {
+            match self.reads.recv().await {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return error.into(),
+                None => return failure,
+            }
+        }
+    }
+
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
     async fn settle(&mut self, error: ApplyError) -> Failure {
         while !(self.scheduler.is_idle() && self.running.is_empty()) {
             self.dispatch().await;
             let Some(outcome) = self.outcomes.recv().await else { break };
-            if let Err(failure) = self.finish(outcome) {
-                return failure;
+            match self.finish(outcome) {
+                Err(failure) if !matches!(failure.error, ApplyError::Interrupted { .. }) => return failure,
+                _ => {}
             }
         }
         error.into()
