@@ -128,9 +128,20 @@ async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<
                  AND table_name = '{table}' ORDER BY ordinal_position"
             ))
             .await?;
-        // Of these, MariaDB sums up what memory holds: the same rows give another sum in another table.
-        let unsummed = server.kind().flavour() == Flavour::MariaDb
-            && columns.rows.iter().any(|row| row.get_str(1).is_some_and(|it| it.contains("VIRTUAL")));
+        // Of columns that are only computed, servers sum up whatever memory holds: the same rows in another table of the
+        // same server give another sum. MariaDB's are virtual ones, MySQL's those behind indexes on arrays.
+        let unsummed = match server.kind().flavour() {
+            Flavour::MariaDb => {
+                columns.rows.iter().any(|row| row.get_str(1).is_some_and(|it| it.contains("VIRTUAL")))
+            }
+            Flavour::MySql => {
+                let arrays = format!(
+                    "SELECT 1 FROM information_schema.statistics WHERE table_schema = '{schema}'
+                     AND table_name = '{table}' AND expression LIKE '% array)%'"
+                );
+                !connection.query(&arrays).await?.rows.is_empty()
+            }
+        };
         let columns: Vec<_> = columns.rows.iter().filter_map(|row| row.get_str(0)).collect();
         let columns = format!("`{}`", columns.join("`, `"));
         let mut text = table;

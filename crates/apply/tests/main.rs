@@ -31,8 +31,11 @@ mod decoding;
 mod following;
 mod live;
 mod logged;
+
 mod servers;
 mod sql_statements;
 mod support;
+mod trap_workloads;
+mod traps;
 mod type_families;
 mod types;
