@@ -128,11 +128,11 @@ async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<
                  AND table_name = '{table}' ORDER BY ordinal_position"
             ))
             .await?;
-        // Of columns that are only computed, servers sum up whatever memory holds: the same rows in another table of the
-        // same server give another sum. MariaDB's are virtual ones, MySQL's those behind indexes on arrays.
+        // Of columns that are computed, servers sum up whatever memory holds: the same rows in another table of the
+        // same server give another sum, or in another order. MySQL's are those behind indexes on arrays.
         let unsummed = match server.kind().flavour() {
             Flavour::MariaDb => {
-                columns.rows.iter().any(|row| row.get_str(1).is_some_and(|it| it.contains("VIRTUAL")))
+                columns.rows.iter().any(|row| row.get_str(1).is_some_and(|it| it.contains("GENERATED")))
             }
             Flavour::MySql => {
                 let arrays = format!(

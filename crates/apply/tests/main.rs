@@ -32,6 +32,7 @@ mod following;
 mod live;
 mod logged;
 
+mod random;
 mod servers;
 mod sql_statements;
 mod support;
