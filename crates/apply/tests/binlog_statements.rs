@@ -142,8 +142,9 @@ async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<
                 !connection.query(&arrays).await?.rows.is_empty()
             }
         };
-        let columns: Vec<_> = columns.rows.iter().filter_map(|row| row.get_str(0)).collect();
-        let columns = format!("`{}`", columns.join("`, `"));
+        let columns = columns.rows.iter().filter_map(|row| row.get_str(0));
+        let columns: Vec<_> = columns.map(|name| format!("`{}`", name.replace('`', "``"))).collect();
+        let columns = columns.join(", ");
         let mut text = table;
         for question in questions.iter().filter(|it| !(unsummed && it.starts_with("CHECKSUM"))) {
             let question = question.replace('*', &columns).replace("{}", &quoted);
