@@ -128,11 +128,23 @@ async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<
                  AND table_name = '{table}' ORDER BY ordinal_position"
             ))
             .await?;
-        // Of these, MariaDB sums up what memory holds: the same rows give another sum in another table.
-        let unsummed = server.kind().flavour() == Flavour::MariaDb
-            && columns.rows.iter().any(|row| row.get_str(1).is_some_and(|it| it.contains("VIRTUAL")));
-        let columns: Vec<_> = columns.rows.iter().filter_map(|row| row.get_str(0)).collect();
-        let columns = format!("`{}`", columns.join("`, `"));
+        // Of columns that are computed, servers sum up whatever memory holds: the same rows in another table of the
+        // same server give another sum, or in another order. MySQL's are those behind indexes on arrays.
+        let unsummed = match server.kind().flavour() {
+            Flavour::MariaDb => {
+                columns.rows.iter().any(|row| row.get_str(1).is_some_and(|it| it.contains("GENERATED")))
+            }
+            Flavour::MySql => {
+                let arrays = format!(
+                    "SELECT 1 FROM information_schema.statistics WHERE table_schema = '{schema}'
+                     AND table_name = '{table}' AND expression LIKE '% array)%'"
+                );
+                !connection.query(&arrays).await?.rows.is_empty()
+            }
+        };
+        let columns = columns.rows.iter().filter_map(|row| row.get_str(0));
+        let columns: Vec<_> = columns.map(|name| format!("`{}`", name.replace('`', "``"))).collect();
+        let columns = columns.join(", ");
         let mut text = table;
         for question in questions.iter().filter(|it| !(unsummed && it.starts_with("CHECKSUM"))) {
             let question = question.replace('*', &columns).replace("{}", &quoted);

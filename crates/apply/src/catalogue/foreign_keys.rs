@@ -31,10 +31,12 @@ const PASSIVE_RULES: [&str; 2] = ["RESTRICT", "NO ACTION"];
 impl ForeignKeys {
     /// Asks a server for them. Reads of all tables' definitions on MariaDB, of the dictionary on MySQL.
     pub(super) async fn ask(connection: &mut Connection, folds: bool) -> Result<Self, ApplyError> {
+        // For what it is asked for MariaDB opens every table and view; opening the views of `sys` is slow, and has crashed it.
         let rules = connection
             .query(
                 "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE \
-                 FROM information_schema.REFERENTIAL_CONSTRAINTS",
+                 FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA NOT IN \
+                 ('mysql', 'sys', 'information_schema', 'performance_schema')",
             )
             .await?;
         if rules.rows.is_empty() {
@@ -52,6 +54,7 @@ impl ForeignKeys {
                 "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, COLUMN_NAME, \
                  REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME, REFERENCED_COLUMN_NAME \
                  FROM information_schema.KEY_COLUMN_USAGE WHERE REFERENCED_TABLE_NAME IS NOT NULL \
+                 AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') \
                  ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION",
             )
             .await?;
