@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::catalogue::Catalogue;
 use tailwater_apply::decode::same_shape;
-use tailwater_sandbox::{ServerKind, require, shared};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{Event, EventBody, EventHeader, EventType, FormatDescription};
@@ -55,7 +55,8 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
     if require(kind).is_none() {
         return Ok(());
     }
-    let server = shared(kind).await?;
+    // Its own: others begin new binlog files, and have theirs say more.
+    let server = Server::start(ServerSpec::new(kind)).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let flavour = kind.flavour();
     let more: &[&str] = match flavour {

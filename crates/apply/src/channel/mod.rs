@@ -391,6 +391,7 @@ impl Supervisor {
         let text = gtids::text(gtids);
         let applied = crate::progress::Applied::new(position);
         let target = gtids::target_gtids(store.connection()).await?;
+        store.forget_intents().await?;
         store.begin_at(&claim, &applied, &kept.source, &text, &target.has).await?;
         info!(channel = self.options.name, gtids = text, "goes on behind these, by an operator");
         Ok(())

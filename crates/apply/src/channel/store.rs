@@ -228,8 +228,6 @@ impl Store {
     ) -> Result<(), ApplyError> {
         let name = quote(&self.channel);
         let note = claim.progress_statement(STATEMENTS_ROW, &applied.encode(), "", 0);
-        // What ran may have to run again.
-        self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
         // First: without progress, the channel begins anew, from here.
         self.connection
             .execute(&format!(
@@ -257,6 +255,14 @@ impl Store {
         };
         self.connection.execute("COMMIT").await?;
         set_logging(&mut self.connection, false).await?;
+        Ok(())
+    }
+
+    /// Forgets which statements may have run: after a seek they may have to run again. A channel that begins anew keeps them: a
+    /// target that came back older from a crash may have lost all else of it.
+    pub(super) async fn forget_intents(&mut self) -> Result<(), ApplyError> {
+        let name = quote(&self.channel);
+        self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
         Ok(())
     }
 

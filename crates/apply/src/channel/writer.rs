@@ -1,6 +1,6 @@
 //! A session on the target that applies rows.
 
-use tailwater_session::{Connection, SessionError};
+use tailwater_session::{Connection, Purpose, SessionError, check_grants};
 use tailwater_wire::Flavour;
 
 use super::options::{ChannelOptions, GtidMode};
@@ -28,7 +28,11 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
     target.read_timeout = None;
     let mut connection = Connection::connect(&target).await?;
     let flavour = connection.server().flavour;
-    connection.execute(&session_statement(flavour, options.gtid)).await?;
+    if let Err(error) = connection.execute(&session_statement(flavour, options.gtid)).await {
+        // Names what the account lacks, if that is why.
+        check_grants(&mut connection, Purpose::Apply).await?;
+        return Err(error.into());
+    }
     Ok(connection)
 }
 
