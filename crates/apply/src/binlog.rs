@@ -123,8 +123,9 @@ impl Encoder {
                 let fits = scopes.last().is_some_and(|scope| scope.takes(group));
                 let mapped = fits && scopes.last().is_some_and(|scope| scope.maps(group.table));
                 let overhead = self.overhead(group) + if mapped { 0 } else { map_bytes(group.table) };
-                let room = events_max.saturating_sub(bytes + overhead);
-                let (count, images_bytes) = fitting(rows, room);
+                // Without room for the event even rows that take no bytes do not fit.
+                let room = events_max.checked_sub(bytes + overhead);
+                let (count, images_bytes) = room.map_or((0, 0), |room| fitting(rows, room));
                 if count == 0 && bytes > 0 {
                     self.write(&scopes, out)?;
                     scopes.clear();
