@@ -234,9 +234,8 @@ impl Encoder {
         }
         events.reserve(piece.images_bytes);
         for row in piece.rows {
-            events.resize(events.len() + usize::from(row.image.zeros), 0);
-            events.extend_from_slice(row.image.values);
-            events.extend_from_slice(row.after);
+            row.image.put(events);
+            row.after.put(events);
         }
         set_length(events, start);
     }
@@ -428,9 +427,7 @@ mod tests {
             let mut wanted = Vec::new();
             for group in &plan.groups {
                 for row in &group.rows {
-                    let mut images = vec![0; usize::from(row.image.zeros)];
-                    images.extend_from_slice(row.image.values);
-                    images.extend_from_slice(row.after);
+                    let images = [row.image.to_bytes(), row.after.to_bytes()].concat();
                     let (present, after) = (group.columns_present.to_vec(), group.columns_present_after.to_vec());
                     let head = (group.table.map.table.clone(), group.kind, group.flags, present, after);
                     add(&mut wanted, head, &images);

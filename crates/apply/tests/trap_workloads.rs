@@ -158,6 +158,36 @@ const GENERATED_KEYS: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT, v INT GENERATED ALWAYS AS (a % 10) VIRTUAL, s VARCHAR(20) GENERATED ALWAYS AS (CONCAT('k', a)) STORED, UNIQUE (v), UNIQUE (s));
 INSERT INTO t (id, a) VALUES (1,1),(2,2),(3,NULL); DELETE FROM t WHERE id = 1; INSERT INTO t (id, a) VALUES (4,11); UPDATE t SET a = 3 WHERE id = 4; INSERT INTO t (id, a) VALUES (5,21); BEGIN; UPDATE t SET a = NULL WHERE id = 2; UPDATE t SET a = 12 WHERE id = 5; UPDATE t SET a = 1 WHERE id = 2; COMMIT;";
 
+/// Full images of which most stays as it was: nothing else may change with what changes, and no index be left behind.
+const PARTLY_CHANGED: &str = "
+CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT, b VARCHAR(20), ts TIMESTAMP NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP, dt DATETIME(3) NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP(3),
+  bits BIT(11), e ENUM('x','y'), s SET('p','q'), o BLOB, g GEOMETRY, d DECIMAL(20,5), f DOUBLE, z INT NOT NULL DEFAULT 7, KEY (b), KEY (o(3)), KEY (a, z), FULLTEXT (b), CHECK (z > 0));
+SET timestamp = 1700000000.25; INSERT INTO t (id, a, b) VALUES (1,1,'one'),(2,NULL,NULL),(3,3,'three'),(4,4,'four words in all'),(5,5,'five');
+UPDATE t SET a = 10 WHERE id = 1; UPDATE t SET a = 11, ts = ts, dt = dt WHERE id = 1; UPDATE t SET ts = '2001-02-03 04:05:06', dt = NULL WHERE id = 2; UPDATE t SET b = 'two', ts = ts WHERE id = 2; UPDATE t SET b = NULL, dt = dt, ts = ts WHERE id = 2;
+UPDATE t SET bits = b'10101010101', s = 'p,q' WHERE id = 3; UPDATE t SET a = NULL, z = 9 WHERE id = 3; UPDATE t SET a = 33, z = 10 WHERE id = 3; UPDATE t SET o = REPEAT('o', 3000), g = ST_GeomFromText('POINT(1 2)') WHERE id = 4; UPDATE t SET o = CONCAT(o, 'x'), f = -0e0 WHERE id = 4;
+UPDATE t SET f = 0e0, d = 1.5 WHERE id = 4; UPDATE t SET id = 50 WHERE id = 5; UPDATE t SET id = 5, z = 1 WHERE id = 50; UPDATE t SET e = 'y', b = 'other words' WHERE id = 4; UPDATE t SET d = NULL WHERE id = 4; SET timestamp = DEFAULT;
+BEGIN; UPDATE t SET a = 77 WHERE id = 1; UPDATE t SET b = 'x' WHERE id = 1; UPDATE t SET a = 11, ts = NULL WHERE id = 1; COMMIT; BEGIN; UPDATE t SET z = 70, ts = '2002-02-02 02:02:02', dt = NULL WHERE id = 3; UPDATE t SET z = 10, ts = NULL, dt = NULL WHERE id = 3; COMMIT;
+BEGIN; DELETE FROM t WHERE id = 4; INSERT INTO t (id, b) VALUES (4, 'four words in all'); UPDATE t SET z = 4 WHERE id = 4; COMMIT; INSERT INTO t (id) VALUES (6); UPDATE t SET o = '' WHERE id = 6; UPDATE t SET o = NULL, a = 0 WHERE id = 6;";
+
+/// As [`PARTLY_CHANGED`], with more columns than fit into a word.
+fn wide_rows() -> String {
+    let columns: Vec<_> = (0..70).map(|column| format!("c{column} SMALLINT")).collect();
+    let mut sql = format!("CREATE TABLE t ({}, id INT NOT NULL PRIMARY KEY);", columns.join(", "));
+    sql.push_str("INSERT INTO t (id, c3, c40) VALUES (1, 3, 40), (2, NULL, NULL), (3, 1, 1);");
+    for changes in [
+        "c0 = 5",
+        "c69 = 1",
+        "c60 = 2, c5 = 1",
+        "c1 = 1, c68 = 1",
+        "c64 = NULL",
+        "c63 = 4",
+        "c0 = 1, c69 = 2",
+    ] {
+        sql.push_str(&format!("UPDATE t SET {changes}; UPDATE t SET {changes}, id = id + 10 WHERE id = 3; UPDATE t SET id = 3 WHERE id = 13;"));
+    }
+    sql
+}
+
 const XA: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, v INT); INSERT INTO t VALUES (1,1),(2,2);
 XA START 'one','b',7; UPDATE t SET v = 10 WHERE id = 1; INSERT INTO t VALUES (3,3); XA END 'one','b',7; XA PREPARE 'one','b',7; XA COMMIT 'one','b',7;
@@ -215,6 +245,7 @@ pub fn traps(flavour: Flavour) -> Vec<Trap> {
         MariaDb => &["utf8mb4_uca1400_ai_ci", "utf8mb4_nopad_bin", "utf8mb4_unicode_nopad_ci"],
     };
     let collations = collations(&[&common[..], own].concat());
+    let wide_rows = wide_rows();
     let trap =
         |(name, on, sql): (&'static str, Option<Flavour>, &str)| Trap { name, on, sql: sql.to_owned() };
     let fixed = [
@@ -238,6 +269,8 @@ pub fn traps(flavour: Flavour) -> Vec<Trap> {
         ("memory_tables", None, MEMORY_TABLES),
         ("other_engines", Some(MariaDb), OTHER_ENGINES),
         ("generated_keys", None, GENERATED_KEYS),
+        ("partly_changed", None, PARTLY_CHANGED),
+        ("wide_rows", None, &wide_rows),
         ("xa", None, XA),
         ("row_history", Some(MariaDb), ROW_HISTORY),
         ("names", None, NAMES),

@@ -100,6 +100,6 @@ fn count(bitmap: &[u8]) -> usize {
     bitmap.iter().map(|byte| byte.count_ones() as usize).sum()
 }
 
-fn bit(bitmap: &[u8], index: usize) -> bool {
+pub(super) fn bit(bitmap: &[u8], index: usize) -> bool {
     bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 != 0)
 }

@@ -3,11 +3,12 @@
 //! Rows move freely past rows with which they share no key, and never past others. So all that may be is put into one group
 //! per table and kind of change ([`order`] says how far), and changes of one row follow each other closely enough to be made
 //! one ([`net`]): what the target sees is where the batch began and where it ends, in an order that breaks no unique key on
-//! the way.
+//! the way. Of an update it sees the key and what changed ([`narrow`]).
 //!
 //! Nothing is copied: rows are slices of the log entries that they came in. Work and memory are a few words per row.
 
 mod key_columns;
+mod narrow;
 mod net;
 mod order;
 mod planner;
@@ -28,8 +29,8 @@ use planner::Planner;
 pub struct PlanOptions {
     /// Whether several changes of a row become one.
     pub net_change: bool,
-    /// Whether before images are cut to the primary key, as `binlog_row_image=MINIMAL` has them. A target that writes a
-    /// binlog of its own then writes such images into it.
+    /// Whether before images are cut to the primary key and after images to what changed, as `binlog_row_image=MINIMAL`
+    /// has them. A target that writes a binlog of its own then writes such images into it.
     pub cut_images: bool,
 }
 
@@ -80,23 +81,72 @@ pub struct Row<'a> {
     /// The before image, or the only one.
     pub image: RowImage<'a>,
     /// The after image of an update; otherwise empty.
-    pub after: &'a [u8],
+    pub after: RowImage<'a>,
 }
 
 impl Row<'_> {
     /// Its length in an event, in bytes.
     pub fn bytes(&self) -> usize {
-        usize::from(self.image.zeros) + self.image.values.len() + self.after.len()
+        self.image.bytes() + self.after.bytes()
     }
 }
 
 /// An image of a row, as it stands in an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RowImage<'a> {
-    /// How many zero bytes stand in front: the NULL bits of an image that was cut to its key.
-    pub zeros: u8,
+    /// The NULL bits of an image that was cut; of a whole one they stand in `values`.
+    pub nulls: NullBits,
     /// All else.
     pub values: &'a [u8],
+}
+
+impl<'a> RowImage<'a> {
+    /// An image as it stands in an event of the source.
+    pub fn whole(image: &'a [u8]) -> Self {
+        Self { nulls: NullBits::default(), values: image }
+    }
+
+    /// Its length in an event, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.nulls.as_bytes().len() + self.values.len()
+    }
+
+    /// Appends it.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.nulls.as_bytes());
+        out.extend_from_slice(self.values);
+    }
+
+    /// Its bytes in one piece.
+    pub fn to_bytes(&self) -> Cow<'a, [u8]> {
+        match self.nulls.as_bytes() {
+            [] => Cow::Borrowed(self.values),
+            nulls => Cow::Owned([nulls, self.values].concat()),
+        }
+    }
+}
+
+/// Which of the first columns of an image are NULL, for up to 64 of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NullBits {
+    bits: [u8; 8],
+    bytes: u8,
+}
+
+impl NullBits {
+    /// One bit per column; `None` if they are too many.
+    pub fn gather(nulls: impl ExactSizeIterator<Item = bool>) -> Option<Self> {
+        let mut bits = Self { bits: [0; 8], bytes: u8::try_from(nulls.len().div_ceil(8)).ok()? };
+        for (index, null) in nulls.enumerate() {
+            *bits.bits.get_mut(index / 8)? |= u8::from(null) << (index % 8);
+        }
+        Some(bits)
+    }
+
+    /// As they stand in front of the values.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bits.get(..usize::from(self.bytes)).unwrap_or_default()
+    }
 }
 
 /// Puts the changes of a batch together, in the order of the log.

@@ -86,7 +86,6 @@ pub(super) fn combine<'a>(
     if (earlier.flags, earlier.server_id) != (later.flags, later.server_id) {
         return None;
     }
-    let image = |values| RowImage { zeros: 0, values };
     // The class, from who gives the first image's columns and the last's.
     let class = |kind, columns_present: &Cow<'a, [u8]>, columns_present_after: &Cow<'a, [u8]>| Class {
         kind,
@@ -100,7 +99,7 @@ pub(super) fn combine<'a>(
             let columns = &later.columns_present_after;
             Outcome::Row {
                 class: class(Write, columns, columns),
-                row: Row { image: image(whole.1), after: &[] },
+                row: Row { image: RowImage::whole(whole.1), after: RowImage::default() },
             }
         }
         (Update | PartialUpdate, Update)
@@ -108,16 +107,16 @@ pub(super) fn combine<'a>(
         {
             Outcome::Row {
                 class: class(Update, &earlier.columns_present, &later.columns_present_after),
-                row: Row { image: first.image, after: whole.1 },
+                row: Row { image: first.image, after: RowImage::whole(whole.1) },
             }
         }
         (Update | PartialUpdate, Delete) => Outcome::Row {
             class: class(Delete, &earlier.columns_present, &earlier.columns_present),
-            row: Row { image: first.image, after: &[] },
+            row: Row { image: first.image, after: RowImage::default() },
         },
         (Delete, Write) if is_full(&later.columns_present, columns) => Outcome::Row {
             class: class(Update, &earlier.columns_present, &later.columns_present),
-            row: Row { image: first.image, after: whole.0 },
+            row: Row { image: first.image, after: RowImage::whole(whole.0) },
         },
         _ => return None,
     })

@@ -6,10 +6,12 @@ use rustc_hash::FxHashMap;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{RowsEvent, RowsKind};
 
+use super::key_columns::is_full;
+use super::narrow::{self, changed};
 use super::net::{Living, Net, Outcome, combine};
 use super::order::Order;
 use super::tables::Tables;
-use super::{Group, Plan, PlanOptions, Row, RowImage};
+use super::{Group, NullBits, Plan, PlanOptions, Row, RowImage};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
@@ -29,6 +31,14 @@ pub(super) struct Class<'a> {
     pub event: u32,
 }
 
+/// A class that rows have.
+#[derive(Debug)]
+struct Known<'a> {
+    class: Class<'a>,
+    /// Whether it is one of updates with after images of all columns.
+    full: bool,
+}
+
 /// Rows of one class and level.
 #[derive(Debug)]
 struct Gathered<'a> {
@@ -36,7 +46,14 @@ struct Gathered<'a> {
     level: u32,
     timestamp: u32,
     /// `None` where a row has become part of a later one.
-    rows: Vec<Option<Row<'a>>>,
+    rows: Vec<Option<Slot<'a>>>,
+}
+
+/// A row, and all that it was before, if that is known of all columns and may be left out; otherwise empty.
+#[derive(Debug, Clone, Copy)]
+struct Slot<'a> {
+    row: Row<'a>,
+    old: &'a [u8],
 }
 
 /// Where a row was put.
@@ -53,17 +70,28 @@ pub(super) struct Placed {
 struct Event<'a> {
     changes: &'a RowChanges,
     table: u32,
-    /// The class of its rows, and of its rows if their before images are cut to this many bytes of NULL bits and the key.
+    /// The class of its rows, and of its rows if their before images are cut to these NULL bits and the key.
     class: u32,
-    cut: Option<(u32, u8)>,
+    cut: Option<(u32, NullBits)>,
+    /// Whether its before images may be compared with what comes after.
+    compares: bool,
 }
 
 /// A row, and the values of its primary key before and after; for inserts and deletes both are the same.
 struct Keyed<'a> {
     class: u32,
-    row: Row<'a>,
+    slot: Slot<'a>,
     before: Option<Cow<'a, [u8]>>,
     after: Option<Cow<'a, [u8]>>,
+}
+
+/// What two changes of a row come to.
+struct Folded<'a> {
+    outcome: Outcome<'a>,
+    /// What the row was before both: see [`Slot`].
+    old: &'a [u8],
+    /// What the earlier touched beyond the later.
+    touched: Vec<Access>,
 }
 
 /// Makes a plan.
@@ -71,8 +99,12 @@ struct Keyed<'a> {
 pub(super) struct Planner<'a> {
     options: PlanOptions,
     tables: Tables<'a>,
-    classes: Vec<Class<'a>>,
+    classes: Vec<Known<'a>>,
     class_numbers: FxHashMap<Class<'a>, u32>,
+    /// The classes of the last event of a table and kind that had these flags and came from this server.
+    event_classes: FxHashMap<(u32, RowsKind, u16, u32), (u32, Option<(u32, NullBits)>)>,
+    /// The classes of rows whose after images are cut to these columns.
+    narrow_classes: FxHashMap<(u32, u16, u16), u32>,
     groups: Vec<Gathered<'a>>,
     group_numbers: FxHashMap<(u32, u32), u32>,
     order: Order,
@@ -100,7 +132,7 @@ impl<'a> Planner<'a> {
             if nets && !changes.accesses_of(index).is_empty() {
                 self.add_to_net(event, index, keyed);
             } else {
-                self.place(keyed.class, changes.timestamp, keyed.row, changes.accesses_of(index), &[]);
+                self.place(keyed.class, changes.timestamp, keyed.slot, changes.accesses_of(index), &[]);
             }
         }
         Ok(())
@@ -109,12 +141,13 @@ impl<'a> Planner<'a> {
     /// The groups in their order.
     pub fn finish(mut self) -> Plan<'a> {
         // Groups of one level may stand in any order: those with equal flags share a statement.
-        self.groups
-            .sort_by_key(|group| (group.level, self.classes.get(group.class as usize).map(|it| it.flags)));
+        self.groups.sort_by_key(|group| {
+            (group.level, self.classes.get(group.class as usize).map(|it| it.class.flags))
+        });
         let groups = self.groups.into_iter().filter_map(|gathered| {
-            let class = self.classes.get(gathered.class as usize)?;
+            let class = &self.classes.get(gathered.class as usize)?.class;
             let table = self.tables.get(class.table)?.mapped;
-            let rows: Vec<_> = gathered.rows.into_iter().flatten().collect();
+            let rows: Vec<_> = gathered.rows.into_iter().flatten().map(|slot| slot.row).collect();
             (!rows.is_empty()).then(|| Group {
                 table,
                 kind: class.kind,
@@ -131,6 +164,24 @@ impl<'a> Planner<'a> {
 
     fn event(&mut self, changes: &'a RowChanges) -> Event<'a> {
         let table = self.tables.number(&changes.table, self.options);
+        let compares = changes.kind != RowsKind::Write
+            && self.tables.get(table).is_some_and(|table| table.cut_images)
+            && is_full(&changes.columns_present, changes.table.map.columns.len());
+        let like = (table, changes.kind, changes.flags & !EVENT_FLAGS, changes.server_id);
+        if let Some((class, cut)) = self.event_classes.get(&like)
+            && let Some(Known { class: known, .. }) = self.classes.get(*class as usize)
+            && known.event == 0
+            && *known.columns_present == *changes.columns_present
+            && *known.columns_present_after == *columns_after(changes)
+        {
+            return Event { changes, table, class: *class, cut: *cut, compares };
+        }
+        let (class, cut) = self.event_classes(changes, table);
+        self.event_classes.insert(like, (class, cut));
+        Event { changes, table, class, cut, compares }
+    }
+
+    fn event_classes(&mut self, changes: &'a RowChanges, table: u32) -> (u32, Option<(u32, NullBits)>) {
         let of_table = self.tables.get(table);
         // Without a key servers look for all rows of an event at once: one that was changed just before is not found.
         let keyless = changes.kind != RowsKind::Write && of_table.is_none_or(|table| table.key.is_none());
@@ -142,34 +193,31 @@ impl<'a> Planner<'a> {
             flags: changes.flags & !EVENT_FLAGS,
             server_id: changes.server_id,
             columns_present: Cow::Borrowed(&changes.columns_present),
-            columns_present_after: Cow::Borrowed(match changes.kind {
-                RowsKind::Update | RowsKind::PartialUpdate => &changes.columns_present_after,
-                RowsKind::Write | RowsKind::Delete => &changes.columns_present,
-            }),
+            columns_present_after: Cow::Borrowed(columns_after(changes)),
             event: if apart { self.events } else { 0 },
         };
         let key = of_table
             .filter(|table| table.cut_images && changes.kind != RowsKind::Write)
             .and_then(|table| table.key.as_ref())
             .filter(|key| key.are_in(&changes.columns_present) && key.bitmap != *changes.columns_present);
-        let cut = key.map(|key| {
+        let cut = key.and_then(|key| {
             let mut cut = Class { columns_present: Cow::Owned(key.bitmap.clone()), ..whole.clone() };
             if changes.kind == RowsKind::Delete {
                 cut.columns_present_after = cut.columns_present.clone();
             }
-            // An index has at most 32 columns.
-            (cut, key.count.div_ceil(8) as u8)
+            Some((cut, NullBits::gather((0..key.count).map(|_| false))?))
         });
         let class = self.class_number(whole);
-        Event { changes, table, class, cut: cut.map(|(cut, zeros)| (self.class_number(cut), zeros)) }
+        (class, cut.map(|(cut, nulls)| (self.class_number(cut), nulls)))
     }
 
     fn keyed(&self, event: Event<'a>, image: &'a [u8], after: &'a [u8]) -> Keyed<'a> {
         let changes = event.changes;
-        let whole = Row { image: RowImage { zeros: 0, values: image }, after };
+        let whole = Row { image: RowImage::whole(image), after: RowImage::whole(after) };
+        let old = if event.compares { image } else { &[] };
         let table = self.tables.get(event.table).filter(|table| table.net_change || event.cut.is_some());
         let Some((table, key)) = table.and_then(|table| Some((table, table.key.as_ref()?))) else {
-            return Keyed { class: event.class, row: whole, before: None, after: None };
+            return Keyed { class: event.class, slot: Slot { row: whole, old }, before: None, after: None };
         };
         let columns = &changes.table.map.columns;
         let key_before = key.find(columns, &changes.columns_present, image);
@@ -181,12 +229,12 @@ impl<'a> Planner<'a> {
             RowsKind::Update => key.find(columns, &changes.columns_present_after, after),
         };
         let (class, row) = match (event.cut, &key_before) {
-            (Some((class, zeros)), Some(Cow::Borrowed(values))) => {
-                (class, Row { image: RowImage { zeros, values }, after })
+            (Some((class, nulls)), Some(Cow::Borrowed(values))) => {
+                (class, Row { image: RowImage { nulls, values }, ..whole })
             }
             _ => (event.class, whole),
         };
-        Keyed { class, row, before: key_before, after: key_after }
+        Keyed { class, slot: Slot { row, old }, before: key_before, after: key_after }
     }
 
     /// Makes one of the row and of the change that its key saw last, if there is one and nothing stands between; or notes
@@ -195,38 +243,35 @@ impl<'a> Planner<'a> {
         let changes = event.changes;
         let accesses = changes.accesses_of(index);
         let Some(before) = keyed.before else {
-            self.place(keyed.class, changes.timestamp, keyed.row, accesses, &[]);
+            self.place(keyed.class, changes.timestamp, keyed.slot, accesses, &[]);
             return;
         };
         let earlier = self.net.take(event.table, &before);
         let folded = earlier.and_then(|earlier| self.fold(&earlier, event, index));
-        let (class, row, touched) = match folded {
-            Some((Outcome::Nothing, _)) => return,
-            Some((Outcome::Row { class, row }, touched)) => (self.class_number(class), row, touched),
-            None => (keyed.class, keyed.row, Vec::new()),
+        let (class, slot, touched) = match folded {
+            Some(Folded { outcome: Outcome::Nothing, .. }) => return,
+            Some(Folded { outcome: Outcome::Row { class, row }, old, touched }) => {
+                (self.class_number(class), Slot { row, old }, touched)
+            }
+            None => (keyed.class, keyed.slot, Vec::new()),
         };
-        let placed = self.place(class, changes.timestamp, row, accesses, &touched);
+        let placed = self.place(class, changes.timestamp, slot, accesses, &touched);
         if let Some(key) = keyed.after {
             self.net.put(event.table, key, Living { placed, changes, index, touched });
         }
     }
 
-    /// What an earlier change of a row and this one come to, and what the earlier one touched beyond this one. The earlier
-    /// change is then gone.
-    fn fold(
-        &mut self,
-        earlier: &Living<'a>,
-        event: Event<'a>,
-        index: usize,
-    ) -> Option<(Outcome<'a>, Vec<Access>)> {
+    /// What an earlier change of a row and this one come to. The earlier change is then gone.
+    fn fold(&mut self, earlier: &Living<'a>, event: Event<'a>, index: usize) -> Option<Folded<'a>> {
         let placed = earlier.placed;
         let gathered = self.groups.get_mut(placed.group as usize)?;
         let slot = gathered.rows.get_mut(placed.index as usize)?;
-        let of_earlier = self.classes.get(gathered.class as usize)?;
-        let of_later = self.classes.get(event.class as usize)?;
+        let of_earlier = &self.classes.get(gathered.class as usize)?.class;
+        let of_later = &self.classes.get(event.class as usize)?.class;
+        let of_slot = slot.as_ref()?;
         let whole = event.changes.images_of(index)?;
         let columns = event.changes.table.map.columns.len();
-        let outcome = combine((of_earlier, slot.as_ref()?), (of_later, whole), columns)?;
+        let outcome = combine((of_earlier, &of_slot.row), (of_later, whole), columns)?;
         let counts = self.tables.get(event.table).is_some_and(|table| table.counts);
         if counts && matches!(outcome, Outcome::Nothing) {
             return None;
@@ -235,18 +280,41 @@ impl<'a> Planner<'a> {
             return None;
         }
         let touched = earlier.touched_beyond(event.changes.accesses_of(index))?;
+        let old = of_slot.old;
         *slot = None;
-        Some((outcome, touched))
+        Some(Folded { outcome, old, touched })
+    }
+
+    /// Cuts the after image of an update to what changed.
+    fn narrow(&mut self, class: u32, slot: Slot<'a>) -> (u32, Slot<'a>) {
+        self.narrowed(class, slot).unwrap_or((class, slot))
+    }
+
+    fn narrowed(&mut self, class: u32, slot: Slot<'a>) -> Option<(u32, Slot<'a>)> {
+        let known = self.classes.get(class as usize).filter(|known| known.full && !slot.old.is_empty())?;
+        let columns = &self.tables.get(known.class.table)?.mapped.map.columns;
+        let changed = changed(columns, slot.old, slot.row.after.values)?;
+        let slot = Slot { row: Row { after: changed.image, ..slot.row }, ..slot };
+        let cut = (class, changed.first, changed.last);
+        if let Some(class) = self.narrow_classes.get(&cut) {
+            return Some((*class, slot));
+        }
+        let bitmap = narrow::bitmap(columns.len(), changed.first, changed.last);
+        let class = Class { columns_present_after: Cow::Owned(bitmap), ..known.class.clone() };
+        let class = self.class_number(class);
+        self.narrow_classes.insert(cut, class);
+        Some((class, slot))
     }
 
     fn place(
         &mut self,
         class: u32,
         timestamp: u32,
-        row: Row<'a>,
+        slot: Slot<'a>,
         accesses: &[Access],
         more: &[Access],
     ) -> Placed {
+        let (class, slot) = self.narrow(class, slot);
         self.rows += 1;
         let level = self.order.place(self.rows, class, accesses.iter().chain(more));
         let groups = &mut self.groups;
@@ -258,7 +326,7 @@ impl<'a> Planner<'a> {
         if let Some(gathered) = groups.get_mut(group as usize) {
             index = gathered.rows.len() as u32;
             gathered.timestamp = gathered.timestamp.max(timestamp);
-            gathered.rows.push(Some(row));
+            gathered.rows.push(Some(slot));
         }
         Placed { number: self.rows, group, index }
     }
@@ -268,8 +336,18 @@ impl<'a> Planner<'a> {
             return *number;
         }
         let number = self.classes.len() as u32;
-        self.classes.push(class.clone());
+        let columns = self.tables.get(class.table).map_or(0, |table| table.mapped.map.columns.len());
+        let full = class.kind == RowsKind::Update && is_full(&class.columns_present_after, columns);
+        self.classes.push(Known { class: class.clone(), full });
         self.class_numbers.insert(class, number);
         number
+    }
+}
+
+/// The columns of an event's after images, or of its only ones.
+fn columns_after(changes: &RowChanges) -> &[u8] {
+    match changes.kind {
+        RowsKind::Update | RowsKind::PartialUpdate => &changes.columns_present_after,
+        RowsKind::Write | RowsKind::Delete => &changes.columns_present,
     }
 }

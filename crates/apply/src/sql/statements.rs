@@ -1,7 +1,5 @@
 //! Writes the statements of a group.
 
-use std::borrow::Cow;
-
 use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::print::PrintError;
 use tailwater_wire::rows::{ColumnType, Image, TableMap};
@@ -192,10 +190,7 @@ impl Form {
         row: &Row<'_>,
     ) -> Result<bool, PrintError> {
         let map = &mapping.map;
-        let bytes = match row.image.zeros {
-            0 => Cow::Borrowed(row.image.values),
-            zeros => Cow::Owned([&vec![0; usize::from(zeros)], row.image.values].concat()),
-        };
+        let (bytes, bytes_after) = (row.image.to_bytes(), row.after.to_bytes());
         let image = Image::parse(map, &group.columns_present, false, &bytes)?;
         match group.kind {
             RowsKind::Write => {
@@ -206,7 +201,7 @@ impl Form {
             }
             RowsKind::Update | RowsKind::PartialUpdate => {
                 let partial = group.kind == RowsKind::PartialUpdate;
-                let after = Image::parse(map, &group.columns_present_after, partial, row.after)?;
+                let after = Image::parse(map, &group.columns_present_after, partial, &bytes_after)?;
                 let lax = put_columns(text, mapping, &after, Some(&image), true)?;
                 if !text.is_empty() {
                     text.extend_from_slice(b" WHERE ");

@@ -109,10 +109,10 @@ pub fn bitmap(present: &[usize]) -> Bytes {
 }
 
 /// The other way around; the rest of the bytes too.
-fn read<'b>(bitmap: &[u8], mut bytes: &'b [u8], zeros: usize) -> (Vec<(usize, Option<i32>)>, &'b [u8]) {
+fn read<'b>(bitmap: &[u8], mut bytes: &'b [u8]) -> (Vec<(usize, Option<i32>)>, &'b [u8]) {
     let present: Vec<usize> = (0..8).filter(|column| bitmap[0] >> column & 1 != 0).collect();
     let mut nulls = 0;
-    if zeros == 0 && !present.is_empty() {
+    if !present.is_empty() {
         (nulls, bytes) = (bytes[0], &bytes[1..]);
     }
     let cells = present.iter().enumerate().map(|(bit, column)| {
@@ -171,7 +171,8 @@ impl Store {
         let table =
             SHAPES.iter().enumerate().position(|(index, _)| group.table.target.table == format!("t{index}"));
         let table = table.ok_or("no such table")?;
-        let (first, rest) = read(&group.columns_present, row.image.values, usize::from(row.image.zeros));
+        let bytes = row.image.to_bytes();
+        let (first, rest) = read(&group.columns_present, &bytes);
         if !rest.is_empty() {
             return Err(format!("{} bytes left over", rest.len()));
         }
@@ -187,7 +188,8 @@ impl Store {
                 self.tables[table].remove(found);
             }
             RowsKind::Update | RowsKind::PartialUpdate => {
-                let (after, rest) = read(&group.columns_present_after, row.after, 0);
+                let bytes = row.after.to_bytes();
+                let (after, rest) = read(&group.columns_present_after, &bytes);
                 if !rest.is_empty() {
                     return Err(format!("{} bytes left over", rest.len()));
                 }
