@@ -54,7 +54,14 @@ pub(super) async fn begin(
         }
         let origin = parse(&kept.origin_gtids)?;
         if flavour == source.flavour && store.shared_with().await?.is_none() {
-            let all = applied_gtids(log, &applied, &origin)?;
+            let mut all = applied_gtids(log, &applied, &origin)?;
+            for text in &kept.under_way {
+                // Without a GTID it stands under none.
+                if let Ok(gtid) = Gtid::parse(source.flavour, text) {
+                    // A log holds one family's GTIDs.
+                    let _ = all.insert(&gtid);
+                }
+            }
             let (has, before) = (parse(&target.has)?, parse(&kept.target_gtids)?);
             if let Some(beyond) = gtids::beyond(log, &has, &before, &all) {
                 return Err(wrong(gone_ahead(&options.name, &beyond, &target.has)));

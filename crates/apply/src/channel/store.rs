@@ -81,6 +81,9 @@ pub(super) struct Kept {
     pub(super) filters: String,
     /// Transactions that an operator left out.
     pub(super) skipped: Vec<String>,
+    /// Transactions of which something may stand in the target's binlog under their GTIDs though they are not applied:
+    /// a statement that commits by itself was under way when the applier died.
+    pub(super) under_way: Vec<String>,
 }
 
 /// The right to commit for a channel; passed to workers.
@@ -191,8 +194,11 @@ impl Store {
         let skipped = store
             .column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name} AND tolerated=0"))
             .await?;
+        let under_way =
+            store.column(&format!("SELECT gtid FROM tailwater.apply_intent WHERE channel={name}")).await?;
         let claim = Claim { channel: channel.to_owned(), incarnation };
-        Ok((store, claim, Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped }))
+        let kept = Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped, under_way };
+        Ok((store, claim, kept))
     }
 
     async fn applied(&mut self) -> Result<Option<Applied>, ApplyError> {

@@ -1,24 +1,11 @@
 //! What sessions of the source do beside plain rows: XA, savepoints, statements, temporary tables, triggers.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
-use tailwater_sandbox::{Server, ServerKind};
+use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 
-use super::{Applier, in_time};
+use super::{Applier, until};
 use crate::support::Rig;
-
-/// Waits until a query gives this.
-async fn until(server: &Server, sql: &str, wanted: &str) -> Result<()> {
-    let work = async {
-        while server.sql(sql).await.unwrap_or_default() != [wanted] {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
-    };
-    in_time(sql, work).await
-}
 
 /// Prepared, with other transactions and a new applier in between; then one is committed, and one rolled back.
 async fn xa(kind: ServerKind) -> Result<()> {
