@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tailwater_session::SessionError;
 use tailwater_wire::Flavour;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::gtid_session::GtidSession;
@@ -40,6 +41,8 @@ pub(super) struct Shared {
     pub(super) give_way: watch::Sender<Option<BatchId>>,
     /// Runs what is no rows.
     pub(super) statements: Statements,
+    /// The run is to end: nothing that may take days is to be waited for.
+    pub(super) stop: CancellationToken,
 }
 
 impl Shared {
@@ -70,22 +73,22 @@ impl Worker {
         Ok(Self { number, writer, shared, turn, give_way })
     }
 
-    /// Applies a batch and commits it.
+    /// Applies a batch and commits it; `None` if it was told to stop before it could begin to.
     ///
     /// # Errors
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
-    pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
+    pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
         if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
             self.wait_turn(batch).await;
             let progress = self.progress(batch, STATEMENTS_ROW);
-            self.shared.statements.apply(&self.shared, held, progress).await?;
-            return Ok(timing(begun.elapsed(), None));
+            let applied = self.shared.statements.apply(&self.shared, held, progress).await?;
+            return Ok(applied.then(|| timing(begun.elapsed(), None)));
         }
         let mut conflicts = 0;
         loop {
             let error = match self.attempt(batch).await {
-                Ok(timing) => return Ok(timing),
+                Ok(timing) => return Ok(Some(timing)),
                 Err(error) => error,
             };
             let ApplyError::Session(SessionError::Server { error: server, .. }) = &error else {
