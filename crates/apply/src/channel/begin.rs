@@ -55,9 +55,10 @@ pub(super) async fn begin(
         let origin = parse(&kept.origin_gtids)?;
         if flavour == source.flavour && store.shared_with().await?.is_none() {
             let mut all = applied_gtids(log, &applied, &origin)?;
-            for text in &kept.under_way {
-                // Without a GTID it stands under none.
-                if let Ok(gtid) = Gtid::parse(source.flavour, text) {
+            // What a crash may have left in the target's binlog under its GTID without being applied: a statement that
+            // commits by itself, or where an XA transaction was prepared. MariaDB's position does not count its binlog.
+            for text in kept.under_way.iter().chain(&kept.newest) {
+                if let Ok(gtid @ Gtid::MySql(_)) = Gtid::parse(source.flavour, text) {
                     // A log holds one family's GTIDs.
                     let _ = all.insert(&gtid);
                 }

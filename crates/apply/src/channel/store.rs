@@ -93,8 +93,7 @@ pub(super) struct Kept {
     pub(super) filters: String,
     /// Transactions that an operator left out.
     pub(super) skipped: Vec<String>,
-    /// Transactions of which something may stand in the target's binlog under their GTIDs though they are not applied:
-    /// a statement that commits by itself was under way when the applier died.
+    /// Transactions with a statement that commits by itself, which may have run.
     pub(super) under_way: Vec<String>,
 }
 

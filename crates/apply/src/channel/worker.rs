@@ -81,6 +81,7 @@ impl Worker {
         if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
             self.wait_turn(batch).await;
+            self.log_prepared(batch).await?;
             let progress = self.progress(batch, STATEMENTS_ROW);
             let applied = self.shared.statements.apply(&self.shared, held, progress).await?;
             return Ok(applied.then(|| timing(begun.elapsed(), None)));
@@ -117,6 +118,7 @@ impl Worker {
 
     async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
         let begun = Instant::now();
+        self.log_prepared(batch).await?;
         let mut packets = Packets::default();
         let gtid = match self.shared.options.gtid {
             GtidMode::Preserve => batch.first.first().and_then(|transaction| transaction.gtid.clone()),
@@ -161,6 +163,27 @@ impl Worker {
         packets.run(&mut self.writer.connection).await?;
         let commit = commit_begun.map(|commit| commit.elapsed());
         Ok(timing(begun.elapsed(), commit))
+    }
+
+    /// MySQL prepares an XA transaction under a GTID of its own, and what it does is applied under that of its commit. Under
+    /// `gtid = preserve` the former stands on the target as a transaction that only notes progress: without it, servers
+    /// behind the target would look for it in vain. It stands before the commit's, so that a crash in between leaves no
+    /// gap: it then comes again, and the server passes over what it has.
+    async fn log_prepared(&mut self, batch: &Batch<Held>) -> Result<(), ApplyError> {
+        if self.shared.options.gtid != GtidMode::Preserve || self.shared.flavour != Flavour::MySql {
+            return Ok(());
+        }
+        let prepared = batch.first.first().and_then(|transaction| transaction.prepared.as_ref());
+        let Some(gtid) = prepared.and_then(|prepared| prepared.gtid.as_ref()) else { return Ok(()) };
+        let applied = self.shared.applied().encode();
+        let mut packets = Packets::default();
+        packets.push(GtidSession::statement(gtid));
+        packets.push("BEGIN");
+        // Names it: who goes on behind a crash knows by that whose it is.
+        packets.push(self.shared.claim.progress_statement(self.number, &applied, &gtid.to_string(), 0));
+        packets.push("COMMIT");
+        packets.push(GtidSession::reset(self.shared.flavour));
+        packets.run(&mut self.writer.connection).await
     }
 
     fn push_rows<'t>(
