@@ -14,6 +14,7 @@ use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tokio::sync::Mutex;
 use tracing::info;
 
+use super::disabled_events::{disabled, disabled_event};
 use super::fingerprint::{fingerprint, says_done_already};
 use super::gtid_session::GtidSession;
 use super::options::GtidMode;
@@ -357,7 +358,10 @@ impl Session {
             self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
         }
         let text = without_start_transaction(&statement.text);
-        match self.writer.connection.execute_bytes(text).await {
+        let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
+        let status = disabled(self.writer.connection.server());
+        let event = disabled_event(text, status, vars.invoker.as_ref());
+        match self.writer.connection.execute_bytes(event.as_deref().unwrap_or(text)).await {
             Ok(_) => Ok(()),
             Err(SessionError::Server { error, .. }) if error.number == statement.error_code => Ok(()),
             Err(SessionError::Server { error, .. }) => Err(ApplyError::Refused {
