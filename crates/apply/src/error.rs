@@ -83,6 +83,18 @@ pub enum ApplyError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A newer Tailwater has made the tables on the target into something that this one does not know.
+    #[error(
+        "channel {channel}: the tables in schema tailwater on the target are of version {found}, and this Tailwater knows them up to version {known}; run the newer Tailwater that made them, or a newer one still"
+    )]
+    NewerSchema {
+        /// The channel.
+        channel: String,
+        /// Their version.
+        found: u32,
+        /// The newest that is known.
+        known: u32,
+    },
     /// Somebody else applies the same channel to the same target.
     #[error(
         "channel {channel} was taken over by another Tailwater on this target; this one has stopped applying"
@@ -197,7 +209,10 @@ impl ApplyError {
             Self::Log(_) | Self::Event { .. } | Self::NoTable { .. } | Self::Shape { .. } => {
                 Retry::AfterChange
             }
-            Self::Unsupported { .. } | Self::Record { .. } | Self::TakenOver { .. } => Retry::AfterChange,
+            Self::Unsupported { .. }
+            | Self::Record { .. }
+            | Self::NewerSchema { .. }
+            | Self::TakenOver { .. } => Retry::AfterChange,
             Self::Start { .. } | Self::Gone { .. } | Self::Progress(_) | Self::Filter(_) => {
                 Retry::AfterChange
             }
@@ -259,6 +274,7 @@ impl ApplyError {
             Self::Gone { .. } => "TW-APP-0009",
             Self::Interrupted { .. } => "TW-APP-0010",
             Self::Missing { .. } => "TW-APP-0011",
+            Self::NewerSchema { .. } => "TW-APP-0012",
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
             Self::TooLarge { .. } => "TW-APP-0030",

@@ -29,8 +29,8 @@ pub struct Span {
 pub struct Transaction {
     /// Where it stands in the log, from the end of the transaction before it.
     pub span: Span,
-    /// Of a completed XA transaction, where it was prepared.
-    pub prepared: Option<Span>,
+    /// Of a completed XA transaction, what prepared it.
+    pub prepared: Option<Prepared>,
     /// Its GTID.
     pub gtid: Option<Gtid>,
     /// When it committed on its source, in microseconds since 1970; 0 if unknown.
@@ -45,10 +45,33 @@ pub struct Transaction {
     pub memory_bytes: usize,
 }
 
+/// What prepared an XA transaction that another completes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    /// Where it stands in the log.
+    pub span: Span,
+    /// Its GTID.
+    pub gtid: Option<Gtid>,
+}
+
 impl Transaction {
+    /// One that does nothing.
+    pub fn empty(span: Span, gtid: Option<Gtid>, commit_time_us: u64) -> Self {
+        Self {
+            span,
+            prepared: None,
+            gtid,
+            commit_time_us,
+            dependency: SourceDependency::None,
+            content: Content::Rows(Vec::new()),
+            writeset: Writeset::default(),
+            memory_bytes: size_of::<Self>(),
+        }
+    }
+
     /// The places in the log that are done when it is.
     pub fn spans(&self) -> impl Iterator<Item = Span> {
-        std::iter::once(self.span).chain(self.prepared)
+        std::iter::once(self.span).chain(self.prepared.as_ref().map(|prepared| prepared.span))
     }
 
     /// Its GTID for people; where it stands in the log, if it has none.

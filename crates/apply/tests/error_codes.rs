@@ -23,6 +23,7 @@ fn every_code_is_documented() {
         ApplyError::Shape { gtid: gtid(), table: table(), column: text(), reason: reason() },
         ApplyError::Unsupported { gtid: gtid(), what: text(), reason: reason() },
         ApplyError::Record { channel: channel(), reason: reason() },
+        ApplyError::NewerSchema { channel: channel(), found: 2, known: 1 },
         ApplyError::TakenOver { channel: channel() },
         ApplyError::Start { reason: reason() },
         ApplyError::Gone { channel: channel() },
@@ -42,6 +43,7 @@ fn every_code_is_documented() {
             | ApplyError::Shape { .. }
             | ApplyError::Unsupported { .. }
             | ApplyError::Record { .. }
+            | ApplyError::NewerSchema { .. }
             | ApplyError::TakenOver { .. }
             | ApplyError::Start { .. }
             | ApplyError::Gone { .. }

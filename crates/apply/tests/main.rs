@@ -37,6 +37,8 @@ mod logged;
 mod operating;
 mod random;
 mod refusals;
+mod rentals;
+mod scheduled_events;
 mod servers;
 mod sql_statements;
 mod support;

@@ -41,9 +41,29 @@ async fn refusals(kind: ServerKind) -> Result<()> {
     a_column_that_is_not_there(&rig, &channel).await?;
     a_transaction_that_is_left_out(&rig, &channel).await?;
     a_transaction_that_tolerates_what_is_there(&rig, &channel).await?;
+    tables_of_another_version(&rig, &channel).await?;
     an_account_that_may_not(&rig).await?;
     channel.end().await;
     other.end().await;
+    Ok(())
+}
+
+/// What a newer Tailwater has made is left alone; what an older one made is completed.
+async fn tables_of_another_version(rig: &Rig, channel: &Channel) -> Result<()> {
+    channel.pause().await?;
+    let version = "SELECT version FROM tailwater.apply_version";
+    ensure!(rig.target.sql(version).await? == ["1"]);
+    rig.target.sql("SET sql_log_bin=0; UPDATE tailwater.apply_version SET version=2").await?;
+    rig.source.sql("INSERT INTO shop.v VALUES (70, 0)").await?;
+    channel.resume(None).await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.code == "TW-APP-0012" && fault.message.contains("version 2"), "{fault:?}");
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.v WHERE id=70").await? == ["0"]);
+    ensure!(rig.target.sql(version).await? == ["2"]);
+    rig.target.sql("SET sql_log_bin=0; DROP TABLE tailwater.apply_version").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await?;
+    ensure!(rig.target.sql(version).await? == ["1"]);
     Ok(())
 }
 

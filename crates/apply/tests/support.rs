@@ -13,7 +13,8 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take on a machine that does much else; only reached when something is wrong.
+/// How long anything may take on a machine that does much else, or a channel get no further; only reached when something
+/// is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Options of servers of a flavour in these tests.
@@ -215,12 +216,16 @@ pub async fn wait_for(
     what: &str,
     is_so: impl Fn(&ChannelStatus) -> bool,
 ) -> Result<ChannelStatus> {
-    let begun = Instant::now();
+    let mut begun = Instant::now();
     let mut status = channel.status();
+    let mut applied = 0;
     loop {
         let now = status.borrow_and_update().clone();
         if is_so(&now) {
             return Ok(now);
+        }
+        if now.transactions_total != applied {
+            (applied, begun) = (now.transactions_total, Instant::now());
         }
         ensure!(now.state != ChannelState::Failed, "waiting for it to {what}: {:?}", now.fault);
         let left =

@@ -8,6 +8,7 @@
 
 mod begin;
 mod diagnose;
+mod disabled_events;
 mod fingerprint;
 mod gtid_session;
 mod gtids;

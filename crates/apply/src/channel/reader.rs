@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::options::Until;
+use super::options::{GtidMode, Until};
 use super::statement_filter::{OWN_SCHEMA, filter_transaction, filtered};
 use super::worker::Shared;
 use super::writer::connect;
@@ -25,7 +25,7 @@ use crate::decode::{self, DecodeLimits, Decoded, Decoder, Route, Tables, Transac
 use crate::error::ApplyError;
 use crate::filter::{self, Filters, Operation, VersionedFilters};
 use crate::target::TargetTable;
-use crate::transaction::{Content, Span, Step, Transaction};
+use crate::transaction::{Content, Prepared, Span, Step, Transaction};
 
 /// Memory is counted in pieces of this many bytes.
 const PERMIT_BYTES: usize = 1024;
@@ -294,6 +294,9 @@ impl Reader {
         if self.is_of_origin(&entry) {
             // It counts as applied from the beginning on.
             self.push(Read::Passed { span, gtid: None }).await?;
+        } else if self.is_skipped(&entry) && self.needs_gtid(&entry) {
+            let empty = Transaction::empty(span, entry.gtid.clone(), entry.commit_time_us);
+            self.hand_over(&entry, empty).await?;
         } else if self.is_skipped(&entry) {
             self.push(Read::Passed { span, gtid: entry.gtid }).await?;
         } else {
@@ -414,6 +417,15 @@ impl Reader {
         gtid.is_some_and(|gtid| skipped.contains(&gtid.to_string()))
     }
 
+    /// Whether a transaction that is left out has to stand in the target's binlog all the same, as an empty one: servers
+    /// behind the target look for its GTID there.
+    fn needs_gtid(&self, entry: &Entry) -> bool {
+        let logged = self.setup.target_logged.as_ref();
+        let is_logged = |gtid| logged.is_some_and(|logged| logged.contains(gtid));
+        let preserves = self.setup.shared.options.gtid == GtidMode::Preserve;
+        preserves && entry.gtid.as_ref().is_some_and(|gtid| !is_logged(gtid))
+    }
+
     /// Decodes it; `None` for what is held until another completes it.
     async fn decode(&mut self, entry: &Entry, span: Span) -> Result<Option<Transaction>, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
@@ -427,13 +439,13 @@ impl Reader {
                 Ok(None)
             }
             Content::XaRollback { xid } => {
-                transaction.prepared = self.prepared.remove(xid).map(|(_, span)| span);
+                transaction.prepared = self.prepared.remove(xid).map(|(entry, span)| prepared(&entry, span));
                 transaction.content = Content::Rows(Vec::new());
                 transaction.writeset.barrier = false;
                 Ok(Some(transaction))
             }
             Content::XaCommit { xid } => {
-                let Some((entry, prepared)) = self.prepared.remove(xid) else {
+                let Some((entry, span)) = self.prepared.remove(xid) else {
                     return Err(ApplyError::Unsupported {
                         gtid: transaction.gtid_text(),
                         what: format!("XA COMMIT {}", String::from_utf8_lossy(xid)),
@@ -442,7 +454,7 @@ impl Reader {
                             .to_owned(),
                     });
                 };
-                self.complete(&entry, prepared, &mut transaction).await?;
+                self.complete(&entry, span, &mut transaction).await?;
                 Ok(Some(transaction))
             }
             _ => Ok(Some(transaction)),
@@ -453,7 +465,7 @@ impl Reader {
     async fn complete(
         &mut self,
         entry: &Entry,
-        prepared: Span,
+        span: Span,
         transaction: &mut Transaction,
     ) -> Result<(), ApplyError> {
         let mut log = self.setup.log.reader(entry.position)?;
@@ -464,9 +476,9 @@ impl Reader {
         }
         let bytes = read_entry(&mut log, entry)?;
         loop {
-            match self.decoder.xa_rows(entry, prepared, bytes.clone(), &mut self.target)? {
+            match self.decoder.xa_rows(entry, span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(rows) => {
-                    transaction.prepared = Some(prepared);
+                    transaction.prepared = Some(prepared(entry, span));
                     transaction.content = rows.content;
                     transaction.writeset = rows.writeset;
                     transaction.memory_bytes += rows.memory_bytes;
@@ -554,6 +566,11 @@ impl Reader {
         let ready = std::mem::take(&mut self.ready);
         self.out.send(Ok(ready)).await.is_ok()
     }
+}
+
+/// What `entry` is to the transaction that completes it.
+fn prepared(entry: &Entry, span: Span) -> Prepared {
+    Prepared { span, gtid: entry.gtid.clone() }
 }
 
 /// An event between transactions that is malformed.

@@ -80,7 +80,7 @@ impl From<ApplyError> for Box<Failure> {
     }
 }
 
-type Outcome = (usize, Batch<Held>, Result<Timing, ApplyError>);
+type Outcome = (usize, Batch<Held>, Result<Option<Timing>, ApplyError>);
 
 struct Run {
     shared: Arc<Shared>,
@@ -102,6 +102,8 @@ struct Run {
     lows: std::collections::VecDeque<(Instant, LogPosition)>,
     rate: Rate,
     careful_until: Option<LogPosition>,
+    /// A worker has given a batch back, because it was told to stop.
+    given_back: bool,
     _tasks: JoinSet<()>,
     stop_reader: CancellationToken,
 }
@@ -127,7 +129,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
 
 impl Run {
     async fn begin(setup: RunSetup) -> Result<Self, Box<Failure>> {
-        let RunSetup { mut options, log, careful_until, status, .. } = setup;
+        let RunSetup { mut options, log, stop, careful_until, status } = setup;
         if careful_until.is_some() || options.tolerate_until.is_some() {
             (options.workers, options.batch_transactions_max) = (1, 1);
         }
@@ -159,6 +161,7 @@ impl Run {
             turn,
             give_way,
             statements: Statements::default(),
+            stop,
             options: options.clone(),
         });
         let scheduler = Scheduler::new(Options {
@@ -215,6 +218,7 @@ impl Run {
             lows: [(Instant::now(), low)].into(),
             rate: Rate::default(),
             careful_until,
+            given_back: false,
             _tasks: tasks,
             stop_reader,
         })
@@ -242,7 +246,7 @@ impl Run {
             let stops = match end {
                 Some(End::CarefulEnough | End::TolerantEnough) => true,
                 // Native replication can go on behind what has no gaps only.
-                Some(End::Told) => self.shared.applied().gaps().next().is_none(),
+                Some(End::Told) => self.given_back || self.shared.applied().gaps().next().is_none(),
                 _ => false,
             };
             if stops && self.running.is_empty() {
@@ -326,7 +330,11 @@ impl Run {
         self.idle.push(worker);
         self.running.remove(&batch.id);
         let timing = match result {
-            Ok(timing) => timing,
+            Ok(Some(timing)) => timing,
+            Ok(None) => {
+                self.given_back = true;
+                return Ok(());
+            }
             Err(error) => {
                 let transactions = batch.first.len() + batch.rest.len();
                 let first = batch.first.iter().chain(&batch.rest).next();
@@ -426,7 +434,7 @@ impl Run {
 
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
     async fn settle(&mut self, error: ApplyError) -> Box<Failure> {
-        while !(self.scheduler.is_idle() && self.running.is_empty()) {
+        while !(self.given_back || self.scheduler.is_idle() && self.running.is_empty()) {
             self.dispatch().await;
             let Some(outcome) = self.outcomes.recv().await else { break };
             match self.finish(outcome) {

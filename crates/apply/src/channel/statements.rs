@@ -12,7 +12,9 @@ use tailwater_wire::event::{EventBody, QueryEvent, UserVar};
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tokio::sync::Mutex;
+use tracing::info;
 
+use super::disabled_events::{disabled, disabled_event};
 use super::fingerprint::{fingerprint, says_done_already};
 use super::gtid_session::GtidSession;
 use super::options::GtidMode;
@@ -29,8 +31,8 @@ use crate::transaction::{Content, Statement, StatementVariable, Step, Transactio
 /// Rows are sent when they are so many bytes.
 const FLUSHED_BYTES: usize = 1 << 20;
 
-/// How long a statement of a predecessor is waited for, in seconds.
-const PREDECESSOR_SECONDS_MAX: u32 = 7 * 24 * 3600;
+/// A statement of a predecessor is waited for in steps of this many seconds: in between, `stop` is heard.
+const PREDECESSOR_STEP_SECONDS: u32 = 1;
 
 /// Runs transactions that hold statements.
 #[derive(Debug, Default)]
@@ -71,7 +73,8 @@ fn preserved<'h>(shared: &Shared, held: &'h Held) -> Option<&'h Gtid> {
 }
 
 impl Statements {
-    /// Runs the steps of a transaction and commits them with its progress, which `progress` writes.
+    /// Runs the steps of a transaction and commits them with its progress, which `progress` writes. False if nothing was
+    /// done, because the channel was told to stop while a predecessor's statement still ran.
     ///
     /// # Errors
     /// What the target refuses. A statement that commits by itself may then have run: its intent stands, and running the
@@ -81,36 +84,51 @@ impl Statements {
         shared: &Arc<Shared>,
         held: &Held,
         progress: Vec<u8>,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<bool, ApplyError> {
         let mut session = self.session.lock().await;
-        if session.is_none() {
-            *session = Some(Session::open(shared).await?);
-        }
         // Taken, so that an error leaves none behind: the next one opens anew.
-        let Some(mut open) = session.take() else { return Ok(()) };
+        let open = match session.take() {
+            Some(open) => Some(open),
+            None => Session::open(shared).await?,
+        };
+        let Some(mut open) = open else { return Ok(false) };
         open.run(shared, held, progress).await?;
         *session = Some(open);
-        Ok(())
+        Ok(true)
     }
 }
 
 impl Session {
-    async fn open(shared: &Arc<Shared>) -> Result<Self, ApplyError> {
+    /// Waits for a predecessor's statement; `None` if it was told to stop before that ended.
+    async fn open(shared: &Arc<Shared>) -> Result<Option<Self>, ApplyError> {
         let mut writer = Writer::open(&shared.options).await?;
         let lock = format!("tailwater.{}", shared.options.name);
         let lock: String = lock.chars().take(60).collect();
-        // A statement may take days; the predecessor's does so too.
-        let asked = writer
-            .connection
-            .query(&format!("SELECT GET_LOCK({}, {PREDECESSOR_SECONDS_MAX})", quote(&lock)))
-            .await?;
-        if asked.scalar() != Some("1") {
-            let reason = "another connection of the channel still runs a statement".to_owned();
-            return Err(ApplyError::Record { channel: shared.options.name.clone(), reason });
+        let ask = format!("SELECT GET_LOCK({}, {PREDECESSOR_STEP_SECONDS})", quote(&lock));
+        let mut waited = false;
+        loop {
+            match writer.connection.query(&ask).await?.scalar() {
+                Some("1") => break,
+                Some("0") if shared.stop.is_cancelled() => return Ok(None),
+                // A statement may take days.
+                Some("0") => {
+                    if !std::mem::replace(&mut waited, true) {
+                        let channel = &shared.options.name;
+                        info!(
+                            channel,
+                            "waits for a statement that an earlier connection of the channel runs"
+                        );
+                    }
+                }
+                _ => {
+                    let reason = format!("the target does not say who holds the lock {lock:?} (GET_LOCK)");
+                    return Err(ApplyError::Record { channel: shared.options.name.clone(), reason });
+                }
+            }
         }
         // Not before: a predecessor may have noted one after the channel was taken from it.
         let intents = kept_intents(&mut writer.connection, &shared.options.name).await?;
-        Ok(Self { writer, database: Vec::new(), intents, of_source: false })
+        Ok(Some(Self { writer, database: Vec::new(), intents, of_source: false }))
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
@@ -340,7 +358,10 @@ impl Session {
             self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
         }
         let text = without_start_transaction(&statement.text);
-        match self.writer.connection.execute_bytes(text).await {
+        let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
+        let status = disabled(self.writer.connection.server());
+        let event = disabled_event(text, status, vars.invoker.as_ref());
+        match self.writer.connection.execute_bytes(event.as_deref().unwrap_or(text)).await {
             Ok(_) => Ok(()),
             Err(SessionError::Server { error, .. }) if error.number == statement.error_code => Ok(()),
             Err(SessionError::Server { error, .. }) => Err(ApplyError::Refused {

@@ -20,8 +20,15 @@ use super::text::{hex, quote};
 use crate::error::ApplyError;
 use crate::progress::Applied;
 
+/// What the tables look like. Raised by whatever an older Tailwater could not read any more, or would write wrongly; then
+/// [`Store::take_over`] has to make the older ones so.
+const SCHEMA_VERSION: u32 = 1;
+
 const SCHEMA: &[&str] = &[
     "CREATE DATABASE IF NOT EXISTS tailwater",
+    "CREATE TABLE IF NOT EXISTS tailwater.apply_version (\
+       version INT UNSIGNED NOT NULL PRIMARY KEY\
+     ) ENGINE=InnoDB COMMENT='What these tables look like'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_channel (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
        incarnation BIGINT UNSIGNED NOT NULL, \
@@ -56,6 +63,11 @@ const SCHEMA: &[&str] = &[
      ) ENGINE=InnoDB COMMENT='Transactions that an operator left out, or had tolerate what the target has'",
 ];
 
+/// `ER_BAD_DB_ERROR`
+const UNKNOWN_DATABASE: u16 = 1049;
+/// `ER_NO_SUCH_TABLE`
+const NO_SUCH_TABLE: u16 = 1146;
+
 /// The progress of what no worker does by itself: where the channel began, and statements. Under `gtid = preserve` this row
 /// alone is not in the target's binlog, and no servers behind the target have it.
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
@@ -81,6 +93,8 @@ pub(super) struct Kept {
     pub(super) filters: String,
     /// Transactions that an operator left out.
     pub(super) skipped: Vec<String>,
+    /// Transactions with a statement that commits by itself, which may have run.
+    pub(super) under_way: Vec<String>,
 }
 
 /// The right to commit for a channel; passed to workers.
@@ -153,13 +167,19 @@ impl Store {
     /// Takes the channel over, with `connection`, whose session logs nothing.
     ///
     /// # Errors
-    /// [`ApplyError::Session`]; [`ApplyError::Record`], [`ApplyError::Progress`] if what is there cannot be understood.
+    /// [`ApplyError::Session`]; [`ApplyError::NewerSchema`]; [`ApplyError::Record`], [`ApplyError::Progress`] if what is
+    /// there cannot be understood.
     pub(super) async fn take_over(
         mut connection: Connection,
         channel: &str,
         mode: GtidMode,
     ) -> Result<(Self, Claim, Kept), ApplyError> {
-        if !schema_exists(&mut connection).await? {
+        let version = schema_version(&mut connection).await?;
+        if let Some(found) = version.filter(|found| *found > SCHEMA_VERSION) {
+            let channel = channel.to_owned();
+            return Err(ApplyError::NewerSchema { channel, found, known: SCHEMA_VERSION });
+        }
+        if version.is_none() || !schema_exists(&mut connection).await? {
             // Not logged before it is known where the channel begins: that is told from what the target has.
             create_schema(&mut connection).await?;
         }
@@ -191,8 +211,11 @@ impl Store {
         let skipped = store
             .column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name} AND tolerated=0"))
             .await?;
+        let under_way =
+            store.column(&format!("SELECT gtid FROM tailwater.apply_intent WHERE channel={name}")).await?;
         let claim = Claim { channel: channel.to_owned(), incarnation };
-        Ok((store, claim, Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped }))
+        let kept = Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped, under_way };
+        Ok((store, claim, kept))
     }
 
     async fn applied(&mut self) -> Result<Option<Applied>, ApplyError> {
@@ -320,6 +343,20 @@ pub(super) async fn kept_intents(
     Ok(rows.rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
 }
 
+/// What the tables look like that are there; `None` if there are none, or they do not say.
+async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, SessionError> {
+    let asked = connection.query("SELECT MAX(version) FROM tailwater.apply_version").await;
+    match asked {
+        Ok(rows) => Ok(rows.scalar().and_then(|version| version.parse().ok())),
+        Err(SessionError::Server { error, .. })
+            if matches!(error.number, UNKNOWN_DATABASE | NO_SUCH_TABLE) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Creates what is not there. MariaDB keeps views, accounts and the like outside of InnoDB, where they outlive a crash that
 /// InnoDB's newest commits do not; so must the word that they were about to be made. MySQL has all of it in one log.
 async fn create_schema(connection: &mut Connection) -> Result<(), SessionError> {
@@ -331,6 +368,12 @@ async fn create_schema(connection: &mut Connection) -> Result<(), SessionError> 
         let engine = if statement.ends_with('=') { intent_engine } else { "" };
         connection.execute(&format!("{statement}{engine}")).await?;
     }
+    // A row that is there already would not be logged, for servers that have only the table.
+    for statement in ["BEGIN", "DELETE FROM tailwater.apply_version"] {
+        connection.execute(statement).await?;
+    }
+    connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
+    connection.execute("COMMIT").await?;
     Ok(())
 }
 

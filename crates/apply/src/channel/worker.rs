@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tailwater_session::SessionError;
 use tailwater_wire::Flavour;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::gtid_session::GtidSession;
@@ -40,6 +41,8 @@ pub(super) struct Shared {
     pub(super) give_way: watch::Sender<Option<BatchId>>,
     /// Runs what is no rows.
     pub(super) statements: Statements,
+    /// The run is to end: nothing that may take days is to be waited for.
+    pub(super) stop: CancellationToken,
 }
 
 impl Shared {
@@ -70,22 +73,23 @@ impl Worker {
         Ok(Self { number, writer, shared, turn, give_way })
     }
 
-    /// Applies a batch and commits it.
+    /// Applies a batch and commits it; `None` if it was told to stop before it could begin to.
     ///
     /// # Errors
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
-    pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
+    pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
         if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
             self.wait_turn(batch).await;
+            self.log_prepared(batch).await?;
             let progress = self.progress(batch, STATEMENTS_ROW);
-            self.shared.statements.apply(&self.shared, held, progress).await?;
-            return Ok(timing(begun.elapsed(), None));
+            let applied = self.shared.statements.apply(&self.shared, held, progress).await?;
+            return Ok(applied.then(|| timing(begun.elapsed(), None)));
         }
         let mut conflicts = 0;
         loop {
             let error = match self.attempt(batch).await {
-                Ok(timing) => return Ok(timing),
+                Ok(timing) => return Ok(Some(timing)),
                 Err(error) => error,
             };
             let ApplyError::Session(SessionError::Server { error: server, .. }) = &error else {
@@ -114,6 +118,7 @@ impl Worker {
 
     async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
         let begun = Instant::now();
+        self.log_prepared(batch).await?;
         let mut packets = Packets::default();
         let gtid = match self.shared.options.gtid {
             GtidMode::Preserve => batch.first.first().and_then(|transaction| transaction.gtid.clone()),
@@ -158,6 +163,27 @@ impl Worker {
         packets.run(&mut self.writer.connection).await?;
         let commit = commit_begun.map(|commit| commit.elapsed());
         Ok(timing(begun.elapsed(), commit))
+    }
+
+    /// MySQL prepares an XA transaction under a GTID of its own, and what it does is applied under that of its commit. Under
+    /// `gtid = preserve` the former stands on the target as a transaction that only notes progress: without it, servers
+    /// behind the target would look for it in vain. It stands before the commit's, so that a crash in between leaves no
+    /// gap: it then comes again, and the server passes over what it has.
+    async fn log_prepared(&mut self, batch: &Batch<Held>) -> Result<(), ApplyError> {
+        if self.shared.options.gtid != GtidMode::Preserve || self.shared.flavour != Flavour::MySql {
+            return Ok(());
+        }
+        let prepared = batch.first.first().and_then(|transaction| transaction.prepared.as_ref());
+        let Some(gtid) = prepared.and_then(|prepared| prepared.gtid.as_ref()) else { return Ok(()) };
+        let applied = self.shared.applied().encode();
+        let mut packets = Packets::default();
+        packets.push(GtidSession::statement(gtid));
+        packets.push("BEGIN");
+        // Names it: who goes on behind a crash knows by that whose it is.
+        packets.push(self.shared.claim.progress_statement(self.number, &applied, &gtid.to_string(), 0));
+        packets.push("COMMIT");
+        packets.push(GtidSession::reset(self.shared.flavour));
+        packets.run(&mut self.writer.connection).await
     }
 
     fn push_rows<'t>(

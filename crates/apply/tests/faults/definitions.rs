@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use rand::Rng;
+use tailwater_apply::channel::{ChannelOptions, GtidMode};
 use tailwater_sandbox::{Server, ServerKind};
+use tailwater_session::Connection;
 
-use super::{Applier, TALLY, Tally, is_long, seeded};
+use super::{Applier, TALLY, Tally, is_long, seeded, until};
 use crate::support::Rig;
 
 /// One round of definitions. `#` is its number; what it leaves behind differs from round to round.
@@ -125,4 +127,36 @@ async fn mariadb_definitions_run_once() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_definitions_run_once() -> Result<()> {
     run_once(ServerKind::Mysql97).await
+}
+
+/// Killed between a definition, which stands in the target's binlog under its GTID, and its progress.
+async fn one_that_ran_is_not_native_replication(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") };
+    let applier = Applier::start(options.clone(), rig.log())?;
+    rig.source.sql("CREATE DATABASE kept; CREATE TABLE kept.a (id INT PRIMARY KEY)").await?;
+    rig.wait_applied(&applier.channel).await?;
+    let mut other = Connection::connect(&rig.target.connect_options()).await?;
+    other.execute("BEGIN").await?;
+    other.query("SELECT * FROM tailwater.apply_progress FOR UPDATE").await?;
+    rig.source.sql("ALTER TABLE kept.a ADD COLUMN n INT; INSERT INTO kept.a VALUES (1, 2)").await?;
+    let altered = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='kept'";
+    until(&rig.target, altered, "2").await?;
+    applier.kill();
+    other.execute("ROLLBACK").await?;
+    let applier = Applier::start(options, rig.log())?;
+    rig.wait_applied(&applier.channel).await?;
+    rig.ensure_equal(&["kept"]).await?;
+    applier.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_definition_that_mysql_logged_is_not_native_replication() -> Result<()> {
+    one_that_ran_is_not_native_replication(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_definition_that_mariadb_logged_is_not_native_replication() -> Result<()> {
+    one_that_ran_is_not_native_replication(ServerKind::Mariadb1011).await
 }

@@ -8,7 +8,7 @@ use tailwater_sandbox::{ServerKind, ServerSpec};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::{TALLY, Tally, in_time, kinds};
+use super::{TALLY, Tally, in_time, kinds, until};
 use crate::support::{Rig, spec};
 
 async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
@@ -142,4 +142,42 @@ async fn a_full_disk_gets_room() -> Result<()> {
     rig.ensure_equal(&["roomy"]).await?;
     channel.end().await;
     Ok(())
+}
+
+/// A predecessor's statement may take days; who is told to stop does not wait for it.
+async fn a_stop_is_heard(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let channel = rig.channel(rig.options("hasty"));
+    rig.source.sql("CREATE DATABASE busy").await?;
+    rig.wait_applied(&channel).await?;
+    channel.end().await;
+    let mut predecessor = Connection::connect(&rig.target.connect_options()).await?;
+    predecessor.execute("DO GET_LOCK('tailwater.hasty', 0)").await?;
+    let channel = rig.channel(rig.options("hasty"));
+    rig.source.sql("CREATE TABLE busy.t (id INT PRIMARY KEY); INSERT INTO busy.t VALUES (1)").await?;
+    let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state='User lock'";
+    for _ in 0..2 {
+        until(&rig.target, waits, "1").await?;
+        in_time("it stops", async { Ok(channel.pause().await?) }).await?;
+        let status = channel.status().borrow().clone();
+        ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
+        ensure!(rig.target.sql("SHOW TABLES IN busy").await?.is_empty(), "it ran beside its predecessor");
+        channel.resume(None).await?;
+    }
+    until(&rig.target, waits, "1").await?;
+    predecessor.execute("DO RELEASE_LOCK('tailwater.hasty')").await?;
+    rig.wait_applied(&channel).await?;
+    rig.ensure_equal(&["busy"]).await?;
+    channel.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_is_heard_while_mariadb_runs_a_statement_of_before() -> Result<()> {
+    a_stop_is_heard(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_is_heard_while_mysql_runs_a_statement_of_before() -> Result<()> {
+    a_stop_is_heard(ServerKind::Mysql97).await
 }

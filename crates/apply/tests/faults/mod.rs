@@ -190,3 +190,14 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
 pub async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(crate::support::PATIENCE, work).await.with_context(|| format!("{what}: stuck"))?
 }
+
+/// Waits until a query gives this.
+pub async fn until(server: &Server, sql: &str, wanted: &str) -> Result<()> {
+    let work = async {
+        while server.sql(sql).await.unwrap_or_default() != [wanted] {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    };
+    in_time(sql, work).await
+}

@@ -1,24 +1,13 @@
 //! What sessions of the source do beside plain rows: XA, savepoints, statements, temporary tables, triggers.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
-use tailwater_sandbox::{Server, ServerKind};
+use tailwater_apply::channel::{ChannelOptions, GtidMode};
+use tailwater_sandbox::ServerKind;
+use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::{Applier, in_time};
+use super::{Applier, until};
 use crate::support::Rig;
-
-/// Waits until a query gives this.
-async fn until(server: &Server, sql: &str, wanted: &str) -> Result<()> {
-    let work = async {
-        while server.sql(sql).await.unwrap_or_default() != [wanted] {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
-    };
-    in_time(sql, work).await
-}
 
 /// Prepared, with other transactions and a new applier in between; then one is committed, and one rolled back.
 async fn xa(kind: ServerKind) -> Result<()> {
@@ -69,6 +58,58 @@ async fn xa_transactions_go_to_mariadb() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn xa_transactions_go_to_mysql() -> Result<()> {
     xa(ServerKind::Mysql97).await
+}
+
+/// Under the source's GTIDs the target logs every one of them: those that prepare, too, and one that was left out. Killed
+/// between what stands for the preparation and the commit, the channel goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_gtid_of_mysql_is_logged() -> Result<()> {
+    let Some(rig) = Rig::start(ServerKind::Mysql97, &[], &[]).await? else { return Ok(()) };
+    let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("xa") };
+    let applier = Applier::start(options.clone(), rig.log())?;
+    rig.source
+        .sql("CREATE DATABASE xa; CREATE TABLE xa.t (id INT PRIMARY KEY, n INT); INSERT INTO xa.t VALUES (1,1)")
+        .await?;
+    rig.wait_applied(&applier.channel).await?;
+    let mut other = Connection::connect(&rig.target.connect_options()).await?;
+    other.execute("BEGIN").await?;
+    other.execute("UPDATE xa.t SET n=9 WHERE id=1").await?;
+    rig.source.sql("XA START 'one'; UPDATE xa.t SET n=2; XA END 'one'; XA PREPARE 'one'").await?;
+    let preparing = rig.newest_gtid().await?;
+    rig.source.sql("XA COMMIT 'one'").await?;
+    let logged = format!("SELECT GTID_SUBSET('{preparing}', @@GLOBAL.gtid_executed)");
+    until(&rig.target, &logged, "1").await?;
+    applier.kill();
+    other.execute("ROLLBACK").await?;
+    let applier = Applier::start(options, rig.log())?;
+    rig.wait_applied(&applier.channel).await?;
+    // A transaction that is rolled back, one with a statement in it, and one that an operator leaves out.
+    rig.source
+        .sql("XA START 'two'; UPDATE xa.t SET n=3; XA END 'two'; XA PREPARE 'two'; XA ROLLBACK 'two'")
+        .await?;
+    rig.source
+        .sql(
+            "XA START 'three'; UPDATE xa.t SET n=4; SAVEPOINT s; INSERT INTO xa.t VALUES (2,2); ROLLBACK TO s; \
+             XA END 'three'; XA PREPARE 'three'; XA COMMIT 'three'",
+        )
+        .await?;
+    rig.wait_applied(&applier.channel).await?;
+    applier.channel.pause().await?;
+    rig.source.sql("INSERT INTO xa.t VALUES (5,5)").await?;
+    applier.channel.skip(rig.newest_gtid().await?).await?;
+    applier.channel.resume(None).await?;
+    rig.source.sql("INSERT INTO xa.t VALUES (6,6)").await?;
+    rig.wait_applied(&applier.channel).await?;
+    applier.end().await;
+    let rows = rig.target.sql("SELECT id, n FROM xa.t ORDER BY id").await?;
+    ensure!(rows == ["1\t4", "6\t6"], "{rows:?}");
+    let has = rig.target.sql("SELECT @@GLOBAL.gtid_executed").await?.concat();
+    let lacking = format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{has}')");
+    ensure!(rig.source.sql(&lacking).await? == [""], "{has}");
+    // What is purged from the start can be had by no server behind the target.
+    let purged = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
+    ensure!(purged == [""], "{purged:?}");
+    Ok(())
 }
 
 /// The same on both, but for statements in the binlog: those are MariaDB's.

@@ -1,0 +1,360 @@
+//! Scheduled events come to the target disabled, as they do to a replica: else each would run on the source and on the
+//! target, whose rows then are no longer the source's.
+//!
+//! A server's own replication thread makes every `CREATE EVENT` and `ALTER EVENT` `DISABLE ON REPLICA`, whatever it says.
+//! A client cannot have that, so it is written into the statement. A statement of its own behind it would leave a moment in
+//! which the event runs, and a crash in between would leave it enabled.
+
+use std::ops::Range;
+
+use tailwater_session::ServerInfo;
+use tailwater_wire::Flavour;
+use tailwater_wire::event::Invoker;
+
+/// The status as the server spells it: MySQL takes `SLAVE`, too, and has deprecated it.
+pub(super) fn disabled(server: &ServerInfo) -> &'static str {
+    match server.flavour {
+        Flavour::MySql if server.version >= (8, 4, 0) => "DISABLE ON REPLICA",
+        _ => "DISABLE ON SLAVE",
+    }
+}
+
+/// The text of a `CREATE EVENT` or `ALTER EVENT` with `status` in place of its own, and with whom it belongs to, if it
+/// leaves that to who runs it; `None` for any other statement.
+pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker<'_>>) -> Option<Vec<u8>> {
+    let places = places(text)?;
+    let definer = match (places.definer, invoker.filter(|invoker| !invoker.user.is_empty())) {
+        (Some(place), Some(invoker)) => Some((place, definer(invoker))),
+        _ => None,
+    };
+    let mut changed = Vec::with_capacity(text.len() + 2 * status.len() + 256);
+    let mut rest = 0;
+    let definer = definer.iter().map(|(place, clause)| (*place..*place, clause.as_slice()));
+    for (place, clause) in definer.chain([(places.status, status.as_bytes())]) {
+        changed.extend_from_slice(text.get(rest..place.start)?);
+        // Where nothing is replaced, it may touch the words beside it.
+        if changed.last().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+            changed.push(b' ');
+        }
+        changed.extend_from_slice(clause);
+        if text.get(place.end).is_some_and(|byte| !byte.is_ascii_whitespace()) {
+            changed.push(b' ');
+        }
+        rest = place.end;
+    }
+    changed.extend_from_slice(text.get(rest..)?);
+    Some(changed)
+}
+
+fn definer(invoker: &Invoker<'_>) -> Vec<u8> {
+    let mut clause = b"DEFINER=".to_vec();
+    for (mark, name) in [(&b""[..], invoker.user), (b"@", invoker.host)] {
+        clause.extend_from_slice(mark);
+        clause.push(b'`');
+        for byte in name {
+            clause.push(*byte);
+            if *byte == b'`' {
+                clause.push(b'`');
+            }
+        }
+        clause.push(b'`');
+    }
+    clause
+}
+
+/// Where clauses stand.
+struct Places {
+    /// Where the definer would stand; `None` if there is one.
+    definer: Option<usize>,
+    /// Where the status stands, or would.
+    status: Range<usize>,
+}
+
+fn places(text: &[u8]) -> Option<Places> {
+    let mut words = Words { text, at: 0, end: 0 };
+    let definer = words.event_name()?;
+    Some(Places { definer, status: status_place(words)? })
+}
+
+/// Where the status stands behind the name, or would:
+/// `ON SCHEDULE ... ON COMPLETION ... RENAME TO ... STATUS COMMENT ... DO ...`.
+fn status_place(mut words: Words<'_>) -> Option<Range<usize>> {
+    let mut depth = 0u32;
+    loop {
+        let mut ahead = words.clone();
+        let Some(token) = ahead.next() else { return Some(words.end..words.end) };
+        match token {
+            Token::Mark(b'(') => depth = depth.saturating_add(1),
+            Token::Mark(b')') => depth = depth.saturating_sub(1),
+            Token::Mark(b';') => return Some(words.end..words.end),
+            Token::Word(word) if depth == 0 => {
+                let start = ahead.end - word.len();
+                match word.to_ascii_uppercase().as_slice() {
+                    b"COMMENT" | b"DO" => return Some(start..start),
+                    b"ENABLE" => return Some(start..ahead.end),
+                    b"DISABLE" => {
+                        let mut on = ahead.clone();
+                        if on.accept("ON") && (on.accept("SLAVE") || on.accept("REPLICA")) {
+                            return Some(start..on.end);
+                        }
+                        return Some(start..ahead.end);
+                    }
+                    // Any word may be a name.
+                    b"RENAME" if ahead.accept("TO") => ahead.name()?,
+                    _ => {}
+                }
+            }
+            Token::Mark(_) | Token::Word(_) | Token::Name => {}
+        }
+        words = ahead;
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token<'a> {
+    /// Letters without quotes.
+    Word(&'a [u8]),
+    /// A name in quotes, a string, or a variable.
+    Name,
+    Mark(u8),
+}
+
+#[derive(Clone)]
+struct Words<'a> {
+    text: &'a [u8],
+    at: usize,
+    /// Where the last token ends.
+    end: usize,
+}
+
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
+}
+
+impl<'a> Words<'a> {
+    /// The next token; `None` at the end, and where a string or comment does not end.
+    fn next(&mut self) -> Option<Token<'a>> {
+        self.pass_blanks()?;
+        let rest = self.text.get(self.at..)?;
+        let first = *rest.first()?;
+        let (token, length) = match first {
+            b'`' | b'\'' | b'"' => (Token::Name, quoted_bytes(rest, first)?),
+            b'@' => (Token::Name, variable_bytes(rest)?),
+            first if is_part(first) => {
+                let length = rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
+                (Token::Word(&rest[..length]), length)
+            }
+            mark => (Token::Mark(mark), 1),
+        };
+        self.at += length;
+        self.end = self.at;
+        Some(token)
+    }
+
+    /// Passes over blanks and comments, and over the bounds of those that are run.
+    fn pass_blanks(&mut self) -> Option<()> {
+        loop {
+            let rest = self.text.get(self.at..)?;
+            let find = |what: &[u8]| rest.windows(what.len()).position(|window| window == what);
+            self.at += match rest {
+                [blank, ..] if blank.is_ascii_whitespace() => 1,
+                [b'*', b'/', ..] => 2,
+                [b'/', b'*', b'!', ..] => 3 + digits(&rest[3..]),
+                [b'/', b'*', b'M', b'!', ..] => 4 + digits(&rest[4..]),
+                [b'/', b'*', ..] => find(b"*/")? + 2,
+                [b'#', ..] | [b'-', b'-', b' ' | b'\t', ..] => find(b"\n").map_or(rest.len(), |at| at + 1),
+                _ => return Some(()),
+            };
+        }
+    }
+
+    fn accept(&mut self, word: &str) -> bool {
+        let mut ahead = self.clone();
+        let found =
+            matches!(ahead.next(), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word.as_bytes()));
+        if found {
+            *self = ahead;
+        }
+        found
+    }
+
+    fn accept_mark(&mut self, mark: u8) -> bool {
+        let mut ahead = self.clone();
+        let found = ahead.next() == Some(Token::Mark(mark));
+        if found {
+            *self = ahead;
+        }
+        found
+    }
+
+    /// Passes over `name` or `schema.name`.
+    fn name(&mut self) -> Option<()> {
+        loop {
+            let (Token::Word(_) | Token::Name) = self.next()? else { return None };
+            if !self.accept_mark(b'.') {
+                return Some(());
+            }
+        }
+    }
+
+    /// Passes over everything up to the event's name, and that too; where a definer would stand, if there is none.
+    /// `None` if it is no event's definition.
+    fn event_name(&mut self) -> Option<Option<usize>> {
+        let is_definition = self.accept("CREATE") || self.accept("ALTER");
+        is_definition.then_some(())?;
+        if self.accept("OR") {
+            self.accept("REPLACE").then_some(())?;
+        }
+        let mut place = Some(self.end);
+        if self.accept("DEFINER") {
+            self.definer()?;
+            place = None;
+        }
+        self.accept("EVENT").then_some(())?;
+        if self.accept("IF") {
+            self.accept("NOT");
+            self.accept("EXISTS").then_some(())?;
+        }
+        self.name()?;
+        Some(place)
+    }
+
+    /// Passes over `= CURRENT_USER()` or `= name@host`: the host stands with its mark.
+    fn definer(&mut self) -> Option<()> {
+        self.accept_mark(b'=').then_some(())?;
+        self.next()?;
+        if self.accept_mark(b'(') {
+            self.accept_mark(b')').then_some(())?;
+        }
+        let mut ahead = self.clone();
+        if ahead.next() == Some(Token::Name) {
+            *self = ahead;
+        }
+        Some(())
+    }
+}
+
+fn digits(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// The length of what stands in quotes at the beginning of `text`, with them.
+fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        let byte = *text.get(at)?;
+        at += 1;
+        if byte == b'\\' && quote != b'`' {
+            at += 1;
+        } else if byte == quote {
+            if text.get(at) != Some(&quote) {
+                return Some(at);
+            }
+            at += 1;
+        }
+    }
+}
+
+/// The length of `@name`, `@@name` or ``@`name` `` at the beginning of `text`.
+fn variable_bytes(text: &[u8]) -> Option<usize> {
+    let marks = text.iter().take(2).take_while(|byte| **byte == b'@').count();
+    let rest = &text[marks..];
+    let name = match rest.first() {
+        Some(quote @ (b'`' | b'\'' | b'"')) => quoted_bytes(rest, *quote)?,
+        _ => rest.iter().take_while(|byte| is_part(**byte) || **byte == b'.').count(),
+    };
+    Some(marks + name)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn changed(text: &str) -> Option<String> {
+        let invoker = Invoker { user: b"a`b", host: b"%" };
+        let changed = disabled_event(text.as_bytes(), "OFF", Some(&invoker));
+        changed.map(|changed| String::from_utf8_lossy(&changed).into_owned())
+    }
+
+    #[test]
+    fn the_status_of_events_is_replaced_and_the_definer_kept() {
+        for (text, expected) in [
+            (
+                "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1",
+                "CREATE DEFINER=`a``b`@`%` EVENT e ON SCHEDULE EVERY 1 DAY OFF DO SELECT 1",
+            ),
+            (
+                "create definer=`do`@`%` event if not exists `d`.`do` on schedule at '2037-01-01' + interval 1 day \
+                 on completion preserve enable comment 'do' do begin end",
+                "create definer=`do`@`%` event if not exists `d`.`do` on schedule at '2037-01-01' + interval 1 day \
+                 on completion preserve OFF comment 'do' do begin end",
+            ),
+            (
+                "CREATE OR REPLACE DEFINER = CURRENT_USER() EVENT e ON SCHEDULE AT (@do) DISABLE ON SLAVE DO SELECT 1",
+                "CREATE OR REPLACE DEFINER = CURRENT_USER() EVENT e ON SCHEDULE AT (@do) OFF DO SELECT 1",
+            ),
+            (
+                "CREATE DEFINER=event@localhost EVENT enable ON SCHEDULE EVERY @@global.do DAY COMMENT 'a' DO SET @a=1",
+                "CREATE DEFINER=event@localhost EVENT enable ON SCHEDULE EVERY @@global.do DAY OFF COMMENT 'a' DO SET @a=1",
+            ),
+            (
+                "/*!50106 CREATE*/ /*!50117 DEFINER=`root`@`localhost`*/ /*!50106 EVENT `e` ON SCHEDULE EVERY 1 DAY \
+                 STARTS '2024-01-01 DO' ON COMPLETION NOT PRESERVE ENABLE DO DELETE FROM t */",
+                "/*!50106 CREATE*/ /*!50117 DEFINER=`root`@`localhost`*/ /*!50106 EVENT `e` ON SCHEDULE EVERY 1 DAY \
+                 STARTS '2024-01-01 DO' ON COMPLETION NOT PRESERVE OFF DO DELETE FROM t */",
+            ),
+            ("ALTER EVENT e ENABLE", "ALTER DEFINER=`a``b`@`%` EVENT e OFF"),
+            ("ALTER EVENT e DISABLE", "ALTER DEFINER=`a``b`@`%` EVENT e OFF"),
+            ("ALTER EVENT e DISABLE ON REPLICA;", "ALTER DEFINER=`a``b`@`%` EVENT e OFF ;"),
+            ("ALTER EVENT e RENAME TO enable", "ALTER DEFINER=`a``b`@`%` EVENT e RENAME TO enable OFF"),
+            (
+                "ALTER EVENT e RENAME TO d.do -- ENABLE",
+                "ALTER DEFINER=`a``b`@`%` EVENT e RENAME TO d.do OFF -- ENABLE",
+            ),
+            (
+                "/*!50106 ALTER EVENT e RENAME TO f*/",
+                "/*!50106 ALTER DEFINER=`a``b`@`%` EVENT e RENAME TO f OFF */",
+            ),
+            (
+                "ALTER EVENT e /* ENABLE */ DO/**/SELECT 1",
+                "ALTER DEFINER=`a``b`@`%` EVENT e /* ENABLE */ OFF DO/**/SELECT 1",
+            ),
+            (
+                "ALTER EVENT e ON SCHEDULE AT IF(1, NOW(), (2))DO SELECT 1",
+                "ALTER DEFINER=`a``b`@`%` EVENT e ON SCHEDULE AT IF(1, NOW(), (2)) OFF DO SELECT 1",
+            ),
+        ] {
+            assert_eq!(changed(text).as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_statements_stay_as_they_are() {
+        for text in [
+            "DROP EVENT e",
+            "CREATE TABLE event (id INT)",
+            "CREATE PROCEDURE p() CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1",
+            "CREATE DEFINER=root@localhost TRIGGER event BEFORE INSERT ON t FOR EACH ROW SET @a=1",
+            "ALTER TABLE event DISABLE KEYS",
+            "CREATE EVENT 'e",
+            "CREATE EVENT",
+            "",
+        ] {
+            assert_eq!(changed(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(
+            text in "(CREATE|ALTER)? ?(EVENT|DEFINER=)?[ `'\"./*!#a-zé=@(),;-]{0,30}(DO|ENABLE|DISABLE)?",
+            bytes: Vec<u8>,
+        ) {
+            let invoker = Invoker { user: &bytes, host: b"" };
+            disabled_event(text.as_bytes(), "OFF", Some(&invoker));
+            disabled_event(&bytes, "OFF", None);
+        }
+    }
+}
