@@ -108,7 +108,10 @@ fn read(setup: ReaderSetup, out: ReadsSender) {
                 Ok(reader) => reader,
                 Err(error) => return Some(error),
             };
-            reader.run().await.err()
+            let error = reader.run().await.err();
+            // What was read before it is good.
+            reader.hand_on().await;
+            error
         };
         let error = tokio::select! {
             () = stop.cancelled() => None,
