@@ -8,9 +8,9 @@ use tailwater_wire::event::RowsKind;
 
 use crate::catalogue::Catalogue;
 use crate::channel::statement_filter::OWN_SCHEMA;
-use crate::decode::{Route, Tables};
+use crate::decode::Tables;
 use crate::error::ApplyError;
-use crate::filter::{self, Filters, Operation, VersionedFilters};
+use crate::filter::{FilterError, Filters, Operation, Route, Router, VersionedFilters};
 use crate::target::TargetTable;
 
 /// The target's tables as far as they were asked for, and the filters that count now.
@@ -18,7 +18,7 @@ pub(super) struct TargetTables {
     catalogue: Catalogue,
     connection: Connection,
     versions: VersionedFilters,
-    filters: Filters,
+    router: Router,
     /// From here on others count.
     next_filters: Option<LogPosition>,
 }
@@ -33,15 +33,15 @@ impl TargetTables {
         versions: VersionedFilters,
         low: LogPosition,
     ) -> Result<Self, ApplyError> {
-        let filters = versions.at(low).filters.compile()?;
+        let router = Router::new(versions.at(low).filters.compile()?);
         let next_filters = versions.next_change(low);
         let catalogue = Catalogue::new(connection.server().flavour);
-        Ok(Self { catalogue, connection, versions, filters, next_filters })
+        Ok(Self { catalogue, connection, versions, router, next_filters })
     }
 
     /// The filters that count.
     pub(super) fn filters(&self) -> &Filters {
-        &self.filters
+        self.router.filters()
     }
 
     /// Has the filters that count for a transaction whose span starts at `position`; whether they are others now.
@@ -50,7 +50,7 @@ impl TargetTables {
     /// [`ApplyError::Filter`].
     pub(super) fn turn_to(&mut self, position: LogPosition) -> Result<bool, ApplyError> {
         if self.next_filters.is_some_and(|next| next <= position) {
-            self.filters = self.versions.at(position).filters.compile()?;
+            self.router = Router::new(self.versions.at(position).filters.compile()?);
             self.next_filters = self.versions.next_change(position);
             return Ok(true);
         }
@@ -78,23 +78,17 @@ impl TargetTables {
 }
 
 impl Tables for TargetTables {
-    fn route(&self, schema: &str, table: &str, kind: RowsKind) -> Route {
+    fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError> {
         // What channels to the source keep there is about the source.
         if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
-            return Route::Drop;
+            return Ok(Route::Drop);
         }
         let operation = match kind {
             RowsKind::Write => Operation::Insert,
             RowsKind::Update | RowsKind::PartialUpdate => Operation::Update,
             RowsKind::Delete => Operation::Delete,
         };
-        match self.filters.route(schema, table, operation) {
-            filter::Route::Keep => Route::Keep,
-            filter::Route::Drop => Route::Drop,
-            filter::Route::Rename { schema, table } => {
-                Route::Rename { schema: schema.to_string(), table: table.to_string() }
-            }
-        }
+        Ok(self.router.table(schema, table)?.route(operation))
     }
 
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
