@@ -406,6 +406,8 @@ impl Supervisor {
     async fn filter(&mut self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
         let (mut store, _, kept) = self.store().await?;
         let mut versions = begin::filters(&self.options, &kept)?;
+        // Nothing that is before the log can come again, not even by a seek.
+        versions.forget_below(begin::oldest(&self.log));
         let position = match &from {
             Some(gtid) => gtids::position_of(&self.log, gtid)?,
             // Everything under way has committed: what is not applied yet meets the new filters, up to the last of it.
