@@ -5,14 +5,11 @@
 //! as [`Decoded::NeedsTable`], and the caller asks the target and tries again.
 //!
 //! The map: `reader` goes through the events of a transaction, one step at a time; `mapping` keeps table maps that were
-//! seen before; `rows` finds rows; `shape` and `column_type` compare tables; `statement` and `xid` read the text of
-//! statements.
+//! seen before; `rows` finds rows; `statement` and `xid` read the text of statements.
 
-mod column_type;
 mod mapping;
 mod reader;
 mod rows;
-mod shape;
 mod statement;
 mod xid;
 
@@ -29,7 +26,6 @@ use tailwater_wire::{Flavour, WireError};
 use self::mapping::MapCache;
 use self::reader::Ending;
 pub use self::reader::{Read, TransactionReader};
-pub use self::shape::{Misfit, same_shape, target_columns};
 use crate::error::ApplyError;
 use crate::filter::{FilterError, Route};
 use crate::target::TargetTable;

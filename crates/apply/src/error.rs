@@ -5,9 +5,9 @@ use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
+use crate::columns::Misfit;
 use crate::filter::FilterError;
 use crate::progress::ProgressError;
-use crate::sql::Misfit;
 use crate::transaction::MappedTable;
 
 /// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half.

@@ -9,7 +9,7 @@ use tailwater_wire::rows::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
 use super::Tables;
-use super::shape::{Misfit, same_shape, target_columns};
+use crate::columns::Misfit;
 use crate::filter::{FilterError, Route};
 use crate::keys::RowKeys;
 use crate::transaction::MappedTable;
@@ -119,17 +119,19 @@ fn bind(
     let Some(target) = tables.target(schema, name) else {
         return Err(Unbound::NeedsTable { schema: schema.to_owned(), table: name.to_owned() });
     };
-    let misfits = |misfits| Unbound::Misfits { table: format!("{schema}.{name}"), misfits };
-    let columns = target_columns(map, &target).map_err(misfits)?;
-    let same_shape = same_shape(map, &target).map_err(misfits)?;
-    let keys = Box::new(RowKeys::new(map, &target, &columns, same_shape, seed));
     // All kinds of rows of a table share what they can.
     let shared = others.iter().flatten().find_map(|other| match other {
         Use::Kept { table, .. } if Arc::ptr_eq(&table.target, &target) => Some(Arc::clone(table)),
         _ => None,
     });
-    let table = shared.unwrap_or_else(|| {
-        Arc::new(MappedTable { map: map.clone(), body: Bytes::copy_from_slice(body), target, same_shape })
-    });
+    let table = match shared {
+        Some(table) => table,
+        None => {
+            let mapped = MappedTable::new(map.clone(), Bytes::copy_from_slice(body), target);
+            let table = || format!("{schema}.{name}");
+            Arc::new(mapped.map_err(|misfits| Unbound::Misfits { table: table(), misfits })?)
+        }
+    };
+    let keys = Box::new(RowKeys::new(map, &table.target, &table.columns, table.same_shape, seed));
     Ok(Use::Kept { table, keys })
 }
