@@ -5,14 +5,11 @@
 //! as [`Decoded::NeedsTable`], and the caller asks the target and tries again.
 //!
 //! The map: `reader` goes through the events of a transaction, one step at a time; `mapping` keeps table maps that were
-//! seen before; `rows` finds rows; `shape` and `column_type` compare tables; `statement` and `xid` read the text of
-//! statements.
+//! seen before; `rows` finds rows; `statement` and `xid` read the text of statements.
 
-mod column_type;
 mod mapping;
 mod reader;
 mod rows;
-mod shape;
 mod statement;
 mod xid;
 
@@ -29,8 +26,8 @@ use tailwater_wire::{Flavour, WireError};
 use self::mapping::MapCache;
 use self::reader::Ending;
 pub use self::reader::{Read, TransactionReader};
-pub use self::shape::{Misfit, same_shape, target_columns};
 use crate::error::ApplyError;
+use crate::filter::{FilterError, Route};
 use crate::target::TargetTable;
 use crate::transaction::{
     Content, RowChanges, RowPlace, Span, Statement, StatementVariable, Step, Transaction,
@@ -54,26 +51,13 @@ impl Default for DecodeLimits {
     }
 }
 
-/// What becomes of a table's rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
-    /// They go to the table of the same name.
-    Keep,
-    /// They are left out.
-    Drop,
-    /// They go to another table.
-    Rename {
-        /// Its database.
-        schema: String,
-        /// Its name.
-        table: String,
-    },
-}
-
 /// What the decoder asks about tables. Answers are kept until [`Decoder::forget`].
 pub trait Tables {
     /// What becomes of the rows of a table of the source.
-    fn route(&self, schema: &str, table: &str, kind: RowsKind) -> Route;
+    ///
+    /// # Errors
+    /// [`FilterError::Clash`] if another table's go to the same place.
+    fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError>;
     /// A table of the target; `None` if it is not known (yet).
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>>;
 }
@@ -138,7 +122,8 @@ impl Decoder {
     ///
     /// # Errors
     /// [`ApplyError::Event`] if the bytes are none of a transaction, [`ApplyError::Shape`] if a table of the target lacks
-    /// a column, [`ApplyError::Unsupported`] for what cannot be applied.
+    /// a column, [`ApplyError::Clash`] if [`Tables::route`] says so, [`ApplyError::Unsupported`] for what cannot be
+    /// applied.
     pub fn transaction(
         &mut self,
         entry: &Entry,

@@ -5,9 +5,9 @@ use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
+use crate::columns::Misfit;
 use crate::filter::FilterError;
 use crate::progress::ProgressError;
-use crate::sql::Misfit;
 use crate::transaction::MappedTable;
 
 /// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half.
@@ -134,9 +134,17 @@ pub enum ApplyError {
     /// The target's record of what it has cannot be read.
     #[error(transparent)]
     Progress(#[from] ProgressError),
-    /// The filters are wrong, or do not fit the tables that come.
+    /// The filters are wrong.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// The filters do not fit the tables that come: two would be written to one.
+    #[error("transaction {gtid}: {error}")]
+    Clash {
+        /// The transaction, the first that shows it.
+        gtid: String,
+        /// Which tables.
+        error: FilterError,
+    },
     /// A row does not fit into what the target takes at once.
     #[error(
         "a row of {table} takes a statement of {bytes} bytes, and the target takes {bytes_max} at most; raise max_allowed_packet on the target"
@@ -213,9 +221,8 @@ impl ApplyError {
             | Self::Record { .. }
             | Self::NewerSchema { .. }
             | Self::TakenOver { .. } => Retry::AfterChange,
-            Self::Start { .. } | Self::Gone { .. } | Self::Progress(_) | Self::Filter(_) => {
-                Retry::AfterChange
-            }
+            Self::Start { .. } | Self::Gone { .. } | Self::Progress(_) => Retry::AfterChange,
+            Self::Filter(_) | Self::Clash { .. } => Retry::AfterChange,
             Self::TooLarge { .. } | Self::Inexact { .. } | Self::Missing { .. } => Retry::AfterChange,
             Self::Interrupted { .. } => Retry::Later,
         }
@@ -277,6 +284,7 @@ impl ApplyError {
             Self::NewerSchema { .. } => "TW-APP-0012",
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
+            Self::Clash { .. } => "TW-APP-0022",
             Self::TooLarge { .. } => "TW-APP-0030",
             Self::Inexact { .. } => "TW-APP-0031",
         }

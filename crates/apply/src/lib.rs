@@ -3,7 +3,8 @@
 //! The map (cores are pure: no I/O, no clock):
 //! - [`transaction`]: a transaction of the source, decoded once and shared by all who look at it.
 //! - [`decode`]: an entry of the log becomes a transaction; [`keys`]: what a row touches, as [`writeset`] has it.
-//! - [`target`]: what the target's tables look like; [`catalogue`] asks for them and keeps them.
+//! - [`target`]: what the target's tables look like; [`catalogue`] asks for them and keeps them; [`columns`]: whether
+//!   they are as the source's.
 //! - [`filter`]: what is left out and what is renamed, with versions.
 //! - [`scheduler`]: which transactions run together, and when.
 //! - [`batch`]: the rows of many transactions as few groups; [`binlog`]: groups as `BINLOG` statements; [`sql`]: as SQL,
@@ -16,6 +17,7 @@ pub mod batch;
 pub mod binlog;
 pub mod catalogue;
 pub mod channel;
+pub mod columns;
 pub mod decode;
 pub mod error;
 pub mod filter;

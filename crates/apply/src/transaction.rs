@@ -1,7 +1,7 @@
 //! A transaction of the source, decoded once: scheduler, writers and prefetch look at the same one.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tailwater_log::LogPosition;
@@ -11,7 +11,9 @@ use tailwater_wire::gtid::Gtid;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::transaction::SourceDependency;
 
+use crate::columns::{Misfit, same_shape, target_columns};
 use crate::error::ApplyError;
+use crate::sql::{self, Mapping};
 use crate::target::TargetTable;
 use crate::writeset::{Access, Writeset};
 
@@ -135,8 +137,32 @@ pub struct MappedTable {
     pub body: Bytes,
     /// The target's table, under its name there.
     pub target: Arc<TargetTable>,
+    /// Which column of the target each of the source's is.
+    pub columns: Vec<usize>,
     /// Whether the target takes the source's row images as they are. Otherwise rows go by SQL.
     pub same_shape: bool,
+    /// Once rows have gone by SQL.
+    sql: OnceLock<Result<Mapping, Misfit>>,
+}
+
+impl MappedTable {
+    /// Finds the columns of a table map in a table of the target. `body` is the body of the map's event.
+    ///
+    /// # Errors
+    /// The columns that the target does not have.
+    pub fn new(map: TableMap, body: Bytes, target: Arc<TargetTable>) -> Result<Self, Vec<Misfit>> {
+        let columns = target_columns(&map, &target)?;
+        let same_shape = same_shape(&map, &target, &columns);
+        Ok(Self { map, body, target, columns, same_shape, sql: OnceLock::new() })
+    }
+
+    /// Where its columns go by SQL.
+    ///
+    /// # Errors
+    /// The first column that does not fit.
+    pub fn sql_mapping(&self) -> Result<&Mapping, &Misfit> {
+        self.sql.get_or_init(|| sql::mapping(&self.map, &self.target, &self.columns)).as_ref()
+    }
 }
 
 /// The rows of one event.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::catalogue::Catalogue;
-use tailwater_apply::decode::same_shape;
+use tailwater_apply::columns::{same_shape, target_columns};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -117,7 +117,8 @@ async fn check_maps(catalogue: &mut Catalogue, connection: &mut Connection, maps
     for map in maps {
         let target = catalogue.load(connection, &map.schema, &map.table).await?;
         let target = target.with_context(|| format!("no table {}", map.table))?;
-        if same_shape(map, &target) != Ok(true) {
+        let columns = target_columns(map, &target);
+        if !columns.is_ok_and(|columns| same_shape(map, &target, &columns)) {
             wrong.push(format!("{}: {:#?}\n{:#?}", map.table, map.columns, target.columns));
         }
     }

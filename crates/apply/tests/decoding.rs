@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use tailwater_apply::ApplyError;
-use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, Read, Route, Tables, TransactionReader};
+use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, Read, Tables, TransactionReader};
+use tailwater_apply::filter::{FilterError, Route};
 use tailwater_apply::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
 use tailwater_apply::transaction::{Content, RowChanges, Span, Step, Transaction};
 use tailwater_apply::writeset::IndexId;
@@ -131,11 +132,11 @@ struct Everything {
 }
 
 impl Tables for Everything {
-    fn route(&self, _: &str, table: &str, kind: RowsKind) -> Route {
-        if self.dropped == Some(kind) {
-            return Route::Drop;
-        }
-        Route::Rename { schema: "copy".to_owned(), table: table.to_owned() }
+    fn route(&mut self, _: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError> {
+        Ok(match self.dropped == Some(kind) {
+            true => Route::Drop,
+            false => Route::Rename { schema: "copy".into(), table: table.into() },
+        })
     }
 
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {

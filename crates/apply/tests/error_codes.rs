@@ -1,7 +1,7 @@
 //! Holds the codes of errors to the page that explains them.
 
 use tailwater_apply::ApplyError;
-use tailwater_apply::filter::FilterSet;
+use tailwater_apply::filter::{FilterError, FilterSet};
 use tailwater_apply::progress::Applied;
 use tailwater_log::{LogError, LogPosition};
 use tailwater_session::{ServerError, SessionError};
@@ -31,6 +31,10 @@ fn every_code_is_documented() {
         ApplyError::Missing { found: 1, wanted: 2, statement: text() },
         ApplyError::Progress(Applied::decode(&[]).expect_err("nothing is no progress")),
         ApplyError::Filter(wrong_filter.expect_err("nothing is no pattern")),
+        ApplyError::Clash {
+            gtid: gtid(),
+            error: FilterError::Clash { first: table(), second: table(), target: table() },
+        },
         ApplyError::TooLarge { table: table(), bytes: 2, bytes_max: 1 },
         ApplyError::Inexact { table: table(), error: Box::new(PrintError::Event(malformed())) },
     ];
@@ -51,6 +55,7 @@ fn every_code_is_documented() {
             | ApplyError::Missing { .. }
             | ApplyError::Progress(_)
             | ApplyError::Filter(_)
+            | ApplyError::Clash { .. }
             | ApplyError::TooLarge { .. }
             | ApplyError::Inexact { .. }
             | ApplyError::Session(_)

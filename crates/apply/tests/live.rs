@@ -5,7 +5,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use tailwater_apply::catalogue::Catalogue;
-use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, Route, Tables};
+use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, Tables};
+use tailwater_apply::filter::{FilterError, Route};
 use tailwater_apply::target::TargetTable;
 use tailwater_apply::transaction::{Content, Span, Step, Transaction};
 use tailwater_log::{Entry, EntryFlags, EntryKind, LogPosition};
@@ -23,8 +24,8 @@ on_each_server!(what_was_just_logged_decodes);
 struct Catalogued(Catalogue);
 
 impl Tables for Catalogued {
-    fn route(&self, _: &str, _: &str, _: RowsKind) -> Route {
-        Route::Keep
+    fn route(&mut self, _: &str, _: &str, _: RowsKind) -> Result<Route, FilterError> {
+        Ok(Route::Keep)
     }
 
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {

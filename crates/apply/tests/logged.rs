@@ -128,7 +128,10 @@ fn read_file(
             maps.remove(&map.table_id);
             if let Some(target) = targets.get(&map.table).filter(|_| map.schema == schema) {
                 let (body, target) = (Bytes::copy_from_slice(body), Arc::clone(target));
-                maps.insert(map.table_id, Arc::new(MappedTable { map, body, target, same_shape }));
+                let (id, mapped) = (map.table_id, MappedTable::new(map, body, target));
+                let mut mapped = mapped.map_err(|misfits| misfits[0].clone())?;
+                mapped.same_shape = same_shape;
+                maps.insert(id, Arc::new(mapped));
             }
         } else if let Ok(rows) = RowsEvent::parse(header.event_type, body, &format)
             && let Some(table) = maps.get(&rows.table_id)

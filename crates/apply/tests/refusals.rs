@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::ChannelOptions;
-use tailwater_apply::filter::FilterSet;
+use tailwater_apply::filter::{FilterSet, Operation, Rewrite, Rule};
 use tailwater_sandbox::ServerKind;
 use tailwater_session::ConnectOptions;
 use tailwater_wire::Flavour;
@@ -42,6 +42,7 @@ async fn refusals(kind: ServerKind) -> Result<()> {
     a_transaction_that_is_left_out(&rig, &channel).await?;
     a_transaction_that_tolerates_what_is_there(&rig, &channel).await?;
     tables_of_another_version(&rig, &channel).await?;
+    two_tables_that_become_one(&rig).await?;
     an_account_that_may_not(&rig).await?;
     channel.end().await;
     other.end().await;
@@ -64,6 +65,39 @@ async fn tables_of_another_version(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.resume(None).await?;
     rig.wait_applied(channel).await?;
     ensure!(rig.target.sql(version).await? == ["1"]);
+    Ok(())
+}
+
+/// Not even where their rows would not collide.
+async fn two_tables_that_become_one(rig: &Rig) -> Result<()> {
+    let definitions = Rule { tables: "*.*".into(), operations: vec![Operation::Ddl] };
+    let filters = FilterSet {
+        include: vec!["shop.n".into(), "merged.*".into()],
+        exclude: vec![definitions],
+        rewrite: vec![Rewrite { from: "shop.*".into(), to: "merged.*".into() }],
+        ..FilterSet::default()
+    };
+    let channel = rig.channel(ChannelOptions { filters: filters.clone(), ..rig.options("merging") });
+    rig.target.sql("CREATE DATABASE merged; CREATE TABLE merged.n (id INT PRIMARY KEY)").await?;
+    let own = "SET sql_log_bin=0; CREATE DATABASE merged; CREATE TABLE merged.n (id INT PRIMARY KEY); \
+               CREATE TABLE shop.n (id INT PRIMARY KEY); SET sql_log_bin=1; ";
+    rig.source.sql(&format!("{own} INSERT INTO shop.n VALUES (1); INSERT INTO merged.n VALUES (2)")).await?;
+    let gtid = rig.newest_gtid().await?;
+    let fault = rig.wait_failed(&channel).await?;
+    let expected = format!(
+        "transaction {gtid}: filter: shop.n and merged.n of the source would both be written to merged.n"
+    );
+    ensure!(fault.code == "TW-APP-0022" && fault.message.contains(&expected), "{fault:?}");
+    ensure!(rig.target.sql("SELECT id FROM merged.n").await? == ["1"]);
+
+    let mut filters = filters;
+    filters.exclude.push("merged.n".into());
+    channel.filter(filters, Some(gtid)).await?;
+    channel.resume(None).await?;
+    rig.source.sql("INSERT INTO merged.n VALUES (3); INSERT INTO shop.n VALUES (4)").await?;
+    rig.wait_applied(&channel).await?;
+    ensure!(rig.target.sql("SELECT id FROM merged.n ORDER BY id").await? == ["1", "4"]);
+    channel.end().await;
     Ok(())
 }
 

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::batch::{Plan, PlanOptions, plan};
 use tailwater_apply::binlog::{Encoder, EncoderOptions};
-use tailwater_apply::sql::{Writer, mapping, session_statement};
+use tailwater_apply::columns::Misfit;
+use tailwater_apply::sql::{Writer, session_statement};
 use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
@@ -75,8 +76,9 @@ async fn execute_sql(options: &ConnectOptions, plan: &Plan<'_>) -> Result<()> {
     let mut writer = Writer::new(flavour, self::options());
     let mut statements = Vec::new();
     for group in &plan.groups {
-        let mapping = mapping(&group.table.map, &group.table.target)
-            .with_context(|| format!("{}.{}", group.table.map.schema, group.table.map.table))?;
+        let mapping = group.table.sql_mapping().cloned().map_err(|misfit| misfit.clone());
+        let mapping =
+            mapping.with_context(|| format!("{}.{}", group.table.map.schema, group.table.map.table))?;
         writer.statements(group, &mapping, &mut statements)?;
     }
     connection.execute("BEGIN").await?;
@@ -235,9 +237,14 @@ async fn tables_of_another_shape_take_the_rows() -> Result<()> {
     ] {
         start(&server, "shape_target", "", narrow).await?;
         let tables = targets(&mut connection, "shape_target", 0).await?;
-        let changes = row_changes(&server, &file, "shape_source", &tables, false).await?;
-        let table = &changes.first().context("no changes")?.table;
-        let misfit = mapping(&table.map, &table.target).err().context("it fits")?;
+        let misfit = match row_changes(&server, &file, "shape_source", &tables, false).await {
+            Ok(changes) => {
+                let table = &changes.first().context("no changes")?.table;
+                table.sql_mapping().err().context("it fits")?.clone()
+            }
+            // A column that is not there.
+            Err(error) => error.downcast::<Misfit>()?,
+        };
         ensure!(misfit.column == column, "{misfit}");
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tailwater_log::{LogHandle, LogOptions, LogWriter, SourceIdentity};
+use tailwater_log::{LogHandle, LogOptions, LogWriter};
 use tailwater_session::{
     Backoff, ConnectOptions, Connection, DumpRequest, DumpStart, DumpStream, Purpose, ServerError,
     SessionError, check_grants,
@@ -20,7 +20,7 @@ use tracing::{Instrument, error, info, info_span, warn};
 
 use crate::error::{RelayError, Retry};
 use crate::reading::{FIRST_EVENT_OFFSET, Reading};
-use crate::resume::{self, LogState, Resume, ServerIdentity, SourceState, StartPolicy};
+use crate::resume::{self, LogState, Resume, SourceState, StartPolicy};
 use crate::status::{CaptureState, CaptureStatus};
 use crate::track::{LogTail, Overlap, StreamKind, StreamTrack};
 use crate::watch::{SemiSyncAlarm, SemiSyncSample};
@@ -266,12 +266,11 @@ impl Driver {
         self.status.count_connection();
         self.status.set_state(CaptureState::Streaming);
 
-        let version = control.server().version_text.clone();
         let tail = log_state.tail.as_ref().map(|(tail, _)| tail.clone());
         let mut reading = Reading::new(
             &self.status,
             StreamTrack::new(kind, tail),
-            identity_for_log(&source, version),
+            source.identity.clone(),
             &mut self.log,
             self.options.log.ack,
             log_state.head.clone(),
@@ -426,27 +425,12 @@ impl Driver {
                     overlap = Some(Overlap { start: FIRST_EVENT_OFFSET, end: tail.end });
                     head = Some(segment.path);
                 }
-                let identity = ServerIdentity {
-                    flavour: tail.source.flavour,
-                    server_uuid: tail.source.server_uuid.clone(),
-                    server_id: tail.source.server_id,
-                };
-                Some((LogTail { file: tail.file, end: tail.end, overlap }, identity))
+                Some((LogTail { file: tail.file, end: tail.end, overlap }, tail.source))
             }
         };
         let gtids = self.log.gtid_set().cloned().unwrap_or_else(|| GtidSet::empty(flavour));
         let torn = tail.as_ref().is_some_and(|(tail, _)| self.torn.as_ref() == Some(&tail.file));
         Ok(LogState { tail, head, gtids, torn })
-    }
-}
-
-/// The server's version belongs to the identity in the log, but only the connection knows it.
-fn identity_for_log(source: &SourceState, server_version: String) -> SourceIdentity {
-    SourceIdentity {
-        flavour: source.identity.flavour,
-        server_uuid: source.identity.server_uuid.clone(),
-        server_id: source.identity.server_id,
-        server_version,
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 
-use tailwater_wire::Flavour;
+use tailwater_log::SourceIdentity;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::RelayError;
@@ -20,7 +20,7 @@ use crate::track::LogTail;
 #[derive(Debug, Clone)]
 pub struct LogState {
     /// Where it ends in the source's files, and which server that was; `None` while it is empty.
-    pub tail: Option<(LogTail, ServerIdentity)>,
+    pub tail: Option<(LogTail, SourceIdentity)>,
     /// The segment that holds the overlap, if that is the segment's beginning and not the log's last transaction.
     pub head: Option<PathBuf>,
     /// Every transaction in it, purged segments included.
@@ -30,33 +30,11 @@ pub struct LogState {
     pub torn: bool,
 }
 
-/// Which server it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerIdentity {
-    /// Its family.
-    pub flavour: Flavour,
-    /// MySQL's `server_uuid`.
-    pub server_uuid: Option<String>,
-    /// Its `server_id`.
-    pub server_id: u32,
-}
-
-impl ServerIdentity {
-    /// Whether both are the same server, as far as it can be told: MariaDB has no more than its `server_id`.
-    pub fn same_server(&self, other: &Self) -> bool {
-        self.flavour == other.flavour
-            && match (&self.server_uuid, &other.server_uuid) {
-                (Some(ours), Some(theirs)) => ours.eq_ignore_ascii_case(theirs),
-                _ => self.server_id == other.server_id,
-            }
-    }
-}
-
 /// What the source says of itself before the stream begins.
 #[derive(Debug, Clone)]
 pub struct SourceState {
     /// Which server it is.
-    pub identity: ServerIdentity,
+    pub identity: SourceIdentity,
     /// Its binlog files with their sizes in bytes, oldest first; `None` while there was no reason to ask.
     pub binlogs: Option<Vec<(String, u64)>>,
     /// The binlog file that it writes now; `None` while there was no reason to ask.
@@ -213,6 +191,8 @@ fn begin(source: &SourceState, start: &StartPolicy) -> Result<Resume, RelayError
 
 #[cfg(test)]
 mod tests {
+    use tailwater_wire::Flavour;
+
     use super::*;
     use crate::track::Overlap;
 
@@ -222,8 +202,14 @@ mod tests {
         GtidSet::parse(Flavour::MySql, text).unwrap()
     }
 
-    fn identity(uuid: &str) -> ServerIdentity {
-        ServerIdentity { flavour: Flavour::MySql, server_uuid: Some(uuid.into()), server_id: 1 }
+    fn identity(uuid: &str) -> SourceIdentity {
+        let server_version = "test".to_owned();
+        SourceIdentity {
+            flavour: Flavour::MySql,
+            server_uuid: Some(uuid.into()),
+            server_id: 1,
+            server_version,
+        }
     }
 
     fn log(set: &str) -> LogState {

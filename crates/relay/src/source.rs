@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tailwater_log::SourceIdentity;
 use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, QueryResult, Row};
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
@@ -10,7 +11,7 @@ use tailwater_wire::{Flavour, WireError};
 
 use crate::RelayError;
 use crate::reading::made_up_rotate;
-use crate::resume::{ServerIdentity, SourceState};
+use crate::resume::SourceState;
 use crate::watch::SemiSyncSample;
 
 /// Asks the source who it is and what it has.
@@ -37,7 +38,8 @@ pub async fn ask_state(connection: &mut Connection) -> Result<SourceState, Relay
         }
         Flavour::MariaDb => (None, true),
     };
-    let identity = ServerIdentity { flavour, server_uuid, server_id };
+    let server_version = connection.server().version_text.clone();
+    let identity = SourceIdentity { flavour, server_uuid, server_id, server_version };
 
     let parse = |text: String| GtidSet::parse(flavour, &text).map_err(RelayError::gtids);
     let (gtids, gtids_purged) = match (flavour, gtids_on) {

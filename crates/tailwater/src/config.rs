@@ -1,6 +1,9 @@
 //! The configuration file of `tailwater run`: TOML, every key documented in docs/reference/config.md, unknown keys
 //! refused.
 
+// Before those that use its macro.
+#[macro_use]
+mod server;
 mod channel;
 mod serve;
 
@@ -12,6 +15,7 @@ use serde::Deserialize;
 
 pub use channel::ChannelConfig;
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
+pub use server::{ServerAddress, TlsConfig};
 
 use crate::object_archive::ArchiveAddress;
 
@@ -77,56 +81,26 @@ pub enum AckConfig {
     Received,
 }
 
-/// `[[source]]`
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SourceConfig {
-    /// Names the source's folder in the log, and the source in messages.
-    pub name: String,
-    /// Host name or address; with `port`. Excludes `socket`.
-    pub host: Option<String>,
-    /// TCP port.
-    pub port: Option<u16>,
-    /// Unix socket. Excludes `host` and `port`.
-    pub socket: Option<PathBuf>,
-    /// User to log in as; the option file's if absent.
-    pub user: Option<String>,
-    /// Option file with a `[client]` group for user and password; relative to the configuration file.
-    pub defaults_file: Option<PathBuf>,
-    /// How the connection is encrypted; the option file's word, or else `preferred`, if absent.
-    pub tls: Option<TlsConfig>,
-    /// PEM file of the authorities that may have signed the server's certificate.
-    pub tls_ca: Option<PathBuf>,
-    /// The `server_id` under which Tailwater registers as a replica; unique among all replicas of the source.
-    pub server_id: u32,
-    /// Ask for semi-sync, and refuse a source that does not offer it.
-    #[serde(default = "default_true")]
-    pub semi_sync: bool,
-    /// From where an empty log begins: `current`, `oldest`, or `FILE:POSITION`.
-    #[serde(default)]
-    pub start: StartConfig,
-    /// The source says that it is alive at least this often; three missed are a broken link.
-    #[serde(default = "default_heartbeat_ms")]
-    pub heartbeat_ms: u64,
-    /// How often the semi-sync settings of the source are looked at.
-    #[serde(default = "default_watch_ms")]
-    pub watch_ms: u64,
-}
-
-/// `source.tls`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TlsConfig {
-    /// Never.
-    Off,
-    /// If the server offers it, without looking at its certificate.
-    Preferred,
-    /// Always, without looking at the certificate.
-    Required,
-    /// Always; the certificate must be signed by `tls_ca`.
-    VerifyCa,
-    /// Always; the certificate must be signed by `tls_ca` and name the host.
-    VerifyFull,
+server_section! {
+    /// `[[source]]`
+    pub struct SourceConfig {
+        /// Names the source's folder in the log, and the source in messages.
+        pub name: String,
+        /// The `server_id` under which Tailwater registers as a replica; unique among all replicas of the source.
+        pub server_id: u32,
+        /// Ask for semi-sync, and refuse a source that does not offer it.
+        #[serde(default = "default_true")]
+        pub semi_sync: bool,
+        /// From where an empty log begins: `current`, `oldest`, or `FILE:POSITION`.
+        #[serde(default)]
+        pub start: StartConfig,
+        /// The source says that it is alive at least this often; three missed are a broken link.
+        #[serde(default = "default_heartbeat_ms")]
+        pub heartbeat_ms: u64,
+        /// How often the semi-sync settings of the source are looked at.
+        #[serde(default = "default_watch_ms")]
+        pub watch_ms: u64,
+    }
 }
 
 /// `source.start`
@@ -225,9 +199,7 @@ impl Config {
         config.log.directory = base.join(&config.log.directory);
         config.log.archive = config.log.archive.map(|url| ArchiveAddress::at(&url).relative_to(base).url);
         for source in &mut config.sources {
-            for file in [&mut source.defaults_file, &mut source.tls_ca].into_iter().flatten() {
-                *file = base.join(&*file);
-            }
+            source.rebase(base);
         }
         for serve in &mut config.serves {
             serve.rebase(base);
@@ -257,13 +229,7 @@ impl Config {
             if source.server_id == 0 {
                 return Err(format!("source {name:?}: server_id must not be 0"));
             }
-            if source.socket.is_some() && (source.host.is_some() || source.port.is_some()) {
-                return Err(format!("source {name:?}: give either socket, or host and port"));
-            }
-            let verifies = matches!(source.tls, Some(TlsConfig::VerifyCa | TlsConfig::VerifyFull));
-            if verifies && source.tls_ca.is_none() {
-                return Err(format!("source {name:?}: tls = verify-ca and verify-full need tls_ca"));
-            }
+            source.server().check().map_err(|reason| format!("source {name:?}: {reason}"))?;
             if source.heartbeat_ms < 100 || source.watch_ms < 100 {
                 return Err(format!("source {name:?}: heartbeat_ms and watch_ms are at least 100"));
             }

@@ -3,7 +3,7 @@
 mod channel;
 mod serve;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub use channel::channels;
 pub use serve::{served, serves};
 
 use crate::archiver::{Job, Schedule};
-use crate::config::{AckConfig, Config, LogConfig, SourceConfig, StartConfig, TlsConfig};
+use crate::config::{AckConfig, Config, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig};
 use crate::object_archive::{ArchiveAddress, ObjectArchive};
 
 /// One capture per source of the configuration, without its archive: see [`archiving`].
@@ -29,7 +29,7 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
     let capture = |source: &SourceConfig| {
         Ok(CaptureOptions {
             name: source.name.clone(),
-            connect: connect_options(source)?,
+            connect: connect_options(source.server())?,
             server_id: source.server_id,
             semi_sync: source.semi_sync,
             start: start_policy(&source.start),
@@ -111,49 +111,23 @@ fn start_policy(start: &StartConfig) -> StartPolicy {
     }
 }
 
-/// Where a server is, as the configuration says it.
-struct Address<'a> {
-    host: &'a Option<String>,
-    port: Option<u16>,
-    socket: &'a Option<PathBuf>,
-    user: &'a Option<String>,
-    defaults_file: &'a Option<PathBuf>,
-    tls: Option<TlsConfig>,
-    tls_ca: &'a Option<PathBuf>,
-}
-
-impl<'a> From<&'a SourceConfig> for Address<'a> {
-    fn from(source: &'a SourceConfig) -> Self {
-        Self {
-            host: &source.host,
-            port: source.port,
-            socket: &source.socket,
-            user: &source.user,
-            defaults_file: &source.defaults_file,
-            tls: source.tls,
-            tls_ca: &source.tls_ca,
-        }
-    }
-}
-
 /// What the configuration says beats what the option file and the environment say.
-fn connect_options<'a>(address: impl Into<Address<'a>>) -> anyhow::Result<ConnectOptions> {
-    let address = address.into();
-    let sources = OptionSources { defaults_file: address.defaults_file.clone(), groups: Vec::new() };
-    let mut options = sources.load()?;
+fn connect_options(server: ServerAddress<'_>) -> anyhow::Result<ConnectOptions> {
+    let defaults_file = server.defaults_file.map(Path::to_owned);
+    let mut options = OptionSources { defaults_file, groups: Vec::new() }.load()?;
     options.override_with(ClientOptions {
-        host: address.host.clone(),
-        port: address.port,
-        socket: address.socket.clone(),
-        user: address.user.clone(),
-        tls_mode: address.tls.map(|mode| match mode {
+        host: server.host.map(str::to_owned),
+        port: server.port,
+        socket: server.socket.map(Path::to_owned),
+        user: server.user.map(str::to_owned),
+        tls_mode: server.tls.map(|mode| match mode {
             TlsConfig::Off => TlsMode::Off,
             TlsConfig::Preferred => TlsMode::Preferred,
             TlsConfig::Required => TlsMode::Required,
             TlsConfig::VerifyCa => TlsMode::VerifyCa,
             TlsConfig::VerifyFull => TlsMode::VerifyFull,
         }),
-        tls_ca: address.tls_ca.clone(),
+        tls_ca: server.tls_ca.map(Path::to_owned),
         ..ClientOptions::default()
     });
     Ok(options.connect_options())

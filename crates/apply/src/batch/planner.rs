@@ -65,14 +65,19 @@ pub(super) struct Placed {
     index: u32,
 }
 
+/// The class of an event's rows, and that of its rows if their before images are cut to these NULL bits and the key.
+#[derive(Debug, Clone, Copy)]
+struct EventClasses {
+    whole: u32,
+    cut: Option<(u32, NullBits)>,
+}
+
 /// The rows of an event on their way into groups.
 #[derive(Debug, Clone, Copy)]
 struct Event<'a> {
     changes: &'a RowChanges,
     table: u32,
-    /// The class of its rows, and of its rows if their before images are cut to these NULL bits and the key.
-    class: u32,
-    cut: Option<(u32, NullBits)>,
+    classes: EventClasses,
     /// Whether its before images may be compared with what comes after.
     compares: bool,
 }
@@ -102,7 +107,7 @@ pub(super) struct Planner<'a> {
     classes: Vec<Known<'a>>,
     class_numbers: FxHashMap<Class<'a>, u32>,
     /// The classes of the last event of a table and kind that had these flags and came from this server.
-    event_classes: FxHashMap<(u32, RowsKind, u16, u32), (u32, Option<(u32, NullBits)>)>,
+    event_classes: FxHashMap<(u32, RowsKind, u16, u32), EventClasses>,
     /// The classes of rows whose after images are cut to these columns.
     narrow_classes: FxHashMap<(u32, u16, u16), u32>,
     groups: Vec<Gathered<'a>>,
@@ -168,20 +173,20 @@ impl<'a> Planner<'a> {
             && self.tables.get(table).is_some_and(|table| table.cut_images)
             && is_full(&changes.columns_present, changes.table.map.columns.len());
         let like = (table, changes.kind, changes.flags & !EVENT_FLAGS, changes.server_id);
-        if let Some((class, cut)) = self.event_classes.get(&like)
-            && let Some(Known { class: known, .. }) = self.classes.get(*class as usize)
+        if let Some(classes) = self.event_classes.get(&like)
+            && let Some(Known { class: known, .. }) = self.classes.get(classes.whole as usize)
             && known.event == 0
             && *known.columns_present == *changes.columns_present
             && *known.columns_present_after == *columns_after(changes)
         {
-            return Event { changes, table, class: *class, cut: *cut, compares };
+            return Event { changes, table, classes: *classes, compares };
         }
-        let (class, cut) = self.event_classes(changes, table);
-        self.event_classes.insert(like, (class, cut));
-        Event { changes, table, class, cut, compares }
+        let classes = self.classes_of(changes, table);
+        self.event_classes.insert(like, classes);
+        Event { changes, table, classes, compares }
     }
 
-    fn event_classes(&mut self, changes: &'a RowChanges, table: u32) -> (u32, Option<(u32, NullBits)>) {
+    fn classes_of(&mut self, changes: &'a RowChanges, table: u32) -> EventClasses {
         let of_table = self.tables.get(table);
         // Without a key servers look for all rows of an event at once: one that was changed just before is not found.
         let keyless = changes.kind != RowsKind::Write && of_table.is_none_or(|table| table.key.is_none());
@@ -207,17 +212,17 @@ impl<'a> Planner<'a> {
             }
             Some((cut, NullBits::gather((0..key.count).map(|_| false))?))
         });
-        let class = self.class_number(whole);
-        (class, cut.map(|(cut, nulls)| (self.class_number(cut), nulls)))
+        let whole = self.class_number(whole);
+        EventClasses { whole, cut: cut.map(|(cut, nulls)| (self.class_number(cut), nulls)) }
     }
 
     fn keyed(&self, event: Event<'a>, image: &'a [u8], after: &'a [u8]) -> Keyed<'a> {
         let changes = event.changes;
         let whole = Row { image: RowImage::whole(image), after: RowImage::whole(after) };
         let old = if event.compares { image } else { &[] };
-        let table = self.tables.get(event.table).filter(|table| table.net_change || event.cut.is_some());
+        let table = self.tables.get(event.table).filter(|table| table.net_change || event.classes.cut.is_some());
         let Some((table, key)) = table.and_then(|table| Some((table, table.key.as_ref()?))) else {
-            return Keyed { class: event.class, slot: Slot { row: whole, old }, before: None, after: None };
+            return Keyed { class: event.classes.whole, slot: Slot { row: whole, old }, before: None, after: None };
         };
         let columns = &changes.table.map.columns;
         let key_before = key.find(columns, &changes.columns_present, image);
@@ -228,11 +233,11 @@ impl<'a> Planner<'a> {
             RowsKind::Update if key.are_out_of(&changes.columns_present_after) => key_before.clone(),
             RowsKind::Update => key.find(columns, &changes.columns_present_after, after),
         };
-        let (class, row) = match (event.cut, &key_before) {
+        let (class, row) = match (event.classes.cut, &key_before) {
             (Some((class, nulls)), Some(Cow::Borrowed(values))) => {
                 (class, Row { image: RowImage { nulls, values }, ..whole })
             }
-            _ => (event.class, whole),
+            _ => (event.classes.whole, whole),
         };
         Keyed { class, slot: Slot { row, old }, before: key_before, after: key_after }
     }
@@ -267,7 +272,7 @@ impl<'a> Planner<'a> {
         let gathered = self.groups.get_mut(placed.group as usize)?;
         let slot = gathered.rows.get_mut(placed.index as usize)?;
         let of_earlier = &self.classes.get(gathered.class as usize)?.class;
-        let of_later = &self.classes.get(event.class as usize)?.class;
+        let of_later = &self.classes.get(event.classes.whole as usize)?.class;
         let of_slot = slot.as_ref()?;
         let whole = event.changes.images_of(index)?;
         let columns = event.changes.table.map.columns.len();

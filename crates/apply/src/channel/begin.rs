@@ -130,7 +130,7 @@ async fn captured(log: &LogHandle) -> Result<SourceIdentity, ApplyError> {
 }
 
 /// Where the log's oldest entry stands.
-fn oldest(log: &LogHandle) -> LogPosition {
+pub(super) fn oldest(log: &LogHandle) -> LogPosition {
     let first = log.segments().first().map_or(1, |segment| segment.number);
     LogPosition { segment: first, offset: gtids::FIRST_EVENT_OFFSET }
 }

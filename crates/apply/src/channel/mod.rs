@@ -2,19 +2,25 @@
 //!
 //! The map:
 //! - [`options`], [`status`]: what an operator chooses and sees. This file: start, stop, edits, trying again.
-//! - `run`: one run of it; `begin` says from where. `reader`: log to transactions. `worker`: a batch to the target, with
-//!   `writer` and `packets`. `statements`, `statement_filter`, `fingerprint`: what is no rows.
-//! - `store`: progress on the target. `gtids`, `gtid_session`: identity there. `diagnose`: which row it was.
+//! - `run`: one run of it; `begin` says from where. `reader`: log to transactions. `crew`: all workers; `worker`: a batch to
+//!   the target, with `writer` and `packets`. `statements`, `statement_filter`, `fingerprint`: what is no rows.
+//! - `store`: progress on the target. `gtids`, `gtid_session`: identity there; `gtid_progress`: what is applied, which
+//!   `publish` tells it. `retention`: what is kept for one that loses commits. `rate`: how fast. `diagnose`: which row.
 
 mod begin;
+mod crew;
 mod diagnose;
 mod disabled_events;
 mod fingerprint;
+mod gtid_progress;
 mod gtid_session;
 mod gtids;
 pub mod options;
 mod packets;
+mod publish;
+mod rate;
 mod reader;
+mod retention;
 mod run;
 mod statement_filter;
 mod statements;
@@ -401,6 +407,8 @@ impl Supervisor {
     async fn filter(&mut self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
         let (mut store, _, kept) = self.store().await?;
         let mut versions = begin::filters(&self.options, &kept)?;
+        // Nothing that is before the log can come again, not even by a seek.
+        versions.forget_below(begin::oldest(&self.log));
         let position = match &from {
             Some(gtid) => gtids::position_of(&self.log, gtid)?,
             // Everything under way has committed: what is not applied yet meets the new filters, up to the last of it.

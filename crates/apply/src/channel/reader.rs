@@ -1,46 +1,45 @@
 //! Reads the log ahead of the workers and decodes it: a thread of its own for each channel, which waits while as much is
 //! held in memory as may be.
 
-use std::collections::HashMap;
-use std::ops::Deref;
+mod entries;
+mod held;
+mod stream;
+mod tables;
+mod xa;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tailwater_log::{Entry, LogHandle, LogPosition, LogReader};
-use tailwater_session::Connection;
 use tailwater_wire::WireError;
-use tailwater_wire::event::{EventType, RowsKind};
+use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
+pub(super) use self::held::Held;
+use self::held::Memory;
+pub(super) use self::stream::Streamed;
+use self::tables::TargetTables;
+use self::xa::Open;
 use super::options::{GtidMode, Until};
-use super::statement_filter::{OWN_SCHEMA, filter_transaction, filtered};
+use super::statement_filter::filter_transaction;
 use super::worker::Shared;
 use super::writer::connect;
-use crate::catalogue::Catalogue;
-use crate::decode::{self, DecodeLimits, Decoded, Decoder, Route, Tables, TransactionReader};
+use crate::decode::{DecodeLimits, Decoded, Decoder};
 use crate::error::ApplyError;
-use crate::filter::{self, Filters, Operation, VersionedFilters};
-use crate::target::TargetTable;
-use crate::transaction::{Content, Prepared, Span, Step, Transaction};
-
-/// Memory is counted in pieces of this many bytes.
-const PERMIT_BYTES: usize = 1024;
+use crate::filter::VersionedFilters;
+use crate::transaction::{Content, Span, Step, Transaction};
 
 /// As many transactions are handed on at once, at most.
 const HANDED_MAX: usize = 256;
 
-/// Steps of a streamed transaction that wait to be written. Each holds one event.
-const STREAMED_STEPS_MAX: usize = 4;
+/// What was read waits in this many hands-over, at most.
+const HANDS_OVER_MAX: usize = 4;
 
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;
-
-/// Where a segment's first event stands.
-const SEGMENT_START: u64 = 4;
 
 /// What the reader finds.
 #[derive(Debug)]
@@ -54,42 +53,6 @@ pub(super) enum Read {
     Prepared { span: Span, gtid: Option<Gtid> },
     /// Here the channel is to stop.
     Reached,
-}
-
-/// A transaction and the memory it holds.
-#[derive(Debug)]
-pub(super) struct Held {
-    transaction: Arc<Transaction>,
-    /// Of one that is streamed, its steps as they are read.
-    steps: Option<Mutex<Steps>>,
-    _memory: OwnedSemaphorePermit,
-}
-
-/// Steps of a transaction that is too large to be held.
-pub(super) type Steps = mpsc::Receiver<Streamed>;
-
-/// A part of a transaction that is streamed.
-#[derive(Debug)]
-pub(super) enum Streamed {
-    /// The next step; `done` is told when it has run.
-    Step { step: Step, done: Option<oneshot::Sender<()>> },
-    /// That was the last. Without this, the rest could not be read.
-    End,
-}
-
-impl Held {
-    /// Its steps, if it is streamed. They come only once.
-    pub(super) fn steps(&self) -> Option<&Mutex<Steps>> {
-        self.steps.as_ref()
-    }
-}
-
-impl Deref for Held {
-    type Target = Arc<Transaction>;
-
-    fn deref(&self) -> &Arc<Transaction> {
-        &self.transaction
-    }
 }
 
 /// What the reader is given.
@@ -109,14 +72,32 @@ pub(super) struct ReaderSetup {
     pub(super) stop: CancellationToken,
 }
 
-/// Reads until it is told to stop, the log ends, or there is an error, which is sent as the last.
-pub(super) fn read(setup: ReaderSetup, out: mpsc::Sender<Result<Vec<Read>, ApplyError>>) {
+/// What the reader says: what it found, or, as the last, why it cannot go on.
+pub(super) type Reads = mpsc::Receiver<Result<Vec<Read>, ApplyError>>;
+
+type ReadsSender = mpsc::Sender<Result<Vec<Read>, ApplyError>>;
+
+/// Starts to read, in a thread of its own, until it is told to stop, the log ends, or there is an error.
+///
+/// # Errors
+/// [`ApplyError::Start`] if the system has no room for a thread.
+pub(super) fn start(setup: ReaderSetup) -> Result<Reads, ApplyError> {
+    let thread = std::thread::Builder::new().name(format!("apply {}", setup.shared.options.name));
+    let (out, reads) = mpsc::channel(HANDS_OVER_MAX);
+    thread.spawn(move || read(setup, out)).map_err(|source| cannot_start(&source))?;
+    Ok(reads)
+}
+
+fn cannot_start(source: &std::io::Error) -> ApplyError {
+    ApplyError::Start { reason: format!("its reader cannot be started: {source}") }
+}
+
+fn read(setup: ReaderSetup, out: ReadsSender) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(source) => {
-            let error = ApplyError::Start { reason: format!("its reader cannot be started: {source}") };
             // Nobody there to hear it: the channel has gone.
-            let _ = out.blocking_send(Err(error));
+            let _ = out.blocking_send(Err(cannot_start(&source)));
             return;
         }
     };
@@ -127,7 +108,10 @@ pub(super) fn read(setup: ReaderSetup, out: mpsc::Sender<Result<Vec<Read>, Apply
                 Ok(reader) => reader,
                 Err(error) => return Some(error),
             };
-            reader.run().await.err()
+            let error = reader.run().await.err();
+            // What was read before it is good.
+            reader.hand_on().await;
+            error
         };
         let error = tokio::select! {
             () = stop.cancelled() => None,
@@ -144,100 +128,30 @@ struct Reader {
     log: LogReader,
     decoder: Decoder,
     target: TargetTables,
-    memory: Arc<Semaphore>,
-    permits_max: usize,
-    /// XA transactions that were prepared and not completed yet.
-    prepared: HashMap<Vec<u8>, (Entry, Span)>,
+    memory: Memory,
+    prepared: Open,
     ready: Vec<Read>,
-    out: mpsc::Sender<Result<Vec<Read>, ApplyError>>,
-}
-
-/// The target's tables, and what goes where.
-struct TargetTables {
-    catalogue: Catalogue,
-    connection: Connection,
-    versions: VersionedFilters,
-    filters: Filters,
-    /// From here on others count.
-    next_filters: Option<LogPosition>,
-}
-
-impl TargetTables {
-    /// Has the filters that count for a transaction whose span starts at `position`; whether they are others now.
-    fn turn_to(&mut self, position: LogPosition) -> Result<bool, ApplyError> {
-        if self.next_filters.is_some_and(|next| next <= position) {
-            self.filters = self.versions.at(position).filters.compile()?;
-            self.next_filters = self.versions.next_change(position);
-            return Ok(true);
-        }
-        Ok(false)
-    }
-}
-
-impl Tables for TargetTables {
-    fn route(&self, schema: &str, table: &str, kind: RowsKind) -> Route {
-        // What channels to the source keep there is about the source.
-        if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
-            return Route::Drop;
-        }
-        let operation = match kind {
-            RowsKind::Write => Operation::Insert,
-            RowsKind::Update | RowsKind::PartialUpdate => Operation::Update,
-            RowsKind::Delete => Operation::Delete,
-        };
-        match self.filters.route(schema, table, operation) {
-            filter::Route::Keep => Route::Keep,
-            filter::Route::Drop => Route::Drop,
-            filter::Route::Rename { schema, table } => {
-                Route::Rename { schema: schema.to_string(), table: table.to_string() }
-            }
-        }
-    }
-
-    fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
-        self.catalogue.get(schema, table)
-    }
+    out: ReadsSender,
 }
 
 impl Reader {
-    async fn open(
-        setup: ReaderSetup,
-        out: mpsc::Sender<Result<Vec<Read>, ApplyError>>,
-    ) -> Result<Self, ApplyError> {
+    async fn open(setup: ReaderSetup, out: ReadsSender) -> Result<Self, ApplyError> {
         let low = setup.shared.applied().low();
         let log = setup.log.reader(low)?;
         let options = &setup.shared.options;
         let connection = connect(options).await?;
         let flavour = setup.log.source().map_or(connection.server().flavour, |source| source.flavour);
-        let permits_max = (options.memory_bytes_max / PERMIT_BYTES).max(1);
+        let memory = Memory::new(options.memory_bytes_max);
         let limits = DecodeLimits {
             transaction_bytes_max: usize::try_from(options.transaction_bytes_max).unwrap_or(usize::MAX),
             ..DecodeLimits::default()
         };
         let mut decoder = Decoder::new(flavour, limits, KEY_SEED);
-        if let Some(event) = format_description(&setup.log, low)? {
+        if let Some(event) = entries::format_description(&setup.log, low)? {
             decoder.format_description(&event).map_err(|error| at(low, error))?;
         }
-        let filters = setup.filters.at(low).filters.compile()?;
-        let next_filters = setup.filters.next_change(low);
-        let target = TargetTables {
-            catalogue: Catalogue::new(connection.server().flavour),
-            connection,
-            versions: setup.filters.clone(),
-            filters,
-            next_filters,
-        };
-        Ok(Self {
-            decoder,
-            memory: Arc::new(Semaphore::new(permits_max)),
-            permits_max,
-            prepared: HashMap::new(),
-            ready: Vec::new(),
-            setup,
-            log,
-            target,
-            out,
-        })
+        let target = TargetTables::new(connection, setup.filters.clone(), low)?;
+        Ok(Self { decoder, memory, prepared: Open::new(), ready: Vec::new(), setup, log, target, out })
     }
 
     async fn run(&mut self) -> Result<(), ApplyError> {
@@ -345,57 +259,16 @@ impl Reader {
             _ => false,
         };
         let memory = self.reserve(transaction.memory_bytes).await?;
-        let (sender, steps) = mpsc::channel(STREAMED_STEPS_MAX);
-        let steps = streamed.then(|| Mutex::new(steps));
-        self.push(Read::Transaction(Held { transaction: Arc::new(transaction), steps, _memory: memory }))
-            .await?;
+        let (sender, steps) = stream::steps();
+        let held = Held::new(transaction, streamed.then_some(steps), memory);
+        self.push(Read::Transaction(held)).await?;
         if streamed {
             self.hand_on().await;
-            self.stream(entry, &sender).await?;
-            drop(sender);
+            self.stream(entry, sender).await?;
         }
         if defines || streamed {
             self.wait_for_definition(span).await?;
         }
-        Ok(())
-    }
-
-    /// Reads a transaction event by event, as fast as the target takes them.
-    async fn stream(&mut self, entry: &Entry, out: &mpsc::Sender<Streamed>) -> Result<(), ApplyError> {
-        let mut log = self.setup.log.reader(entry.position)?;
-        if log.try_next()?.as_ref() != Some(entry) {
-            let reason = format!("the log has changed at {}", entry.position);
-            return Err(ApplyError::Record { channel: self.setup.shared.options.name.clone(), reason });
-        }
-        let mut transaction = TransactionReader::new(entry);
-        let mut event = Vec::new();
-        while log.next_event()?.is_some() {
-            log.read_event(&mut event)?;
-            transaction.event(Bytes::copy_from_slice(&event));
-            loop {
-                match transaction.read(&mut self.decoder, &mut self.target)? {
-                    decode::Read::Step(step) => {
-                        let gtid = entry.gtid.as_ref().map_or_else(String::new, ToString::to_string);
-                        let Some(step) = filtered(&self.target.filters, step, &gtid)? else { continue };
-                        let defines = matches!(&step, Step::Statement(statement) if !statement.dml);
-                        let (done, ran) = oneshot::channel();
-                        let done = defines.then_some(done);
-                        if out.send(Streamed::Step { step, done }).await.is_err() {
-                            // The target refused something: whoever takes the steps says what.
-                            return Ok(());
-                        }
-                        // The rows behind it are of a table that it makes, which must be there before they are decoded.
-                        if defines && ran.await.is_err() {
-                            return Ok(());
-                        }
-                    }
-                    decode::Read::NeedsTable { schema, table } => self.load(entry, &schema, &table).await?,
-                    decode::Read::NeedsEvent => break,
-                }
-            }
-        }
-        // Who does not take it any more has failed, and says so.
-        let _ = out.send(Streamed::End).await;
         Ok(())
     }
 
@@ -429,64 +302,10 @@ impl Reader {
     /// Decodes it; `None` for what is held until another completes it.
     async fn decode(&mut self, entry: &Entry, span: Span) -> Result<Option<Transaction>, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
-        let bytes = if large { Bytes::new() } else { read_entry(&mut self.log, entry)? };
+        let bytes = if large { Bytes::new() } else { entries::read_entry(&mut self.log, entry)? };
         let mut transaction = self.decode_bytes(entry, span, bytes).await?;
-        filter_transaction(&self.target.filters, &mut transaction)?;
-        match &transaction.content {
-            Content::XaPrepare { xid } => {
-                debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
-                self.prepared.insert(xid.clone(), (entry.clone(), span));
-                Ok(None)
-            }
-            Content::XaRollback { xid } => {
-                transaction.prepared = self.prepared.remove(xid).map(|(entry, span)| prepared(&entry, span));
-                transaction.content = Content::Rows(Vec::new());
-                transaction.writeset.barrier = false;
-                Ok(Some(transaction))
-            }
-            Content::XaCommit { xid } => {
-                let Some((entry, span)) = self.prepared.remove(xid) else {
-                    return Err(ApplyError::Unsupported {
-                        gtid: transaction.gtid_text(),
-                        what: format!("XA COMMIT {}", String::from_utf8_lossy(xid)),
-                        reason: "it was prepared before the channel began; complete it on the target by hand, and skip \
-                                 this transaction"
-                            .to_owned(),
-                    });
-                };
-                self.complete(&entry, span, &mut transaction).await?;
-                Ok(Some(transaction))
-            }
-            _ => Ok(Some(transaction)),
-        }
-    }
-
-    /// Gives `transaction`, which commits it, what an XA transaction did when it was prepared.
-    async fn complete(
-        &mut self,
-        entry: &Entry,
-        span: Span,
-        transaction: &mut Transaction,
-    ) -> Result<(), ApplyError> {
-        let mut log = self.setup.log.reader(entry.position)?;
-        let found = log.try_next()?;
-        if found.as_ref() != Some(entry) {
-            let reason = format!("the log has changed at {}", entry.position);
-            return Err(ApplyError::Record { channel: self.setup.shared.options.name.clone(), reason });
-        }
-        let bytes = read_entry(&mut log, entry)?;
-        loop {
-            match self.decoder.xa_rows(entry, span, bytes.clone(), &mut self.target)? {
-                Decoded::Transaction(rows) => {
-                    transaction.prepared = Some(prepared(entry, span));
-                    transaction.content = rows.content;
-                    transaction.writeset = rows.writeset;
-                    transaction.memory_bytes += rows.memory_bytes;
-                    return Ok(());
-                }
-                Decoded::NeedsTable { schema, table } => self.load(entry, &schema, &table).await?,
-            }
-        }
+        filter_transaction(self.target.filters(), &mut transaction)?;
+        self.hold_xa(entry, transaction).await
     }
 
     async fn decode_bytes(
@@ -498,18 +317,8 @@ impl Reader {
         loop {
             match self.decoder.transaction(entry, span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(transaction) => return Ok(*transaction),
-                Decoded::NeedsTable { schema, table } => self.load(entry, &schema, &table).await?,
+                Decoded::NeedsTable { schema, table } => self.target.load(entry, &schema, &table).await?,
             }
-        }
-    }
-
-    async fn load(&mut self, entry: &Entry, schema: &str, table: &str) -> Result<(), ApplyError> {
-        match self.target.catalogue.load(&mut self.target.connection, schema, table).await? {
-            Some(_) => Ok(()),
-            None => Err(ApplyError::NoTable {
-                gtid: entry.gtid.as_ref().map_or_else(String::new, ToString::to_string),
-                table: format!("{schema}.{table}"),
-            }),
         }
     }
 
@@ -519,7 +328,7 @@ impl Reader {
         let shared = Arc::clone(&self.setup.shared);
         // The sender goes with the channel, and then this thread is told to stop.
         let _ = self.setup.done.wait_for(|_| shared.applied().contains(&span)).await;
-        self.target.catalogue.forget_all();
+        self.target.forget();
         self.decoder.forget();
         Ok(())
     }
@@ -538,16 +347,12 @@ impl Reader {
     }
 
     async fn reserve(&mut self, bytes: usize) -> Result<OwnedSemaphorePermit, ApplyError> {
-        let permits = bytes.div_ceil(PERMIT_BYTES).clamp(1, self.permits_max);
-        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-        if let Ok(permit) = Arc::clone(&self.memory).try_acquire_many_owned(permits) {
-            return Ok(permit);
+        if let Some(reserved) = self.memory.try_reserve(bytes) {
+            return Ok(reserved);
         }
         // What is held here must be with the workers before it can become free.
         self.hand_on().await;
-        let acquired = Arc::clone(&self.memory).acquire_many_owned(permits).await;
-        // The semaphore is never closed.
-        acquired.map_err(|_| ApplyError::Start { reason: "its reader was stopped".to_owned() })
+        self.memory.reserve(bytes).await
     }
 
     async fn push(&mut self, read: Read) -> Result<(), ApplyError> {
@@ -568,46 +373,7 @@ impl Reader {
     }
 }
 
-/// What `entry` is to the transaction that completes it.
-fn prepared(entry: &Entry, span: Span) -> Prepared {
-    Prepared { span, gtid: entry.gtid.clone() }
-}
-
 /// An event between transactions that is malformed.
 fn at(position: LogPosition, error: WireError) -> ApplyError {
     ApplyError::Event { gtid: String::new(), position, error }
-}
-
-/// The format description that is in force at `low`: that of its segment.
-fn format_description(log: &LogHandle, low: LogPosition) -> Result<Option<Vec<u8>>, ApplyError> {
-    if low.offset <= SEGMENT_START {
-        return Ok(None);
-    }
-    let mut head = log.reader(LogPosition { offset: SEGMENT_START, ..low })?;
-    while let Some(entry) = head.try_next()?.filter(|entry| entry.position < low) {
-        if entry.is_transaction() {
-            return Ok(None);
-        }
-        let mut event = Vec::new();
-        while let Some(header) = head.next_event()? {
-            if header.event_type == EventType::FORMAT_DESCRIPTION {
-                head.read_event(&mut event)?;
-                return Ok(Some(event));
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// The bytes of the entry that `log` just gave.
-fn read_entry(log: &mut LogReader, entry: &Entry) -> Result<Bytes, ApplyError> {
-    let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
-    let mut bytes = BytesMut::with_capacity(length);
-    loop {
-        let chunk = log.read_chunk(usize::MAX)?;
-        if chunk.is_empty() {
-            return Ok(bytes.freeze());
-        }
-        bytes.extend_from_slice(chunk);
-    }
 }

@@ -1,38 +1,36 @@
 //! One run of a channel, from taking it over to its end: reader, scheduler and workers, joined.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tailwater_log::{LogHandle, LogPosition, Watermark};
 use tailwater_session::{Purpose, check_grants};
 use tailwater_wire::Flavour;
-use tailwater_wire::gtid::{Gtid, GtidSet};
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tailwater_wire::gtid::GtidSet;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
-use super::gtids;
+use super::begin::{self, Begun};
+use super::crew::{Crew, Outcome};
+use super::gtid_progress::GtidProgress;
+use super::gtids::{self, TargetGtids};
 use super::options::{ChannelOptions, GtidMode, Until};
-use super::reader::{Held, Read, ReaderSetup, read};
+use super::publish::Publisher;
+use super::rate::Rate;
+use super::reader::{self, Held, Read, ReaderSetup, Reads};
+use super::retention::Lows;
 use super::statements::Statements;
 use super::status::ChannelStatus;
-use super::store::Store;
-use super::worker::{Shared, Worker};
+use super::store::{Claim, Kept, Store};
+use super::worker::Shared;
 use crate::error::ApplyError;
-use crate::scheduler::{Batch, BatchId, CommitOrder, Options, Scheduler, Timing, Weight};
+use crate::scheduler::{Batch, BatchId, CommitOrder, Options, Scheduler, Weight};
 use crate::transaction::{Content, Span, Transaction};
 
 /// How often the target is told what was applied, and the log what is still needed of it.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A target that does not sync its commits comes back older from a crash, by no more than this: so much more of the log is
-/// kept.
-pub(super) const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
-
-/// So many transactions behind the low watermark are looked through for what need not be kept.
-const ABOVE_COMPACTED: usize = 100_000;
 
 /// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: from here
 /// on those behind let go.
@@ -80,31 +78,21 @@ impl From<ApplyError> for Box<Failure> {
     }
 }
 
-type Outcome = (usize, Batch<Held>, Result<Option<Timing>, ApplyError>);
-
 struct Run {
     shared: Arc<Shared>,
-    store: Store,
+    publisher: Publisher,
     status: watch::Sender<ChannelStatus>,
     scheduler: Scheduler<Held>,
-    workers: Vec<mpsc::Sender<Batch<Held>>>,
-    idle: Vec<usize>,
-    running: BTreeMap<BatchId, (Instant, Span)>,
-    outcomes: mpsc::Receiver<Outcome>,
-    reads: mpsc::Receiver<Result<Vec<Read>, ApplyError>>,
+    crew: Crew,
+    reads: Reads,
     done: watch::Sender<u64>,
-    /// Transactions that were read and lie behind `low`: by where they end, GTID and commit time.
-    above: BTreeMap<LogPosition, (Option<Gtid>, u64)>,
-    gtids: GtidSet,
-    published: Option<GtidSet>,
+    progress: GtidProgress,
     watermark: Watermark,
-    /// Where `low` was, and when.
-    lows: std::collections::VecDeque<(Instant, LogPosition)>,
+    lows: Lows,
     rate: Rate,
     careful_until: Option<LogPosition>,
     /// A worker has given a batch back, because it was told to stop.
     given_back: bool,
-    _tasks: JoinSet<()>,
     stop_reader: CancellationToken,
 }
 
@@ -127,65 +115,83 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
     end
 }
 
-impl Run {
-    async fn begin(setup: RunSetup) -> Result<Self, Box<Failure>> {
-        let RunSetup { mut options, log, stop, careful_until, status } = setup;
-        if careful_until.is_some() || options.tolerate_until.is_some() {
-            (options.workers, options.batch_transactions_max) = (1, 1);
-        }
-        if options.gtid == GtidMode::Preserve {
-            options.batch_transactions_max = 1;
-        }
+/// A channel that was taken over, and where it goes on.
+struct TakenOver {
+    store: Store,
+    claim: Claim,
+    kept: Kept,
+    flavour: Flavour,
+    /// What the target had, before the takeover: what was committed since is in the progress that was read after it.
+    target: TargetGtids,
+    begun: Begun,
+}
+
+impl TakenOver {
+    async fn take(options: &ChannelOptions, log: &LogHandle) -> Result<Self, ApplyError> {
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..options.clone() };
         let mut connection = super::writer::connect(&unlogged).await?;
         let flavour = connection.server().flavour;
-        check_grants(&mut connection, Purpose::Apply).await.map_err(ApplyError::from)?;
-        let target = gtids::target_gtids(&mut connection).await.map_err(ApplyError::from)?;
+        check_grants(&mut connection, Purpose::Apply).await?;
+        let target = gtids::target_gtids(&mut connection).await?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
-        let begun = super::begin::begin(&options, &log, &mut store, &claim, &kept, flavour, &target).await?;
-        // From before the takeover: what was committed since is in the progress that was read after it.
+        let begun = begin::begin(options, log, &mut store, &claim, &kept, flavour, &target).await?;
+        Ok(Self { store, claim, kept, flavour, target, begun })
+    }
+}
+
+/// The options of a run that is to find out which transaction it is, or to tolerate only one.
+fn one_by_one(options: ChannelOptions, careful: bool) -> ChannelOptions {
+    let mut options = options;
+    if careful || options.tolerate_until.is_some() {
+        (options.workers, options.batch_transactions_max) = (1, 1);
+    }
+    if options.gtid == GtidMode::Preserve {
+        options.batch_transactions_max = 1;
+    }
+    options
+}
+
+fn scheduler(options: &ChannelOptions) -> Scheduler<Held> {
+    Scheduler::new(Options {
+        commit_order: options.commit_order,
+        workers: options.workers,
+        batch_transactions_max: options.batch_transactions_max,
+        batch_bytes_max: options.batch_bytes_max,
+        window_transactions_max: 1 << 20,
+        window_bytes_max: usize::MAX,
+    })
+}
+
+impl Run {
+    async fn begin(setup: RunSetup) -> Result<Self, ApplyError> {
+        let RunSetup { options, log, stop, careful_until, status } = setup;
+        let options = one_by_one(options, careful_until.is_some());
+        let TakenOver { store, claim, kept, flavour, target, begun } =
+            TakenOver::take(&options, &log).await?;
         let preserves = flavour == Flavour::MySql && options.gtid == GtidMode::Preserve;
         let target_logged = preserves.then(|| GtidSet::parse(flavour, &target.has).ok()).flatten();
-        let filters = super::begin::filters(&options, &kept)?;
+        let filters = begin::filters(&options, &kept)?;
         let filter_version = filters.newest().version;
         status.send_modify(|status| status.filter_version = filter_version);
         let low = begun.applied.low();
-        let gtids = begun.gtids;
         info!(channel = options.name, %low, target = options.target.endpoint.to_string(), "applying");
-        let (turn, _) = watch::channel(BatchId(0));
-        let (give_way, _) = watch::channel(None);
+        let scheduler = scheduler(&options);
+        let watermark = log.register_remembered_reader(&format!("channel {}", options.name), low);
         let shared = Arc::new(Shared {
             flavour,
             claim,
             applied: std::sync::Mutex::new(begun.applied),
-            turn,
-            give_way,
+            turn: watch::channel(BatchId(0)).0,
+            give_way: watch::channel(None).0,
             statements: Statements::default(),
             stop,
-            options: options.clone(),
+            options,
         });
-        let scheduler = Scheduler::new(Options {
-            commit_order: options.commit_order,
-            workers: options.workers,
-            batch_transactions_max: options.batch_transactions_max,
-            batch_bytes_max: options.batch_bytes_max,
-            window_transactions_max: 1 << 20,
-            window_bytes_max: usize::MAX,
-        });
-        let (outcome_sender, outcomes) = mpsc::channel(options.workers.max(1));
-        let mut tasks = JoinSet::new();
-        let mut workers = Vec::new();
-        for number in 0..options.workers.max(1) {
-            let worker = Worker::connect(number, Arc::clone(&shared)).await?;
-            let (batches, received) = mpsc::channel(1);
-            tasks.spawn(work(number, worker, received, outcome_sender.clone()));
-            workers.push(batches);
-        }
+        let crew = Crew::connect(&shared).await?;
         let (done, done_receiver) = watch::channel(0);
-        let (read_sender, reads) = mpsc::channel(4);
         let stop_reader = CancellationToken::new();
-        let setup = ReaderSetup {
-            log: log.clone(),
+        let reads = reader::start(ReaderSetup {
+            log,
             shared: Arc::clone(&shared),
             filters,
             origin: begun.origin,
@@ -193,75 +199,53 @@ impl Run {
             skipped: kept.skipped,
             done: done_receiver,
             stop: stop_reader.clone(),
-        };
-        let thread = std::thread::Builder::new().name(format!("apply {}", options.name));
-        let spawned = thread.spawn(move || read(setup, read_sender));
-        spawned.map_err(|source| ApplyError::Start {
-            reason: format!("its reader cannot be started: {source}"),
         })?;
-        let watermark = log.register_remembered_reader(&format!("channel {}", options.name), low);
         Ok(Self {
-            idle: (0..workers.len()).collect(),
             shared,
-            store,
+            publisher: Publisher::new(store),
             status,
             scheduler,
-            workers,
-            running: BTreeMap::new(),
-            outcomes,
+            crew,
             reads,
             done,
-            above: BTreeMap::new(),
-            gtids,
-            published: None,
+            progress: GtidProgress::new(begun.gtids),
             watermark,
-            lows: [(Instant::now(), low)].into(),
+            lows: Lows::new(Instant::now(), low),
             rate: Rate::default(),
             careful_until,
             given_back: false,
-            _tasks: tasks,
             stop_reader,
         })
     }
 
     async fn coordinate(&mut self, stop: CancellationToken) -> Result<End, Box<Failure>> {
-        let mut tick = tokio::time::interval(PUBLISH_INTERVAL);
-        let mut watch_turn = tokio::time::interval(HELD_UP / 4);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        watch_turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let ordered = self.shared.options.commit_order == CommitOrder::Source && self.workers.len() > 1;
+        let mut tick = interval(PUBLISH_INTERVAL);
+        let mut watch_turn = interval(HELD_UP / 4);
+        let ordered = self.shared.options.commit_order == CommitOrder::Source && self.crew.len() > 1;
         let mut end = None;
         if let Some(Until::Gtid(gtid)) = &self.shared.options.until
-            && self.gtids.contains(gtid)
+            && self.progress.gtids().contains(gtid)
         {
             return Ok(End::Reached);
         }
         loop {
-            if end.is_some() && self.scheduler.is_idle() && self.running.is_empty() {
-                return Ok(end.unwrap_or(End::Told));
-            }
             if end.is_none() && self.is_tolerant_enough() {
                 end = Some(End::TolerantEnough);
             }
-            let stops = match end {
-                Some(End::CarefulEnough | End::TolerantEnough) => true,
-                // Native replication can go on behind what has no gaps only.
-                Some(End::Told) => self.given_back || self.shared.applied().gaps().next().is_none(),
-                _ => false,
-            };
-            if stops && self.running.is_empty() {
-                return Ok(end.unwrap_or(End::Told));
+            let stops = self.stops_at_once(end);
+            if let Some(end) = end.filter(|_| self.crew.is_idle() && (stops || self.scheduler.is_idle())) {
+                return Ok(end);
             }
             if !stops {
                 self.dispatch().await;
             }
             tokio::select! {
                 biased;
-                Some(outcome) = self.outcomes.recv() => {
+                Some(outcome) = self.crew.outcome() => {
                     if let Err(failure) = self.finish(outcome) {
                         return Err(self.explain(failure).await);
                     }
-                    if end.is_none() && self.careful_until.is_some_and(|until| self.shared.applied().low() >= until) {
+                    if end.is_none() && self.is_careful_enough() {
                         end = Some(End::CarefulEnough);
                     }
                 }
@@ -281,19 +265,30 @@ impl Run {
         }
     }
 
+    /// Whether nothing more is handed out, although more was read.
+    fn stops_at_once(&self, end: Option<End>) -> bool {
+        match end {
+            Some(End::CarefulEnough | End::TolerantEnough) => true,
+            // Native replication can go on behind what has no gaps only.
+            Some(End::Told) => self.given_back || self.shared.applied().gaps().next().is_none(),
+            Some(End::Reached | End::LogClosed) | None => false,
+        }
+    }
+
+    fn is_careful_enough(&self) -> bool {
+        self.careful_until.is_some_and(|until| self.shared.applied().low() >= until)
+    }
+
     fn is_tolerant_enough(&self) -> bool {
-        self.shared.options.tolerate_until.as_ref().is_some_and(|gtid| self.gtids.contains(gtid))
+        let until = self.shared.options.tolerate_until.as_ref();
+        until.is_some_and(|gtid| self.progress.gtids().contains(gtid))
     }
 
     /// Gives each idle worker a batch, if there is one.
     async fn dispatch(&mut self) {
-        while let Some(worker) = self.idle.last().copied() {
+        while self.crew.has_idle() {
             let Some(batch) = self.scheduler.next() else { return };
-            let span = span_of(&batch);
-            self.running.insert(batch.id, (Instant::now(), span));
-            self.idle.pop();
-            // A worker that is idle has room for one, and lives as long as this.
-            let _ = self.workers[worker].send(batch).await;
+            self.crew.give(batch).await;
         }
     }
 
@@ -304,19 +299,17 @@ impl Run {
         for read in reads {
             match read {
                 Read::Transaction(held) => {
-                    self.above.insert(held.span.end, (held.gtid.clone(), held.commit_time_us));
+                    self.progress.read(held.span.end, held.gtid.clone(), held.commit_time_us);
                     let weight = Weight { bytes: held.memory_bytes, rows: rows_of(&held) };
                     let transaction = Arc::clone(&held);
                     self.scheduler.offer(&transaction.writeset, weight, held);
                 }
                 Read::Passed { span, gtid } => {
-                    self.above.insert(span.end, (gtid, 0));
+                    self.progress.read(span.end, gtid, 0);
                     passed.push(span);
                 }
-                Read::Prepared { span, gtid } => {
-                    // How long somebody leaves it open is no lag.
-                    self.above.insert(span.end, (gtid, 0));
-                }
+                // How long somebody leaves it open is no lag.
+                Read::Prepared { span, gtid } => self.progress.read(span.end, gtid, 0),
                 Read::Reached => reached = true,
             }
         }
@@ -326,43 +319,26 @@ impl Run {
         reached
     }
 
-    fn finish(&mut self, (worker, batch, result): Outcome) -> Result<(), Box<Failure>> {
-        self.idle.push(worker);
-        self.running.remove(&batch.id);
-        let timing = match result {
-            Ok(Some(timing)) => timing,
-            Ok(None) => {
-                self.given_back = true;
-                return Ok(());
-            }
-            Err(error) => {
-                let transactions = batch.first.len() + batch.rest.len();
-                let first = batch.first.iter().chain(&batch.rest).next();
-                let transaction = first.filter(|_| transactions == 1).map(|held| Arc::clone(held));
-                return Err(Box::new(Failure {
-                    error,
-                    batch: Some(span_of(&batch)),
-                    transactions,
-                    transaction,
-                }));
-            }
+    fn finish(&mut self, (batch, result): Outcome) -> Result<(), Box<Failure>> {
+        let transactions = batch.first.len() + batch.rest.len();
+        let held = || batch.first.iter().chain(&batch.rest);
+        let timing = result.map_err(|error| {
+            let first = held().next().filter(|_| transactions == 1);
+            let transaction = first.map(|held| Arc::clone(held));
+            Box::new(Failure { error, batch: Some(span_of(&batch)), transactions, transaction })
+        })?;
+        let Some(timing) = timing else {
+            self.given_back = true;
+            return Ok(());
         };
         self.scheduler.done(batch.id, timing);
         if self.shared.options.commit_order == CommitOrder::Source {
             self.shared.turn.send_replace(batch.id);
         }
-        let mut rows = 0;
-        let mut newest: Option<&Held> = None;
-        for held in batch.first.iter().chain(&batch.rest) {
-            rows += rows_of(held);
-            newest = match newest {
-                Some(known) if known.span.end > held.span.end => Some(known),
-                _ => Some(held),
-            };
-        }
-        let transactions = batch.first.len() + batch.rest.len();
+        let rows: usize = held().map(|held| rows_of(held)).sum();
+        let newest = held().max_by_key(|held| held.span.end);
         let gtid = newest.map(|held| held.gtid_text()).unwrap_or_default();
-        self.note(batch.first.iter().chain(&batch.rest).flat_map(|held| held.spans().collect::<Vec<_>>()));
+        self.note(held().flat_map(|held| held.spans()));
         self.rate.count(transactions as u64);
         self.status.send_modify(|status| {
             status.transactions_total += transactions as u64;
@@ -375,68 +351,24 @@ impl Run {
 
     /// Notes what is applied.
     fn note(&mut self, spans: impl Iterator<Item = Span>) {
-        let mut exact = Vec::new();
+        let mut ends = Vec::new();
         let low = {
             let mut applied = self.shared.applied();
             for span in spans {
                 applied.add(span);
-                if matches!(self.gtids, GtidSet::MySql(_)) {
-                    exact.push(span.end);
-                }
+                ends.push(span.end);
             }
             applied.low()
         };
-        // A set of MySQL has holes where transactions are missing; a position of MariaDB cannot have any.
-        let done: Vec<_> = exact.iter().filter_map(|end| self.above.remove(end)).collect();
-        done.into_iter().for_each(|(gtid, _)| self.add_gtid(gtid));
-        while let Some(entry) = self.above.first_entry().filter(|entry| *entry.key() <= low) {
-            let (gtid, _) = entry.remove();
-            self.add_gtid(gtid);
-        }
+        self.progress.apply(&ends, low);
         self.done.send_modify(|count| *count += 1);
-    }
-
-    fn add_gtid(&mut self, gtid: Option<Gtid>) {
-        if let Some(gtid) = gtid {
-            // A log holds one family's GTIDs.
-            let _ = self.gtids.insert(&gtid);
-        }
-    }
-
-    /// Drops what says nothing beyond its successor: while an XA transaction is open, everything behind it stays above the
-    /// low watermark. Of neighbours that are both applied, MariaDB's position needs the later one in each domain.
-    fn compact(&mut self) {
-        if self.above.len() < ABOVE_COMPACTED {
-            return;
-        }
-        let applied = self.shared.applied();
-        let same_domain = |one: &Option<Gtid>, other: &Option<Gtid>| match (one, other) {
-            (Some(Gtid::MariaDb(one)), Some(Gtid::MariaDb(other))) => one.domain == other.domain,
-            _ => false,
-        };
-        let mut kept = BTreeMap::new();
-        let mut start = applied.low();
-        let mut previous: Option<(LogPosition, (Option<Gtid>, u64), bool)> = None;
-        for (end, entry) in std::mem::take(&mut self.above) {
-            let is_applied = applied.contains(&Span { start, end });
-            if let Some((end, before, was_applied)) = previous.take()
-                && !(was_applied && is_applied && same_domain(&before.0, &entry.0))
-            {
-                kept.insert(end, before);
-            }
-            previous = Some((end, entry, is_applied));
-            start = end;
-        }
-        kept.extend(previous.map(|(end, entry, _)| (end, entry)));
-        drop(applied);
-        self.above = kept;
     }
 
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
     async fn settle(&mut self, error: ApplyError) -> Box<Failure> {
-        while !(self.given_back || self.scheduler.is_idle() && self.running.is_empty()) {
+        while !(self.given_back || self.scheduler.is_idle() && self.crew.is_idle()) {
             self.dispatch().await;
-            let Some(outcome) = self.outcomes.recv().await else { break };
+            let Some(outcome) = self.crew.outcome().await else { break };
             match self.finish(outcome) {
                 // By this error.
                 Err(failure) if matches!(failure.error, ApplyError::Interrupted { .. }) => break,
@@ -462,28 +394,23 @@ impl Run {
 
     /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on.
     fn watch_turn(&mut self) {
-        let head = self.running.first_key_value().map(|(id, (begun, _))| (*id, begun.elapsed()));
-        let held_up =
-            head.filter(|(_, elapsed)| *elapsed > HELD_UP && self.running.len() > 1).map(|(id, _)| id);
+        let held_up = self.crew.held_up(HELD_UP);
         if *self.shared.give_way.borrow() != held_up {
             self.shared.give_way.send_replace(held_up);
         }
     }
 
     async fn tick(&mut self) -> Result<(), ApplyError> {
-        self.compact();
-        let low = self.shared.applied().low();
+        let low = {
+            let applied = self.shared.applied();
+            self.progress.compact(&applied);
+            applied.low()
+        };
         let now = Instant::now();
-        self.lows.push_back((now, low));
-        while self.lows.len() > 1 && self.lows[1].0 + TARGET_LOSS_MAX <= now {
-            self.lows.pop_front();
-        }
-        if let Some((_, needed)) = self.lows.front() {
-            self.watermark.advance(*needed);
-        }
+        self.watermark.advance(self.lows.note(now, low));
         let rate = self.rate.per_second(now);
-        let lag = self.lag_seconds();
-        let gtids = gtids::text(&self.gtids);
+        let lag = lag_seconds(self.progress.oldest_commit_us());
+        let gtids = gtids::text(self.progress.gtids());
         let held = self.scheduler.outstanding().weight.bytes as u64;
         self.status.send_modify(|status| {
             status.low = low.to_string();
@@ -495,79 +422,23 @@ impl Run {
         self.publish().await
     }
 
-    fn lag_seconds(&self) -> f64 {
-        let oldest = self.above.values().map(|(_, time)| *time).find(|time| *time > 0);
-        let Some(oldest) = oldest else { return 0.0 };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        now.saturating_sub(Duration::from_micros(oldest)).as_secs_f64()
-    }
-
-    /// Tells the target what was applied. Under the source's GTIDs it knows that already, but for what was left out.
     async fn publish(&mut self) -> Result<(), ApplyError> {
-        if self.shared.options.gtid == GtidMode::Own || self.published.as_ref() == Some(&self.gtids) {
-            return Ok(());
-        }
-        if let Some(other) = self.store.shared_with().await? {
-            if self.published.is_none() {
-                warn!(
-                    channel = self.shared.options.name,
-                    "the target is not told the applied GTIDs, because channel {other} applies the same source to it; if \
-                     that is no more, delete its row in tailwater.apply_channel"
-                );
-            }
-            self.published = Some(self.gtids.clone());
-            return Ok(());
-        }
-        match gtids::publish(self.store.connection(), &self.gtids).await {
-            Ok(()) => {}
-            // The data is not in danger, and applying goes on.
-            Err(tailwater_session::SessionError::Server { error, .. }) => {
-                if self.published.is_none() {
-                    warn!(
-                        channel = self.shared.options.name,
-                        "the target does not take the applied GTIDs: {error}"
-                    );
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-        self.published = Some(self.gtids.clone());
-        Ok(())
+        self.publisher.publish(&self.shared.options, self.progress.gtids()).await
     }
 }
 
-/// Counts, and says how many there were per second.
-#[derive(Debug, Default)]
-struct Rate {
-    counted: u64,
-    since: Option<Instant>,
+/// Ticks that were missed are not made up for.
+fn interval(period: Duration) -> tokio::time::Interval {
+    let mut interval = tokio::time::interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
 }
 
-impl Rate {
-    fn count(&mut self, more: u64) {
-        self.counted += more;
-    }
-
-    fn per_second(&mut self, now: Instant) -> f64 {
-        let since = self.since.replace(now);
-        let counted = std::mem::take(&mut self.counted);
-        let seconds = since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
-        if seconds > 0.0 { counted as f64 / seconds } else { 0.0 }
-    }
-}
-
-async fn work(
-    number: usize,
-    mut worker: Worker,
-    mut batches: mpsc::Receiver<Batch<Held>>,
-    outcomes: mpsc::Sender<Outcome>,
-) {
-    while let Some(batch) = batches.recv().await {
-        let result = worker.apply(&batch).await;
-        if outcomes.send((number, batch, result)).await.is_err() {
-            return;
-        }
-    }
+/// How long ago the oldest transaction committed that is not applied; 0 if none is known.
+fn lag_seconds(oldest_commit_us: Option<u64>) -> f64 {
+    let Some(oldest) = oldest_commit_us else { return 0.0 };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(Duration::from_micros(oldest)).as_secs_f64()
 }
 
 fn rows_of(transaction: &Transaction) -> usize {

@@ -20,7 +20,7 @@ use super::gtid_session::GtidSession;
 use super::options::GtidMode;
 use super::packets::Packets;
 use super::reader::{Held, Streamed};
-use super::run::TARGET_LOSS_MAX;
+use super::retention::TARGET_LOSS_MAX;
 use super::store::{Intents, kept_intents, session_statement as session_setting};
 use super::text::{hex, quote};
 use super::worker::Shared;

@@ -114,10 +114,10 @@ impl Writer {
                 continue;
             }
             for group in run {
-                let mapping = sql::mapping(&group.table.map, &group.table.target)
-                    .map_err(|misfit| ApplyError::misfit(group.table, &misfit))?;
+                let mapping = group.table.sql_mapping();
+                let mapping = mapping.map_err(|misfit| ApplyError::misfit(group.table, misfit))?;
                 let mut statements = Vec::new();
-                self.sql.statements(group, &mapping, &mut statements)?;
+                self.sql.statements(group, mapping, &mut statements)?;
                 statements.into_iter().for_each(|statement| packets.push_sql(statement));
             }
         }

@@ -8,8 +8,9 @@ use tailwater_wire::event::RowsKind;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
-use super::shape::{Misfit, same_shape, target_columns};
-use super::{Route, Tables};
+use super::Tables;
+use crate::columns::Misfit;
+use crate::filter::{FilterError, Route};
 use crate::keys::RowKeys;
 use crate::transaction::MappedTable;
 
@@ -44,6 +45,7 @@ pub(super) enum Unbound {
     Wire(WireError),
     NeedsTable { schema: String, table: String },
     Misfits { table: String, misfits: Vec<Misfit> },
+    Clash(FilterError),
 }
 
 impl From<WireError> for Unbound {
@@ -74,7 +76,7 @@ impl MapCache {
         &mut self,
         body: &Bytes,
         kind: RowsKind,
-        tables: &dyn Tables,
+        tables: &mut dyn Tables,
     ) -> Result<&mut Use, Unbound> {
         if !self.known.contains_key(body) {
             if self.known.len() >= MAPS_MAX {
@@ -105,28 +107,31 @@ fn bind(
     body: &Bytes,
     others: &[Option<Use>; 3],
     kind: RowsKind,
-    tables: &dyn Tables,
+    tables: &mut dyn Tables,
     seed: u64,
 ) -> Result<Use, Unbound> {
-    let (schema, name) = match tables.route(&map.schema, &map.table, kind) {
+    let route = tables.route(&map.schema, &map.table, kind).map_err(Unbound::Clash)?;
+    let (schema, name) = match &route {
         Route::Drop => return Ok(Use::Dropped),
-        Route::Keep => (map.schema.clone(), map.table.clone()),
-        Route::Rename { schema, table } => (schema, table),
+        Route::Keep => (map.schema.as_str(), map.table.as_str()),
+        Route::Rename { schema, table } => (&**schema, &**table),
     };
-    let Some(target) = tables.target(&schema, &name) else {
-        return Err(Unbound::NeedsTable { schema, table: name });
+    let Some(target) = tables.target(schema, name) else {
+        return Err(Unbound::NeedsTable { schema: schema.to_owned(), table: name.to_owned() });
     };
-    let misfits = |misfits| Unbound::Misfits { table: format!("{schema}.{name}"), misfits };
-    let columns = target_columns(map, &target).map_err(misfits)?;
-    let same_shape = same_shape(map, &target).map_err(misfits)?;
-    let keys = Box::new(RowKeys::new(map, &target, &columns, same_shape, seed));
     // All kinds of rows of a table share what they can.
     let shared = others.iter().flatten().find_map(|other| match other {
         Use::Kept { table, .. } if Arc::ptr_eq(&table.target, &target) => Some(Arc::clone(table)),
         _ => None,
     });
-    let table = shared.unwrap_or_else(|| {
-        Arc::new(MappedTable { map: map.clone(), body: Bytes::copy_from_slice(body), target, same_shape })
-    });
+    let table = match shared {
+        Some(table) => table,
+        None => {
+            let mapped = MappedTable::new(map.clone(), Bytes::copy_from_slice(body), target);
+            let table = || format!("{schema}.{name}");
+            Arc::new(mapped.map_err(|misfits| Unbound::Misfits { table: table(), misfits })?)
+        }
+    };
+    let keys = Box::new(RowKeys::new(map, &table.target, &table.columns, table.same_shape, seed));
     Ok(Use::Kept { table, keys })
 }

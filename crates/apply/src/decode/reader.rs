@@ -294,6 +294,7 @@ impl TransactionReader {
             Ok(Use::Kept { table, keys }) => (table, keys),
             Err(Unbound::NeedsTable { schema, table }) => return Ok(Outcome::NeedsTable { schema, table }),
             Err(Unbound::Wire(error)) => return Err(self.error(error)),
+            Err(Unbound::Clash(error)) => return Err(ApplyError::Clash { gtid: self.gtid_text(), error }),
             Err(Unbound::Misfits { table, misfits }) => {
                 let columns: Vec<&str> = misfits.iter().map(|misfit| misfit.column.as_str()).collect();
                 let reason = misfits.first().map(|misfit| misfit.reason.clone()).unwrap_or_default();

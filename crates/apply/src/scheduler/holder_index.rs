@@ -247,15 +247,6 @@ impl HolderIndex {
         into.accesses.append(&mut held.accesses);
     }
 
-    /// Enters again, in an index that was made anew, what a batch holds.
-    pub fn restore(&mut self, held: &mut Held, slot: Slot) {
-        let mut again = Held::default();
-        for access in &held.accesses {
-            self.add(*access, slot, false, &mut again);
-        }
-        *held = again;
-    }
-
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.exclusive.is_empty() && self.shared.is_empty() && self.indexes.is_empty()

@@ -53,8 +53,6 @@ enum State {
 #[derive(Debug)]
 struct Group<T> {
     state: State,
-    /// Once it was handed out.
-    id: Option<BatchId>,
     /// With their numbers, in no order, until it is handed out.
     transactions: Vec<(u64, T)>,
     ended: Ended,
@@ -82,7 +80,6 @@ impl<T> Group<T> {
     fn new() -> Self {
         Self {
             state: State::Free,
-            id: None,
             transactions: Vec::new(),
             ended: Ended { transactions: 0, weight: Weight::default() },
             first: u64::MAX,
@@ -117,8 +114,8 @@ impl<T> Group<T> {
 }
 
 impl<T> IndependentOrder<T> {
-    /// One whose first batch has the number `first_id`.
-    pub fn new(first_id: u64) -> Self {
+    /// One whose first batch has the number 1.
+    pub fn new() -> Self {
         Self {
             groups: Vec::new(),
             free: Vec::new(),
@@ -130,14 +127,9 @@ impl<T> IndependentOrder<T> {
             barrier: None,
             since_barrier: Slots::default(),
             offered: 0,
-            next_id: first_id,
+            next_id: 1,
             conflicts: Conflicts::default(),
         }
-    }
-
-    /// The number that no batch had.
-    pub fn next_id(&self) -> u64 {
-        self.next_id
     }
 
     fn group(&mut self, slot: Slot) -> &mut Group<T> {
@@ -354,15 +346,14 @@ impl<T> IndependentOrder<T> {
     }
 
     fn hand_out(&mut self, slot: Slot) -> Batch<T> {
-        let next_id = BatchId(self.next_id);
         let group = self.group(slot);
         assert!(group.waits.is_empty(), "a batch runs before what it waits for is done");
         group.state = State::Running;
-        let id = *group.id.get_or_insert(next_id);
         let mut transactions = std::mem::take(&mut group.transactions);
         transactions.sort_unstable_by_key(|(number, _)| *number);
         let alone = group.alone;
-        self.next_id += u64::from(id == next_id);
+        let id = BatchId(self.next_id);
+        self.next_id += 1;
         self.running.insert(id, slot);
         let first = transactions.into_iter().map(|(_, payload)| payload).collect();
         Batch { id, first, rest: Vec::new(), commit_after: None, alone }
@@ -398,53 +389,6 @@ impl<T> IndependentOrder<T> {
         held.clear();
         *group = Group { held, ..Group::new() };
         self.free.push(slot);
-    }
-
-    pub fn retry(&mut self, batch: Batch<T>) {
-        let Some(slot) = self.running.remove(&batch.id) else {
-            unreachable!("a batch is given back that does not run")
-        };
-        let group = self.group(slot);
-        group.state = State::Sealed;
-        group.transactions = (0..).zip(batch.first).collect();
-        let first = group.first;
-        self.ready.insert(first, slot);
-    }
-
-    /// Gives back what was never handed out, and what it weighs.
-    pub fn drain(&mut self) -> (Vec<T>, Weight) {
-        let (mut transactions, mut weight) = (Vec::new(), Weight::default());
-        self.index = HolderIndex::default();
-        (self.barrier, self.since_barrier) = (None, Slots::default());
-        self.open.clear();
-        self.ready.clear();
-        for place in 0..self.groups.len() {
-            let slot = place as Slot;
-            let group = &mut self.groups[place];
-            if group.state == State::Free {
-                continue;
-            }
-            if group.id.is_none() {
-                transactions.append(&mut group.transactions);
-                weight.add(group.ended.weight);
-                self.release(slot);
-                continue;
-            }
-            // Later batches hide earlier ones in the index, so it is made anew of those that are left. They share no
-            // key, since all of them may run.
-            group.waiters.clear();
-            self.index.restore(&mut group.held, slot);
-            if group.alone {
-                self.barrier = Some(slot);
-            } else {
-                self.since_barrier.push(slot);
-            }
-            if group.state == State::Sealed {
-                self.ready.insert(group.first, slot);
-            }
-        }
-        transactions.sort_unstable_by_key(|(number, _)| *number);
-        (transactions.into_iter().map(|(_, payload)| payload).collect(), weight)
     }
 
     #[cfg(test)]

@@ -11,7 +11,8 @@
 //!   other that must.
 //!
 //! The driver decodes and offers while there [is room](Scheduler::has_room), gives each idle worker the
-//! [next](Scheduler::next) batch, and says which are [done](Scheduler::done) or must be run [again](Scheduler::retry).
+//! [next](Scheduler::next) batch, and says which are [done](Scheduler::done). What must be rolled back and run again is the
+//! worker's affair: to the scheduler, it still runs.
 
 mod holder_index;
 mod independent_order;
@@ -80,7 +81,7 @@ pub struct Outstanding {
     pub transactions: usize,
     /// What they weigh.
     pub weight: Weight,
-    /// Batches handed out and neither done nor given back.
+    /// Batches handed out and not done.
     pub running: usize,
 }
 
@@ -130,22 +131,6 @@ enum Core<T> {
     Independent(IndependentOrder<T>),
 }
 
-impl<T> Core<T> {
-    fn new(order: CommitOrder, first_id: u64) -> Self {
-        match order {
-            CommitOrder::Source => Self::Source(SourceOrder::new(first_id)),
-            CommitOrder::Independent => Self::Independent(IndependentOrder::new(first_id)),
-        }
-    }
-
-    fn order(&self) -> CommitOrder {
-        match self {
-            Self::Source(_) => CommitOrder::Source,
-            Self::Independent(_) => CommitOrder::Independent,
-        }
-    }
-}
-
 /// What a core knows of a batch that has ended.
 #[derive(Debug, Clone, Copy)]
 struct Ended {
@@ -160,16 +145,17 @@ impl<T> Scheduler<T> {
             options,
             sizing: Sizing::default(),
             limits: Sizing::default().limits(&options),
-            core: Core::new(options.commit_order, 1),
+            core: match options.commit_order {
+                CommitOrder::Source => Core::Source(SourceOrder::new()),
+                CommitOrder::Independent => Core::Independent(IndependentOrder::new()),
+            },
             outstanding: Outstanding::default(),
         }
     }
 
-    /// Whether another transaction may be offered: the window is not full, whatever the next one weighs, and no change of
-    /// the commit order is waited for.
+    /// Whether another transaction may be offered: the window is not full, whatever the next one weighs.
     pub fn has_room(&self) -> bool {
-        self.core.order() == self.options.commit_order
-            && self.outstanding.transactions < self.options.window_transactions_max.max(1)
+        self.outstanding.transactions < self.options.window_transactions_max.max(1)
             && self.outstanding.weight.bytes < self.options.window_bytes_max.max(1)
     }
 
@@ -209,51 +195,6 @@ impl<T> Scheduler<T> {
         self.outstanding.running -= 1;
         self.outstanding.transactions -= ended.transactions;
         self.outstanding.weight.subtract(ended.weight);
-        self.change_order();
-    }
-
-    /// Takes back a batch that was handed out and rolled back. It is handed out again, under the same name, before
-    /// anything that waits for it. Whoever rolled it back must ask for the next one, even if there are to be fewer
-    /// workers: those that run may wait for its commit.
-    ///
-    /// # Panics
-    /// If it does not run.
-    pub fn retry(&mut self, batch: Batch<T>) {
-        self.outstanding.running -= 1;
-        match &mut self.core {
-            Core::Source(core) => core.retry(batch),
-            Core::Independent(core) => core.retry(batch),
-        }
-    }
-
-    /// Works differently from now on. Batches that run are left alone. A new commit order begins once everything that
-    /// is held is done (or [drained](Self::drain)); until then there is no [room](Self::has_room).
-    pub fn set_options(&mut self, options: Options) {
-        self.options = options;
-        self.limits = self.sizing.limits(&options);
-        self.change_order();
-    }
-
-    fn change_order(&mut self) {
-        if self.is_idle() && self.core.order() != self.options.commit_order {
-            let next_id = match &self.core {
-                Core::Source(core) => core.next_id(),
-                Core::Independent(core) => core.next_id(),
-            };
-            self.core = Core::new(self.options.commit_order, next_id);
-        }
-    }
-
-    /// Gives back, in the order of the log, all that was never handed out.
-    pub fn drain(&mut self) -> Vec<T> {
-        let (payloads, weight) = match &mut self.core {
-            Core::Source(core) => core.drain(),
-            Core::Independent(core) => core.drain(),
-        };
-        self.outstanding.transactions -= payloads.len();
-        self.outstanding.weight.subtract(weight);
-        self.change_order();
-        payloads
     }
 
     /// Whether it holds nothing, and nothing runs.

@@ -122,14 +122,6 @@ impl RunIndex {
         recent.note(run, after);
     }
 
-    /// Enters what a run that is not finished had touched, for those behind it.
-    pub fn restore(&mut self, touched: &Touched, run: u64) {
-        let mut ignored = Touched::default();
-        for access in &touched.accesses {
-            self.note(*access, run, 0, &mut ignored);
-        }
-    }
-
     /// Removes what a run had touched and none behind `finished` has.
     pub fn forget(&mut self, touched: &Touched, finished: u64) {
         for Access { key, shared } in &touched.accesses {

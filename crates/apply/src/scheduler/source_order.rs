@@ -1,6 +1,6 @@
 //! Runs of the log that execute beside each other and commit one behind the other.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::run_index::{RunIndex, Touched};
 use super::sizing::Limits;
@@ -20,8 +20,6 @@ pub(super) struct SourceOrder<T> {
     sealed: VecDeque<Run<T>>,
     /// Handed out and not finished, in order; the first is the one behind `finished`.
     handed: VecDeque<Handed>,
-    /// Of those, the ones to be handed out again.
-    again: BTreeMap<BatchId, Batch<T>>,
     finished: u64,
     next_run: u64,
 }
@@ -55,22 +53,16 @@ impl<T> Default for Run<T> {
 }
 
 impl<T> SourceOrder<T> {
-    /// One whose first run has the number `first_run`.
-    pub fn new(first_run: u64) -> Self {
+    /// One whose first run has the number 1.
+    pub fn new() -> Self {
         Self {
             index: RunIndex::default(),
             open: Run::default(),
             sealed: VecDeque::new(),
             handed: VecDeque::new(),
-            again: BTreeMap::new(),
-            finished: first_run - 1,
-            next_run: first_run,
+            finished: 0,
+            next_run: 1,
         }
-    }
-
-    /// The number that no run had.
-    pub fn next_id(&self) -> u64 {
-        self.next_run
     }
 
     pub fn offer(&mut self, limits: Limits, writeset: &Writeset, weight: Weight, payload: T) {
@@ -100,10 +92,6 @@ impl<T> SourceOrder<T> {
     }
 
     pub fn next(&mut self, limits: Limits) -> Option<Batch<T>> {
-        if let Some((_, mut batch)) = self.again.pop_first() {
-            batch.commit_after = batch.commit_after.filter(|id| id.0 > self.finished);
-            return Some(batch);
-        }
         if self.handed.front().is_some_and(|run| run.alone) {
             return None;
         }
@@ -140,9 +128,6 @@ impl<T> SourceOrder<T> {
 
     /// Commits come in order; word of them need not.
     pub fn done(&mut self, id: BatchId) -> Option<Ended> {
-        if self.again.contains_key(&id) {
-            return None;
-        }
         let place = id.0.checked_sub(self.finished + 1).and_then(|place| usize::try_from(place).ok())?;
         let run = self.handed.get_mut(place).filter(|run| !run.done)?;
         run.done = true;
@@ -154,31 +139,6 @@ impl<T> SourceOrder<T> {
             }
         }
         Some(ended)
-    }
-
-    pub fn retry(&mut self, batch: Batch<T>) {
-        let runs = batch.id.0 > self.finished && batch.id.0 <= self.finished + self.handed.len() as u64;
-        assert!(runs, "a batch is given back that does not run");
-        self.again.insert(batch.id, batch);
-    }
-
-    /// Gives back what was never handed out, and what it weighs.
-    pub fn drain(&mut self) -> (Vec<T>, Weight) {
-        self.seal();
-        let (mut payloads, mut weight) = (Vec::new(), Weight::default());
-        for run in self.sealed.drain(..) {
-            weight.add(run.weight);
-            payloads.extend(run.transactions.into_iter().map(|(_, payload)| payload));
-        }
-        // Later runs hide earlier ones in the index, so it is made anew of those that are left.
-        self.index = RunIndex::default();
-        let mut number = self.finished;
-        for run in &self.handed {
-            number += 1;
-            self.index.restore(&run.touched, number);
-        }
-        self.next_run = number + 1;
-        (payloads, weight)
     }
 
     #[cfg(test)]

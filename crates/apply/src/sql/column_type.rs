@@ -1,73 +1,19 @@
-//! A target's column type, and what of a source's fits into it without loss.
+//! What of a source's column fits into a target's without loss.
 
 use tailwater_wire::rows::column::CHARSET_BINARY;
 use tailwater_wire::rows::{Column, ColumnType};
 use tailwater_wire::{Flavour, print::charset};
 
-use crate::target::TargetColumn;
-
-/// A type as `information_schema` writes it, such as `decimal(10,2) unsigned`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TargetType {
-    /// The name: `decimal`.
-    pub name: String,
-    /// The numbers in parentheses.
-    pub numbers: Vec<u32>,
-    /// The members of an ENUM or SET.
-    pub members: Vec<String>,
-    /// Whether it says `unsigned`.
-    pub unsigned: bool,
-    /// The character set of its text; `None` if it is no text.
-    pub character_set: Option<String>,
-}
+use crate::columns::TargetType;
+use crate::columns::column_type::character_bytes_max;
 
 impl TargetType {
-    /// Reads the type of a column.
-    pub fn of(column: &TargetColumn) -> Self {
-        let text = column.column_type.as_str();
-        let end = text.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(text.len());
-        let (name, rest) = text.split_at(end);
-        let mut members = Vec::new();
-        let mut numbers = Vec::new();
-        if matches!(name, "enum" | "set") {
-            members = read_members(rest);
-        } else if let Some(inside) = rest.strip_prefix('(').and_then(|rest| rest.split(')').next()) {
-            numbers = inside.split(',').filter_map(|number| number.trim().parse().ok()).collect();
-        }
-        let unsigned = members.is_empty() && (rest.contains("unsigned") || rest.contains("zerofill"));
-        // The character set is the collation up to its first underscore.
-        let of_text = |collation: &String| match collation.split('_').next() {
-            Some("utf8") => "utf8mb3".to_owned(),
-            first => first.unwrap_or_default().to_owned(),
-        };
-        let character_set = column.collation.as_ref().map(of_text);
-        Self { name: name.to_owned(), numbers, members, unsigned, character_set }
-    }
-
-    fn number(&self, index: usize, or: u32) -> u32 {
-        self.numbers.get(index).copied().unwrap_or(or)
-    }
-
-    fn is_geometry(&self) -> bool {
-        matches!(
-            self.name.as_str(),
-            "geometry"
-                | "point"
-                | "linestring"
-                | "polygon"
-                | "multipoint"
-                | "multilinestring"
-                | "multipolygon"
-                | "geometrycollection"
-                | "geomcollection"
-        )
-    }
-
     /// How many bytes of text or of binary data fit, if that is what it holds.
     fn bytes_max(&self) -> Option<u64> {
-        let bytes_per_character = self.character_set.as_deref().map_or(1, bytes_per_character);
         Some(match self.name.as_str() {
-            "char" | "binary" | "varchar" | "varbinary" => u64::from(self.number(0, 1)) * bytes_per_character,
+            "char" | "binary" | "varchar" | "varbinary" => {
+                u64::from(self.number(0, 1)) * u64::from(self.character_bytes_max())
+            }
             "tinytext" | "tinyblob" => 0xff,
             "text" | "blob" => 0xffff,
             "mediumtext" | "mediumblob" => 0xff_ffff,
@@ -192,7 +138,7 @@ impl TargetType {
         match self.name.as_str() {
             // As many characters.
             "char" | "varchar" => {
-                u64::from(self.number(0, 1)) >= source_bytes_max / bytes_per_character(from)
+                u64::from(self.number(0, 1)) >= source_bytes_max / u64::from(character_bytes_max(from))
             }
             // A text of the same kind; in another character set the server refuses what is too long.
             "tinytext" | "text" | "mediumtext" | "longtext" => {
@@ -229,44 +175,12 @@ fn blob_bytes_max(length_bytes: u8) -> u64 {
     (1 << (8 * u32::from(length_bytes.min(4)))) - 1
 }
 
-/// `('a','it''s')`
-fn read_members(text: &str) -> Vec<String> {
-    let mut members = Vec::new();
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        if letter != '\'' {
-            continue;
-        }
-        let mut member = String::new();
-        while let Some(letter) = letters.next() {
-            if letter == '\'' {
-                if letters.peek() != Some(&'\'') {
-                    break;
-                }
-                letters.next();
-            }
-            member.push(letter);
-        }
-        members.push(member);
-    }
-    members
-}
-
-/// The most bytes that a character takes.
-fn bytes_per_character(set: &str) -> u64 {
-    match set {
-        "utf8mb4" | "utf16" | "utf16le" | "utf32" | "gb18030" => 4,
-        "utf8mb3" | "utf8" | "ujis" | "eucjpms" => 3,
-        "ucs2" | "big5" | "gbk" | "gb2312" | "euckr" | "sjis" | "cp932" => 2,
-        _ => 1,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tailwater_wire::rows::column::type_code;
 
     use super::*;
+    use crate::target::TargetColumn;
 
     fn target(column_type: &str, collation: Option<&str>) -> TargetType {
         TargetType::of(&TargetColumn {

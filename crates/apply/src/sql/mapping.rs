@@ -4,18 +4,8 @@ use tailwater_wire::rows::column::CHARSET_BINARY;
 use tailwater_wire::rows::{ColumnType, TableMap};
 use tailwater_wire::{Flavour, print::charset};
 
-use super::column_type::TargetType;
+use crate::columns::{Misfit, TargetType};
 use crate::target::{TargetTable, UniqueIndex};
-
-/// Why a target's table cannot take a source's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("column {column}: {reason}")]
-pub struct Misfit {
-    /// The source's column, or its number from 1 if the source did not log names.
-    pub column: String,
-    /// What does not fit, and what to do.
-    pub reason: String,
-}
 
 /// Where a source's column goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,39 +33,22 @@ pub struct Mapping {
     pub(super) keys: Vec<Vec<usize>>,
 }
 
-/// Maps a source's table to a target's.
+/// Maps a source's table to a target's, whose `columns` the source's are.
 ///
 /// # Errors
-/// [`Misfit`] for the first column that the target lacks or that does not fit.
-pub fn mapping(map: &TableMap, target: &TargetTable) -> Result<Mapping, Misfit> {
-    let mut map = map.clone();
-    let named = map.columns.iter().all(|column| column.name.is_some());
+/// [`Misfit`] for the first column that does not fit.
+pub(crate) fn mapping(logged: &TableMap, target: &TargetTable, columns: &[usize]) -> Result<Mapping, Misfit> {
+    let mut map = logged.clone();
     let mut places = Vec::with_capacity(map.columns.len());
     // By the target's columns: the source's.
     let mut sources = vec![None; target.columns.len()];
-    for (index, column) in map.columns.iter_mut().enumerate() {
-        let misfit = |reason: String| Misfit {
-            column: column.name.clone().unwrap_or_else(|| (index + 1).to_string()),
-            reason,
-        };
-        if matches!(column.column_type, ColumnType::TypedArray { .. }) {
+    for (index, (column, found)) in map.columns.iter_mut().zip(columns).enumerate() {
+        let own = target.columns.get(*found);
+        let Some(own) = own.filter(|_| !matches!(column.column_type, ColumnType::TypedArray { .. })) else {
             places.push(None);
             continue;
-        }
-        let found = match &column.name {
-            Some(name) if named => {
-                let name = name.to_lowercase();
-                target.columns.iter().position(|own| own.name.to_lowercase() == name)
-            }
-            _ => Some(index).filter(|index| *index < target.columns.len()),
         };
-        let Some((found, own)) = found.and_then(|found| Some((found, target.columns.get(found)?))) else {
-            let name = format!("{}.{}", target.schema, target.table);
-            return Err(misfit(format!(
-                "{name} on the target has no such column; add it there, or leave the table out with a filter"
-            )));
-        };
-        if let Some(source) = sources.get_mut(found) {
+        if let Some(source) = sources.get_mut(*found) {
             *source = Some(index);
         }
         if own.generated {
@@ -86,7 +59,7 @@ pub fn mapping(map: &TableMap, target: &TargetTable) -> Result<Mapping, Misfit> 
         // What the source did not log is taken to be as it is here.
         let unsigned = column.unsigned.unwrap_or(own_type.unsigned);
         if let Some(reason) = own_type.refuses(column, unsigned, target.flavour) {
-            return Err(misfit(reason));
+            return Err(Misfit::at(logged, index, reason));
         }
         if column.column_type.has_signedness() {
             column.unsigned = Some(unsigned);

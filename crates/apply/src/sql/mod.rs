@@ -1,6 +1,6 @@
 //! Groups of rows as SQL, for a table of another shape, on another flavour, or for an account that may not replay a binlog.
 //!
-//! Values arrive exactly, or the channel stops: [`mapping`] refuses, once per table, columns that cannot hold what the
+//! Values arrive exactly, or the channel stops: [`MappedTable::sql_mapping`] refuses, once per table, columns that cannot hold what the
 //! source's can; the session is strict, so that the server refuses the rest (a text that is too long, a character that the
 //! target's character set lacks, a TIMESTAMP beyond its range).
 //!
@@ -13,14 +13,16 @@
 //! - JSON of MariaDB is text, and MySQL writes it anew when it stores it.
 //! - A MariaDB UUID or INET6 goes to a column of the same type or to a binary one; its text is not made here.
 //!
+//! [`MappedTable::sql_mapping`]: crate::transaction::MappedTable::sql_mapping
 //! [`ConnectOptions::found_rows`]: tailwater_session::ConnectOptions::found_rows
 
-pub mod column_type;
-pub mod mapping;
+mod column_type;
+mod mapping;
 mod statements;
 mod values;
 
-pub use mapping::{Mapping, Misfit, mapping};
+pub use mapping::Mapping;
+pub(crate) use mapping::mapping;
 pub use statements::Writer;
 
 use tailwater_wire::Flavour;

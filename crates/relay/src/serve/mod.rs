@@ -27,4 +27,4 @@ pub mod start;
 pub mod statement;
 mod view;
 
-pub use server::{BinlogServer, ServeOptions, Served};
+pub use server::{BinlogServer, BoundServer, ServeOptions, Served};

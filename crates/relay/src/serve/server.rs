@@ -102,25 +102,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a stop waits for connections to end in good order: a client may take nothing, not even that.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-impl BinlogServer {
-    /// Listens, and serves until [`BinlogServer::stop`]. Runs on the present tokio runtime, which must be a
-    /// multi-threaded one: reading old segments may block.
-    ///
-    /// # Errors
-    /// [`RelayError::Listen`] if the address cannot be had.
-    pub async fn start(options: ServeOptions, served: Served) -> Result<Self, RelayError> {
-        let failed = |source| RelayError::Listen { address: options.listen, source };
-        let acceptor = Acceptor::new(ServerOptions {
-            // Nobody is let in before it is known whom to speak like.
-            flavour: Flavour::MySql,
-            version_text: String::new(),
-            accounts: options.accounts.clone(),
-            tls: options.tls.clone(),
-            require_tls: options.require_tls,
-            limits: options.limits.clone(),
-        })?;
-        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+/// A binlog server that has its address, and lets nobody in yet.
+#[derive(Debug)]
+pub struct BoundServer {
+    options: ServeOptions,
+    acceptor: Acceptor,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl BoundServer {
+    /// Serves until [`BinlogServer::stop`]. Runs on the present tokio runtime, which must be a multi-threaded one: reading
+    /// old segments may block.
+    pub fn serve(self, served: Served) -> BinlogServer {
+        let Self { options, acceptor, listener, address } = self;
         let durable = served.log.subscribe();
         let stop = CancellationToken::new();
         let span = info_span!("relay.serve", source = %options.name);
@@ -137,7 +132,37 @@ impl BinlogServer {
         });
         info!(parent: &span, %address, "the log is served");
         let task = tokio::spawn(serve(listener, Arc::new(acceptor), shared, durable).instrument(span));
-        Ok(Self { address, stop, task })
+        BinlogServer { address, stop, task }
+    }
+}
+
+impl BinlogServer {
+    /// Listens; whoever connects waits until [`BoundServer::serve`].
+    ///
+    /// # Errors
+    /// [`RelayError::Listen`] if the address cannot be had; [`RelayError::Session`] for TLS files that are none.
+    pub async fn bind(options: ServeOptions) -> Result<BoundServer, RelayError> {
+        let failed = |source| RelayError::Listen { address: options.listen, source };
+        let acceptor = Acceptor::new(ServerOptions {
+            // Nobody is let in before it is known whom to speak like.
+            flavour: Flavour::MySql,
+            version_text: String::new(),
+            accounts: options.accounts.clone(),
+            tls: options.tls.clone(),
+            require_tls: options.require_tls,
+            limits: options.limits.clone(),
+        })?;
+        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(BoundServer { options, acceptor, listener, address })
+    }
+
+    /// Listens and serves at once.
+    ///
+    /// # Errors
+    /// As [`BinlogServer::bind`].
+    pub async fn start(options: ServeOptions, served: Served) -> Result<Self, RelayError> {
+        Ok(Self::bind(options).await?.serve(served))
     }
 
     /// Where it listens.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tailwater_apply::Channel;
+use tailwater_apply::{Channel, ChannelOptions};
 use tailwater_relay::Capture;
 use tailwater_relay::serve::BinlogServer;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -35,6 +35,12 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let signals = runtime.block_on(async { Signals::new() })?;
     let mut options = wiring::captures(&config)?;
     let (archived, schedule) = wiring::archiving(&config, &mut options)?;
+    let channels = wiring::channels(&config)?;
+    // So that nothing is captured if an address cannot be had.
+    let mut bound = Vec::new();
+    for (source, options) in wiring::serves(&config)? {
+        bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
+    }
     let mut captures = Vec::new();
     for options in options {
         let name = options.name.clone();
@@ -46,14 +52,14 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
         archiver::start(archived, schedule).context("start archiving")?;
     }
     let mut servers = Vec::new();
-    for (source, options) in wiring::serves(&config)? {
+    for (source, server) in bound {
         let of_source = config.sources.iter().zip(&captures).find(|(config, _)| config.name == source);
         let (source, (_, capture, _)) =
             of_source.with_context(|| format!("there is no source {source:?}"))?;
         let served = wiring::served(source, capture)?;
-        servers.push(runtime.block_on(BinlogServer::start(options, served))?);
+        servers.push(runtime.block_on(async { server.serve(served) }));
     }
-    let controlled = runtime.block_on(async { channels(&config, &captures) })?;
+    let controlled = runtime.block_on(async { start(channels, &captures) })?;
     let control = runtime.block_on(async {
         control::listen(&control::socket_of(&config.log.directory), Arc::clone(&controlled))
     })?;
@@ -67,13 +73,13 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     ended
 }
 
-/// Starts the channels of the configuration.
-fn channels(
-    config: &Config,
+/// Starts channels, each with the name of its source, and whether it is to wait.
+fn start(
+    channels: Vec<(String, ChannelOptions, bool)>,
     captures: &[(String, Capture, CancellationToken)],
 ) -> anyhow::Result<Arc<Controlled>> {
     let mut controlled = Controlled::default();
-    for (source, options, stopped) in wiring::channels(config)? {
+    for (source, options, stopped) in channels {
         let capture = captures.iter().find(|(name, ..)| *name == source);
         let (_, capture, _) = capture.with_context(|| format!("there is no source {source:?}"))?;
         let name = options.name.clone();

@@ -1,70 +1,52 @@
 //! `[[channel]]`: to which servers the log is applied, and how.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use tailwater_apply::channel::{ChannelStart, GtidMode};
 use tailwater_apply::filter::FilterSet;
 use tailwater_apply::scheduler::CommitOrder;
 
-use super::TlsConfig;
-
-/// `[[channel]]`
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChannelConfig {
-    /// Names the channel in messages and commands, and its progress on the target.
-    pub name: String,
-    /// Name of the source whose log is applied.
-    pub source: String,
-    /// Host name or address of the target; with `port`. Excludes `socket`.
-    pub host: Option<String>,
-    /// TCP port of the target.
-    pub port: Option<u16>,
-    /// Unix socket of the target. Excludes `host` and `port`.
-    pub socket: Option<PathBuf>,
-    /// User to log in as; the option file's if absent.
-    pub user: Option<String>,
-    /// Option file with a `[client]` group for user and password; relative to the configuration file.
-    pub defaults_file: Option<PathBuf>,
-    /// How the connection is encrypted; the option file's word, or else `preferred`, if absent.
-    pub tls: Option<TlsConfig>,
-    /// PEM file of the authorities that may have signed the target's certificate.
-    pub tls_ca: Option<PathBuf>,
-    /// Connections that apply side by side.
-    #[serde(default = "default_workers")]
-    pub workers: usize,
-    /// Whether commits keep the source's order.
-    #[serde(default = "default_commit_order")]
-    pub commit_order: CommitOrder,
-    /// Under which identity transactions stand on the target.
-    #[serde(default)]
-    pub gtid: GtidMode,
-    /// Where a channel begins that is new on its target.
-    #[serde(default)]
-    pub start: ChannelStart,
-    /// The most source transactions in one target transaction.
-    #[serde(default = "default_batch_transactions_max")]
-    pub batch_transactions_max: usize,
-    /// The most bytes of rows in one target transaction, but for one source transaction that is larger.
-    #[serde(default = "default_batch_bytes_max")]
-    pub batch_bytes_max: usize,
-    /// What is held in memory of the log, decoded.
-    #[serde(default = "default_memory_bytes_max")]
-    pub memory_bytes_max: usize,
-    /// Longer source transactions are read from the log while they are written.
-    #[serde(default = "default_transaction_bytes_max")]
-    pub transaction_bytes_max: u64,
-    /// Transactions are applied this long after they committed on the source.
-    #[serde(default)]
-    pub delay_seconds: u64,
-    /// It waits for `tailwater channel start`.
-    #[serde(default)]
-    pub stopped: bool,
-    /// What is left out, and what goes elsewhere; edits by `tailwater channel filter` count for more.
-    #[serde(default)]
-    pub filters: FilterSet,
+server_section! {
+    /// `[[channel]]`
+    pub struct ChannelConfig {
+        /// Names the channel in messages and commands, and its progress on the target.
+        pub name: String,
+        /// Name of the source whose log is applied.
+        pub source: String,
+        /// Connections that apply side by side.
+        #[serde(default = "default_workers")]
+        pub workers: usize,
+        /// Whether commits keep the source's order.
+        #[serde(default = "default_commit_order")]
+        pub commit_order: CommitOrder,
+        /// Under which identity transactions stand on the target.
+        #[serde(default)]
+        pub gtid: GtidMode,
+        /// Where a channel begins that is new on its target.
+        #[serde(default)]
+        pub start: ChannelStart,
+        /// The most source transactions in one target transaction.
+        #[serde(default = "default_batch_transactions_max")]
+        pub batch_transactions_max: usize,
+        /// The most bytes of rows in one target transaction, but for one source transaction that is larger.
+        #[serde(default = "default_batch_bytes_max")]
+        pub batch_bytes_max: usize,
+        /// What is held in memory of the log, decoded.
+        #[serde(default = "default_memory_bytes_max")]
+        pub memory_bytes_max: usize,
+        /// Longer source transactions are read from the log while they are written.
+        #[serde(default = "default_transaction_bytes_max")]
+        pub transaction_bytes_max: u64,
+        /// Transactions are applied this long after they committed on the source.
+        #[serde(default)]
+        pub delay_seconds: u64,
+        /// It waits for `tailwater channel start`.
+        #[serde(default)]
+        pub stopped: bool,
+        /// What is left out, and what goes elsewhere; edits by `tailwater channel filter` count for more.
+        #[serde(default)]
+        pub filters: FilterSet,
+    }
 }
 
 fn default_workers() -> usize {
@@ -95,13 +77,6 @@ fn default_transaction_bytes_max() -> u64 {
 const WORKERS_MAX: usize = 64;
 
 impl ChannelConfig {
-    /// Paths are relative to the configuration file's folder.
-    pub(super) fn rebase(&mut self, base: &Path) {
-        for file in [&mut self.defaults_file, &mut self.tls_ca].into_iter().flatten() {
-            *file = base.join(&*file);
-        }
-    }
-
     /// What contradicts itself; `sources` are the names of the sources.
     pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
         let name = &self.name;
@@ -115,17 +90,10 @@ impl ChannelConfig {
                 self.source
             ));
         }
-        match (&self.socket, &self.host, self.port) {
-            (Some(_), Some(_), _) | (Some(_), _, Some(_)) => {
-                return Err(format!("channel {name:?}: give either socket, or host and port"));
-            }
-            (None, None, None) if self.defaults_file.is_none() => {
-                return Err(format!("channel {name:?}: where is the target? give host and port, or socket"));
-            }
-            _ => {}
-        }
-        if matches!(self.tls, Some(TlsConfig::VerifyCa | TlsConfig::VerifyFull)) && self.tls_ca.is_none() {
-            return Err(format!("channel {name:?}: tls = verify-ca and verify-full need tls_ca"));
+        let server = self.server();
+        server.check().map_err(|reason| format!("channel {name:?}: {reason}"))?;
+        if !server.is_given() {
+            return Err(format!("channel {name:?}: where is the target? give host and port, or socket"));
         }
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(format!("channel {name:?}: workers is 1 to {WORKERS_MAX}"));

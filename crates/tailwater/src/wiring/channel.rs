@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tailwater_apply::ChannelOptions;
 
-use super::{Address, connect_options};
+use super::connect_options;
 use crate::config::{ChannelConfig, Config};
 
 /// One channel per `[[channel]]`, with the name of its source, and whether it is to wait.
@@ -21,15 +21,7 @@ pub fn channels(config: &Config) -> anyhow::Result<Vec<(String, ChannelOptions, 
 }
 
 fn channel_options(channel: &ChannelConfig) -> anyhow::Result<ChannelOptions> {
-    let target = connect_options(Address {
-        host: &channel.host,
-        port: channel.port,
-        socket: &channel.socket,
-        user: &channel.user,
-        defaults_file: &channel.defaults_file,
-        tls: channel.tls,
-        tls_ca: &channel.tls_ca,
-    })?;
+    let target = connect_options(channel.server())?;
     Ok(ChannelOptions {
         workers: channel.workers,
         commit_order: channel.commit_order,

@@ -33,7 +33,7 @@ pub fn serves(config: &Config) -> anyhow::Result<Vec<(String, ServeOptions)>> {
 /// # Errors
 /// If the option file with the source's credentials cannot be read.
 pub fn served(source: &SourceConfig, capture: &Capture) -> anyhow::Result<Served> {
-    let connect = connect_options(source)?;
+    let connect = connect_options(source.server())?;
     let (source_host, source_port) = match &connect.endpoint {
         Endpoint::Tcp { host, port } => (host.clone(), *port),
         Endpoint::Unix { path } => (path.display().to_string(), 0),

@@ -89,7 +89,9 @@ pub fn mapped(table: usize) -> MappedTable {
         children: if table == PARENT { vec![foreign] } else { Vec::new() },
         cascades: Vec::new(),
     };
-    MappedTable { map, body, target: Arc::new(target), same_shape: true }
+    let mut mapped = MappedTable::new(map, body, Arc::new(target)).expect("the same columns");
+    mapped.same_shape = true;
+    mapped
 }
 
 /// An image of those columns of a row.

@@ -7,7 +7,6 @@ use tailwater_wire::event::RowsKind::{self, Delete, Update, Write};
 use super::model::{Cells, History, KEYLESS, PLAIN, WIDE_KEY, mapped};
 use crate::batch::{Plan, PlanOptions, plan};
 use crate::target::TargetTable;
-use crate::transaction::MappedTable;
 
 fn row(id: i32, unique: i32, value: i32) -> Cells {
     vec![Some(id), Some(unique), Some(value)]
@@ -130,10 +129,11 @@ fn a_row_that_comes_and_goes_is_counted() {
     let changes = [(None, Some(row(1, 5, 0))), (Some(row(1, 5, 0)), None)];
     let mut history = history(PLAIN, &changes);
     assert_eq!(planned(&history, PlanOptions::default()), []);
-    let mapped = mapped(PLAIN);
+    let mut mapped = mapped(PLAIN);
     let mut target = TargetTable::clone(&mapped.target);
     target.columns[0].auto_increment = true;
-    let counting = Arc::new(MappedTable { target: Arc::new(target), ..mapped });
+    mapped.target = Arc::new(target);
+    let counting = Arc::new(mapped);
     history.changes.iter_mut().for_each(|changes| changes.table = Arc::clone(&counting));
     assert_eq!(planned(&history, PlanOptions::default()), [(Write, 1), (Delete, 1)]);
 }

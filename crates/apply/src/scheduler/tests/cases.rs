@@ -152,43 +152,6 @@ fn a_barrier_runs_alone() {
 }
 
 #[test]
-fn a_batch_that_was_rolled_back_comes_again_first() {
-    for order in [CommitOrder::Source, CommitOrder::Independent] {
-        let mut scheduler = Scheduler::new(options(order));
-        offer(&mut scheduler, &[(1, &[1]), (2, &[1])]);
-        let one = batch(&mut scheduler);
-        let id = one.id;
-        scheduler.retry(one);
-        scheduler.done(id, TIMING);
-        assert_eq!(scheduler.outstanding().transactions, 2, "it has not committed");
-        offer(&mut scheduler, &[(3, &[1]), (4, &[9])]);
-        assert_eq!(scheduler.drain(), vec![3, 4]);
-        offer(&mut scheduler, &[(3, &[1]), (4, &[9])]);
-        let one = batch(&mut scheduler);
-        assert_eq!((one.id, &one.first), (id, &vec![1, 2]));
-        scheduler.done(id, TIMING);
-        let rest: Vec<u32> = batches(&mut scheduler).into_iter().flat_map(|batch| batch.first).collect();
-        assert_eq!(rest, vec![3, 4]);
-    }
-}
-
-#[test]
-fn a_new_commit_order_begins_when_all_is_done() {
-    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
-    offer(&mut scheduler, &[(1, &[1])]);
-    let one = batch(&mut scheduler);
-    scheduler.set_options(options(CommitOrder::Source));
-    assert!(!scheduler.has_room());
-    scheduler.done(one.id, TIMING);
-    assert!(scheduler.has_room());
-    offer(&mut scheduler, &[(2, &[1])]);
-    let two = batch(&mut scheduler);
-    assert!(two.id > one.id, "names are not given twice");
-    offer(&mut scheduler, &[(3, &[2])]);
-    assert_eq!(batch(&mut scheduler).commit_after, Some(two.id));
-}
-
-#[test]
 fn the_window_is_bounded_but_for_one_transaction() {
     let limits = Options { window_bytes_max: 250, ..options(CommitOrder::Source) };
     let mut scheduler = Scheduler::new(limits);

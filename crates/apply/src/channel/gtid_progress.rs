@@ -1,0 +1,183 @@
+//! Which GTIDs are applied, by what was read of the log and what was committed of it. Pure.
+
+use std::collections::BTreeMap;
+
+use tailwater_log::LogPosition;
+use tailwater_wire::gtid::{Gtid, GtidSet};
+
+use crate::progress::Applied;
+use crate::transaction::Span;
+
+/// So many transactions behind the low watermark are looked through for what need not be kept.
+const ABOVE_COMPACTED: usize = 100_000;
+
+/// The applied GTIDs, and those that were read and do not count yet.
+#[derive(Debug)]
+pub(super) struct GtidProgress {
+    gtids: GtidSet,
+    /// Transactions that were read and lie behind the low watermark, by where they end.
+    above: BTreeMap<LogPosition, ReadAhead>,
+}
+
+#[derive(Debug)]
+struct ReadAhead {
+    gtid: Option<Gtid>,
+    commit_time_us: u64,
+}
+
+impl GtidProgress {
+    /// From `gtids` on, which are applied.
+    pub(super) fn new(gtids: GtidSet) -> Self {
+        Self { gtids, above: BTreeMap::new() }
+    }
+
+    /// The applied GTIDs. A set of MySQL has holes where transactions are missing; a position of MariaDB cannot have any,
+    /// and stays before the first.
+    pub(super) fn gtids(&self) -> &GtidSet {
+        &self.gtids
+    }
+
+    /// Takes a transaction that was read. One with `commit_time_us` 0 is no lag.
+    pub(super) fn read(&mut self, end: LogPosition, gtid: Option<Gtid>, commit_time_us: u64) {
+        self.above.insert(end, ReadAhead { gtid, commit_time_us });
+    }
+
+    /// Has transactions count that end at `ends`, and all up to `low`.
+    pub(super) fn apply(&mut self, ends: &[LogPosition], low: LogPosition) {
+        if matches!(self.gtids, GtidSet::MySql(_)) {
+            for end in ends {
+                let read = self.above.remove(end);
+                self.add(read);
+            }
+        }
+        while let Some(entry) = self.above.first_entry().filter(|entry| *entry.key() <= low) {
+            let read = entry.remove();
+            self.add(Some(read));
+        }
+    }
+
+    fn add(&mut self, read: Option<ReadAhead>) {
+        if let Some(gtid) = read.and_then(|read| read.gtid) {
+            // A log holds one family's GTIDs.
+            let _ = self.gtids.insert(&gtid);
+        }
+    }
+
+    /// When the oldest transaction committed that is not applied, in microseconds since 1970.
+    pub(super) fn oldest_commit_us(&self) -> Option<u64> {
+        self.above.values().map(|read| read.commit_time_us).find(|time| *time > 0)
+    }
+
+    /// Drops, once there are many, what says nothing beyond its successor: while an XA transaction is open, everything
+    /// behind it stays above the low watermark. Of neighbours that are both applied, MariaDB's position needs the later
+    /// one in each domain.
+    pub(super) fn compact(&mut self, applied: &Applied) {
+        if self.above.len() >= ABOVE_COMPACTED {
+            self.drop_passed(applied);
+        }
+    }
+
+    fn drop_passed(&mut self, applied: &Applied) {
+        let mut kept = BTreeMap::new();
+        let mut start = applied.low();
+        let mut previous: Option<(LogPosition, ReadAhead, bool)> = None;
+        for (end, read) in std::mem::take(&mut self.above) {
+            let is_applied = applied.contains(&Span { start, end });
+            if let Some((end, before, was_applied)) = previous.take()
+                && !(was_applied && is_applied && is_same_domain(&before, &read))
+            {
+                kept.insert(end, before);
+            }
+            previous = Some((end, read, is_applied));
+            start = end;
+        }
+        kept.extend(previous.map(|(end, read, _)| (end, read)));
+        self.above = kept;
+    }
+}
+
+fn is_same_domain(one: &ReadAhead, other: &ReadAhead) -> bool {
+    match (&one.gtid, &other.gtid) {
+        (Some(Gtid::MariaDb(one)), Some(Gtid::MariaDb(other))) => one.domain == other.domain,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_wire::Flavour;
+
+    use super::*;
+
+    const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+    fn at(offset: u64) -> LogPosition {
+        LogPosition { segment: 1, offset }
+    }
+
+    fn gtid(flavour: Flavour, text: &str) -> Gtid {
+        Gtid::parse(flavour, text).expect(text)
+    }
+
+    fn mysql(number: u64) -> Gtid {
+        gtid(Flavour::MySql, &format!("{UUID}:{number}"))
+    }
+
+    fn mariadb(text: &str) -> Gtid {
+        gtid(Flavour::MariaDb, text)
+    }
+
+    #[test]
+    fn a_set_has_holes_where_a_position_waits() {
+        let mut set = GtidProgress::new(GtidSet::empty(Flavour::MySql));
+        let mut position = GtidProgress::new(GtidSet::empty(Flavour::MariaDb));
+        for number in 1..=3 {
+            set.read(at(number * 10), Some(mysql(number)), number);
+            position.read(at(number * 10), Some(mariadb(&format!("0-1-{number}"))), number);
+        }
+        // The third is applied, the others are not.
+        set.apply(&[at(30)], at(4));
+        position.apply(&[at(30)], at(4));
+        assert_eq!(set.gtids().to_string(), format!("{UUID}:3"));
+        assert!(position.gtids().is_empty());
+        assert_eq!((set.oldest_commit_us(), position.oldest_commit_us()), (Some(1), Some(1)));
+        // Then they all are.
+        set.apply(&[at(10), at(20)], at(30));
+        position.apply(&[at(10), at(20)], at(30));
+        assert_eq!(set.gtids().to_string(), format!("{UUID}:1-3"));
+        assert!(position.gtids().contains(&mariadb("0-1-3")));
+        assert_eq!((set.oldest_commit_us(), position.oldest_commit_us()), (None, None));
+    }
+
+    #[test]
+    fn what_waits_for_nobody_is_no_lag() {
+        let mut progress = GtidProgress::new(GtidSet::empty(Flavour::MariaDb));
+        progress.read(at(10), Some(mariadb("0-1-1")), 0);
+        assert_eq!(progress.oldest_commit_us(), None);
+        progress.read(at(20), Some(mariadb("0-1-2")), 7);
+        assert_eq!(progress.oldest_commit_us(), Some(7));
+    }
+
+    #[test]
+    fn of_neighbours_that_are_applied_the_later_one_is_kept_in_each_domain() {
+        let mut progress = GtidProgress::new(GtidSet::empty(Flavour::MariaDb));
+        let read = ["0-1-1", "0-1-2", "0-1-3", "5-1-1", "0-1-4", "0-1-5"];
+        for (number, text) in read.iter().enumerate() {
+            progress.read(at(10 * (number as u64 + 1)), Some(mariadb(text)), 1);
+        }
+        // The first is open, and so is the fifth.
+        let mut applied = Applied::new(at(4));
+        applied.add(Span { start: at(10), end: at(40) });
+        applied.add(Span { start: at(50), end: at(60) });
+        progress.drop_passed(&applied);
+        let kept: Vec<u64> = progress.above.keys().map(|end| end.offset).collect();
+        assert_eq!(kept, [10, 30, 40, 50, 60]);
+        // And nothing is missing once they are done.
+        applied.add(Span { start: at(4), end: at(10) });
+        progress.apply(&[at(10)], applied.low());
+        for text in ["0-1-3", "5-1-1"] {
+            assert!(progress.gtids().contains(&mariadb(text)), "{text} of {}", progress.gtids());
+        }
+        assert!(!progress.gtids().contains(&mariadb("0-1-4")));
+    }
+}

@@ -1,0 +1,60 @@
+//! Tells the target which GTIDs are applied, as far as it cares.
+
+use tailwater_session::SessionError;
+use tailwater_wire::gtid::GtidSet;
+use tracing::warn;
+
+use super::gtids;
+use super::options::{ChannelOptions, GtidMode};
+use super::store::Store;
+use crate::error::ApplyError;
+
+/// What the target was told last, and the connection on which it was.
+pub(super) struct Publisher {
+    store: Store,
+    published: Option<GtidSet>,
+}
+
+impl Publisher {
+    /// Nothing was told yet.
+    pub(super) fn new(store: Store) -> Self {
+        Self { store, published: None }
+    }
+
+    /// Tells the target what was applied, if it does not know. Under the source's GTIDs it knows that already, but for what
+    /// was left out. A target that does not take it is no error: its data is not in danger.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`] for anything that breaks the connection.
+    pub(super) async fn publish(
+        &mut self,
+        options: &ChannelOptions,
+        applied: &GtidSet,
+    ) -> Result<(), ApplyError> {
+        if options.gtid == GtidMode::Own || self.published.as_ref() == Some(applied) {
+            return Ok(());
+        }
+        let is_first = self.published.is_none();
+        if let Some(other) = self.store.shared_with().await? {
+            if is_first {
+                warn!(
+                    channel = options.name,
+                    "the target is not told the applied GTIDs, because channel {other} applies the same source to it; if \
+                     that is no more, delete its row in tailwater.apply_channel"
+                );
+            }
+        } else {
+            match gtids::publish(self.store.connection(), applied).await {
+                Ok(()) => {}
+                Err(SessionError::Server { error, .. }) => {
+                    if is_first {
+                        warn!(channel = options.name, "the target does not take the applied GTIDs: {error}");
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.published = Some(applied.clone());
+        Ok(())
+    }
+}

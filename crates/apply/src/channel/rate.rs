@@ -1,0 +1,24 @@
+//! How many there were per second.
+
+use std::time::Instant;
+
+/// Counts between two looks at it.
+#[derive(Debug, Default)]
+pub(super) struct Rate {
+    counted: u64,
+    since: Option<Instant>,
+}
+
+impl Rate {
+    pub(super) fn count(&mut self, more: u64) {
+        self.counted += more;
+    }
+
+    /// What was counted since the last look, per second; 0 at the first one.
+    pub(super) fn per_second(&mut self, now: Instant) -> f64 {
+        let since = self.since.replace(now);
+        let counted = std::mem::take(&mut self.counted);
+        let seconds = since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
+        if seconds > 0.0 { counted as f64 / seconds } else { 0.0 }
+    }
+}

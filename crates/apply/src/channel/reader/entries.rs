@@ -1,0 +1,55 @@
+//! Entries of the log, as the reader needs them.
+
+use bytes::{Bytes, BytesMut};
+use tailwater_log::{Entry, LogHandle, LogPosition, LogReader};
+use tailwater_wire::event::EventType;
+
+use crate::channel::gtids::FIRST_EVENT_OFFSET;
+use crate::error::ApplyError;
+
+/// The format description that is in force at `low`: that of its segment.
+pub(super) fn format_description(log: &LogHandle, low: LogPosition) -> Result<Option<Vec<u8>>, ApplyError> {
+    if low.offset <= FIRST_EVENT_OFFSET {
+        return Ok(None);
+    }
+    let mut head = log.reader(LogPosition { offset: FIRST_EVENT_OFFSET, ..low })?;
+    while let Some(entry) = head.try_next()?.filter(|entry| entry.position < low) {
+        if entry.is_transaction() {
+            return Ok(None);
+        }
+        let mut event = Vec::new();
+        while let Some(header) = head.next_event()? {
+            if header.event_type == EventType::FORMAT_DESCRIPTION {
+                head.read_event(&mut event)?;
+                return Ok(Some(event));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The bytes of the entry that `log` just gave.
+pub(super) fn read_entry(log: &mut LogReader, entry: &Entry) -> Result<Bytes, ApplyError> {
+    let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
+    let mut bytes = BytesMut::with_capacity(length);
+    loop {
+        let chunk = log.read_chunk(usize::MAX)?;
+        if chunk.is_empty() {
+            return Ok(bytes.freeze());
+        }
+        bytes.extend_from_slice(chunk);
+    }
+}
+
+/// A reader that has just given `entry`, which was read before.
+///
+/// # Errors
+/// [`ApplyError::Record`] if something else stands there now; [`ApplyError::Log`].
+pub(super) fn again(log: &LogHandle, entry: &Entry, channel: &str) -> Result<LogReader, ApplyError> {
+    let mut reader = log.reader(entry.position)?;
+    if reader.try_next()?.as_ref() == Some(entry) {
+        return Ok(reader);
+    }
+    let reason = format!("the log has changed at {}", entry.position);
+    Err(ApplyError::Record { channel: channel.to_owned(), reason })
+}

@@ -1,0 +1,97 @@
+//! The target's tables, and what goes where, for the decoder.
+
+use std::sync::Arc;
+
+use tailwater_log::{Entry, LogPosition};
+use tailwater_session::Connection;
+use tailwater_wire::event::RowsKind;
+
+use crate::catalogue::Catalogue;
+use crate::channel::statement_filter::OWN_SCHEMA;
+use crate::decode::Tables;
+use crate::error::ApplyError;
+use crate::filter::{FilterError, Filters, Operation, Route, Router, VersionedFilters};
+use crate::target::TargetTable;
+
+/// The target's tables as far as they were asked for, and the filters that count now.
+pub(super) struct TargetTables {
+    catalogue: Catalogue,
+    connection: Connection,
+    versions: VersionedFilters,
+    router: Router,
+    /// From here on others count.
+    next_filters: Option<LogPosition>,
+}
+
+impl TargetTables {
+    /// With the filters that count for a transaction whose span starts at `low`.
+    ///
+    /// # Errors
+    /// [`ApplyError::Filter`].
+    pub(super) fn new(
+        connection: Connection,
+        versions: VersionedFilters,
+        low: LogPosition,
+    ) -> Result<Self, ApplyError> {
+        let router = Router::new(versions.at(low).filters.compile()?);
+        let next_filters = versions.next_change(low);
+        let catalogue = Catalogue::new(connection.server().flavour);
+        Ok(Self { catalogue, connection, versions, router, next_filters })
+    }
+
+    /// The filters that count.
+    pub(super) fn filters(&self) -> &Filters {
+        self.router.filters()
+    }
+
+    /// Has the filters that count for a transaction whose span starts at `position`; whether they are others now.
+    ///
+    /// # Errors
+    /// [`ApplyError::Filter`].
+    pub(super) fn turn_to(&mut self, position: LogPosition) -> Result<bool, ApplyError> {
+        if self.next_filters.is_some_and(|next| next <= position) {
+            self.router = Router::new(self.versions.at(position).filters.compile()?);
+            self.next_filters = self.versions.next_change(position);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Asks the target for a table that `entry` needs.
+    ///
+    /// # Errors
+    /// [`ApplyError::NoTable`]; [`ApplyError::Session`].
+    pub(super) async fn load(&mut self, entry: &Entry, schema: &str, table: &str) -> Result<(), ApplyError> {
+        match self.catalogue.load(&mut self.connection, schema, table).await? {
+            Some(_) => Ok(()),
+            None => Err(ApplyError::NoTable {
+                gtid: entry.gtid.as_ref().map_or_else(String::new, ToString::to_string),
+                table: format!("{schema}.{table}"),
+            }),
+        }
+    }
+
+    /// Forgets what the tables look like: a definition may have changed any of them.
+    pub(super) fn forget(&mut self) {
+        self.catalogue.forget_all();
+    }
+}
+
+impl Tables for TargetTables {
+    fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError> {
+        // What channels to the source keep there is about the source.
+        if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
+            return Ok(Route::Drop);
+        }
+        let operation = match kind {
+            RowsKind::Write => Operation::Insert,
+            RowsKind::Update | RowsKind::PartialUpdate => Operation::Update,
+            RowsKind::Delete => Operation::Delete,
+        };
+        Ok(self.router.table(schema, table)?.route(operation))
+    }
+
+    fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
+        self.catalogue.get(schema, table)
+    }
+}

@@ -1,0 +1,46 @@
+//! How long what was applied is kept all the same: a target may lose its last commits.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use tailwater_log::LogPosition;
+
+/// A target that does not sync its commits comes back older from a crash, by no more than this: so much more of the log,
+/// and of the intents, is kept.
+pub(super) const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
+
+/// Where the low watermark was, and when.
+#[derive(Debug)]
+pub(super) struct Lows(VecDeque<(Instant, LogPosition)>);
+
+impl Lows {
+    /// From `low` on.
+    pub(super) fn new(now: Instant, low: LogPosition) -> Self {
+        Self([(now, low)].into())
+    }
+
+    /// Notes where it is; returns from where on the log is still needed.
+    pub(super) fn note(&mut self, now: Instant, low: LogPosition) -> LogPosition {
+        self.0.push_back((now, low));
+        while self.0.get(1).is_some_and(|(when, _)| *when + TARGET_LOSS_MAX <= now) {
+            self.0.pop_front();
+        }
+        self.0.front().map_or(low, |(_, needed)| *needed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_kept_for_as_long_as_a_target_may_lose() {
+        let at = |offset| LogPosition { segment: 1, offset };
+        let begun = Instant::now();
+        let mut lows = Lows::new(begun, at(4));
+        assert_eq!(lows.note(begun + Duration::from_secs(1), at(10)), at(4));
+        assert_eq!(lows.note(begun + TARGET_LOSS_MAX, at(20)), at(4));
+        assert_eq!(lows.note(begun + TARGET_LOSS_MAX + Duration::from_secs(1), at(30)), at(10));
+        assert_eq!(lows.note(begun + TARGET_LOSS_MAX * 3, at(40)), at(30));
+    }
+}

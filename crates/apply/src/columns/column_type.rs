@@ -1,0 +1,153 @@
+//! The types of the target's columns, as `information_schema` spells them.
+
+use crate::target::TargetColumn;
+
+/// A type such as `decimal(10,2) unsigned`, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetType {
+    /// The name: `decimal`.
+    pub name: String,
+    /// The numbers in parentheses.
+    pub numbers: Vec<u32>,
+    /// The members of an ENUM or SET.
+    pub members: Vec<String>,
+    /// Whether it says `unsigned` or `zerofill`.
+    pub unsigned: bool,
+    /// The character set of its text; `None` if it is no text.
+    pub character_set: Option<String>,
+    /// `COMPRESSED`, of MariaDB.
+    pub compressed: bool,
+    /// The layout of times of before MySQL 5.6.
+    pub old_layout: bool,
+}
+
+impl TargetType {
+    /// Reads the type of a column.
+    pub fn of(column: &TargetColumn) -> Self {
+        let text = column.column_type.as_str();
+        let end = text.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(text.len());
+        let (name, rest) = text.split_at(end);
+        let is_list = matches!(name, "enum" | "set");
+        // MariaDB says in a comment that a column is compressed, or of the old layout. A member may look like one.
+        let (rest, comment) = match rest.split_once("/*") {
+            Some((rest, comment)) if !is_list => (rest, comment),
+            _ => (rest, ""),
+        };
+        let inside = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split(')').next());
+        let numbers = inside
+            .filter(|_| !is_list)
+            .map(|inside| inside.split(',').filter_map(|number| number.trim().parse().ok()).collect());
+        Self {
+            name: name.to_owned(),
+            numbers: numbers.unwrap_or_default(),
+            members: if is_list { members(rest) } else { Vec::new() },
+            unsigned: !is_list && (rest.contains("unsigned") || rest.contains("zerofill")),
+            character_set: character_set(column),
+            compressed: comment.contains("compressed"),
+            old_layout: comment.contains("mariadb-5.3") || comment.contains("5.5 binary format"),
+        }
+    }
+
+    /// The number at `index`, or what it is if it is not said.
+    pub(crate) fn number(&self, index: usize, or: u32) -> u32 {
+        self.numbers.get(index).copied().unwrap_or(or)
+    }
+
+    /// Whether its values are geometries, of any kind.
+    pub(crate) fn is_geometry(&self) -> bool {
+        matches!(
+            self.name.as_str(),
+            "geometry"
+                | "point"
+                | "linestring"
+                | "polygon"
+                | "multipoint"
+                | "multilinestring"
+                | "multipolygon"
+                | "geometrycollection"
+                | "geomcollection"
+        )
+    }
+
+    /// The most bytes that one of its characters takes; 1 if it is no text.
+    pub(crate) fn character_bytes_max(&self) -> u32 {
+        self.character_set.as_deref().map_or(1, character_bytes_max)
+    }
+}
+
+/// A column's character set, by its collation: what stands before the first underscore.
+fn character_set(column: &TargetColumn) -> Option<String> {
+    match column.collation.as_deref()?.split('_').next()? {
+        "binary" => None,
+        "utf8" => Some("utf8mb3".to_owned()),
+        set => Some(set.to_owned()),
+    }
+}
+
+/// The members of `('one','it''s')`.
+fn members(text: &str) -> Vec<String> {
+    let mut members = Vec::new();
+    let mut rest = text.chars().peekable();
+    while rest.find(|letter| *letter == '\'').is_some() {
+        let mut member = String::new();
+        while let Some(letter) = rest.next() {
+            if letter == '\'' && rest.next_if_eq(&'\'').is_none() {
+                break;
+            }
+            member.push(letter);
+        }
+        members.push(member);
+    }
+    members
+}
+
+/// The most bytes that a character takes.
+pub(crate) fn character_bytes_max(set: &str) -> u32 {
+    match set {
+        "utf8mb4" | "utf16" | "utf16le" | "utf32" | "gb18030" => 4,
+        "utf8mb3" | "utf8" | "ujis" | "eucjpms" => 3,
+        "ucs2" | "big5" | "gbk" | "gb2312" | "euckr" | "sjis" | "cp932" => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(column_type: &str, collation: Option<&str>) -> TargetType {
+        TargetType::of(&TargetColumn {
+            name: "c".to_owned(),
+            column_type: column_type.to_owned(),
+            collation: collation.map(str::to_owned),
+            nullable: true,
+            generated: false,
+            stored: false,
+            auto_increment: false,
+        })
+    }
+
+    #[test]
+    fn numbers_signs_and_comments_are_read() {
+        let decimal = parsed("decimal(10,2) unsigned", None);
+        assert_eq!(
+            (decimal.name.as_str(), &decimal.numbers[..], decimal.unsigned),
+            ("decimal", &[10, 2][..], true)
+        );
+        assert!(parsed("int(10) zerofill", None).unsigned && !parsed("bigint", None).unsigned);
+        let compressed = parsed("varchar(10) /*m!100301 compressed*/", Some("utf8mb3_bin"));
+        assert!(compressed.compressed && compressed.numbers == [10] && compressed.character_bytes_max() == 3);
+        assert!(parsed("datetime(3) /* mariadb-5.3 */", None).old_layout);
+        assert!(parsed("time /* 5.5 binary format */", None).old_layout && !parsed("time", None).old_layout);
+        assert_eq!(parsed("varbinary(7)", Some("binary")).character_set, None);
+        assert_eq!(parsed("text", Some("utf8_general_ci")).character_set.as_deref(), Some("utf8mb3"));
+    }
+
+    #[test]
+    fn members_may_look_like_anything() {
+        let text = "enum('a','it''s','(,)','/* unsigned','compressed */')";
+        let list = parsed(text, Some("latin1_swedish_ci"));
+        assert_eq!(list.members, ["a", "it's", "(,)", "/* unsigned", "compressed */"]);
+        assert!(list.numbers.is_empty() && !list.unsigned && !list.compressed);
+    }
+}
