@@ -1,5 +1,7 @@
 //! Reads the log ahead of the workers and decodes it: a thread of its own for each channel, which waits while as much is
-//! held in memory as may be.
+//! held in memory as may be. What is too large for that is in `streaming`.
+
+mod streaming;
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -12,29 +14,29 @@ use tailwater_session::Connection;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{EventType, RowsKind};
 use tailwater_wire::gtid::{Gtid, GtidSet};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use self::streaming::{STREAMED_PERMITS, STREAMED_STEPS_MAX};
+pub(super) use self::streaming::{Steps, Streamed};
 use super::options::Until;
-use super::statement_filter::{OWN_SCHEMA, filter_transaction, filtered};
+use super::statement_filter::{OWN_SCHEMA, filter_transaction};
 use super::worker::Shared;
 use super::writer::connect;
 use crate::catalogue::Catalogue;
-use crate::decode::{self, DecodeLimits, Decoded, Decoder, Route, Tables, TransactionReader};
+use crate::decode::{DecodeLimits, Decoded, Decoder, Route, Tables};
 use crate::error::ApplyError;
 use crate::filter::{self, Filters, Operation, VersionedFilters};
 use crate::target::TargetTable;
 use crate::transaction::{Content, Span, Step, Transaction};
+use crate::writeset::Writeset;
 
 /// Memory is counted in pieces of this many bytes.
 const PERMIT_BYTES: usize = 1024;
 
 /// As many transactions are handed on at once, at most.
 const HANDED_MAX: usize = 256;
-
-/// Steps of a streamed transaction that wait to be written. Each holds one event.
-const STREAMED_STEPS_MAX: usize = 4;
 
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;
@@ -63,18 +65,6 @@ pub(super) struct Held {
     /// Of one that is streamed, its steps as they are read.
     steps: Option<Mutex<Steps>>,
     _memory: OwnedSemaphorePermit,
-}
-
-/// Steps of a transaction that is too large to be held.
-pub(super) type Steps = mpsc::Receiver<Streamed>;
-
-/// A part of a transaction that is streamed.
-#[derive(Debug)]
-pub(super) enum Streamed {
-    /// The next step; `done` is told when it has run.
-    Step { step: Step, done: Option<oneshot::Sender<()>> },
-    /// That was the last. Without this, the rest could not be read.
-    End,
 }
 
 impl Held {
@@ -146,6 +136,8 @@ struct Reader {
     target: TargetTables,
     memory: Arc<Semaphore>,
     permits_max: usize,
+    /// What steps of a streamed transaction may hold.
+    streamed: Arc<Semaphore>,
     /// XA transactions that were prepared and not completed yet.
     prepared: HashMap<Vec<u8>, (Entry, Span)>,
     ready: Vec<Read>,
@@ -231,6 +223,7 @@ impl Reader {
             decoder,
             memory: Arc::new(Semaphore::new(permits_max)),
             permits_max,
+            streamed: Arc::new(Semaphore::new(STREAMED_PERMITS)),
             prepared: HashMap::new(),
             ready: Vec::new(),
             setup,
@@ -302,9 +295,9 @@ impl Reader {
                 self.decoder.forget();
             }
             match self.decode(&entry, span).await? {
-                Some(transaction) => {
+                Some((transaction, source)) => {
                     self.refuse_lost(&transaction)?;
-                    self.hand_over(&entry, transaction).await?;
+                    self.hand_over(&source, transaction).await?;
                 }
                 None => self.push(Read::Prepared { span, gtid: entry.gtid }).await?,
             }
@@ -357,45 +350,6 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads a transaction event by event, as fast as the target takes them.
-    async fn stream(&mut self, entry: &Entry, out: &mpsc::Sender<Streamed>) -> Result<(), ApplyError> {
-        let mut log = self.setup.log.reader(entry.position)?;
-        if log.try_next()?.as_ref() != Some(entry) {
-            let reason = format!("the log has changed at {}", entry.position);
-            return Err(ApplyError::Record { channel: self.setup.shared.options.name.clone(), reason });
-        }
-        let mut transaction = TransactionReader::new(entry);
-        let mut event = Vec::new();
-        while log.next_event()?.is_some() {
-            log.read_event(&mut event)?;
-            transaction.event(Bytes::copy_from_slice(&event));
-            loop {
-                match transaction.read(&mut self.decoder, &mut self.target)? {
-                    decode::Read::Step(step) => {
-                        let gtid = entry.gtid.as_ref().map_or_else(String::new, ToString::to_string);
-                        let Some(step) = filtered(&self.target.filters, step, &gtid)? else { continue };
-                        let defines = matches!(&step, Step::Statement(statement) if !statement.dml);
-                        let (done, ran) = oneshot::channel();
-                        let done = defines.then_some(done);
-                        if out.send(Streamed::Step { step, done }).await.is_err() {
-                            // The target refused something: whoever takes the steps says what.
-                            return Ok(());
-                        }
-                        // The rows behind it are of a table that it makes, which must be there before they are decoded.
-                        if defines && ran.await.is_err() {
-                            return Ok(());
-                        }
-                    }
-                    decode::Read::NeedsTable { schema, table } => self.load(entry, &schema, &table).await?,
-                    decode::Read::NeedsEvent => break,
-                }
-            }
-        }
-        // Who does not take it any more has failed, and says so.
-        let _ = out.send(Streamed::End).await;
-        Ok(())
-    }
-
     async fn reached(&mut self) -> Result<bool, ApplyError> {
         self.ready.push(Read::Reached);
         self.hand_on().await;
@@ -414,23 +368,33 @@ impl Reader {
         gtid.is_some_and(|gtid| skipped.contains(&gtid.to_string()))
     }
 
-    /// Decodes it; `None` for what is held until another completes it.
-    async fn decode(&mut self, entry: &Entry, span: Span) -> Result<Option<Transaction>, ApplyError> {
+    /// Decodes it; `None` for what is held until another completes it. Of one that is streamed, with the entry that its steps
+    /// are in.
+    async fn decode(
+        &mut self,
+        entry: &Entry,
+        span: Span,
+    ) -> Result<Option<(Transaction, Entry)>, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { read_entry(&mut self.log, entry)? };
         let mut transaction = self.decode_bytes(entry, span, bytes).await?;
         filter_transaction(&self.target.filters, &mut transaction)?;
+        if matches!(transaction.content, Content::Streamed { .. })
+            && let Some(content) = self.xa_content(entry)?
+        {
+            (transaction.content, transaction.writeset) = (content, Writeset::default());
+        }
+        let mut source = entry.clone();
         match &transaction.content {
             Content::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
-                self.prepared.insert(xid.clone(), (entry.clone(), span));
-                Ok(None)
+                self.prepared.insert(xid.clone(), (source, span));
+                return Ok(None);
             }
             Content::XaRollback { xid } => {
                 transaction.prepared = self.prepared.remove(xid).map(|(_, span)| span);
                 transaction.content = Content::Rows(Vec::new());
                 transaction.writeset.barrier = false;
-                Ok(Some(transaction))
             }
             Content::XaCommit { xid } => {
                 let Some((entry, prepared)) = self.prepared.remove(xid) else {
@@ -443,10 +407,11 @@ impl Reader {
                     });
                 };
                 self.complete(&entry, prepared, &mut transaction).await?;
-                Ok(Some(transaction))
+                source = entry;
             }
-            _ => Ok(Some(transaction)),
+            Content::Rows(_) | Content::Steps(_) | Content::Streamed { .. } => {}
         }
+        Ok(Some((transaction, source)))
     }
 
     /// Gives `transaction`, which commits it, what an XA transaction did when it was prepared.
@@ -456,13 +421,9 @@ impl Reader {
         prepared: Span,
         transaction: &mut Transaction,
     ) -> Result<(), ApplyError> {
-        let mut log = self.setup.log.reader(entry.position)?;
-        let found = log.try_next()?;
-        if found.as_ref() != Some(entry) {
-            let reason = format!("the log has changed at {}", entry.position);
-            return Err(ApplyError::Record { channel: self.setup.shared.options.name.clone(), reason });
-        }
-        let bytes = read_entry(&mut log, entry)?;
+        let mut log = self.reader_of(entry)?;
+        let large = entry.length > self.setup.shared.options.transaction_bytes_max;
+        let bytes = if large { Bytes::new() } else { read_entry(&mut log, entry)? };
         loop {
             match self.decoder.xa_rows(entry, prepared, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(rows) => {
@@ -533,9 +494,7 @@ impl Reader {
         }
         // What is held here must be with the workers before it can become free.
         self.hand_on().await;
-        let acquired = Arc::clone(&self.memory).acquire_many_owned(permits).await;
-        // The semaphore is never closed.
-        acquired.map_err(|_| ApplyError::Start { reason: "its reader was stopped".to_owned() })
+        acquire(&self.memory, permits as usize).await
     }
 
     async fn push(&mut self, read: Read) -> Result<(), ApplyError> {
@@ -554,6 +513,13 @@ impl Reader {
         let ready = std::mem::take(&mut self.ready);
         self.out.send(Ok(ready)).await.is_ok()
     }
+}
+
+async fn acquire(semaphore: &Arc<Semaphore>, permits: usize) -> Result<OwnedSemaphorePermit, ApplyError> {
+    let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+    let acquired = Arc::clone(semaphore).acquire_many_owned(permits).await;
+    // A semaphore of a reader is never closed.
+    acquired.map_err(|_| ApplyError::Start { reason: "its reader was stopped".to_owned() })
 }
 
 /// An event between transactions that is malformed.

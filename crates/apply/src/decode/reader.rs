@@ -28,7 +28,6 @@ const VARIABLES_MAX: usize = 65_536;
 pub struct TransactionReader {
     gtid: Option<Gtid>,
     position: LogPosition,
-    refuses_xa: bool,
     start: Option<TransactionStart>,
     ending: Ending,
     /// The first half of an `ALTER TABLE`, or one that failed (MariaDB): the statement runs with the good second half, if it
@@ -94,16 +93,10 @@ enum Outcome {
 }
 
 impl TransactionReader {
-    /// For the transaction that is `entry`, to be applied while it is read. So it refuses an XA transaction: whether that is
-    /// committed or only prepared shows at its end, if not later.
+    /// For the transaction that is `entry`. Whether an XA transaction is committed or only prepared is not its affair: see
+    /// [`super::OpeningReader`].
     pub fn new(entry: &Entry) -> Self {
-        Self { refuses_xa: true, ..Self::holding(entry) }
-    }
-
-    /// For the transaction that is `entry`, to be held until it was read to its end.
-    pub(super) fn holding(entry: &Entry) -> Self {
         Self {
-            refuses_xa: false,
             gtid: entry.gtid.clone(),
             position: entry.position,
             start: None,
@@ -175,12 +168,29 @@ impl TransactionReader {
         ApplyError::Event { gtid: self.gtid_text(), position: self.position, error }
     }
 
-    fn unsupported(&self, what: impl Into<String>, reason: impl Into<String>) -> ApplyError {
+    pub(super) fn unsupported(&self, what: impl Into<String>, reason: impl Into<String>) -> ApplyError {
         ApplyError::Unsupported { gtid: self.gtid_text(), what: what.into(), reason: reason.into() }
     }
 
     fn gtid_text(&self) -> String {
         self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
+    }
+
+    /// Takes an event that is no rows for what it says of the transaction; of a compressed one, its first event.
+    pub(super) fn look_at(&mut self, event: Bytes, decoder: &mut Decoder) -> Result<(), ApplyError> {
+        self.event(event);
+        while let Some(pending) = self.next_pending(decoder)? {
+            let (header, body) = self.parse(&pending, decoder).map_err(|error| self.error(error))?;
+            if self.start.is_none() {
+                self.begin(&header, &pending.event, decoder).map_err(|error| self.error(error))?;
+            }
+            self.take_other(&header, &body, decoder)?;
+            if header.event_type != EventType::TRANSACTION_PAYLOAD {
+                break;
+            }
+        }
+        self.payload = None;
+        Ok(())
     }
 
     /// The next event: the one that was given, or one out of a compressed transaction.
@@ -322,7 +332,7 @@ impl TransactionReader {
             EventBody::Rand(seeds) => self.take_variable(StatementVariable::Rand(seeds))?,
             EventBody::UserVar(_) => self.take_variable(StatementVariable::User(body.clone()))?,
             EventBody::XaPrepare(prepare) if !prepare.one_phase => {
-                self.prepares(xid::spell(&prepare.xid))?;
+                self.ending = Ending::XaPrepare(xid::spell(&prepare.xid));
             }
             // One phase: prepared and committed at once, whatever the start of it looked like.
             EventBody::XaPrepare(_) => self.ending = Ending::Commit,
@@ -331,7 +341,7 @@ impl TransactionReader {
                     MariadbGtidEvent::EXTRA_START_ALTER | MariadbGtidEvent::EXTRA_ROLLBACK_ALTER;
                 self.is_no_alter = gtid.flags_extra & HALVES != 0;
                 if let (true, Some(xid)) = (gtid.has(MariadbGtidEvent::FLAG_PREPARED_XA), &gtid.xid) {
-                    self.prepares(xid::spell(xid))?;
+                    self.ending = Ending::XaPrepare(xid::spell(xid));
                 }
             }
             EventBody::TransactionPayload(payload) => {
@@ -363,17 +373,6 @@ impl TransactionReader {
         Ok(Outcome::Nothing)
     }
 
-    fn prepares(&mut self, xid: Vec<u8>) -> Result<(), ApplyError> {
-        if self.refuses_xa {
-            return Err(self.unsupported(
-                "an XA transaction of this length",
-                "its rows have to be held until it is committed; raise transaction_bytes_max",
-            ));
-        }
-        self.ending = Ending::XaPrepare(xid);
-        Ok(())
-    }
-
     fn take_variable(&mut self, variable: StatementVariable) -> Result<(), ApplyError> {
         if self.variables.len() >= VARIABLES_MAX {
             let reason = format!("more than {VARIABLES_MAX} values for one statement");
@@ -403,7 +402,7 @@ impl TransactionReader {
             Meaning::Definition if self.is_no_alter => return Ok(Outcome::Nothing),
             Meaning::XaStart => {
                 // Until its last event says how it ends.
-                self.prepares(Vec::new())?;
+                self.ending = Ending::XaPrepare(Vec::new());
                 return Ok(Outcome::Nothing);
             }
             Meaning::XaCommit(name) => {
@@ -455,7 +454,7 @@ impl TransactionReader {
     }
 }
 
-fn is_rows(event_type: EventType) -> bool {
+pub(super) fn is_rows(event_type: EventType) -> bool {
     matches!(
         event_type,
         EventType::WRITE_ROWS_V1

@@ -121,3 +121,32 @@ async fn wide_rows_are_applied() -> Result<()> {
     }
     Ok(())
 }
+
+/// What the reader refuses in the middle of a transaction is what the channel says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_in_a_streamed_transaction_is_told() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let options = ChannelOptions { transaction_bytes_max: 150, ..rig.options("refused") };
+    let channel = rig.channel(options);
+    rig.source
+        .sql("CREATE DATABASE large; CREATE TABLE large.t (id INT PRIMARY KEY); CREATE TABLE large.u LIKE large.t")
+        .await?;
+    rig.wait_applied(&channel).await?;
+    channel.pause().await?;
+    rig.target.sql("SET sql_log_bin=0; RENAME TABLE large.u TO large.v").await?;
+    rig.source
+        .sql("BEGIN; INSERT INTO large.t VALUES (1),(2); INSERT INTO large.u VALUES (3); COMMIT")
+        .await?;
+    channel.resume(None).await?;
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(fault.message.contains("large.u"), "{fault:?}");
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM large.t").await? == ["0"], "half of it is committed");
+    rig.target.sql("SET sql_log_bin=0; RENAME TABLE large.v TO large.u").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(&channel).await?;
+    channel.pause().await?;
+    rig.ensure_equal(&["large"]).await?;
+    channel.end().await;
+    Ok(())
+}
