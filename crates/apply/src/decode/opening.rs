@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use tailwater_log::Entry;
+use tailwater_wire::WireError;
 use tailwater_wire::event::{EventHeader, EventType};
 
 use super::Decoder;
@@ -41,7 +42,7 @@ impl OpeningReader {
     ///
     /// # Errors
     /// As [`Decoder::transaction`].
-    pub fn event(&mut self, event: Bytes, decoder: &mut Decoder) -> Result<(), ApplyError> {
+    pub fn event(&mut self, event: Bytes, decoder: &Decoder) -> Result<(), ApplyError> {
         self.reader.look_at(event, decoder)
     }
 
@@ -53,14 +54,12 @@ impl OpeningReader {
     /// What it is, if it is a part of an XA transaction; `None` if it commits by itself.
     ///
     /// # Errors
-    /// [`ApplyError::Unsupported`] if the name is not said where it should be.
+    /// [`ApplyError::Event`] if an XA transaction does not say how it ends.
     pub fn finish(self) -> Result<Option<Content>, ApplyError> {
         Ok(match self.reader.ending().clone() {
             Ending::XaPrepare(xid) if xid.is_empty() => {
-                return Err(self.reader.unsupported(
-                    "a compressed XA transaction of this length",
-                    "raise transaction_bytes_max, or set binlog_transaction_compression=OFF on the source",
-                ));
+                let reason = "it does not say whether it is prepared or committed";
+                return Err(self.reader.error(WireError::malformed("XA transaction", reason)));
             }
             Ending::XaPrepare(xid) => Some(Content::XaPrepare { xid }),
             Ending::XaCommit(xid) => Some(Content::XaCommit { xid }),

@@ -164,11 +164,11 @@ impl TransactionReader {
         self.start.as_ref().map(|start| start.dependency)
     }
 
-    fn error(&self, error: WireError) -> ApplyError {
+    pub(super) fn error(&self, error: WireError) -> ApplyError {
         ApplyError::Event { gtid: self.gtid_text(), position: self.position, error }
     }
 
-    pub(super) fn unsupported(&self, what: impl Into<String>, reason: impl Into<String>) -> ApplyError {
+    fn unsupported(&self, what: impl Into<String>, reason: impl Into<String>) -> ApplyError {
         ApplyError::Unsupported { gtid: self.gtid_text(), what: what.into(), reason: reason.into() }
     }
 
@@ -176,20 +176,22 @@ impl TransactionReader {
         self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
     }
 
-    /// Takes an event that is no rows for what it says of the transaction; of a compressed one, its first event.
-    pub(super) fn look_at(&mut self, event: Bytes, decoder: &mut Decoder) -> Result<(), ApplyError> {
+    /// Takes an event for what it says of the transaction; of a compressed one, the first in it, and of a compressed XA
+    /// transaction all but its rows.
+    pub(super) fn look_at(&mut self, event: Bytes, decoder: &Decoder) -> Result<(), ApplyError> {
         self.event(event);
         while let Some(pending) = self.next_pending(decoder)? {
             let (header, body) = self.parse(&pending, decoder).map_err(|error| self.error(error))?;
             if self.start.is_none() {
                 self.begin(&header, &pending.event, decoder).map_err(|error| self.error(error))?;
             }
-            self.take_other(&header, &body, decoder)?;
-            if header.event_type != EventType::TRANSACTION_PAYLOAD {
-                break;
+            if header.event_type != EventType::TABLE_MAP && !is_rows(header.event_type) {
+                self.take_other(&header, &body, decoder)?;
+            }
+            if header.event_type != EventType::TRANSACTION_PAYLOAD && self.ending == Ending::Commit {
+                self.payload = None;
             }
         }
-        self.payload = None;
         Ok(())
     }
 

@@ -102,12 +102,12 @@ impl Reader {
     }
 
     /// What part of an XA transaction it is that is too large to be held, if it is one.
-    pub(super) fn xa_content(&mut self, entry: &Entry) -> Result<Option<Content>, ApplyError> {
+    pub(super) fn xa_content(&self, entry: &Entry) -> Result<Option<Content>, ApplyError> {
         let mut log = self.reader_of(entry)?;
         let mut opening = OpeningReader::new(entry);
         while let Some(header) = log.next_event()?.filter(|_| !opening.is_over()) {
             if opening.wants(&header) {
-                opening.event(whole_event(&mut log, &header)?, &mut self.decoder)?;
+                opening.event(whole_event(&mut log, &header)?, &self.decoder)?;
             }
         }
         opening.finish()
