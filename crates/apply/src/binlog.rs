@@ -18,6 +18,8 @@
 //!   would be an event of one.
 //! - MySQL looks for all rows of an event at once where the table has no key, so that no row may stand there twice.
 
+mod long_row;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use tailwater_wire::cursor::{put_lenenc_bytes, put_lenenc_int};
@@ -30,10 +32,14 @@ use tailwater_wire::{Flavour, ServerId, WireError};
 use crate::batch::{Group, Row};
 use crate::error::ApplyError;
 use crate::transaction::MappedTable;
+pub use long_row::{LongRow, LongStatement};
 
 /// What stands around the base64 in a statement.
 const OPENING: &[u8] = b"BINLOG '";
 const CLOSING: &[u8] = b"'";
+
+/// Runs what stands in two variables.
+const BOTH_HALVES: &[u8] = b"BINLOG @tailwater_0, @tailwater_1";
 
 /// How many tables one scope opens at most.
 const SCOPE_TABLES_MAX: usize = 32;
@@ -179,47 +185,61 @@ impl Encoder {
         }
         let mut statement = Vec::new();
         let bytes = OPENING.len() + text_bytes(self.events.len()) + CLOSING.len();
-        // A packet has the command in front.
-        if bytes < self.options.packet_bytes_max {
+        if self.fits_packet(bytes) {
             put_statement(&mut statement, &self.events);
             out.push(statement);
-            return Ok(());
+        } else if let Some(table) = scopes.first().and_then(|scope| scope.tables.first()) {
+            self.write_in_two(out).ok_or_else(|| self.too_large(table, bytes))?;
         }
-        self.write_in_two(bytes, out).ok_or_else(|| {
-            let target = scopes.first().and_then(|scope| scope.tables.first()).map(|table| &table.target);
-            ApplyError::TooLarge {
-                table: target
-                    .map_or_else(String::new, |target| format!("{}.{}", target.schema, target.table)),
-                bytes,
-                bytes_max: self.options.packet_bytes_max,
-            }
-        })
+        // One long row must not pin its memory for as long as the connection lives.
+        if self.events.capacity() > 2 * self.options.statement_bytes_max {
+            self.events = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Whether a statement fits into a packet, which has the command in front.
+    fn fits_packet(&self, bytes: usize) -> bool {
+        bytes < self.options.packet_bytes_max
+    }
+
+    fn too_large(&self, table: &MappedTable, bytes: usize) -> ApplyError {
+        ApplyError::TooLarge {
+            table: format!("{}.{}", table.target.schema, table.target.table),
+            bytes,
+            bytes_max: self.options.packet_bytes_max,
+        }
     }
 
     /// MariaDB takes the text from two variables, each of which may have the length of a packet.
-    fn write_in_two(&mut self, bytes: usize, out: &mut Vec<Vec<u8>>) -> Option<()> {
-        const SETTING: usize = "SET @tailwater_0=''".len();
-        // In front of the packet's last bytes the server wants room for its own.
-        let half_max = self.options.packet_bytes_max.checked_sub(SETTING + 16)? / 4 * 3;
-        if self.flavour != Flavour::MariaDb || self.events.len() > 2 * half_max {
-            return None;
-        }
-        let _ = bytes;
+    fn write_in_two(&self, out: &mut Vec<Vec<u8>>) -> Option<()> {
+        let half_max = half_bytes_max(self.flavour, self.options.packet_bytes_max, self.events.len())?;
         for (index, half) in self.events.chunks(half_max).enumerate() {
-            let mut statement = format!("SET @tailwater_{index}='").into_bytes();
+            let mut statement = half_opening(index).into_bytes();
             put_text(&mut statement, half);
             statement.push(b'\'');
             out.push(statement);
         }
-        out.push(b"BINLOG @tailwater_0, @tailwater_1".to_vec());
+        out.push(BOTH_HALVES.to_vec());
         Some(())
     }
 
     fn put_rows(&mut self, piece: &Piece<'_, '_>, table_id: u64, last: bool) {
-        let group = piece.group;
+        let mut events = std::mem::take(&mut self.events);
+        let start = self.put_rows_head(&mut events, piece.group, table_id, last);
+        events.reserve(piece.images_bytes);
+        for row in piece.rows {
+            row.image.put(&mut events);
+            row.after.put(&mut events);
+        }
+        set_length(&mut events, start, 0);
+        self.events = events;
+    }
+
+    /// A rows event up to its rows, but for its length; returns where it begins.
+    fn put_rows_head(&self, events: &mut Vec<u8>, group: &Group<'_>, table_id: u64, last: bool) -> usize {
         let event_type = self.event_type(group.kind);
-        let start = put_header(&mut self.events, event_type, group);
-        let events = &mut self.events;
+        let start = put_header(events, event_type, group);
         events.extend_from_slice(table_id.to_le_bytes().get(..6).unwrap_or_default());
         let end = if last { RowsEvent::FLAG_STATEMENT_END } else { 0 };
         events.extend_from_slice(&(group.flags | end).to_le_bytes());
@@ -232,12 +252,7 @@ impl Encoder {
         if matches!(group.kind, RowsKind::Update | RowsKind::PartialUpdate) {
             events.extend_from_slice(&group.columns_present_after);
         }
-        events.reserve(piece.images_bytes);
-        for row in piece.rows {
-            row.image.put(events);
-            row.after.put(events);
-        }
-        set_length(events, start);
+        start
     }
 
     /// Each flavour's own: MariaDB writes and reads version 1, MySQL version 2.
@@ -278,6 +293,19 @@ fn events_bytes_max(statement_bytes_max: usize) -> usize {
     statement_bytes_max.saturating_sub(OPENING.len() + CLOSING.len()) / 4 * 3
 }
 
+/// The statement that begins to put one of two halves into a variable.
+fn half_opening(index: usize) -> String {
+    format!("SET @tailwater_{index}='")
+}
+
+/// How many bytes of events the first of two halves has, if targets of the flavour take `bytes` of them in two.
+fn half_bytes_max(flavour: Flavour, packet_bytes_max: usize, bytes: usize) -> Option<usize> {
+    const SETTING: usize = "SET @tailwater_0=''".len();
+    // In front of the packet's last bytes the server wants room for its own.
+    let half_max = packet_bytes_max.checked_sub(SETTING + 16)? / 4 * 3;
+    (flavour == Flavour::MariaDb && bytes <= 2 * half_max).then_some(half_max)
+}
+
 fn text_bytes(bytes: usize) -> usize {
     bytes.div_ceil(3) * 4
 }
@@ -313,9 +341,10 @@ fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &Group<'_>) ->
     start
 }
 
-fn set_length(events: &mut [u8], start: usize) {
+/// Notes an event's length; the last `behind` bytes of it are elsewhere.
+fn set_length(events: &mut [u8], start: usize, behind: usize) {
     // Statements fit into a packet, or two, of at most 1 GiB.
-    let length = ((events.len() - start) as u32).to_le_bytes();
+    let length = ((events.len() - start + behind) as u32).to_le_bytes();
     if let Some(place) = events.get_mut(start + 9..start + 13) {
         place.copy_from_slice(&length);
     }
@@ -341,7 +370,7 @@ fn put_table_map(events: &mut Vec<u8>, group: &Group<'_>, table_id: u64) {
     let names = [&table.map.schema, &table.map.table];
     let head = 8 + names.iter().map(|name| lengths(name) + name.len() + 1).sum::<usize>();
     events.extend_from_slice(table.body.get(head..).unwrap_or_default());
-    set_length(events, start);
+    set_length(events, start, 0);
 }
 
 #[cfg(test)]

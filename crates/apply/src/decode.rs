@@ -5,9 +5,11 @@
 //! as [`Decoded::NeedsTable`], and the caller asks the target and tries again.
 //!
 //! The map: `reader` goes through the events of a transaction, one step at a time; `mapping` keeps table maps that were
-//! seen before; `rows` finds rows; `statement` and `xid` read the text of statements.
+//! seen before; `opening` tells an XA transaction of any size; `rows` finds rows; `statement` and `xid` read the text of
+//! statements.
 
 mod mapping;
+mod opening;
 mod reader;
 mod rows;
 mod statement;
@@ -24,6 +26,7 @@ use tailwater_wire::transaction::SourceDependency;
 use tailwater_wire::{Flavour, WireError};
 
 use self::mapping::MapCache;
+pub use self::opening::OpeningReader;
 use self::reader::Ending;
 pub use self::reader::{Read, TransactionReader};
 use crate::error::ApplyError;
@@ -156,7 +159,7 @@ impl Decoder {
         tables: &mut dyn Tables,
         xa_rows: bool,
     ) -> Result<Decoded, ApplyError> {
-        let mut reader = TransactionReader::holding(entry);
+        let mut reader = TransactionReader::new(entry);
         let mut gathered = Gathered::default();
         let mut rest = events.clone();
         let too_long = entry.length > self.limits.transaction_bytes_max as u64;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use tailwater_apply::ApplyError;
-use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, Read, Tables, TransactionReader};
+use tailwater_apply::decode::{
+    DecodeLimits, Decoded, Decoder, OpeningReader, Read, Tables, TransactionReader,
+};
 use tailwater_apply::filter::{FilterError, Route};
 use tailwater_apply::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
 use tailwater_apply::transaction::{Content, RowChanges, Span, Step, Transaction};
@@ -348,6 +350,20 @@ fn check_rows(place: &str, transaction: &Transaction) {
     assert!(transaction.writeset.accesses.windows(2).all(|pair| pair[0].key < pair[1].key), "{place}");
 }
 
+/// What a transaction is by the events that [`OpeningReader`] wants.
+fn open(decoder: &Decoder, entry: &Entry, events: &[Bytes]) -> Result<Option<Content>, ApplyError> {
+    let mut opening = OpeningReader::new(entry);
+    for event in events {
+        if opening.is_over() {
+            break;
+        }
+        if opening.wants(&EventHeader::parse(event).unwrap()) {
+            opening.event(event.clone(), decoder)?;
+        }
+    }
+    opening.finish()
+}
+
 #[test]
 fn xa_transactions_find_each_other() {
     for name in ["binlog/mysql-9.7", "binlog/mariadb-10.11", "binlog/mariadb-11.8"] {
@@ -359,6 +375,16 @@ fn xa_transactions_find_each_other() {
             let Ok(transaction) = decode(&file, &mut decoder, &mut tables, entry, events, false) else {
                 continue;
             };
+            // Few of its events tell as much.
+            let opening = open(&decoder, entry, events).unwrap();
+            let names = |content: &Content| {
+                matches!(
+                    content,
+                    Content::XaPrepare { .. } | Content::XaCommit { .. } | Content::XaRollback { .. }
+                )
+            };
+            let wanted = names(&transaction.content).then(|| format!("{:?}", transaction.content));
+            assert_eq!(opening.map(|content| format!("{content:?}")), wanted, "{name} at {}", entry.position);
             match &transaction.content {
                 Content::XaPrepare { xid } => prepared.push(String::from_utf8_lossy(xid).into_owned()),
                 Content::XaCommit { xid } => committed.push(String::from_utf8_lossy(xid).into_owned()),

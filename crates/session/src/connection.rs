@@ -172,7 +172,22 @@ impl Connection {
     /// # Errors
     /// As [`Connection::execute`].
     pub async fn execute_bytes(&mut self, statement: &[u8]) -> Result<OkInfo, SessionError> {
-        let mut stream = self.send_statement(statement).await?;
+        let mut stream = self.send_statement(statement.len(), std::iter::once(statement)).await?;
+        while stream.next().await?.is_some() {}
+        Ok(stream.end().unwrap_or_default())
+    }
+
+    /// As [`Connection::execute_bytes`], with a statement of `bytes` that comes in pieces: for statements that are not to be
+    /// whole in memory.
+    ///
+    /// # Errors
+    /// As [`Connection::execute`]; [`SessionError::Protocol`], and an unusable connection, if the pieces are not `bytes`.
+    pub async fn execute_pieces(
+        &mut self,
+        bytes: usize,
+        pieces: impl Iterator<Item: AsRef<[u8]>>,
+    ) -> Result<OkInfo, SessionError> {
+        let mut stream = self.send_statement(bytes, pieces).await?;
         while stream.next().await?.is_some() {}
         Ok(stream.end().unwrap_or_default())
     }
@@ -182,12 +197,19 @@ impl Connection {
     /// # Errors
     /// [`SessionError::Server`] if the statement fails; anything that breaks the connection.
     pub async fn query_stream(&mut self, sql: &str) -> Result<RowStream<'_>, SessionError> {
-        self.send_statement(sql.as_bytes()).await
+        self.send_statement(sql.len(), std::iter::once(sql)).await
     }
 
-    async fn send_statement(&mut self, statement: &[u8]) -> Result<RowStream<'_>, SessionError> {
+    async fn send_statement(
+        &mut self,
+        bytes: usize,
+        pieces: impl Iterator<Item: AsRef<[u8]>>,
+    ) -> Result<RowStream<'_>, SessionError> {
         self.begin()?;
-        self.stream.send(QUERYING, &Command::Query(statement)).await?;
+        let mut command = Vec::with_capacity(1);
+        let empty = Command::Query(&[]).encode(&mut command);
+        empty.map_err(|source| SessionError::Protocol { doing: QUERYING, source })?;
+        self.stream.send_pieces(QUERYING, &command, bytes, pieces).await?;
         match self.read_opening().await? {
             Opening::Ok(ok) => {
                 self.finish(ok.status).await?;

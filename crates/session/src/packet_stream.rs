@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::command::Command;
-use tailwater_wire::protocol::packet::{self, Frame, PACKET_HEADER_BYTES};
+use tailwater_wire::protocol::packet::{self, Frame, PACKET_HEADER_BYTES, PiecedPayload};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::error::SessionError;
@@ -20,6 +20,9 @@ const READ_AHEAD_BYTES: usize = 16 << 10;
 
 /// How much the buffer grows at once at most: a long packet is believed as its bytes come, not as its header says.
 const GROW_BYTES_MAX: usize = 1 << 20;
+
+/// What comes in pieces is sent when so many bytes are together.
+const SENT_BYTES: usize = 256 << 10;
 
 /// A socket with its buffers and the packet counter.
 #[derive(Debug)]
@@ -253,6 +256,32 @@ impl PacketStream {
         command.encode(&mut payload).map_err(|source| SessionError::Protocol { doing, source })?;
         self.sequence = 0;
         self.write_packet(doing, &payload).await
+    }
+
+    /// Begins a new exchange with a payload: `head`, and `bytes` more that come in pieces. No more than a few of them are in
+    /// memory at a time.
+    pub(crate) async fn send_pieces(
+        &mut self,
+        doing: &'static str,
+        head: &[u8],
+        bytes: usize,
+        pieces: impl Iterator<Item: AsRef<[u8]>>,
+    ) -> Result<(), SessionError> {
+        let wrong = |source| SessionError::Protocol { doing, source };
+        self.out.clear();
+        let mut payload = PiecedPayload::new(0, head.len() + bytes);
+        payload.put(&mut self.out, head).map_err(wrong)?;
+        for piece in pieces {
+            for part in piece.as_ref().chunks(SENT_BYTES) {
+                payload.put(&mut self.out, part).map_err(wrong)?;
+                if self.out.len() >= SENT_BYTES {
+                    self.flush(doing).await?;
+                    self.out.clear();
+                }
+            }
+        }
+        self.sequence = payload.finish(&mut self.out).map_err(wrong)?;
+        self.flush(doing).await
     }
 
     async fn flush(&mut self, doing: &'static str) -> Result<(), SessionError> {

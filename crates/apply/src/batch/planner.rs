@@ -220,9 +220,15 @@ impl<'a> Planner<'a> {
         let changes = event.changes;
         let whole = Row { image: RowImage::whole(image), after: RowImage::whole(after) };
         let old = if event.compares { image } else { &[] };
-        let table = self.tables.get(event.table).filter(|table| table.net_change || event.classes.cut.is_some());
+        let table =
+            self.tables.get(event.table).filter(|table| table.net_change || event.classes.cut.is_some());
         let Some((table, key)) = table.and_then(|table| Some((table, table.key.as_ref()?))) else {
-            return Keyed { class: event.classes.whole, slot: Slot { row: whole, old }, before: None, after: None };
+            return Keyed {
+                class: event.classes.whole,
+                slot: Slot { row: whole, old },
+                before: None,
+                after: None,
+            };
         };
         let columns = &changes.table.map.columns;
         let key_before = key.find(columns, &changes.columns_present, image);

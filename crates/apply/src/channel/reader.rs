@@ -130,6 +130,8 @@ struct Reader {
     target: TargetTables,
     memory: Memory,
     prepared: Open,
+    /// For what is streamed.
+    streamed: Memory,
     ready: Vec<Read>,
     out: ReadsSender,
 }
@@ -151,7 +153,18 @@ impl Reader {
             decoder.format_description(&event).map_err(|error| at(low, error))?;
         }
         let target = TargetTables::new(connection, setup.filters.clone(), low)?;
-        Ok(Self { decoder, memory, prepared: Open::new(), ready: Vec::new(), setup, log, target, out })
+        let streamed = Memory::new(stream::STREAMED_BYTES_MAX);
+        Ok(Self {
+            decoder,
+            memory,
+            streamed,
+            prepared: Open::new(),
+            ready: Vec::new(),
+            setup,
+            log,
+            target,
+            out,
+        })
     }
 
     async fn run(&mut self) -> Result<(), ApplyError> {
@@ -219,9 +232,9 @@ impl Reader {
                 self.decoder.forget();
             }
             match self.decode(&entry, span).await? {
-                Some(transaction) => {
+                Some((transaction, source)) => {
                     self.refuse_lost(&transaction)?;
-                    self.hand_over(&entry, transaction).await?;
+                    self.hand_over(&source, transaction).await?;
                 }
                 None => self.push(Read::Prepared { span, gtid: entry.gtid }).await?,
             }
@@ -299,8 +312,12 @@ impl Reader {
         preserves && entry.gtid.as_ref().is_some_and(|gtid| !is_logged(gtid))
     }
 
-    /// Decodes it; `None` for what is held until another completes it.
-    async fn decode(&mut self, entry: &Entry, span: Span) -> Result<Option<Transaction>, ApplyError> {
+    /// Decodes it; `None` for what is held until another completes it. With the entry that its rows are in.
+    async fn decode(
+        &mut self,
+        entry: &Entry,
+        span: Span,
+    ) -> Result<Option<(Transaction, Entry)>, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { entries::read_entry(&mut self.log, entry)? };
         let mut transaction = self.decode_bytes(entry, span, bytes).await?;

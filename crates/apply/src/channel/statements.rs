@@ -24,7 +24,7 @@ use super::retention::TARGET_LOSS_MAX;
 use super::store::{Intents, kept_intents, session_statement as session_setting};
 use super::text::{hex, quote};
 use super::worker::Shared;
-use super::writer::Writer;
+use super::writer::{LONG_ROW_BYTES, Writer};
 use crate::error::ApplyError;
 use crate::transaction::{Content, Statement, StatementVariable, Step, Transaction};
 
@@ -146,7 +146,7 @@ impl Session {
             let mut steps = steps.lock().await;
             loop {
                 match steps.recv().await {
-                    Some(Streamed::Step { step, done }) => {
+                    Some(Streamed::Step { step, done, memory: _memory }) => {
                         self.step(shared, held, &step, &mut run, &mut resumed).await?;
                         // Gone, if it does not care.
                         done.map(|done| done.send(()));
@@ -193,6 +193,10 @@ impl Session {
             Step::Rows(rows) => {
                 self.begin(shared, held, run).await?;
                 self.leave_source().await?;
+                if rows.images.len() > LONG_ROW_BYTES {
+                    self.flush(run).await?;
+                    return self.writer.run_rows(rows).await;
+                }
                 self.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
                 if run.rows.bytes() >= FLUSHED_BYTES {
                     self.flush(run).await?;

@@ -15,6 +15,9 @@ use crate::transaction::RowChanges;
 /// A `BINLOG` statement of several rows gets about this long, in bytes.
 const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
+/// From this length on a row is not copied, where it can be helped, in bytes.
+pub(super) const LONG_ROW_BYTES: usize = 4 << 20;
+
 /// Opens a connection to the target whose session is set up to apply rows.
 ///
 /// # Errors
@@ -92,6 +95,41 @@ impl Writer {
         let setting = format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour));
         self.connection.execute(&setting).await?;
         self.sql = sql::Writer::new(flavour, self.sizes).tolerant(self.tolerant);
+        Ok(())
+    }
+
+    /// Makes `changes` at once, and copies no row that is [long](LONG_ROW_BYTES) on its way; the statements before them have
+    /// run.
+    ///
+    /// # Errors
+    /// As [`Writer::push_rows`] and [`Packets::run`].
+    pub(super) async fn run_rows(&mut self, changes: &RowChanges) -> Result<(), ApplyError> {
+        if self.tolerant || !changes.table.same_shape {
+            let mut packets = Packets::default();
+            self.push_rows(std::iter::once(changes), &mut packets)?;
+            return packets.run(&mut self.connection).await;
+        }
+        let plan = batch::plan([changes], self.plan).map_err(ApplyError::rows)?;
+        for group in &plan.groups {
+            let is_short = |row: &batch::Row<'_>| row.bytes() <= LONG_ROW_BYTES;
+            for rows in group.rows.chunk_by(|one, other| is_short(one) && is_short(other)) {
+                if let [row] = rows
+                    && !is_short(row)
+                {
+                    let row = self.encoder.long_row(group, row);
+                    for statement in self.encoder.long_statements(group, &row)? {
+                        self.connection.execute_pieces(statement.bytes(), statement.pieces()).await?;
+                    }
+                    continue;
+                }
+                let mut short = Vec::new();
+                let group = batch::Group { rows: rows.to_vec(), ..group.clone() };
+                self.encoder.statements(&[group], &mut short)?;
+                for statement in short {
+                    self.connection.execute_bytes(&statement).await?;
+                }
+            }
+        }
         Ok(())
     }
 

@@ -28,7 +28,6 @@ const VARIABLES_MAX: usize = 65_536;
 pub struct TransactionReader {
     gtid: Option<Gtid>,
     position: LogPosition,
-    refuses_xa: bool,
     start: Option<TransactionStart>,
     ending: Ending,
     /// The first half of an `ALTER TABLE`, or one that failed (MariaDB): the statement runs with the good second half, if it
@@ -94,16 +93,10 @@ enum Outcome {
 }
 
 impl TransactionReader {
-    /// For the transaction that is `entry`, to be applied while it is read. So it refuses an XA transaction: whether that is
-    /// committed or only prepared shows at its end, if not later.
+    /// For the transaction that is `entry`. Whether an XA transaction is committed or only prepared is not its affair: see
+    /// [`super::OpeningReader`].
     pub fn new(entry: &Entry) -> Self {
-        Self { refuses_xa: true, ..Self::holding(entry) }
-    }
-
-    /// For the transaction that is `entry`, to be held until it was read to its end.
-    pub(super) fn holding(entry: &Entry) -> Self {
         Self {
-            refuses_xa: false,
             gtid: entry.gtid.clone(),
             position: entry.position,
             start: None,
@@ -171,7 +164,7 @@ impl TransactionReader {
         self.start.as_ref().map(|start| start.dependency)
     }
 
-    fn error(&self, error: WireError) -> ApplyError {
+    pub(super) fn error(&self, error: WireError) -> ApplyError {
         ApplyError::Event { gtid: self.gtid_text(), position: self.position, error }
     }
 
@@ -181,6 +174,25 @@ impl TransactionReader {
 
     fn gtid_text(&self) -> String {
         self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
+    }
+
+    /// Takes an event for what it says of the transaction; of a compressed one, the first in it, and of a compressed XA
+    /// transaction all but its rows.
+    pub(super) fn look_at(&mut self, event: Bytes, decoder: &Decoder) -> Result<(), ApplyError> {
+        self.event(event);
+        while let Some(pending) = self.next_pending(decoder)? {
+            let (header, body) = self.parse(&pending, decoder).map_err(|error| self.error(error))?;
+            if self.start.is_none() {
+                self.begin(&header, &pending.event, decoder).map_err(|error| self.error(error))?;
+            }
+            if header.event_type != EventType::TABLE_MAP && !is_rows(header.event_type) {
+                self.take_other(&header, &body, decoder)?;
+            }
+            if header.event_type != EventType::TRANSACTION_PAYLOAD && self.ending == Ending::Commit {
+                self.payload = None;
+            }
+        }
+        Ok(())
     }
 
     /// The next event: the one that was given, or one out of a compressed transaction.
@@ -323,7 +335,7 @@ impl TransactionReader {
             EventBody::Rand(seeds) => self.take_variable(StatementVariable::Rand(seeds))?,
             EventBody::UserVar(_) => self.take_variable(StatementVariable::User(body.clone()))?,
             EventBody::XaPrepare(prepare) if !prepare.one_phase => {
-                self.prepares(xid::spell(&prepare.xid))?;
+                self.ending = Ending::XaPrepare(xid::spell(&prepare.xid));
             }
             // One phase: prepared and committed at once, whatever the start of it looked like.
             EventBody::XaPrepare(_) => self.ending = Ending::Commit,
@@ -332,7 +344,7 @@ impl TransactionReader {
                     MariadbGtidEvent::EXTRA_START_ALTER | MariadbGtidEvent::EXTRA_ROLLBACK_ALTER;
                 self.is_no_alter = gtid.flags_extra & HALVES != 0;
                 if let (true, Some(xid)) = (gtid.has(MariadbGtidEvent::FLAG_PREPARED_XA), &gtid.xid) {
-                    self.prepares(xid::spell(xid))?;
+                    self.ending = Ending::XaPrepare(xid::spell(xid));
                 }
             }
             EventBody::TransactionPayload(payload) => {
@@ -364,17 +376,6 @@ impl TransactionReader {
         Ok(Outcome::Nothing)
     }
 
-    fn prepares(&mut self, xid: Vec<u8>) -> Result<(), ApplyError> {
-        if self.refuses_xa {
-            return Err(self.unsupported(
-                "an XA transaction of this length",
-                "its rows have to be held until it is committed; raise transaction_bytes_max",
-            ));
-        }
-        self.ending = Ending::XaPrepare(xid);
-        Ok(())
-    }
-
     fn take_variable(&mut self, variable: StatementVariable) -> Result<(), ApplyError> {
         if self.variables.len() >= VARIABLES_MAX {
             let reason = format!("more than {VARIABLES_MAX} values for one statement");
@@ -404,7 +405,7 @@ impl TransactionReader {
             Meaning::Definition if self.is_no_alter => return Ok(Outcome::Nothing),
             Meaning::XaStart => {
                 // Until its last event says how it ends.
-                self.prepares(Vec::new())?;
+                self.ending = Ending::XaPrepare(Vec::new());
                 return Ok(Outcome::Nothing);
             }
             Meaning::XaCommit(name) => {
@@ -456,7 +457,7 @@ impl TransactionReader {
     }
 }
 
-fn is_rows(event_type: EventType) -> bool {
+pub(super) fn is_rows(event_type: EventType) -> bool {
     matches!(
         event_type,
         EventType::WRITE_ROWS_V1

@@ -9,8 +9,9 @@ use tailwater_wire::Flavour;
 use super::{Applier, until};
 use crate::support::Rig;
 
-/// Prepared, with other transactions and a new applier in between; then one is committed, and one rolled back.
-async fn xa(kind: ServerKind) -> Result<()> {
+/// Prepared, with other transactions and a new applier in between; then one is committed, and one rolled back. Those that are
+/// longer than `bytes_max` are not held in memory.
+async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     rig.source
         .sql("CREATE DATABASE xa; CREATE TABLE xa.t (id INT PRIMARY KEY, n INT); CREATE TABLE xa.k (n INT)")
@@ -18,7 +19,8 @@ async fn xa(kind: ServerKind) -> Result<()> {
     let prepare = |name: &str, statement: &str| {
         format!("XA START '{name}'; {statement}; XA END '{name}'; XA PREPARE '{name}'")
     };
-    let mut applier = Applier::start(rig.options("xa"), rig.log())?;
+    let options = ChannelOptions { transaction_bytes_max: bytes_max, ..rig.options("xa") };
+    let mut applier = Applier::start(options.clone(), rig.log())?;
     rig.source
         .sql(&prepare("one", "INSERT INTO xa.t VALUES (1,1),(2,2); INSERT INTO xa.k VALUES (1)"))
         .await?;
@@ -31,7 +33,7 @@ async fn xa(kind: ServerKind) -> Result<()> {
             "what is prepared is not there yet"
         );
         applier.kill();
-        applier = Applier::start(rig.options("xa"), rig.log())?;
+        applier = Applier::start(options.clone(), rig.log())?;
     }
     rig.source.sql("XA COMMIT 'one'; XA ROLLBACK 'two'").await?;
     rig.source
@@ -40,7 +42,7 @@ async fn xa(kind: ServerKind) -> Result<()> {
     rig.source.sql("UPDATE xa.t SET n=n+1; INSERT INTO xa.k VALUES (3)").await?;
     rig.wait_applied(&applier.channel).await?;
     applier.kill();
-    let applier = Applier::start(rig.options("xa"), rig.log())?;
+    let applier = Applier::start(options.clone(), rig.log())?;
     rig.wait_applied(&applier.channel).await?;
     applier.channel.pause().await?;
     rig.ensure_equal(&["xa"]).await?;
@@ -52,12 +54,14 @@ async fn xa(kind: ServerKind) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn xa_transactions_go_to_mariadb() -> Result<()> {
-    xa(ServerKind::Mariadb1011).await
+    xa(ServerKind::Mariadb1011, 16 << 20).await?;
+    xa(ServerKind::Mariadb1011, 100).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn xa_transactions_go_to_mysql() -> Result<()> {
-    xa(ServerKind::Mysql97).await
+    xa(ServerKind::Mysql97, 16 << 20).await?;
+    xa(ServerKind::Mysql97, 100).await
 }
 
 /// Under the source's GTIDs the target logs every one of them: those that prepare, too, and one that was left out. Killed

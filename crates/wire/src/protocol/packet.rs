@@ -131,11 +131,95 @@ pub fn put_packets(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
     }
 }
 
+/// A payload of a known length whose bytes come in pieces: as packets, without ever being whole in memory.
+#[derive(Debug)]
+pub struct PiecedPayload {
+    sequence: u8,
+    /// Bytes of the payload that have not come yet.
+    missing: usize,
+    /// Of them, those that belong into the packet that was begun last.
+    packet_missing: usize,
+    /// Whether another packet must follow that one: before the first, and behind a full one.
+    continued: bool,
+}
+
+impl PiecedPayload {
+    /// A payload of `payload_bytes`, whose first packet is numbered `sequence`.
+    pub fn new(sequence: u8, payload_bytes: usize) -> Self {
+        Self { sequence, missing: payload_bytes, packet_missing: 0, continued: true }
+    }
+
+    /// Appends the next bytes to `out`, with packet headers where they are due.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if there are more than was said.
+    pub fn put(&mut self, out: &mut Vec<u8>, mut piece: &[u8]) -> Result<(), WireError> {
+        if piece.len() > self.missing {
+            let reason = format!("{} bytes more than was said", piece.len() - self.missing);
+            return Err(WireError::malformed("payload in pieces", reason));
+        }
+        while !piece.is_empty() {
+            if self.packet_missing == 0 {
+                self.begin_packet(out);
+            }
+            let (part, rest) = piece.split_at(piece.len().min(self.packet_missing));
+            out.extend_from_slice(part);
+            self.missing -= part.len();
+            self.packet_missing -= part.len();
+            piece = rest;
+        }
+        Ok(())
+    }
+
+    /// Ends the payload, and gives the number that follows its last packet's.
+    ///
+    /// # Errors
+    /// [`WireError::Malformed`] if bytes are missing.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> Result<u8, WireError> {
+        if self.missing > 0 {
+            let reason = format!("{} bytes less than was said", self.missing);
+            return Err(WireError::malformed("payload in pieces", reason));
+        }
+        // A payload that fills its last packet is closed by an empty one.
+        if self.continued {
+            self.begin_packet(out);
+        }
+        Ok(self.sequence)
+    }
+
+    fn begin_packet(&mut self, out: &mut Vec<u8>) {
+        let payload_bytes = self.missing.min(PACKET_PAYLOAD_BYTES_MAX);
+        let header = PacketHeader { payload_bytes, sequence: self.sequence };
+        out.extend_from_slice(&header.to_bytes());
+        self.sequence = self.sequence.wrapping_add(1);
+        (self.packet_missing, self.continued) = (payload_bytes, header.is_continued());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn in_pieces(sequence: u8, payload: &[u8], piece_bytes: usize) -> (Vec<u8>, u8) {
+        let mut out = Vec::new();
+        let mut pieced = PiecedPayload::new(sequence, payload.len());
+        for piece in payload.chunks(piece_bytes) {
+            pieced.put(&mut out, piece).unwrap();
+        }
+        let next = pieced.finish(&mut out).unwrap();
+        (out, next)
+    }
+
+    #[test]
+    fn pieces_come_to_what_was_said() {
+        let mut out = Vec::new();
+        let mut pieced = PiecedPayload::new(0, 3);
+        assert!(matches!(pieced.put(&mut out, b"four"), Err(WireError::Malformed { .. })));
+        pieced.put(&mut out, b"tw").unwrap();
+        assert!(matches!(pieced.finish(&mut out), Err(WireError::Malformed { .. })));
+    }
 
     #[test]
     fn a_payload_that_fills_its_packet_is_closed_by_an_empty_one() {
@@ -149,6 +233,7 @@ mod tests {
             let payload: Vec<u8> = (0..length).map(|index| index as u8).collect();
             let mut out = Vec::new();
             assert_eq!(put_packets(&mut out, 254, &payload), 254u8.wrapping_add(packets));
+            assert_eq!(in_pieces(254, &payload, 1 << 20), (out.clone(), 254u8.wrapping_add(packets)));
             assert_eq!(out.len(), length + usize::from(packets) * PACKET_HEADER_BYTES);
             let complete = Frame::Complete {
                 payload_bytes: length,
@@ -186,7 +271,8 @@ mod tests {
         #[test]
         fn payloads_round_trip(payload: Vec<u8>, sequence: u8, behind: Vec<u8>) {
             let mut out = Vec::new();
-            put_packets(&mut out, sequence, &payload);
+            let next = put_packets(&mut out, sequence, &payload);
+            prop_assert_eq!(in_pieces(sequence, &payload, 7), (out.clone(), next));
             let whole = out.len();
             out.extend_from_slice(&behind);
             let complete = Frame::Complete {

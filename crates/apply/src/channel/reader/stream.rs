@@ -1,17 +1,22 @@
 //! Transactions that are too large to be held: read event by event, as fast as the target takes them.
 
 use bytes::Bytes;
-use tailwater_log::Entry;
-use tokio::sync::{mpsc, oneshot};
+use tailwater_log::{Entry, LogReader};
+use tailwater_wire::event::EventHeader;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::{Reader, entries};
 use crate::channel::statement_filter::filtered;
-use crate::decode::{Read, TransactionReader};
+use crate::decode::{OpeningReader, Read, TransactionReader};
 use crate::error::ApplyError;
-use crate::transaction::Step;
+use crate::transaction::{Content, Step};
 
 /// Steps of a streamed transaction that wait to be written. Each holds one event.
-const STREAMED_STEPS_MAX: usize = 4;
+const STREAMED_STEPS_MAX: usize = 256;
+
+/// What the steps that wait, and the one that is written, hold in memory, in bytes. Behind a step that holds as much by
+/// itself nothing is read before it is written, so that there is one such at a time.
+pub(super) const STREAMED_BYTES_MAX: usize = 4 << 20;
 
 /// Steps of a transaction that is too large to be held.
 pub(in crate::channel) type Steps = mpsc::Receiver<Streamed>;
@@ -19,8 +24,8 @@ pub(in crate::channel) type Steps = mpsc::Receiver<Streamed>;
 /// A part of a transaction that is streamed.
 #[derive(Debug)]
 pub(in crate::channel) enum Streamed {
-    /// The next step; `done` is told when it has run.
-    Step { step: Step, done: Option<oneshot::Sender<()>> },
+    /// The next step; `done` is told when it has run. `memory` goes with it.
+    Step { step: Step, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
     /// That was the last. Without this, the rest could not be read.
     End,
 }
@@ -39,10 +44,8 @@ impl Reader {
     ) -> Result<(), ApplyError> {
         let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut transaction = TransactionReader::new(entry);
-        let mut event = Vec::new();
-        while log.next_event()?.is_some() {
-            log.read_event(&mut event)?;
-            transaction.event(Bytes::copy_from_slice(&event));
+        while let Some(header) = log.next_event()? {
+            transaction.event(whole_event(&mut log, &header)?);
             if !self.stream_event(entry, &mut transaction, &out).await? {
                 // The target refused something: whoever takes the steps says what.
                 return Ok(());
@@ -82,12 +85,43 @@ impl Reader {
         let gtid = entry.gtid.as_ref().map_or_else(String::new, ToString::to_string);
         let Some(step) = filtered(self.target.filters(), step, &gtid)? else { return Ok(true) };
         let defines = matches!(&step, Step::Statement(statement) if !statement.dml);
+        let bytes = match &step {
+            Step::Rows(changes) => changes.images.len(),
+            Step::Statement(statement) => statement.text.len(),
+        };
+        let memory = self.streamed.reserve(bytes).await?;
         let (done, ran) = oneshot::channel();
         let done = defines.then_some(done);
-        if out.send(Streamed::Step { step, done }).await.is_err() {
+        if out.send(Streamed::Step { step, done, memory }).await.is_err() {
             return Ok(false);
         }
         // The rows behind it are of a table that it makes, which must be there before they are decoded.
-        Ok(!defines || ran.await.is_ok())
+        if defines && ran.await.is_err() {
+            return Ok(false);
+        }
+        if bytes >= STREAMED_BYTES_MAX {
+            drop(self.streamed.reserve(STREAMED_BYTES_MAX).await?);
+        }
+        Ok(true)
     }
+
+    /// What part of an XA transaction it is that is too large to be held, if it is one.
+    pub(super) fn xa_content(&self, entry: &Entry) -> Result<Option<Content>, ApplyError> {
+        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
+        let mut opening = OpeningReader::new(entry);
+        while let Some(header) = log.next_event()?.filter(|_| !opening.is_over()) {
+            if opening.wants(&header) {
+                opening.event(whole_event(&mut log, &header)?, &self.decoder)?;
+            }
+        }
+        opening.finish()
+    }
+}
+
+/// The event that `log` just went to, in memory of its own.
+fn whole_event(log: &mut LogReader, header: &EventHeader) -> Result<Bytes, ApplyError> {
+    // It lies within its transaction, which is on disk.
+    let mut event = Vec::with_capacity(header.event_length as usize);
+    log.read_event(&mut event)?;
+    Ok(event.into())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use tailwater_log::Entry;
 use tracing::debug;
 
@@ -9,28 +10,35 @@ use super::{Reader, entries};
 use crate::decode::Decoded;
 use crate::error::ApplyError;
 use crate::transaction::{Content, Prepared, Span, Transaction};
+use crate::writeset::Writeset;
 
 /// XA transactions that were prepared and not completed yet, by their XIDs.
 pub(super) type Open = HashMap<Vec<u8>, (Entry, Span)>;
 
 impl Reader {
-    /// Holds what is prepared, and gives what completes it all that it completes; `None` for what is held.
+    /// Holds what is prepared, and gives what completes it all that it completes; `None` for what is held. With the entry that
+    /// its rows are in.
     pub(super) async fn hold_xa(
         &mut self,
         entry: &Entry,
         mut transaction: Transaction,
-    ) -> Result<Option<Transaction>, ApplyError> {
+    ) -> Result<Option<(Transaction, Entry)>, ApplyError> {
+        if matches!(transaction.content, Content::Streamed { .. })
+            && let Some(content) = self.xa_content(entry)?
+        {
+            (transaction.content, transaction.writeset) = (content, Writeset::default());
+        }
+        let mut source = entry.clone();
         match &transaction.content {
             Content::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
-                self.prepared.insert(xid.clone(), (entry.clone(), transaction.span));
-                Ok(None)
+                self.prepared.insert(xid.clone(), (source, transaction.span));
+                return Ok(None);
             }
             Content::XaRollback { xid } => {
                 transaction.prepared = self.prepared.remove(xid).map(|(entry, span)| prepared(&entry, span));
                 transaction.content = Content::Rows(Vec::new());
                 transaction.writeset.barrier = false;
-                Ok(Some(transaction))
             }
             Content::XaCommit { xid } => {
                 let Some((entry, span)) = self.prepared.remove(xid) else {
@@ -43,10 +51,11 @@ impl Reader {
                     });
                 };
                 self.complete(&entry, span, &mut transaction).await?;
-                Ok(Some(transaction))
+                source = entry;
             }
-            _ => Ok(Some(transaction)),
+            Content::Rows(_) | Content::Steps(_) | Content::Streamed { .. } => {}
         }
+        Ok(Some((transaction, source)))
     }
 
     /// Gives `transaction`, which commits it, what an XA transaction did when it was prepared.
@@ -57,7 +66,8 @@ impl Reader {
         transaction: &mut Transaction,
     ) -> Result<(), ApplyError> {
         let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
-        let bytes = entries::read_entry(&mut log, entry)?;
+        let large = entry.length > self.setup.shared.options.transaction_bytes_max;
+        let bytes = if large { Bytes::new() } else { entries::read_entry(&mut log, entry)? };
         loop {
             match self.decoder.xa_rows(entry, span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(rows) => {
