@@ -1,6 +1,6 @@
 //! The workers of a run: who is idle, what runs, and for how long.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,16 @@ use super::worker::{Shared, Worker};
 use crate::error::ApplyError;
 use crate::scheduler::{Batch, BatchId, Timing};
 
+/// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: those behind
+/// let go if it takes eight times as long as batches did on average, but no sooner than this. What they have done is then
+/// lost, and a target that is busy must not lose it.
+const PATIENCE_MIN: Duration = Duration::from_millis(250);
+/// And no later than this.
+const PATIENCE_MAX: Duration = Duration::from_secs(5);
+
+/// How often it is worth looking.
+pub(super) const LOOK: Duration = Duration::from_millis(60);
+
 /// What became of a batch; `None` if it was not begun, because the run is to end.
 pub(super) type Outcome = (Batch<Held>, Result<Option<Timing>, ApplyError>);
 
@@ -19,7 +29,8 @@ pub(super) type Outcome = (Batch<Held>, Result<Option<Timing>, ApplyError>);
 pub(super) struct Crew {
     workers: Vec<mpsc::Sender<Batch<Held>>>,
     idle: Vec<usize>,
-    running: BTreeMap<BatchId, Instant>,
+    running: BTreeSet<BatchId>,
+    head: Head,
     outcomes: mpsc::Receiver<(usize, Outcome)>,
     _tasks: JoinSet<()>,
 }
@@ -40,7 +51,14 @@ impl Crew {
             tasks.spawn(work(number, worker, received, sender.clone()));
             workers.push(batches);
         }
-        Ok(Self { idle: (0..count).collect(), workers, running: BTreeMap::new(), outcomes, _tasks: tasks })
+        Ok(Self {
+            idle: (0..count).collect(),
+            workers,
+            running: BTreeSet::new(),
+            head: Head::default(),
+            outcomes,
+            _tasks: tasks,
+        })
     }
 
     /// How many they are.
@@ -61,7 +79,8 @@ impl Crew {
     /// Gives a batch to one that [is idle](Self::has_idle).
     pub(super) async fn give(&mut self, batch: Batch<Held>) {
         let Some(worker) = self.idle.pop() else { return };
-        self.running.insert(batch.id, Instant::now());
+        self.running.insert(batch.id);
+        self.head.is_now(self.running.first().copied(), Instant::now());
         // One that is idle has room for one, and lives as long as this.
         let _ = self.workers[worker].send(batch).await;
     }
@@ -71,13 +90,41 @@ impl Crew {
         let (worker, outcome) = self.outcomes.recv().await?;
         self.idle.push(worker);
         self.running.remove(&outcome.0.id);
+        self.head.is_now(self.running.first().copied(), Instant::now());
         Some(outcome)
     }
 
-    /// The oldest batch, if it has run for longer than `patience` with others behind it.
-    pub(super) fn held_up(&self, patience: Duration) -> Option<BatchId> {
-        let (id, begun) = self.running.first_key_value()?;
-        (self.running.len() > 1 && begun.elapsed() > patience).then_some(*id)
+    /// The oldest batch, if it takes much longer than those before it did, and others behind it may be why.
+    pub(super) fn held_up(&self) -> Option<BatchId> {
+        self.head.held_up(Instant::now()).filter(|_| self.running.len() > 1)
+    }
+}
+
+/// The oldest batch that runs, and how long batches are that.
+#[derive(Debug, Default)]
+struct Head {
+    now: Option<(BatchId, Instant)>,
+    /// On average, the last ones counting for more; `None` before the first has ended.
+    average: Option<Duration>,
+}
+
+impl Head {
+    fn is_now(&mut self, id: Option<BatchId>, at: Instant) {
+        if self.now.map(|(id, _)| id) == id {
+            return;
+        }
+        if let Some((_, since)) = self.now {
+            let took = at.saturating_duration_since(since);
+            self.average = Some(self.average.map_or(took, |average| (average * 7 + took) / 8));
+        }
+        self.now = id.map(|id| (id, at));
+    }
+
+    fn held_up(&self, at: Instant) -> Option<BatchId> {
+        let (id, since) = self.now?;
+        let patience =
+            self.average.map_or(PATIENCE_MAX, |average| (average * 8).clamp(PATIENCE_MIN, PATIENCE_MAX));
+        (at.saturating_duration_since(since) > patience).then_some(id)
     }
 }
 
@@ -92,5 +139,31 @@ async fn work(
         if outcomes.send((number, (batch, result))).await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_longer_than_usual_is_held_up() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut head = Head::default();
+        assert_eq!(head.held_up(at(0)), None);
+        head.is_now(Some(BatchId(1)), at(0));
+        // Nobody knows how long batches take.
+        assert_eq!((head.held_up(at(4_900)), head.held_up(at(5_100))), (None, Some(BatchId(1))));
+        head.is_now(Some(BatchId(1)), at(50));
+        head.is_now(Some(BatchId(2)), at(100));
+        assert_eq!((head.held_up(at(890)), head.held_up(at(910))), (None, Some(BatchId(2))));
+        // Short ones.
+        for id in 3..60 {
+            head.is_now(Some(BatchId(id)), at(100 + id));
+        }
+        assert_eq!((head.held_up(at(400)), head.held_up(at(420))), (None, Some(BatchId(59))));
+        head.is_now(None, at(1000));
+        assert_eq!(head.held_up(at(100_000)), None);
     }
 }

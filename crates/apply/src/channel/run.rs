@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::begin::{self, Begun};
-use super::crew::{Crew, Outcome};
+use super::crew::{self, Crew, Outcome};
 use super::gtid_progress::GtidProgress;
 use super::gtids::{self, TargetGtids};
 use super::options::{ChannelOptions, GtidMode, Until};
@@ -31,10 +31,6 @@ use crate::transaction::{Content, Span, Transaction};
 
 /// How often the target is told what was applied, and the log what is still needed of it.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: from here
-/// on those behind let go.
-const HELD_UP: Duration = Duration::from_millis(250);
 
 /// How a run ended, if not by an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,7 +216,7 @@ impl Run {
 
     async fn coordinate(&mut self, stop: CancellationToken) -> Result<End, Box<Failure>> {
         let mut tick = interval(PUBLISH_INTERVAL);
-        let mut watch_turn = interval(HELD_UP / 4);
+        let mut watch_turn = interval(crew::LOOK);
         let ordered = self.shared.options.commit_order == CommitOrder::Source && self.crew.len() > 1;
         let mut end = None;
         if let Some(Until::Gtid(gtid)) = &self.shared.options.until
@@ -394,7 +390,7 @@ impl Run {
 
     /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on.
     fn watch_turn(&mut self) {
-        let held_up = self.crew.held_up(HELD_UP);
+        let held_up = self.crew.held_up();
         if *self.shared.give_way.borrow() != held_up {
             self.shared.give_way.send_replace(held_up);
         }
