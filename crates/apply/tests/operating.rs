@@ -36,6 +36,39 @@ async fn mariadb_stops_where_it_is_told_to() -> Result<()> {
     stops_where_it_is_told_to(ServerKind::Mariadb1011).await
 }
 
+/// Native replication runs there: applying goes on, and so does stopping.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_need_not_take_what_it_is_told() -> Result<()> {
+    let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
+    let nowhere =
+        "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='nobody'; START SLAVE";
+    rig.target.sql(nowhere).await?;
+    let channel = rig.channel(rig.options("replica"));
+    rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (1)").await?;
+    rig.wait_applied(&channel).await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
+    let second = rig.newest_gtid().await?.to_string();
+    // Not yet told, unless a second has passed: that is left to the end.
+    wait_for(&channel, "apply both", |status| status.newest_gtid == second).await?;
+    channel.pause().await?;
+    let status = channel.status().borrow().clone();
+    ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
+    ensure!(ids(&rig.target, "shop.t").await? == [1, 2]);
+    let position = "SELECT @@GLOBAL.gtid_slave_pos";
+    ensure!(rig.target.sql(position).await?.concat().is_empty(), "it was told");
+
+    rig.target.sql("STOP SLAVE; RESET SLAVE ALL").await?;
+    channel.resume(None).await?;
+    wait_for(&channel, "run", |status| status.state == ChannelState::Running).await?;
+    rig.wait_applied(&channel).await?;
+    channel.pause().await?;
+    let told = rig.target.sql(position).await?;
+    ensure!(told == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?, "{told:?}");
+    channel.end().await;
+    Ok(())
+}
+
 const TABLES: [&str; 4] = ["shop.a", "shop.b", "shop.c", "zoo.d"];
 
 /// One connection that inserts into each table in turn, a transaction each; `id` counts.

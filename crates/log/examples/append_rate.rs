@@ -1,17 +1,15 @@
 //! How fast a log takes transactions on this machine's disk:
 //! `cargo run --release -p tailwater-log --example append_rate [DIRECTORY]`.
 
-#[path = "../tests/support/events.rs"]
-#[allow(dead_code, missing_docs)]
-mod events;
-
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use events::{Source, header};
 use tailwater_log::{AckMode, LogOptions, LogWriter, SourceIdentity};
-use tailwater_wire::Flavour;
-use tailwater_wire::event::ChecksumAlgorithm;
+use tailwater_wire::event::{
+    ChecksumAlgorithm, EventBuilder, EventHeader, FormatDescription, GtidEvent, QueryEvent,
+};
+use tailwater_wire::gtid::{MysqlGtid, MysqlGtidSet};
+use tailwater_wire::{Flavour, ServerId, WireError};
 
 /// When the log is made durable.
 #[derive(Clone, Copy)]
@@ -71,26 +69,28 @@ fn measure(
     let _ = std::fs::remove_dir_all(directory);
     let ack = if matches!(sync, Sync::Received(_)) { AckMode::Received } else { AckMode::Durable };
     let mut writer = LogWriter::open(directory, LogOptions { ack, ..LogOptions::default() })?;
-    let mut source = Source::new(Flavour::MySql);
+    let mut source = EventBuilder::new(ServerId(1), ChecksumAlgorithm::Crc32);
     let identity = SourceIdentity {
         flavour: Flavour::MySql,
         server_uuid: None,
         server_id: 1,
         server_version: "made up".into(),
     };
-    let head = source.begin_file(ChecksumAlgorithm::Crc32);
-    writer.start_segment(&source.file_name(), 4, &identity)?;
-    for event in &head {
-        writer.append(&header(event), event, true, true)?;
+    writer.start_segment("binlog.000001", 4, &identity)?;
+    let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Crc32);
+    let before = MysqlGtidSet::parse("")?;
+    for event in [source.format_description(&format, 0)?, source.previous_gtids(&before)?] {
+        writer.append(&EventHeader::parse(&event)?, &event, true, true)?;
     }
     // Made beforehand, so that only the log is measured; a few are enough.
-    let transactions: Vec<_> =
-        (0..16.min(count)).map(|_| source.transaction(&[statement_bytes], || 0x7a5a_a5a5)).collect();
+    let numbers = 1..=16.min(count) as u64;
+    let transactions = numbers.map(|number| transaction(&mut source, number, statement_bytes));
+    let transactions = transactions.collect::<Result<Vec<_>, _>>()?;
     let started = Instant::now();
     let mut bytes = 0;
     for index in 0..count {
-        for event in &transactions[index % transactions.len()].events {
-            let header = header(event);
+        for event in &transactions[index % transactions.len()] {
+            let header = EventHeader::parse(event)?;
             let mut chunks = event.chunks(1 << 20).peekable();
             let mut first = true;
             while let Some(chunk) = chunks.next() {
@@ -122,4 +122,40 @@ fn measure(
     drop(writer);
     std::fs::remove_dir_all(directory)?;
     Ok(())
+}
+
+/// The events of a transaction with one statement of this length.
+fn transaction(
+    source: &mut EventBuilder,
+    number: u64,
+    statement_bytes: usize,
+) -> Result<[Vec<u8>; 4], WireError> {
+    let gtid = GtidEvent {
+        gtid: Some(MysqlGtid { uuid: [0x11; 16], tag: String::new(), number }),
+        flags: 1,
+        logical_clock: None,
+        immediate_commit_time_us: None,
+        original_commit_time_us: None,
+        transaction_bytes: None,
+        immediate_server_version: None,
+        original_server_version: None,
+        commit_group_ticket: None,
+    };
+    let query = |query| QueryEvent {
+        thread_id: 1,
+        execution_seconds: 0,
+        error_code: 0,
+        status_vars_bytes: b"",
+        database: b"test",
+        query,
+        compressed: false,
+    };
+    let mut statement = b"INSERT INTO t VALUES ".to_vec();
+    statement.resize(statement.len() + statement_bytes, 0x5a);
+    Ok([
+        source.gtid(&gtid)?,
+        source.query(&query(b"BEGIN"))?,
+        source.query(&query(&statement))?,
+        source.xid(number)?,
+    ])
 }

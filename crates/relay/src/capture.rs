@@ -58,15 +58,22 @@ pub struct Capture {
     thread: std::thread::JoinHandle<Result<(), RelayError>>,
 }
 
-impl Capture {
-    /// Opens the log, so that what is wrong with it shows at once, and starts the capture's thread.
+/// A capture whose log is open, and that has not begun.
+#[derive(Debug)]
+pub struct OpenCapture {
+    options: CaptureOptions,
+    writer: LogWriter,
+}
+
+impl OpenCapture {
+    /// Starts the capture's thread.
     ///
     /// `ended` is cancelled when the thread ends, for whatever reason.
     ///
     /// # Errors
-    /// [`RelayError::Log`] if the log cannot be opened.
-    pub fn start(options: CaptureOptions, ended: CancellationToken) -> Result<Self, RelayError> {
-        let writer = LogWriter::open(&options.directory, options.log.clone())?;
+    /// [`RelayError::Runtime`] if the system has no room for a thread.
+    pub fn start(self, ended: CancellationToken) -> Result<Capture, RelayError> {
+        let Self { options, writer } = self;
         let log = writer.handle();
         let status = Arc::new(CaptureStatus::default());
         let stop = CancellationToken::new();
@@ -95,7 +102,26 @@ impl Capture {
                 runtime.block_on(driver.run().instrument(span))
             })
             .map_err(RelayError::runtime)?;
-        Ok(Self { log, status, stop, thread })
+        Ok(Capture { log, status, stop, thread })
+    }
+}
+
+impl Capture {
+    /// Opens the log, so that what is wrong with it shows at once.
+    ///
+    /// # Errors
+    /// [`RelayError::Log`] if the log cannot be opened.
+    pub fn open(options: CaptureOptions) -> Result<OpenCapture, RelayError> {
+        let writer = LogWriter::open(&options.directory, options.log.clone())?;
+        Ok(OpenCapture { options, writer })
+    }
+
+    /// Opens the log and starts at once.
+    ///
+    /// # Errors
+    /// As [`Capture::open`] and [`OpenCapture::start`].
+    pub fn start(options: CaptureOptions, ended: CancellationToken) -> Result<Self, RelayError> {
+        Self::open(options)?.start(ended)
     }
 
     /// The log that it writes, for readers. It outlives the capture.

@@ -26,6 +26,6 @@ pub mod status;
 pub mod track;
 pub mod watch;
 
-pub use capture::{Capture, CaptureOptions};
+pub use capture::{Capture, CaptureOptions, OpenCapture};
 pub use error::{RelayError, Retry};
 pub use status::{CaptureState, CaptureStatus};

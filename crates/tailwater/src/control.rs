@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tailwater_apply::channel::{Channel, ChannelEdit, ChannelStatus, Until};
 use tailwater_apply::filter::FilterSet;
@@ -21,15 +21,16 @@ use tracing::{debug, warn};
 /// A request, and an answer, is no longer than this.
 const LINE_BYTES_MAX: u64 = 4 << 20;
 
-/// What can be asked.
-#[allow(clippy::enum_variant_names, reason = "other nouns than channels will follow")]
+/// What can be asked of channels.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
+#[serde(tag = "request", deny_unknown_fields)]
+pub enum ChannelRequest {
     /// All channels.
-    ChannelList,
+    #[serde(rename = "channel_list")]
+    List,
     /// Goes on.
-    ChannelStart {
+    #[serde(rename = "channel_start")]
+    Start {
         /// The channel.
         channel: String,
         /// Stops behind this transaction.
@@ -38,33 +39,38 @@ pub enum Request {
         until_time_us: Option<u64>,
     },
     /// Goes on, and tolerates what the target has.
-    ChannelTolerate {
+    #[serde(rename = "channel_tolerate")]
+    Tolerate {
         /// The channel.
         channel: String,
         /// Up to this transaction; or else the one that it failed at.
         until_gtid: Option<String>,
     },
     /// Stops when what is under way has committed.
-    ChannelStop {
+    #[serde(rename = "channel_stop")]
+    Stop {
         /// The channel.
         channel: String,
     },
     /// Leaves a transaction out.
-    ChannelSkip {
+    #[serde(rename = "channel_skip")]
+    Skip {
         /// The channel.
         channel: String,
         /// The transaction.
         gtid: String,
     },
     /// Goes on as if these were applied.
-    ChannelSeek {
+    #[serde(rename = "channel_seek")]
+    Seek {
         /// The channel.
         channel: String,
         /// In the source's notation.
         gtids: String,
     },
     /// Has other filters count.
-    ChannelFilter {
+    #[serde(rename = "channel_filter")]
+    Filter {
         /// The channel.
         channel: String,
         /// All of them.
@@ -73,7 +79,8 @@ pub enum Request {
         from_gtid: Option<String>,
     },
     /// Changes how it works.
-    ChannelSet {
+    #[serde(rename = "channel_set")]
+    Set {
         /// The channel.
         channel: String,
         /// What.
@@ -147,9 +154,15 @@ async fn converse(stream: UnixStream, controlled: Arc<Controlled>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let answer = match serde_json::from_slice::<Request>(&line) {
-            Ok(request) => obey(request, &controlled).await,
-            Err(error) => Answer::Failed { code: None, message: format!("not understood: {error}") },
+        // What follows is the rest of it, and no request.
+        let is_cut = line.len() as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n");
+        let answer = if is_cut {
+            Answer::Failed { code: None, message: too_long("the request") }
+        } else {
+            match serde_json::from_slice::<ChannelRequest>(&line) {
+                Ok(request) => obey(request, &controlled).await,
+                Err(error) => Answer::Failed { code: None, message: format!("not understood: {error}") },
+            }
         };
         let Ok(mut answer) = serde_json::to_vec(&answer) else { return };
         answer.push(b'\n');
@@ -157,10 +170,17 @@ async fn converse(stream: UnixStream, controlled: Arc<Controlled>) {
             debug!("control socket: {error}");
             return;
         }
+        if is_cut {
+            return;
+        }
     }
 }
 
-async fn obey(request: Request, controlled: &Controlled) -> Answer {
+fn too_long(what: &str) -> String {
+    format!("{what} is longer than {LINE_BYTES_MAX} bytes")
+}
+
+async fn obey(request: ChannelRequest, controlled: &Controlled) -> Answer {
     match obeyed(request, controlled).await {
         Ok(()) => Answer::Channels(
             controlled.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect(),
@@ -172,7 +192,7 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
     }
 }
 
-async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()> {
+async fn obeyed(request: ChannelRequest, controlled: &Controlled) -> anyhow::Result<()> {
     let find = |name: &str| {
         let known = || controlled.channels.keys().cloned().collect::<Vec<_>>().join(", ");
         controlled
@@ -182,8 +202,8 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
             .ok_or_else(|| anyhow!("there is no channel {name:?}; there are: {}", known()))
     };
     match request {
-        Request::ChannelList => {}
-        Request::ChannelStart { channel, until_gtid, until_time_us } => {
+        ChannelRequest::List => {}
+        ChannelRequest::Start { channel, until_gtid, until_time_us } => {
             let (channel, flavour) = find(&channel)?;
             let until = match (until_gtid, until_time_us) {
                 (Some(gtid), None) => Some(Until::Gtid(Gtid::parse(flavour, &gtid)?)),
@@ -193,26 +213,26 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
             };
             channel.resume(until).await?;
         }
-        Request::ChannelTolerate { channel, until_gtid } => {
+        ChannelRequest::Tolerate { channel, until_gtid } => {
             let (channel, flavour) = find(&channel)?;
             let until = until_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
             channel.tolerate(until).await?;
         }
-        Request::ChannelStop { channel } => find(&channel)?.0.pause().await?,
-        Request::ChannelSkip { channel, gtid } => {
+        ChannelRequest::Stop { channel } => find(&channel)?.0.pause().await?,
+        ChannelRequest::Skip { channel, gtid } => {
             let (channel, flavour) = find(&channel)?;
             channel.skip(Gtid::parse(flavour, &gtid)?).await?;
         }
-        Request::ChannelSeek { channel, gtids } => {
+        ChannelRequest::Seek { channel, gtids } => {
             let (channel, flavour) = find(&channel)?;
             channel.seek(GtidSet::parse(flavour, &gtids)?).await?;
         }
-        Request::ChannelFilter { channel, filters, from_gtid } => {
+        ChannelRequest::Filter { channel, filters, from_gtid } => {
             let (channel, flavour) = find(&channel)?;
             let from = from_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
             channel.filter(filters, from).await?;
         }
-        Request::ChannelSet { channel, edit } => find(&channel)?.0.set(edit).await?,
+        ChannelRequest::Set { channel, edit } => find(&channel)?.0.set(edit).await?,
     }
     Ok(())
 }
@@ -221,7 +241,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
 ///
 /// # Errors
 /// If there is none, or it does not answer.
-pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
+pub fn ask(socket: &Path, request: &ChannelRequest) -> anyhow::Result<Answer> {
     use std::io::{BufRead, Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(socket).with_context(|| {
         format!(
@@ -231,8 +251,57 @@ pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
     })?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
+    ensure!(line.len() as u64 <= LINE_BYTES_MAX, too_long("the request"));
     stream.write_all(&line)?;
     let mut answer = Vec::new();
     std::io::BufReader::new(stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer)?;
     serde_json::from_slice(&answer).context("the daemon's answer is not understood")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn answers(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Answer> {
+        let mut line = String::new();
+        stream.read_line(&mut line).await?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_refused_and_what_follows_it_is_no_request() -> anyhow::Result<()> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let conversation = tokio::spawn(converse(theirs, Arc::default()));
+        let mut ours = BufReader::new(ours);
+        ours.write_all(b"{\"request\": \"channel_list\"}\n").await?;
+        assert!(matches!(answers(&mut ours).await?, Answer::Channels(channels) if channels.is_empty()));
+        ours.write_all(b"nonsense\n").await?;
+        let answer = answers(&mut ours).await?;
+        assert!(
+            matches!(&answer, Answer::Failed { message, .. } if message.starts_with("not understood")),
+            "{answer:?}"
+        );
+
+        let mut line = vec![b' '; LINE_BYTES_MAX as usize];
+        line.extend_from_slice(b"\n{\"request\": \"channel_list\"}\n");
+        // It may be closed before all of it is written.
+        let _ = ours.write_all(&line).await;
+        let answer = answers(&mut ours).await?;
+        let expected = "the request is longer than 4194304 bytes";
+        assert!(matches!(&answer, Answer::Failed { message, .. } if message == expected), "{answer:?}");
+        conversation.await?;
+        assert!(answers(&mut ours).await.is_err(), "it goes on");
+        Ok(())
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_is_not_sent() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let socket = socket_of(folder.path());
+        let _listener = std::os::unix::net::UnixListener::bind(&socket)?;
+        let gtids = "x".repeat(LINE_BYTES_MAX as usize);
+        let error = ask(&socket, &ChannelRequest::Seek { channel: "replica".into(), gtids });
+        assert!(error.is_err_and(|error| error.to_string().contains("longer than 4194304 bytes")));
+        Ok(())
+    }
 }

@@ -128,3 +128,22 @@ fn what_is_no_log_is_said_to_be_none() -> Result<()> {
     shell.run("log verify cut")?.exits(3).says(&["TW-LOG-0003: cut: at offset 4", "cut short", "1 problem"]);
     Ok(())
 }
+
+#[test]
+fn nothing_is_captured_if_an_address_cannot_be_had() -> Result<()> {
+    let (taken, source) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    let (address, port) = (taken.local_addr()?.to_string(), source.local_addr()?.port());
+    let shell = Shell::new()?;
+    let config = format!(
+        "[log]\ndirectory = \"log\"\n\n[[source]]\nname = \"orders\"\nhost = \"127.0.0.1\"\nport = {port}\nuser = \"repl\"\n\
+         server_id = 4201\n\n[[serve]]\nsource = \"orders\"\nlisten = \"{address}\"\n\n[[serve.user]]\nname = \"replica\"\n\
+         password = \"secret\"\n"
+    );
+    shell.write("tailwater.toml", &config)?;
+    shell.run("run -c tailwater.toml")?.exits(1).complains(&["TW-RELAY-0014", &address]);
+    source.set_nonblocking(true)?;
+    let called = source.accept().map(|(_, from)| from);
+    let is_silent = called.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+    ensure!(is_silent, "the source was connected to: {called:?}");
+    Ok(())
+}

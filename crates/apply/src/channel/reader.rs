@@ -84,8 +84,12 @@ type ReadsSender = mpsc::Sender<Result<Vec<Read>, ApplyError>>;
 pub(super) fn start(setup: ReaderSetup) -> Result<Reads, ApplyError> {
     let thread = std::thread::Builder::new().name(format!("apply {}", setup.shared.options.name));
     let (out, reads) = mpsc::channel(HANDS_OVER_MAX);
-    thread.spawn(move || read(setup, out)).map_err(|source| cannot_start(&source))?;
+    spawn(thread, move || read(setup, out))?;
     Ok(reads)
+}
+
+fn spawn(thread: std::thread::Builder, work: impl FnOnce() + Send + 'static) -> Result<(), ApplyError> {
+    thread.spawn(work).map(drop).map_err(|source| cannot_start(&source))
 }
 
 fn cannot_start(source: &std::io::Error) -> ApplyError {
@@ -393,4 +397,17 @@ impl Reader {
 /// An event between transactions that is malformed.
 fn at(position: LogPosition, error: WireError) -> ApplyError {
     ApplyError::Event { gtid: String::new(), position, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_the_system_refuses_is_told() {
+        let huge = std::thread::Builder::new().stack_size(usize::MAX / 4);
+        let error = spawn(huge, || unreachable!("there is no such stack")).expect_err("no such stack");
+        assert!(matches!(error, ApplyError::Start { .. }), "{error:?}");
+        assert!(error.to_string().contains("its reader cannot be started: "), "{error}");
+    }
 }

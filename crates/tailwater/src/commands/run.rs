@@ -36,16 +36,20 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let mut options = wiring::captures(&config)?;
     let (archived, schedule) = wiring::archiving(&config, &mut options)?;
     let channels = wiring::channels(&config)?;
-    // So that nothing is captured if an address cannot be had.
+    let mut opened = Vec::new();
+    for options in options {
+        let name = options.name.clone();
+        opened.push((name.clone(), Capture::open(options).with_context(|| format!("source {name}"))?));
+    }
+    // Before anything is captured, and not before the logs: another daemon that has them has the addresses, too.
     let mut bound = Vec::new();
     for (source, options) in wiring::serves(&config)? {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
     }
     let mut captures = Vec::new();
-    for options in options {
-        let name = options.name.clone();
+    for (name, opened) in opened {
         let ended = CancellationToken::new();
-        let capture = Capture::start(options, ended.clone()).with_context(|| format!("source {name}"))?;
+        let capture = opened.start(ended.clone()).with_context(|| format!("source {name}"))?;
         captures.push((name, capture, ended));
     }
     if !archived.is_empty() {
