@@ -26,8 +26,8 @@ const BASE_BYTES_MAX: u64 = 56 * MIB;
 /// A row that is updated stands in its event twice.
 const LONG_ROW_COPIES_MAX: u64 = 2;
 
-/// By SQL there is its text besides, of two letters for each byte.
-const LONG_ROW_COPIES_BY_SQL_MAX: u64 = 4;
+/// By SQL there is its text besides, of two letters for each byte; and what the allocator keeps of rows before it.
+const LONG_ROW_COPIES_BY_SQL_MAX: u64 = 5;
 
 /// What all is to stay below.
 const DAEMON_BYTES_MAX: u64 = 256 * MIB;

@@ -78,6 +78,9 @@ impl Writer {
             row_text.clear();
             // The first row of a statement is put together in its place: a long one is not copied.
             let head_bytes = if rows == 0 { form.head.len() } else { 0 };
+            if rows == 0 && group.kind != RowsKind::Delete {
+                row_text.reserve(head_bytes + text_bytes(row));
+            }
             row_text.extend_from_slice(form.head.get(..head_bytes).unwrap_or_default());
             let lax = form.put_row(&mut row_text, group, mapping, row).map_err(|error| {
                 ApplyError::Inexact { table: mapping.quoted.clone(), error: Box::new(error) }
@@ -308,6 +311,13 @@ fn put_columns(
 
 fn no_key(map: &TableMap) -> WireError {
     WireError::malformed("row image", format!("{}.{}: nothing to find the row by", map.schema, map.table))
+}
+
+/// About how long the text of a row's new values gets, in bytes: hexadecimal at most, and what stands around. Text that grows
+/// as it is written may be in memory twice.
+fn text_bytes(row: &Row<'_>) -> usize {
+    let values = if row.after.is_empty() { row.image.values } else { row.after };
+    values.len() * 2 + 256
 }
 
 fn has(bitmap: &[u8], index: usize) -> bool {
