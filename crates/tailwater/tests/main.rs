@@ -6,6 +6,7 @@ mod captured;
 mod channels;
 mod cli;
 mod faults;
+mod large;
 mod log_cat;
 mod log_sql;
 mod log_stats;

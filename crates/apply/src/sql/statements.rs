@@ -74,16 +74,27 @@ impl Writer {
         let mut row_text = Vec::new();
         for row in &group.rows {
             row_text.clear();
+            // The first row of a statement is put together in its place: a long one is not copied.
+            let head_bytes = if rows == 0 { form.head.len() } else { 0 };
+            if rows == 0 && group.kind != RowsKind::Delete {
+                row_text.reserve(head_bytes + text_bytes(row));
+            }
+            row_text.extend_from_slice(form.head.get(..head_bytes).unwrap_or_default());
             let lax = form.put_row(&mut row_text, group, mapping, row).map_err(|error| {
                 ApplyError::Inexact { table: mapping.quoted.clone(), error: Box::new(error) }
             })?;
             // Nothing to set: all that changed is computed by the target.
-            if row_text.is_empty() {
+            if row_text.len() == head_bytes {
+                continue;
+            }
+            if rows == 0 {
+                text = std::mem::take(&mut row_text);
+                (rows, text_lax) = (1, lax);
                 continue;
             }
             let length = text.len() + row_text.len() + form.tail.len() + 4;
             let full = rows >= form.rows_max || length > self.options.statement_bytes_max || lax != text_lax;
-            if rows > 0 && full {
+            if full {
                 self.close(&form, std::mem::take(&mut text), rows, text_lax, mapping, out)?;
                 rows = 0;
             }
@@ -202,8 +213,9 @@ impl Form {
             RowsKind::Update | RowsKind::PartialUpdate => {
                 let partial = group.kind == RowsKind::PartialUpdate;
                 let after = Image::parse(map, &group.columns_present_after, partial, &bytes_after)?;
+                let start = text.len();
                 let lax = put_columns(text, mapping, &after, Some(&image), true)?;
-                if !text.is_empty() {
+                if text.len() > start {
                     text.extend_from_slice(b" WHERE ");
                     self.put_condition(text, mapping, &image)?;
                 }
@@ -294,6 +306,13 @@ fn put_columns(
 
 fn no_key(map: &TableMap) -> WireError {
     WireError::malformed("row image", format!("{}.{}: nothing to find the row by", map.schema, map.table))
+}
+
+/// About how long the text of a row's new values gets, in bytes: hexadecimal at most, and what stands around. Text that grows
+/// as it is written may be in memory twice.
+fn text_bytes(row: &Row<'_>) -> usize {
+    let image = if row.after.bytes() == 0 { row.image } else { row.after };
+    image.bytes() * 2 + 256
 }
 
 fn has(bitmap: &[u8], index: usize) -> bool {
