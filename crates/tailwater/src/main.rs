@@ -6,9 +6,6 @@ use clap::Parser;
 use tailwater::cli::Cli;
 use tailwater::commands;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match commands::dispatch(cli) {
