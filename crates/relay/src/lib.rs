@@ -6,7 +6,7 @@
 //!
 //! The map:
 //! - [`capture`]: the driver: one OS thread per source with everything on it, reconnecting until told to stop.
-//! - `reading`: one open stream: append, sync, acknowledge.
+//! - `reading`: one open stream: append, sync, acknowledge; `pace`, pure: when to sync what nobody asked an ACK for.
 //! - [`track`]: pure: what to do with each event of the stream (append, compare, drop, begin a segment).
 //! - [`resume`]: pure: from where to go on after a restart of either side, or why not to.
 //! - [`watch`]: pure: does the source still wait for us before it acknowledges commits?
@@ -18,6 +18,7 @@ pub mod capture;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod pace;
 mod reading;
 pub mod resume;
 pub mod serve;

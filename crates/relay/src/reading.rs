@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tailwater_log::{AckMode, LogError, LogWriter, SourceIdentity};
 use tailwater_session::{DumpStream, EventChunk};
@@ -14,6 +14,7 @@ use tailwater_wire::event::{
 use tailwater_wire::{Flavour, WireError};
 
 use crate::RelayError;
+use crate::pace::{Pace, Patience};
 use crate::status::CaptureStatus;
 use crate::track::{Action, StreamTrack};
 
@@ -75,10 +76,9 @@ struct CurrentEvent {
 /// Where a segment, and a binlog file, has its first event.
 pub(crate) const FIRST_EVENT_OFFSET: u64 = 4;
 
-/// With no commit waiting, bytes are synced in the background in steps of this size...
+/// With no commit waiting, bytes are synced in the background in steps of this size; where the stream is kept pace with, as
+/// [`Pace`] says: readers wait for them.
 const BACKGROUND_SYNC_BYTES: u64 = 8 << 20;
-/// ... and, where the stream is kept pace with, at the latest this long after the first of them came: readers wait for them.
-const SYNC_DELAY: Duration = Duration::from_millis(1);
 
 /// How often a commit group is given the chance to grow by what has arrived meanwhile.
 const PULLS_MAX: u32 = 4;
@@ -107,29 +107,26 @@ impl<'a> Reading<'a> {
     /// Reads until the stream breaks, which is an error, or the wanted file has begun.
     pub(crate) async fn run(&mut self, mut stream: DumpStream) -> Result<(), RelayError> {
         let mut pulls = 0;
-        let mut unsynced_since: Option<Instant> = None;
+        let mut pace = Pace::default();
         loop {
-            if self.log.unsynced_bytes() == 0 {
-                unsynced_since = None;
-            }
-            let chunk = if self.log.unsynced_bytes() > 0 && !stream.has_buffered() {
-                let left =
-                    SYNC_DELAY.saturating_sub(unsynced_since.get_or_insert_with(Instant::now).elapsed());
-                match tokio::time::timeout(left, stream.next()).await {
-                    Ok(chunk) => chunk?,
-                    Err(_) => {
+            let chunk = if stream.has_buffered() {
+                stream.next().await?
+            } else {
+                match self.next_in_time(&mut stream, &mut pace).await? {
+                    Some(chunk) => chunk,
+                    None => {
                         self.log.sync()?;
-                        unsynced_since = None;
                         continue;
                     }
                 }
-            } else {
-                stream.next().await?
             };
             let Some(chunk) = chunk else {
                 return Err(RelayError::stream("the source ended it"));
             };
             let asks = chunk.ack_requested && chunk.last;
+            if asks {
+                pace.acks();
+            }
             self.chunk(chunk)?;
             if self.until_file.is_some() && self.log.source_tail().map(|tail| tail.file) == self.until_file {
                 return Ok(());
@@ -164,6 +161,31 @@ impl<'a> Reading<'a> {
             } else if self.log.unsynced_bytes() >= BACKGROUND_SYNC_BYTES {
                 self.log.sync_in_background()?;
             }
+        }
+    }
+
+    /// What the stream gives next; `None` if what came before it has to be synced first.
+    async fn next_in_time(
+        &self,
+        stream: &mut DumpStream,
+        pace: &mut Pace,
+    ) -> Result<Option<Option<EventChunk>>, RelayError> {
+        let (unsynced_bytes, now) = (self.log.unsynced_bytes(), Instant::now());
+        if unsynced_bytes == 0 {
+            pace.synced(now);
+            return Ok(Some(stream.next().await?));
+        }
+        match pace.patience(unsynced_bytes, self.log.in_transaction(), now) {
+            Patience::None => Ok(None),
+            Patience::Look => Ok(tokio::select! {
+                biased;
+                chunk = stream.next() => Some(chunk?),
+                () = std::future::ready(()) => None,
+            }),
+            Patience::Wait(left) => match tokio::time::timeout(left, stream.next()).await {
+                Ok(chunk) => Ok(Some(chunk?)),
+                Err(_) => Ok(None),
+            },
         }
     }
 

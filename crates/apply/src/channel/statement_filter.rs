@@ -14,6 +14,9 @@ pub(super) const OWN_SCHEMA: &str = "tailwater";
 /// # Errors
 /// As [`filtered`].
 pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transaction) -> Result<(), ApplyError> {
+    if !matches!(transaction.content, Content::Steps(_)) {
+        return Ok(());
+    }
     let gtid = transaction.gtid_text();
     let Content::Steps(steps) = &mut transaction.content else { return Ok(()) };
     let mut kept = Vec::with_capacity(steps.len());
