@@ -205,17 +205,21 @@ async fn a_transaction_that_is_left_out(rig: &Rig, channel: &Channel) -> Result<
 
 /// And only that one.
 async fn a_transaction_that_tolerates_what_is_there(rig: &Rig, channel: &Channel) -> Result<()> {
-    rig.source.sql("INSERT INTO shop.t VALUES (300, 1), (301, 1), (302, 1)").await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (300, 1), (301, 1), (302, 1), (305, 1), (306, 1)").await?;
     rig.wait_applied(channel).await?;
     let nothing = channel.tolerate(None).await;
     ensure!(nothing.is_err_and(|error| error.code() == "TW-APP-0008"), "it has not failed");
     rig.target
-        .sql("INSERT INTO shop.t VALUES (303, 7), (304, 7); DELETE FROM shop.t WHERE id IN (300, 301)")
+        .sql(
+            "INSERT INTO shop.t VALUES (303, 7), (304, 7), (307, 7); DELETE FROM shop.t WHERE id IN (300, 301, 306); \
+             UPDATE shop.t SET n = 9 WHERE id = 305",
+        )
         .await?;
     rig.source
         .sql(
             "START TRANSACTION; INSERT INTO shop.t VALUES (303, 1); UPDATE shop.t SET n = 2 WHERE id = 300; \
-             UPDATE shop.t SET n = 2 WHERE id = 302; DELETE FROM shop.t WHERE id = 301; COMMIT",
+             UPDATE shop.t SET n = 2 WHERE id = 302; DELETE FROM shop.t WHERE id = 301; DELETE FROM shop.t WHERE id IN (305, 306); \
+             INSERT INTO shop.t VALUES (305, 1), (306, 1), (307, 1); DELETE FROM shop.t WHERE id = 307; COMMIT",
         )
         .await?;
     let gtid = rig.newest_gtid().await?;
@@ -227,7 +231,7 @@ async fn a_transaction_that_tolerates_what_is_there(rig: &Rig, channel: &Channel
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.message.contains(&last.to_string()) && fault.message.contains("(id=304)"), "{fault:?}");
     let rows = rig.target.sql("SELECT id, n FROM shop.t WHERE id >= 300 ORDER BY id").await?;
-    ensure!(rows == ["302\t2", "303\t1", "304\t7"], "{rows:?}");
+    ensure!(rows == ["302\t2", "303\t1", "304\t7", "305\t1", "306\t1"], "{rows:?}");
     channel.tolerate(Some(last.clone())).await?;
     rig.wait_applied(channel).await?;
     let recorded = "SELECT gtid FROM tailwater.apply_skipped WHERE tolerated=1";

@@ -21,7 +21,7 @@ pub(super) struct Table<'a> {
     pub key: Option<KeyColumns>,
     /// Whether several changes of one row may become one.
     pub net_change: bool,
-    /// Whether before images may be cut to the key.
+    /// Whether before images may be cut to the key, and after images to what changed.
     pub cut_images: bool,
     /// Whether a row that comes and goes leaves a trace: the counter of an AUTO_INCREMENT column has passed it.
     pub counts: bool,
@@ -71,8 +71,8 @@ impl<'a> Table<'a> {
         Self {
             mapped,
             net_change: options.net_change && key.is_some() && alone && !versioned,
-            // A generated column may be indexed, and the server computes its old value from the before image.
             counts: target.columns.iter().any(|column| column.auto_increment),
+            // A generated column may be indexed, and the server computes its old value from the before image.
             cut_images: options.cut_images && key.is_some() && !generated,
             key,
         }

@@ -324,9 +324,12 @@ impl Reader {
     ) -> Result<Option<(Transaction, Entry)>, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { entries::read_entry(&mut self.log, entry)? };
-        let mut transaction = self.decode_bytes(entry, span, bytes).await?;
+        let transaction = self.decode_bytes(entry, span, bytes).await?;
+        let Some((mut transaction, source)) = self.hold_xa(entry, transaction).await? else {
+            return Ok(None);
+        };
         filter_transaction(self.target.filters(), &mut transaction)?;
-        self.hold_xa(entry, transaction).await
+        Ok(Some((transaction, source)))
     }
 
     async fn decode_bytes(

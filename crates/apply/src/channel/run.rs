@@ -241,6 +241,10 @@ impl Run {
                     if let Err(failure) = self.finish(outcome) {
                         return Err(self.explain(failure).await);
                     }
+                    if self.given_back {
+                        // Whatever it was to end with before: not all of it is applied.
+                        end = Some(End::Told);
+                    }
                     if end.is_none() && self.is_careful_enough() {
                         end = Some(End::CarefulEnough);
                     }
@@ -362,9 +366,17 @@ impl Run {
 
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
     async fn settle(&mut self, error: ApplyError) -> Box<Failure> {
+        let mut watch_turn = interval(crew::LOOK);
         while !(self.given_back || self.scheduler.is_idle() && self.crew.is_idle()) {
             self.dispatch().await;
-            let Some(outcome) = self.crew.outcome().await else { break };
+            let outcome = tokio::select! {
+                outcome = self.crew.outcome() => outcome,
+                _ = watch_turn.tick() => {
+                    self.watch_turn();
+                    continue;
+                }
+            };
+            let Some(outcome) = outcome else { break };
             match self.finish(outcome) {
                 // By this error.
                 Err(failure) if matches!(failure.error, ApplyError::Interrupted { .. }) => break,

@@ -14,13 +14,11 @@ pub(super) const OWN_SCHEMA: &str = "tailwater";
 /// # Errors
 /// As [`filtered`].
 pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transaction) -> Result<(), ApplyError> {
-    if !matches!(transaction.content, Content::Steps(_)) {
-        return Ok(());
-    }
-    let gtid = transaction.gtid_text();
     let Content::Steps(steps) = &mut transaction.content else { return Ok(()) };
     let mut kept = Vec::with_capacity(steps.len());
-    for step in steps.drain(..) {
+    let steps_before = std::mem::take(steps);
+    let gtid = transaction.gtid_text();
+    for step in steps_before {
         kept.extend(filtered(filters, step, &gtid)?);
     }
     if kept.is_empty() {
@@ -28,7 +26,7 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
         transaction.content = Content::Rows(Vec::new());
         transaction.writeset.barrier = false;
     } else {
-        *steps = kept;
+        transaction.content = Content::Steps(kept);
     }
     Ok(())
 }

@@ -74,12 +74,13 @@ impl Writer {
             // The format description has left the session without a word on GTIDs (error 1782).
             connection.execute("SET @@SESSION.gtid_next='AUTOMATIC'").await?;
         }
-        let plan = PlanOptions {
-            // A target that logs rows would log them cut, for servers that may find no key in them.
-            cut_images: options.gtid == GtidMode::Log,
-            ..PlanOptions::default()
-        };
         let tolerant = options.tolerate_until.is_some();
+        let plan = PlanOptions {
+            // What is tolerated depends on each change by itself, and all of a row is to be as it is on the source.
+            net_change: !tolerant,
+            // A target that logs rows would log them cut, for servers that may find no key in them.
+            cut_images: options.gtid == GtidMode::Log && !tolerant,
+        };
         let sql = sql::Writer::new(flavour, sizes);
         let mut writer = Self { connection, encoder, sql, sizes, plan, tolerant };
         writer.set_up_sql().await?;
