@@ -112,6 +112,8 @@ impl Session {
                 Some("0") if shared.stop.is_cancelled() => return Ok(None),
                 // A statement may take days.
                 Some("0") => {
+                    // Or it is no predecessor, and keeps the lock.
+                    shared.claim.check(&mut writer.connection).await?;
                     if !std::mem::replace(&mut waited, true) {
                         let channel = &shared.options.name;
                         info!(

@@ -140,6 +140,18 @@ impl Claim {
         format!("IF({}, {value}, NULL)", self.holds())
     }
 
+    /// Looks whether it still holds.
+    ///
+    /// # Errors
+    /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
+    pub(super) async fn check(&self, connection: &mut Connection) -> Result<(), ApplyError> {
+        let holds = connection.query(&format!("SELECT {}", self.holds())).await?;
+        match holds.scalar() {
+            Some("1") => Ok(()),
+            _ => Err(ApplyError::TakenOver { channel: self.channel.clone() }),
+        }
+    }
+
     fn holds(&self) -> String {
         format!(
             "(SELECT incarnation FROM tailwater.apply_channel WHERE channel={} LOCK IN SHARE MODE)={}",

@@ -167,6 +167,12 @@ async fn a_stop_is_heard(kind: ServerKind) -> Result<()> {
         channel.resume(None).await?;
     }
     until(&rig.target, waits, "1").await?;
+    // Whoever holds the lock may have come later: it is not waited for.
+    rig.target.sql("UPDATE tailwater.apply_channel SET incarnation=incarnation+1").await?;
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(fault.code == "TW-APP-0007", "{fault:?}");
+    channel.resume(None).await?;
+    until(&rig.target, waits, "1").await?;
     predecessor.execute("DO RELEASE_LOCK('tailwater.hasty')").await?;
     rig.wait_applied(&channel).await?;
     rig.ensure_equal(&["busy"]).await?;

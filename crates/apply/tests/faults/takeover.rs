@@ -1,19 +1,10 @@
 //! Two who apply the same channel to the same target.
 
-use anyhow::{Context, Result, ensure};
-use tailwater_apply::Channel;
-use tailwater_apply::channel::{ChannelFault, ChannelState};
+use anyhow::{Result, ensure};
 use tailwater_sandbox::ServerKind;
 
-use super::{TALLY, Tally, in_time, is_long, kinds, seeded};
+use super::{TALLY, Tally, is_long, kinds, seeded};
 use crate::support::Rig;
-
-/// Waits until the channel has stopped for good; its fault.
-async fn failed(channel: &Channel) -> Result<ChannelFault> {
-    let mut status = channel.status();
-    let status = status.wait_for(|status| status.state == ChannelState::Failed).await?;
-    status.fault.clone().context("a failed channel says why")
-}
 
 async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
@@ -23,13 +14,10 @@ async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
     let mut holder = rig.channel(rig.options("shared"));
     for _ in 0..if is_long() { 20 } else { 3 } {
         let other = rig.channel(rig.options("shared"));
-        let stopped = async {
-            tokio::select! {
-                fault = failed(&holder) => Ok((true, fault?)),
-                fault = failed(&other) => Ok((false, fault?)),
-            }
+        let (first_stopped, fault) = tokio::select! {
+            fault = rig.wait_failed(&holder) => (true, fault?),
+            fault = rig.wait_failed(&other) => (false, fault?),
         };
-        let (first_stopped, fault) = in_time("one of two stops", stopped).await?;
         ensure!(fault.code == "TW-APP-0007", "{fault:?}");
         let (goes_on, gone) = if first_stopped { (other, holder) } else { (holder, other) };
         gone.end().await;
