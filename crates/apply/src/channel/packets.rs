@@ -53,6 +53,16 @@ impl Packets {
         }
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Whether what is added now goes in a packet of its own.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Bytes in all.
     pub(super) fn bytes(&self) -> usize {
         self.packets.iter().map(|packet| packet.text.len()).sum()

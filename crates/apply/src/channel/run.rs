@@ -332,9 +332,6 @@ impl Run {
             return Ok(());
         };
         self.scheduler.done(batch.id, timing);
-        if self.shared.options.commit_order == CommitOrder::Source {
-            self.shared.turn.send_replace(batch.id);
-        }
         let rows: usize = held().map(|held| rows_of(held)).sum();
         let newest = held().max_by_key(|held| held.span.end);
         let gtid = newest.map(|held| held.gtid_text()).unwrap_or_default();

@@ -18,13 +18,14 @@ use super::store::{Claim, STATEMENTS_ROW};
 use super::writer::Writer;
 use crate::error::ApplyError;
 use crate::progress::Applied;
-use crate::scheduler::{Batch, BatchId, Timing};
+use crate::scheduler::{Batch, BatchId, CommitOrder, Timing};
 use crate::transaction::{Content, RowChanges, Transaction};
 
 /// A batch that meets a deadlock or a lock that is not let go is run again this many times before it is an error.
 const CONFLICTS_MAX: u32 = 20;
 
-/// From this size on the commit is sent by itself, so that its time is known.
+/// From this size on the commit is sent behind all else, so that its time is known; as it is where nothing may stand behind
+/// the rows anyway.
 const TIMED_BYTES_MIN: usize = 64 << 10;
 
 /// What a channel's workers share.
@@ -78,6 +79,15 @@ impl Worker {
     /// # Errors
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
     pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
+        let timing = self.commit(batch).await?;
+        if timing.is_some() && self.shared.options.commit_order == CommitOrder::Source {
+            // From here, and not by way of the coordinator: the next one waits.
+            self.shared.turn.send_replace(batch.id);
+        }
+        Ok(timing)
+    }
+
+    async fn commit(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
         if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
             self.wait_turn(batch).await;
@@ -118,6 +128,7 @@ impl Worker {
 
     async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
         let begun = Instant::now();
+        let mut waited = Duration::ZERO;
         self.log_prepared(batch).await?;
         let mut packets = Packets::default();
         let gtid = match self.shared.options.gtid {
@@ -133,10 +144,14 @@ impl Worker {
         } else {
             self.push_rows(batch.first.iter(), &mut packets)?;
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
-            if !self.wait_turn_holding(batch).await {
+            let wait = Instant::now();
+            let holds = self.wait_turn_holding(batch).await;
+            waited = wait.elapsed();
+            if !holds {
                 // Everything again, alone.
                 self.roll_back().await?;
                 self.wait_turn(batch).await;
+                waited = wait.elapsed();
                 if let Some(gtid) = &gtid {
                     packets.push(GtidSession::statement(gtid));
                 }
@@ -150,19 +165,21 @@ impl Worker {
                 packets.push(self.shared.claim.tolerated_statement(&transaction.gtid_text()));
             }
         }
-        packets.push(self.progress(batch, self.number));
         let mut commit_begun = None;
-        if packets.bytes() >= TIMED_BYTES_MIN {
+        if packets.is_closed() || packets.bytes() >= TIMED_BYTES_MIN {
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             commit_begun = Some(Instant::now());
+        } else if packets.is_empty() {
+            commit_begun = Some(Instant::now());
         }
+        packets.push(self.progress(batch, self.number));
         packets.push("COMMIT");
         if gtid.is_some() {
             packets.push(GtidSession::reset(self.shared.flavour));
         }
         packets.run(&mut self.writer.connection).await?;
         let commit = commit_begun.map(|commit| commit.elapsed());
-        Ok(timing(begun.elapsed(), commit))
+        Ok(timing(begun.elapsed().saturating_sub(waited), commit))
     }
 
     /// MySQL prepares an XA transaction under a GTID of its own, and what it does is applied under that of its commit. Under
@@ -248,7 +265,8 @@ fn by_itself(batch: &Batch<Held>) -> Option<&Held> {
     matches!(only.content, Content::Steps(_) | Content::Streamed { .. }).then_some(only)
 }
 
-/// How long a batch took. Small ones commit with all else in one packet: most of their time is the commit's.
+/// How long a batch took, without its turn. Small ones may commit with all else in one packet: most of their time is the
+/// commit's.
 fn timing(all: Duration, commit: Option<Duration>) -> Timing {
     let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let commit = commit.unwrap_or(all / 2);

@@ -94,6 +94,10 @@ impl Sizing {
         if self.commit_us == 0 {
             return workers;
         }
+        if self.execute_us < self.commit_us {
+            // To execute one early gains little, and all behind it wait for one commit more.
+            return 1;
+        }
         let executing = usize::try_from(self.execute_us.div_ceil(self.commit_us)).unwrap_or(workers);
         executing.saturating_add(1).clamp(2, workers.max(2)).min(workers)
     }
@@ -140,7 +144,8 @@ mod tests {
     #[test]
     fn so_many_overlap_as_keep_commits_busy() {
         assert_eq!(Sizing::default().limits(&OPTIONS).overlap, 8);
-        assert_eq!(steady(10, 100, 1000).overlap, 2);
+        assert_eq!(steady(10, 100, 1000).overlap, 1);
+        assert_eq!(steady(10, 1000, 1000).overlap, 2);
         assert_eq!(steady(10, 4000, 1000).overlap, 5);
         assert_eq!(steady(10, 1_000_000, 1000).overlap, 8);
         let mut one = Sizing::default();
@@ -182,7 +187,7 @@ mod tests {
             for (rows, execute_us, commit_us) in timings {
                 sizing.record(rows, Timing { execute_us, commit_us });
                 let limits = sizing.limits(&OPTIONS);
-                prop_assert!(limits.rows_max >= 16 && (2..=8).contains(&limits.overlap));
+                prop_assert!(limits.rows_max >= 16 && (1..=8).contains(&limits.overlap));
             }
         }
     }
