@@ -13,6 +13,7 @@ pub struct Cursor<'a> {
 macro_rules! little_endian {
     ($($(#[$doc:meta])* $name:ident -> $int:ty, $bytes:expr;)*) => {$(
         $(#[$doc])*
+        #[inline]
         pub fn $name(&mut self) -> Result<$int, WireError> {
             let mut wide = [0u8; size_of::<$int>()];
             wide[..$bytes].copy_from_slice(self.bytes($bytes)?);
@@ -23,6 +24,7 @@ macro_rules! little_endian {
 
 impl<'a> Cursor<'a> {
     /// Starts at the front of `bytes`; `what` names the structure in errors.
+    #[inline]
     pub fn new(what: &'static str, bytes: &'a [u8]) -> Self {
         Self { bytes, position: 0, what }
     }
@@ -33,6 +35,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// How many bytes are left.
+    #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.position
     }
@@ -43,6 +46,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The bytes not yet read, without reading them.
+    #[inline]
     pub fn peek_rest(&self) -> &'a [u8] {
         &self.bytes[self.position..]
     }
@@ -53,6 +57,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `count` bytes.
+    #[inline]
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
         match self.peek_rest().get(..count) {
             Some(bytes) => {
@@ -68,6 +73,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `N` bytes as an array.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let mut array = [0; N];
         array.copy_from_slice(self.bytes(N)?);
@@ -75,11 +81,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over `count` bytes.
+    #[inline]
     pub fn skip(&mut self, count: usize) -> Result<(), WireError> {
         self.bytes(count).map(drop)
     }
 
     /// Everything that is left.
+    #[inline]
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = self.peek_rest();
         self.position = self.bytes.len();
@@ -104,6 +112,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// An unsigned little-endian integer of `size` bytes, 1..=8.
+    #[inline]
     pub fn uint(&mut self, size: usize) -> Result<u64, WireError> {
         if size > 8 {
             return Err(WireError::malformed(self.what, format!("an integer of {size} bytes")));

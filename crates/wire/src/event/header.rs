@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::cursor::Cursor;
 use crate::{ServerId, WireError};
 
 /// The length of the common header of binlog format 4, in bytes.
@@ -49,14 +48,18 @@ impl EventHeader {
     /// [`WireError::Truncated`] if there are fewer; [`WireError::Malformed`] if the event claims to be shorter than
     /// its header.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("event header", bytes);
+        let Some(bytes) = bytes.first_chunk::<EVENT_HEADER_BYTES>() else {
+            let needed = EVENT_HEADER_BYTES - bytes.len();
+            return Err(WireError::Truncated { what: "event header", offset: bytes.len(), needed });
+        };
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let header = Self {
-            timestamp: cursor.u32()?,
-            event_type: EventType(cursor.u8()?),
-            server_id: ServerId(cursor.u32()?),
-            event_length: cursor.u32()?,
-            end_log_pos: cursor.u32()?,
-            flags: cursor.u16()?,
+            timestamp: u32_at(0),
+            event_type: EventType(bytes[4]),
+            server_id: ServerId(u32_at(5)),
+            event_length: u32_at(9),
+            end_log_pos: u32_at(13),
+            flags: u16::from_le_bytes([bytes[17], bytes[18]]),
         };
         if (header.event_length as usize) < EVENT_HEADER_BYTES {
             return Err(WireError::malformed(
