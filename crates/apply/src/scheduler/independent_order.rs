@@ -13,7 +13,7 @@ use crate::writeset::Writeset;
 const OPEN_PER_WORKER_MAX: usize = 4;
 /// Transactions that follow each other in the log stay together up to this many, or an eighth of a batch: what is
 /// applied then has fewer gaps, which each commit records, and rows of one table meet.
-const STREAK_TRANSACTIONS_MAX: usize = 16;
+const STREAK_TRANSACTIONS_MAX: usize = 128;
 
 /// See the module.
 ///
