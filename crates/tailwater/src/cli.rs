@@ -462,6 +462,9 @@ pub struct ApplyBench {
     /// Measure only one side; there is no ratio then.
     #[arg(long, value_enum)]
     pub only: Option<Side>,
+    /// Transactions in each backlog, but for those of slow syncs.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1000..))]
+    pub transactions: Option<u32>,
     /// Fewer and shorter measurements, and few of the native settings.
     #[arg(long)]
     pub quick: bool,

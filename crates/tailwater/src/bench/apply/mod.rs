@@ -47,7 +47,7 @@ const STEADY_SHARE_MAX: f64 = 0.5;
 /// # Errors
 /// If a measurement cannot be taken, or a contender gets the data wrong.
 pub async fn apply(options: &ApplyBench) -> anyhow::Result<Report> {
-    let plan = Plan::new(options.workload, options.quick);
+    let plan = Plan::new(options.workload, options.quick, options.transactions);
     let families = options.families();
     let folder = TrialFolder::new(None)?;
     let machine = Machine::look(folder.path())?;

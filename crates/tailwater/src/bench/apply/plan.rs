@@ -95,8 +95,8 @@ fn size(workload: ApplyWorkload) -> (u32, u32, u32) {
 }
 
 impl Plan {
-    /// All workloads, or one.
-    pub fn new(only: Option<ApplyWorkload>, quick: bool) -> Self {
+    /// All workloads, or one; with backlogs of another length, if that is wanted.
+    pub fn new(only: Option<ApplyWorkload>, quick: bool, transactions_wanted: Option<u32>) -> Self {
         let (rows_divisor, transactions_divisor) = if quick { (4, 6) } else { (1, 1) };
         let mut acts = Vec::new();
         let workloads =
@@ -111,7 +111,8 @@ impl Plan {
                 (true, true) => QUICK_HEADLINE_SCENES,
                 (false, true) => QUICK_SCENES,
             };
-            acts.push(Act { workload, rows, transactions: transactions / transactions_divisor, scenes });
+            let transactions = transactions_wanted.unwrap_or(transactions / transactions_divisor);
+            acts.push(Act { workload, rows, transactions, scenes });
             if slow_transactions > 0 && (headline || !quick) {
                 let transactions = slow_transactions / rows_divisor;
                 let scenes = if quick { QUICK_SLOW_SCENES } else { SLOW_SCENES };
@@ -129,7 +130,7 @@ mod tests {
     #[test]
     fn every_workload_is_measured_at_full_durability_and_the_headline_under_all_conditions() {
         for quick in [false, true] {
-            let plan = Plan::new(None, quick);
+            let plan = Plan::new(None, quick, None);
             for workload in ApplyWorkload::ALL {
                 let scenes: Vec<_> = plan
                     .acts
@@ -144,7 +145,7 @@ mod tests {
                     assert!(scenes.contains(&Conditions::SLOW));
                 }
             }
-            let one = Plan::new(Some(ApplyWorkload::WideRows), quick);
+            let one = Plan::new(Some(ApplyWorkload::WideRows), quick, None);
             assert!(one.acts.len() == 1 && one.acts[0].transactions >= 1_000);
         }
     }
