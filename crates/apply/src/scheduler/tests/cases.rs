@@ -66,8 +66,9 @@ fn apart() -> Options {
 }
 
 #[test]
-fn transactions_that_follow_each_other_stay_together_for_a_while() {
-    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+fn transactions_that_follow_each_other_stay_together_for_an_eighth_of_a_batch() {
+    let mut scheduler =
+        Scheduler::new(Options { batch_transactions_max: 128, ..options(CommitOrder::Independent) });
     for name in 0..40 {
         offer(&mut scheduler, &[(name, &[u64::from(name) + 1])]);
     }
