@@ -17,6 +17,7 @@ mod verify;
 use std::io::IsTerminal;
 
 use tailwater_apply::ApplyError;
+use tailwater_bulk::BulkError;
 use tailwater_log::LogError;
 use tailwater_relay::RelayError;
 use tailwater_sandbox::SandboxError;
@@ -60,6 +61,7 @@ pub fn render_error(error: &anyhow::Error) -> String {
 
 fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     None.or_else(|| error.downcast_ref::<ApplyError>().map(ApplyError::code))
+        .or_else(|| error.downcast_ref::<BulkError>().map(BulkError::code))
         .or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))
         .or_else(|| error.downcast_ref::<LogError>().map(LogError::code))
         .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))

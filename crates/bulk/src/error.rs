@@ -1,0 +1,61 @@
+//! What can go wrong with a dump or a load.
+
+use std::io;
+use std::path::PathBuf;
+
+use tailwater_session::SessionError;
+
+/// Why a dump or a load could not go on. What was finished before is kept, and gone on behind.
+#[derive(Debug, thiserror::Error)]
+pub enum BulkError {
+    /// The connection to a server failed or broke, or a statement did.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A file or folder cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was being done.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file of a dump is not what was written.
+    #[error("{}: {reason}; it is damaged or not of a dump", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+    /// A newer version wrote the dump.
+    #[error("{}: format {found}, and this version reads up to {known}; use a newer Tailwater", path.display())]
+    NewerFormat {
+        /// The dump's manifest.
+        path: PathBuf,
+        /// The format it names.
+        found: u32,
+        /// The newest that is known here.
+        known: u32,
+    },
+    /// Another process works in the folder.
+    #[error("another process works in {}; wait for it, or take another folder", path.display())]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+impl BulkError {
+    /// The stable code of this error, as documented in docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Session(error) => error.code(),
+            Self::File { .. } => "TW-BULK-0001",
+            Self::Damaged { .. } => "TW-BULK-0002",
+            Self::NewerFormat { .. } => "TW-BULK-0003",
+            Self::Busy { .. } => "TW-BULK-0004",
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! A dump on disk: one folder with definitions as SQL, rows as tab-separated text that `LOAD DATA` takes, and what there is
+//! of both.
+//!
+//! - [`manifest`]: what the folder holds.
+//! - [`journal`]: what became finished since the manifest was written.
+//! - [`names`]: how files are called.
+
+pub mod journal;
+pub mod manifest;
+pub mod names;
+
+pub use journal::JournalEntry;
+pub use manifest::{
+    ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest, ObjectEntry,
+    ObjectKind, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
+};

@@ -1,0 +1,12 @@
+//! Whole tables at once: walked in bounded chunks of a key, read at one point in time, kept in a folder.
+//!
+//! The map:
+//! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
+//! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
+//! - [`error`]: what can go wrong, with stable codes.
+
+pub mod error;
+pub mod folder;
+pub mod walk;
+
+pub use error::BulkError;

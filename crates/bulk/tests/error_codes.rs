@@ -1,0 +1,38 @@
+//! Holds the codes of errors to the page that explains them.
+
+use std::io;
+use std::path::PathBuf;
+
+use tailwater_bulk::BulkError;
+use tailwater_session::SessionError;
+
+#[test]
+fn every_code_is_documented() {
+    let page = include_str!("../../../docs/reference/errors.md");
+    let text = || "a text".to_owned();
+    let path = || PathBuf::from("dump/manifest.json");
+    let errors = [
+        BulkError::File { action: "write", path: path(), source: io::Error::other("a reason") },
+        BulkError::Damaged { path: path(), reason: text() },
+        BulkError::NewerFormat { path: path(), found: 2, known: 1 },
+        BulkError::Busy { path: path() },
+    ];
+    for error in &errors {
+        // A variant that is added must be listed above, too.
+        match error {
+            BulkError::File { .. }
+            | BulkError::Damaged { .. }
+            | BulkError::NewerFormat { .. }
+            | BulkError::Busy { .. }
+            | BulkError::Session(_) => {}
+        }
+        let row = format!("| {} | ", error.code());
+        assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
+    }
+    assert_eq!(
+        page.matches("| TW-BULK-").count(),
+        errors.len(),
+        "errors.md explains codes that no error has"
+    );
+    assert!(BulkError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
+}
