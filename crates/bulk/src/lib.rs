@@ -4,12 +4,17 @@
 //! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
 //! - [`schema`]: what has a definition, and its definition as a script.
 //! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
+//! - [`sql`]: names and texts in statements.
+//! - [`fields`]: how values travel as fields of a data file.
+//! - [`load`]: a dump into a server.
 //! - [`error`]: what can go wrong, with stable codes.
 
 pub mod error;
+pub mod fields;
 pub mod folder;
+pub mod load;
 pub mod schema;
-mod sql;
+pub mod sql;
 pub mod walk;
 
 pub use error::BulkError;

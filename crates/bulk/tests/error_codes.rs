@@ -4,13 +4,14 @@ use std::io;
 use std::path::PathBuf;
 
 use tailwater_bulk::BulkError;
-use tailwater_session::SessionError;
+use tailwater_session::{ServerError, SessionError};
 
 #[test]
 fn every_code_is_documented() {
     let page = include_str!("../../../docs/reference/errors.md");
     let text = || "a text".to_owned();
     let path = || PathBuf::from("dump/manifest.json");
+    let refusal = ServerError { number: 1064, sql_state: text(), message: text() };
     let errors = [
         BulkError::File { action: "write", path: path(), source: io::Error::other("a reason") },
         BulkError::Damaged { path: path(), reason: text() },
@@ -18,6 +19,18 @@ fn every_code_is_documented() {
         BulkError::Busy { path: path() },
         BulkError::Missing { what: text(), server: text() },
         BulkError::NoDefinition { object: text() },
+        BulkError::NotEmpty { server: text(), count: 1, first: text() },
+        BulkError::EarlierLoad { server: text() },
+        BulkError::Loading { server: text() },
+        BulkError::Unfinished { path: path(), tables: 1 },
+        BulkError::Mixed { path: path(), points: 2 },
+        BulkError::Definition { what: text(), path: path(), statement: text(), error: refusal },
+        BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
+        BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
+        BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
+        BulkError::GtidState { reason: text() },
+        BulkError::LocalInfileOff { server: text() },
+        BulkError::Stopped,
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -28,6 +41,18 @@ fn every_code_is_documented() {
             | BulkError::Busy { .. }
             | BulkError::Missing { .. }
             | BulkError::NoDefinition { .. }
+            | BulkError::NotEmpty { .. }
+            | BulkError::EarlierLoad { .. }
+            | BulkError::Loading { .. }
+            | BulkError::Unfinished { .. }
+            | BulkError::Mixed { .. }
+            | BulkError::Definition { .. }
+            | BulkError::Rows { .. }
+            | BulkError::RowsChanged { .. }
+            | BulkError::RowsMissing { .. }
+            | BulkError::GtidState { .. }
+            | BulkError::LocalInfileOff { .. }
+            | BulkError::Stopped
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());

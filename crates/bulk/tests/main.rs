@@ -25,5 +25,8 @@ macro_rules! on_each_server {
 }
 
 mod error_codes;
+mod loaded;
 mod schema;
 mod support;
+mod types;
+mod written;
