@@ -45,6 +45,14 @@ pub enum BulkError {
         /// The folder.
         path: PathBuf,
     },
+    /// A server answered what makes no sense.
+    #[error("{table}: the server's answer makes no sense: {reason}; report it with the table's definition")]
+    Answer {
+        /// The table.
+        table: String,
+        /// What was asked.
+        reason: String,
+    },
 }
 
 impl BulkError {
@@ -56,6 +64,7 @@ impl BulkError {
             Self::Damaged { .. } => "TW-BULK-0002",
             Self::NewerFormat { .. } => "TW-BULK-0003",
             Self::Busy { .. } => "TW-BULK-0004",
+            Self::Answer { .. } => "TW-BULK-0005",
         }
     }
 }

@@ -16,6 +16,7 @@ fn every_code_is_documented() {
         BulkError::Damaged { path: path(), reason: text() },
         BulkError::NewerFormat { path: path(), found: 2, known: 1 },
         BulkError::Busy { path: path() },
+        BulkError::Answer { table: text(), reason: text() },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -24,6 +25,7 @@ fn every_code_is_documented() {
             | BulkError::Damaged { .. }
             | BulkError::NewerFormat { .. }
             | BulkError::Busy { .. }
+            | BulkError::Answer { .. }
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());
