@@ -53,6 +53,23 @@ pub enum BulkError {
         /// What was asked.
         reason: String,
     },
+    /// Something that was asked for is not on the server.
+    #[error("there is no {what} on {server}; check its name and whether the user may see it")]
+    Missing {
+        /// What.
+        what: String,
+        /// Where.
+        server: String,
+    },
+    /// The server does not show a definition to this user.
+    #[error(
+        "the server does not show the definition of {object} to this user; grant it SHOW_ROUTINE (MySQL), SELECT on \
+         mysql.proc (MariaDB) or the right that the object's own kind needs"
+    )]
+    NoDefinition {
+        /// What.
+        object: String,
+    },
 }
 
 impl BulkError {
@@ -65,6 +82,8 @@ impl BulkError {
             Self::NewerFormat { .. } => "TW-BULK-0003",
             Self::Busy { .. } => "TW-BULK-0004",
             Self::Answer { .. } => "TW-BULK-0005",
+            Self::Missing { .. } => "TW-BULK-0020",
+            Self::NoDefinition { .. } => "TW-BULK-0021",
         }
     }
 }

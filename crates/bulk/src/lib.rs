@@ -2,13 +2,14 @@
 //!
 //! The map:
 //! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
+//! - [`schema`]: what has a definition, and its definition as a script.
 //! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
-//! - [`sql`]: names and texts in statements.
 //! - [`error`]: what can go wrong, with stable codes.
 
 pub mod error;
 pub mod folder;
-pub mod sql;
+pub mod schema;
+mod sql;
 pub mod walk;
 
 pub use error::BulkError;

@@ -17,6 +17,8 @@ fn every_code_is_documented() {
         BulkError::NewerFormat { path: path(), found: 2, known: 1 },
         BulkError::Busy { path: path() },
         BulkError::Answer { table: text(), reason: text() },
+        BulkError::Missing { what: text(), server: text() },
+        BulkError::NoDefinition { object: text() },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -26,6 +28,8 @@ fn every_code_is_documented() {
             | BulkError::NewerFormat { .. }
             | BulkError::Busy { .. }
             | BulkError::Answer { .. }
+            | BulkError::Missing { .. }
+            | BulkError::NoDefinition { .. }
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());

@@ -25,4 +25,6 @@ macro_rules! on_each_server {
 }
 
 mod error_codes;
+mod schema;
+mod support;
 mod walking;

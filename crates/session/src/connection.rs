@@ -60,9 +60,11 @@ impl From<OkPacket> for OkInfo {
 }
 
 /// What opens a result.
-enum Opening {
+pub(crate) enum Opening {
     Ok(OkInfo),
     Columns(Vec<ColumnDefinition>),
+    /// The server asks for a file, here the front of its name.
+    LocalInfile(String),
 }
 
 /// A connection that is logged in.
@@ -205,18 +207,28 @@ impl Connection {
         bytes: usize,
         pieces: impl Iterator<Item: AsRef<[u8]>>,
     ) -> Result<RowStream<'_>, SessionError> {
-        self.begin()?;
-        let mut command = Vec::with_capacity(1);
-        let empty = Command::Query(&[]).encode(&mut command);
-        empty.map_err(|source| SessionError::Protocol { doing: QUERYING, source })?;
-        self.stream.send_pieces(QUERYING, &command, bytes, pieces).await?;
-        match self.read_opening().await? {
+        match self.open_statement(bytes, pieces).await? {
             Opening::Ok(ok) => {
                 self.finish(ok.status).await?;
                 Ok(RowStream::new(self, Vec::new(), Some(ok)))
             }
             Opening::Columns(columns) => Ok(RowStream::new(self, columns, None)),
+            Opening::LocalInfile(file) => Err(SessionError::LocalInfile { file }),
         }
+    }
+
+    /// Begins an exchange with a statement, and reads how the server begins its answer.
+    pub(crate) async fn open_statement(
+        &mut self,
+        bytes: usize,
+        pieces: impl Iterator<Item: AsRef<[u8]>>,
+    ) -> Result<Opening, SessionError> {
+        self.begin()?;
+        let mut command = Vec::with_capacity(1);
+        let empty = Command::Query(&[]).encode(&mut command);
+        empty.map_err(|source| SessionError::Protocol { doing: QUERYING, source })?;
+        self.stream.send_pieces(QUERYING, &command, bytes, pieces).await?;
+        self.read_opening().await
     }
 
     /// Asks for a sign of life.
@@ -280,7 +292,7 @@ impl Connection {
             Some(&ERR) => Err(self.server_error(QUERYING, &payload)),
             Some(&LOCAL_INFILE) => {
                 let file = String::from_utf8_lossy(&payload[1..payload.len().min(257)]).into_owned();
-                Err(SessionError::LocalInfile { file })
+                Ok(Opening::LocalInfile(file))
             }
             _ => {
                 let count = parse_column_count(&payload).map_err(wrong)?;
@@ -339,7 +351,7 @@ impl Connection {
     }
 
     /// Reads and drops the further results that `status` announces; then the exchange is over.
-    async fn finish(&mut self, mut status: ServerStatus) -> Result<(), SessionError> {
+    pub(crate) async fn finish(&mut self, mut status: ServerStatus) -> Result<(), SessionError> {
         let mut results = 0;
         while status.has(ServerStatus::MORE_RESULTS_EXISTS) {
             results += 1;
@@ -355,6 +367,7 @@ impl Connection {
                         break end.status;
                     }
                 },
+                Opening::LocalInfile(file) => return Err(SessionError::LocalInfile { file }),
             };
         }
         self.busy = false;
