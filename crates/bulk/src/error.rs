@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tailwater_session::SessionError;
 
@@ -53,6 +54,34 @@ pub enum BulkError {
         /// What was asked.
         reason: String,
     },
+    /// No way to the same point in time on all connections is open.
+    #[error(
+        "no consistent snapshot: {reasons}; grant RELOAD (and BACKUP_ADMIN on MySQL) or LOCK TABLES, or try at a quieter time"
+    )]
+    NoSnapshot {
+        /// What was tried, and why it did not work.
+        reasons: String,
+    },
+    /// Writers would have waited for too long.
+    #[error("writers waited for {} ms, and the snapshot was given up", waited.as_millis())]
+    WritersWaited {
+        /// How long they did.
+        waited: Duration,
+    },
+    /// Commits kept coming between the snapshots.
+    #[error("snapshots opened without a lock were never at the same place of the binlog in {tries} tries")]
+    NotAlike {
+        /// How often they were opened.
+        tries: u32,
+    },
+    /// The transaction that everything was read in did not last.
+    #[error(
+        "{server} ended the transaction of the snapshot; what was read in it is not of one point in time: dump again"
+    )]
+    SnapshotLost {
+        /// Where.
+        server: String,
+    },
     /// Something that was asked for is not on the server.
     #[error("there is no {what} on {server}; check its name and whether the user may see it")]
     Missing {
@@ -82,6 +111,10 @@ impl BulkError {
             Self::NewerFormat { .. } => "TW-BULK-0003",
             Self::Busy { .. } => "TW-BULK-0004",
             Self::Answer { .. } => "TW-BULK-0005",
+            Self::NoSnapshot { .. } => "TW-BULK-0006",
+            Self::WritersWaited { .. } => "TW-BULK-0007",
+            Self::NotAlike { .. } => "TW-BULK-0008",
+            Self::SnapshotLost { .. } => "TW-BULK-0009",
             Self::Missing { .. } => "TW-BULK-0020",
             Self::NoDefinition { .. } => "TW-BULK-0021",
         }

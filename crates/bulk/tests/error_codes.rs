@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tailwater_bulk::BulkError;
 use tailwater_session::SessionError;
@@ -17,6 +18,10 @@ fn every_code_is_documented() {
         BulkError::NewerFormat { path: path(), found: 2, known: 1 },
         BulkError::Busy { path: path() },
         BulkError::Answer { table: text(), reason: text() },
+        BulkError::NoSnapshot { reasons: text() },
+        BulkError::WritersWaited { waited: Duration::from_millis(1) },
+        BulkError::NotAlike { tries: 3 },
+        BulkError::SnapshotLost { server: text() },
         BulkError::Missing { what: text(), server: text() },
         BulkError::NoDefinition { object: text() },
     ];
@@ -28,6 +33,10 @@ fn every_code_is_documented() {
             | BulkError::NewerFormat { .. }
             | BulkError::Busy { .. }
             | BulkError::Answer { .. }
+            | BulkError::NoSnapshot { .. }
+            | BulkError::WritersWaited { .. }
+            | BulkError::NotAlike { .. }
+            | BulkError::SnapshotLost { .. }
             | BulkError::Missing { .. }
             | BulkError::NoDefinition { .. }
             | BulkError::Session(_) => {}
