@@ -82,6 +82,26 @@ pub enum BulkError {
         /// Where.
         server: String,
     },
+    /// A folder for a new dump is not empty.
+    #[error(
+        "{} is not empty; go on with the interrupted dump in it with --resume, or take another folder",
+        path.display()
+    )]
+    FolderInUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// It was told to stop.
+    #[error("interrupted; what is finished is kept: go on with --resume")]
+    Interrupted,
+    /// What was begun cannot be gone on with.
+    #[error("{what} cannot be gone on with: {reason}; dump into another folder")]
+    Changed {
+        /// What.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
     /// Something that was asked for is not on the server.
     #[error("there is no {what} on {server}; check its name and whether the user may see it")]
     Missing {
@@ -115,6 +135,9 @@ impl BulkError {
             Self::WritersWaited { .. } => "TW-BULK-0007",
             Self::NotAlike { .. } => "TW-BULK-0008",
             Self::SnapshotLost { .. } => "TW-BULK-0009",
+            Self::FolderInUse { .. } => "TW-BULK-0010",
+            Self::Interrupted => "TW-BULK-0011",
+            Self::Changed { .. } => "TW-BULK-0012",
             Self::Missing { .. } => "TW-BULK-0020",
             Self::NoDefinition { .. } => "TW-BULK-0021",
         }

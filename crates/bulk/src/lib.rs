@@ -2,16 +2,24 @@
 //!
 //! The map:
 //! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
+//! - [`dump`]: databases into a folder.
 //! - [`snapshot`]: the same point in time on many connections.
 //! - [`schema`]: what has a definition, and its definition as a script.
 //! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
+//! - [`fields`]: how values travel as fields of a data file.
+//! - [`progress`]: how far it is.
 //! - [`error`]: what can go wrong, with stable codes.
 
+pub mod dump;
 pub mod error;
+pub mod fields;
 pub mod folder;
+pub mod progress;
 pub mod schema;
 pub mod snapshot;
-mod sql;
+pub mod sql;
 pub mod walk;
 
+pub use dump::{DumpOptions, DumpReport, dump};
 pub use error::BulkError;
+pub use progress::Progress;

@@ -22,6 +22,9 @@ fn every_code_is_documented() {
         BulkError::WritersWaited { waited: Duration::from_millis(1) },
         BulkError::NotAlike { tries: 3 },
         BulkError::SnapshotLost { server: text() },
+        BulkError::FolderInUse { path: path() },
+        BulkError::Interrupted,
+        BulkError::Changed { what: text(), reason: text() },
         BulkError::Missing { what: text(), server: text() },
         BulkError::NoDefinition { object: text() },
     ];
@@ -37,6 +40,9 @@ fn every_code_is_documented() {
             | BulkError::WritersWaited { .. }
             | BulkError::NotAlike { .. }
             | BulkError::SnapshotLost { .. }
+            | BulkError::FolderInUse { .. }
+            | BulkError::Interrupted
+            | BulkError::Changed { .. }
             | BulkError::Missing { .. }
             | BulkError::NoDefinition { .. }
             | BulkError::Session(_) => {}

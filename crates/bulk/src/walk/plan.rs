@@ -161,6 +161,11 @@ impl Walk {
         &self.plan
     }
 
+    /// Whether all chunks were given.
+    pub fn is_done(&self) -> bool {
+        self.place == Place::End && self.partition + 1 >= self.plan.partitions.len()
+    }
+
     /// Takes in how many rows a chunk had and what it cost.
     pub fn measured(&mut self, rows: u64, cost: u64) {
         self.servo.measured(rows, cost);

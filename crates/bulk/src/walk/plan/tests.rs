@@ -193,7 +193,10 @@ proptest! {
         loop {
             steps += 1;
             prop_assert!(steps < 40_000, "it does not end");
-            match walk.step() {
+            let done = walk.is_done();
+            let step = walk.step();
+            prop_assert_eq!(done, step == Step::Done);
+            match step {
                 Step::Ask(partition, question) => {
                     let partition = partition_number(partition.as_deref());
                     walk.answer(model.answer(partition, &question, *noise.next().unwrap()));
