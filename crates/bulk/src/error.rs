@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tailwater_session::{ServerError, SessionError};
 
@@ -44,6 +45,62 @@ pub enum BulkError {
     Busy {
         /// The folder.
         path: PathBuf,
+    },
+    /// A server answered what makes no sense.
+    #[error("{table}: the server's answer makes no sense: {reason}; report it with the table's definition")]
+    Answer {
+        /// The table.
+        table: String,
+        /// What was asked.
+        reason: String,
+    },
+    /// No way to the same point in time on all connections is open.
+    #[error(
+        "no consistent snapshot: {reasons}; grant RELOAD (and BACKUP_ADMIN on MySQL) or LOCK TABLES, or try at a quieter time"
+    )]
+    NoSnapshot {
+        /// What was tried, and why it did not work.
+        reasons: String,
+    },
+    /// Writers would have waited for too long.
+    #[error("writers waited for {} ms, and the snapshot was given up", waited.as_millis())]
+    WritersWaited {
+        /// How long they did.
+        waited: Duration,
+    },
+    /// Commits kept coming between the snapshots.
+    #[error("snapshots opened without a lock were never at the same place of the binlog in {tries} tries")]
+    NotAlike {
+        /// How often they were opened.
+        tries: u32,
+    },
+    /// The transaction that everything was read in did not last.
+    #[error(
+        "{server} ended the transaction of the snapshot; what was read in it is not of one point in time: dump again"
+    )]
+    SnapshotLost {
+        /// Where.
+        server: String,
+    },
+    /// A folder for a new dump is not empty.
+    #[error(
+        "{} is not empty; go on with the interrupted dump in it with --resume, or take another folder",
+        path.display()
+    )]
+    FolderInUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// It was told to stop.
+    #[error("interrupted; what is finished is kept: go on with --resume")]
+    Interrupted,
+    /// What was begun cannot be gone on with.
+    #[error("{what} cannot be gone on with: {reason}; dump into another folder")]
+    Changed {
+        /// What.
+        what: String,
+        /// Why not.
+        reason: String,
     },
     /// Something that was asked for is not on the server.
     #[error("there is no {what} on {server}; check its name and whether the user may see it")]
@@ -122,7 +179,7 @@ pub enum BulkError {
         /// The front of the statement.
         statement: String,
         /// The server's error.
-        error: ServerError,
+        error: Box<ServerError>,
     },
     /// Rows cannot be loaded.
     #[error(
@@ -193,6 +250,14 @@ impl BulkError {
             Self::Damaged { .. } => "TW-BULK-0002",
             Self::NewerFormat { .. } => "TW-BULK-0003",
             Self::Busy { .. } => "TW-BULK-0004",
+            Self::Answer { .. } => "TW-BULK-0005",
+            Self::NoSnapshot { .. } => "TW-BULK-0006",
+            Self::WritersWaited { .. } => "TW-BULK-0007",
+            Self::NotAlike { .. } => "TW-BULK-0008",
+            Self::SnapshotLost { .. } => "TW-BULK-0009",
+            Self::FolderInUse { .. } => "TW-BULK-0010",
+            Self::Interrupted => "TW-BULK-0011",
+            Self::Changed { .. } => "TW-BULK-0012",
             Self::Missing { .. } => "TW-BULK-0020",
             Self::NoDefinition { .. } => "TW-BULK-0021",
             Self::NotEmpty { .. } => "TW-BULK-0022",

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tailwater_bulk::BulkError;
 use tailwater_session::{ServerError, SessionError};
@@ -17,6 +18,14 @@ fn every_code_is_documented() {
         BulkError::Damaged { path: path(), reason: text() },
         BulkError::NewerFormat { path: path(), found: 2, known: 1 },
         BulkError::Busy { path: path() },
+        BulkError::Answer { table: text(), reason: text() },
+        BulkError::NoSnapshot { reasons: text() },
+        BulkError::WritersWaited { waited: Duration::from_millis(1) },
+        BulkError::NotAlike { tries: 3 },
+        BulkError::SnapshotLost { server: text() },
+        BulkError::FolderInUse { path: path() },
+        BulkError::Interrupted,
+        BulkError::Changed { what: text(), reason: text() },
         BulkError::Missing { what: text(), server: text() },
         BulkError::NoDefinition { object: text() },
         BulkError::NotEmpty { server: text(), count: 1, first: text() },
@@ -24,7 +33,7 @@ fn every_code_is_documented() {
         BulkError::Loading { server: text() },
         BulkError::Unfinished { path: path(), tables: 1 },
         BulkError::Mixed { path: path(), points: 2 },
-        BulkError::Definition { what: text(), path: path(), statement: text(), error: refusal },
+        BulkError::Definition { what: text(), path: path(), statement: text(), error: Box::new(refusal) },
         BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
@@ -39,6 +48,14 @@ fn every_code_is_documented() {
             | BulkError::Damaged { .. }
             | BulkError::NewerFormat { .. }
             | BulkError::Busy { .. }
+            | BulkError::Answer { .. }
+            | BulkError::NoSnapshot { .. }
+            | BulkError::WritersWaited { .. }
+            | BulkError::NotAlike { .. }
+            | BulkError::SnapshotLost { .. }
+            | BulkError::FolderInUse { .. }
+            | BulkError::Interrupted
+            | BulkError::Changed { .. }
             | BulkError::Missing { .. }
             | BulkError::NoDefinition { .. }
             | BulkError::NotEmpty { .. }

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use tailwater_bulk::BulkError;
 use tailwater_bulk::fields;
 use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{LoadOptions, LoadProgress, LoadReport, load, own_folder};
+use tailwater_bulk::load::{LoadOptions, LoadReport, load, own_folder};
+use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::{Object, Selection, ddl, inventory, prepare};
 use tailwater_bulk::sql::{literal, qualified, quoted};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
@@ -222,17 +223,17 @@ async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
     // At ever other places: before the first file is there, in the middle, near the end.
     let mut before = 0;
     for stop_at in [0, 1, 20, 100, 150, 200] {
-        let progress = Arc::new(LoadProgress::default());
+        let progress = Arc::new(Progress::default());
         let stop = CancellationToken::new();
         let watch = async {
-            while progress.chunks() < stop_at.max(before) {
+            while progress.figures().chunks < stop_at.max(before) {
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
             stop.cancel();
         };
         let (loaded, ()) = tokio::join!(load(&contents, &options, &progress, &stop), watch);
         ensure!(loaded.as_ref().is_err_and(|error| error.code() == "TW-BULK-0033"), "{loaded:?}");
-        before = progress.chunks();
+        before = progress.figures().chunks;
         options.resume = true;
     }
     let fresh = LoadOptions { resume: false, ..options.clone() };
@@ -339,12 +340,12 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
     let contents = own_folder::read(folder.path(), false)?;
     let mut target = started(kind).await?;
     let options = LoadOptions::new(target.connect_options());
-    let progress = Arc::new(LoadProgress::default());
+    let progress = Arc::new(Progress::default());
     let loading = {
         let (contents, options, progress) = (contents.clone(), options.clone(), progress.clone());
         tokio::spawn(async move { load(&contents, &options, &progress, &CancellationToken::new()).await })
     };
-    while progress.chunks() < 20 {
+    while progress.figures().chunks < 20 {
         ensure!(!loading.is_finished(), "{:?}", loading.await);
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }

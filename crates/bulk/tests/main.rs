@@ -29,4 +29,5 @@ mod loaded;
 mod schema;
 mod support;
 mod types;
+mod walking;
 mod written;

@@ -1,5 +1,6 @@
 //! A logged-in connection and the exchanges on it.
 
+use bytes::Bytes;
 use tailwater_wire::protocol::command::Command;
 use tailwater_wire::protocol::response::{ERR, EofPacket, ErrPacket, LOCAL_INFILE, OK, OkPacket};
 use tailwater_wire::protocol::resultset::parse_column_count;
@@ -322,8 +323,16 @@ impl Connection {
 
     /// Reads a row, or what stands at the end of all results of the statement.
     pub(crate) async fn read_row(&mut self, columns: usize) -> Result<Result<Row, OkInfo>, SessionError> {
-        match self.read_row_or_end(columns).await? {
-            Ok(row) => Ok(Ok(row)),
+        match self.read_payload().await? {
+            Ok(payload) => Row::parse(payload, columns).map(Ok),
+            Err(end) => Ok(Err(end)),
+        }
+    }
+
+    /// Reads the payload of a row, or what stands at the end of all results of the statement.
+    pub(crate) async fn read_payload(&mut self) -> Result<Result<Bytes, OkInfo>, SessionError> {
+        match self.read_payload_or_end().await? {
+            Ok(payload) => Ok(Ok(payload)),
             Err(end) => {
                 self.finish(end.status).await?;
                 Ok(Err(end))
@@ -331,15 +340,15 @@ impl Connection {
         }
     }
 
-    /// Reads a row, or what stands at the end of this result.
-    async fn read_row_or_end(&mut self, columns: usize) -> Result<Result<Row, OkInfo>, SessionError> {
+    /// Reads the payload of a row, or what stands at the end of this result.
+    async fn read_payload_or_end(&mut self) -> Result<Result<Bytes, OkInfo>, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
         let payload = self.stream.read_packet(READING_ROWS, self.rows_bytes_max).await?;
         if payload.first() == Some(&ERR) {
             return Err(self.server_error(READING_ROWS, &payload));
         }
         if !EofPacket::ends(&payload, self.capabilities) {
-            return Row::parse(payload, columns).map(Ok);
+            return Ok(Ok(payload));
         }
         Ok(Err(match self.capabilities.has(Capabilities::DEPRECATE_EOF) {
             true => OkPacket::parse(&payload).map_err(wrong)?.into(),
@@ -362,8 +371,8 @@ impl Connection {
             }
             status = match self.read_opening().await? {
                 Opening::Ok(ok) => ok.status,
-                Opening::Columns(columns) => loop {
-                    if let Err(end) = self.read_row_or_end(columns.len()).await? {
+                Opening::Columns(_) => loop {
+                    if let Err(end) = self.read_payload_or_end().await? {
                         break end.status;
                     }
                 },

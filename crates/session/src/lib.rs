@@ -36,4 +36,4 @@ pub use error::{Retry, ServerError, SessionError};
 pub use grants::{Purpose, check_grants, grant_statement};
 pub use load_data::LoadPiece;
 pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
-pub use rows::{QueryResult, Row, RowStream};
+pub use rows::{QueryResult, RawRow, Row, RowStream};

@@ -203,11 +203,8 @@ mod tests {
         let done = JournalEntry::TableFinished { schema: "s".into(), table: "t".into() };
         assert!(manifest.clone().absorb(finished_entry(0, 0)).is_err());
         let wide = KeyRange::Integers { from: Some(i64::MIN.into()), to: Some(u64::MAX.into()) };
-        let entries = [
-            planned_entry(0, KeyRange::Nulls, None),
-            planned_entry(1, KeyRange::All, None),
-            finished_entry(1, 0),
-        ];
+        let entries =
+            [planned_entry(0, KeyRange::Nulls, None), planned_entry(1, wide, None), finished_entry(1, 0)];
         for entry in entries.iter().chain(&entries) {
             manifest.absorb(entry.clone()).expect("it is in order");
         }

@@ -64,7 +64,7 @@ pub(super) async fn make(
                     what: definition.what.clone(),
                     path: definition.path.clone(),
                     statement: front,
-                    error,
+                    error: Box::new(error),
                 });
             }
             Err(error) => return Err(error.into()),

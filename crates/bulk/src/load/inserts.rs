@@ -94,10 +94,11 @@ impl Inserts {
     fn row(&mut self, row: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let mut values = Vec::with_capacity(row.len() + row.len() / 8 + 16);
         values.push(b'(');
-        let mut fields = 0;
-        for field in Fields(Some(row)) {
-            let Some((before, behind)) = self.around.get(fields) else { break };
-            if fields > 0 {
+        let mut found = 0;
+        for (index, field) in Fields(Some(row)).enumerate() {
+            found = index + 1;
+            let Some((before, behind)) = self.around.get(index) else { continue };
+            if index > 0 {
                 values.push(b',');
             }
             if field == b"\\N" {
@@ -107,11 +108,9 @@ impl Inserts {
                 put_literal(field, &mut values);
                 values.extend_from_slice(behind);
             }
-            fields += 1;
         }
         values.push(b')');
         self.rows += 1;
-        let found = Fields(Some(row)).count();
         if found != self.around.len() {
             return Err(format!("row {} has {found} fields instead of {}", self.rows, self.around.len()));
         }

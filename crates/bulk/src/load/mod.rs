@@ -22,4 +22,4 @@ pub mod run;
 mod target;
 
 pub use contents::Contents;
-pub use run::{LoadOptions, LoadProgress, LoadReport, load};
+pub use run::{LoadOptions, LoadReport, load};

@@ -1,7 +1,6 @@
 //! A load from beginning to end.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use super::record::{Phase, Record};
 use super::rows::Target;
 use super::{definitions, gtid, target};
 use crate::error::BulkError;
+use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::sql::qualified;
 
@@ -55,37 +55,6 @@ impl LoadOptions {
     }
 }
 
-/// How far a load is; may be looked at all the time.
-#[derive(Debug, Default)]
-pub struct LoadProgress {
-    rows: AtomicU64,
-    file_bytes: AtomicU64,
-    chunks: AtomicU64,
-}
-
-impl LoadProgress {
-    /// Rows that are there, as far as the dump says how many a file has; with those of an earlier load.
-    pub fn rows(&self) -> u64 {
-        self.rows.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of the files whose rows are there.
-    pub fn file_bytes(&self) -> u64 {
-        self.file_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Files whose rows are there.
-    pub fn chunks(&self) -> u64 {
-        self.chunks.load(Ordering::Relaxed)
-    }
-
-    fn add(&self, chunk: &LoadChunk) {
-        self.rows.fetch_add(chunk.rows.unwrap_or(0), Ordering::Relaxed);
-        self.file_bytes.fetch_add(chunk.file_bytes, Ordering::Relaxed);
-        self.chunks.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// What a load did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadReport {
@@ -110,7 +79,7 @@ pub struct LoadReport {
 pub async fn load(
     contents: &Contents,
     options: &LoadOptions,
-    progress: &Arc<LoadProgress>,
+    progress: &Arc<Progress>,
     stop: &CancellationToken,
 ) -> Result<LoadReport, BulkError> {
     let work = Load { contents, options, progress, record: Record::new(&contents.id) };
@@ -124,12 +93,13 @@ pub async fn load(
 struct Load<'a> {
     contents: &'a Contents,
     options: &'a LoadOptions,
-    progress: &'a Arc<LoadProgress>,
+    progress: &'a Arc<Progress>,
     record: Record,
 }
 
 impl Load<'_> {
     async fn run(&self) -> Result<LoadReport, BulkError> {
+        self.progress.expect(self.contents.tables.len() as u64, self.contents.rows());
         let mut connection = target::connect(self.options).await?;
         let gtid_set = match self.options.set_gtid {
             true => Some(gtid::state(self.contents, connection.server().flavour)?),
@@ -144,8 +114,8 @@ impl Load<'_> {
         let chunks_before = match phase <= Phase::Rows {
             true => self.load_rows(&mut connection).await?,
             false => {
-                self.chunks().for_each(|chunk| self.progress.add(chunk));
-                self.progress.chunks()
+                self.chunks().for_each(|chunk| note(self.progress, chunk));
+                self.progress.figures().chunks
             }
         };
         if phase <= Phase::Objects {
@@ -160,9 +130,9 @@ impl Load<'_> {
         connection.close().await;
         Ok(LoadReport {
             tables: self.contents.tables.len(),
-            chunks_loaded: self.progress.chunks() - chunks_before,
+            chunks_loaded: self.progress.figures().chunks - chunks_before,
             chunks_before,
-            rows: self.progress.rows(),
+            rows: self.progress.figures().rows,
             gtid_set: gtid_set.map(str::to_owned),
         })
     }
@@ -256,10 +226,10 @@ impl Load<'_> {
             }
             let (before, missing): (Vec<_>, Vec<_>) =
                 table.chunks.iter().partition(|chunk| is_done(chunk, &done));
-            before.into_iter().for_each(|chunk| self.progress.add(chunk));
+            before.into_iter().for_each(|chunk| note(self.progress, chunk));
             units.push((Arc::new(target), missing.into_iter().cloned().map(Arc::new).collect()));
         }
-        let before = self.progress.chunks();
+        let before = self.progress.figures().chunks;
         let queue = Arc::new(Mutex::new(taking_turns(units)));
         let mut workers = JoinSet::new();
         for seed in 0..self.options.workers.max(1) {
@@ -291,6 +261,12 @@ impl Load<'_> {
     }
 }
 
+/// A file's rows are there.
+fn note(progress: &Progress, chunk: &LoadChunk) {
+    progress.rows(chunk.rows.unwrap_or(0), chunk.bytes.unwrap_or(0));
+    progress.chunk(chunk.file_bytes);
+}
+
 type Unit = (Arc<Target>, Arc<LoadChunk>);
 
 /// Files of all tables in turn, so that connections work on different tables as long as there are several.
@@ -315,7 +291,7 @@ fn needs_another(error: &BulkError) -> bool {
 struct Worker {
     options: LoadOptions,
     record: Record,
-    progress: Arc<LoadProgress>,
+    progress: Arc<Progress>,
     queue: Arc<Mutex<VecDeque<Unit>>>,
     backoff: Backoff,
 }
@@ -327,7 +303,7 @@ impl Worker {
             let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some((target, chunk)) = unit else { break };
             self.load(&mut connection, &target, &chunk).await?;
-            self.progress.add(&chunk);
+            note(&self.progress, &chunk);
         }
         if let Some(connection) = connection {
             connection.close().await;
