@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailwater_session::SessionError;
+use tailwater_session::{ServerError, SessionError};
 
 /// Why a dump or a load could not go on. What was finished before is kept, and gone on behind.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +119,126 @@ pub enum BulkError {
         /// What.
         object: String,
     },
+    /// Tables of the dump are on the target already.
+    #[error(
+        "{server} has {count} of the dump's tables already, {first} for one; nothing was changed. Drop them, or load into \
+         them with --force-merge"
+    )]
+    NotEmpty {
+        /// Where.
+        server: String,
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: String,
+    },
+    /// An earlier load of the same dump was interrupted.
+    #[error(
+        "an earlier load of this dump into {server} was interrupted; go on with --resume, or drop what it made to begin anew"
+    )]
+    EarlierLoad {
+        /// Where.
+        server: String,
+    },
+    /// Another process loads the same dump into the same server.
+    #[error("another process loads this dump into {server}; wait for it, or stop it")]
+    Loading {
+        /// Where.
+        server: String,
+    },
+    /// A dump that is not complete was to be loaded.
+    #[error("{}: the dump is not complete, {tables} tables are missing or in parts; let it go on first", path.display())]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+        /// How many tables are not finished.
+        tables: usize,
+    },
+    /// A dump of several points in time was to be loaded.
+    #[error(
+        "{}: the dump was interrupted, and its data stands at {points} points in time; dump anew, or load it all the same \
+         with --allow-mixed",
+        path.display()
+    )]
+    Mixed {
+        /// The folder.
+        path: PathBuf,
+        /// How many.
+        points: usize,
+    },
+    /// The target refuses a definition.
+    #[error(
+        "cannot make {what} ({}): {error}; the statement begins: {statement}. What was loaded is kept: go on with --resume",
+        path.display()
+    )]
+    Definition {
+        /// What was to be made.
+        what: String,
+        /// The script.
+        path: PathBuf,
+        /// The front of the statement.
+        statement: String,
+        /// The server's error.
+        error: Box<ServerError>,
+    },
+    /// Rows cannot be loaded.
+    #[error(
+        "cannot load {} into {table}: {error}. What was loaded before is kept: go on with --resume",
+        path.display()
+    )]
+    Rows {
+        /// The table.
+        table: String,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: Box<SessionError>,
+    },
+    /// Rows would not be in the table as they are in the file.
+    #[error(
+        "{} is not loaded: rows would be changed or left out in {table}, says the server ({warnings} warnings): {first}",
+        path.display()
+    )]
+    RowsChanged {
+        /// The table.
+        table: String,
+        /// The file.
+        path: PathBuf,
+        /// How many warnings.
+        warnings: u16,
+        /// The first of those that matter.
+        first: String,
+    },
+    /// The target took fewer or more rows than the file holds.
+    #[error("{} is not loaded: {table} took {found} rows of {wanted}", path.display())]
+    RowsMissing {
+        /// The table.
+        table: String,
+        /// The file.
+        path: PathBuf,
+        /// How many it took.
+        found: u64,
+        /// How many there are.
+        wanted: u64,
+    },
+    /// The target cannot be told which transactions it has.
+    #[error("the GTID state of the target cannot be set: {reason}; load without --set-gtid")]
+    GtidState {
+        /// Why.
+        reason: String,
+    },
+    /// The target takes no `LOAD DATA LOCAL`.
+    #[error(
+        "{server} takes no LOAD DATA LOCAL (local_infile = OFF); run there: SET GLOBAL local_infile = ON, or load with \
+         --inserts, which is slower"
+    )]
+    LocalInfileOff {
+        /// Which.
+        server: String,
+    },
+    /// It was told to stop.
+    #[error("stopped; what is finished is kept")]
+    Stopped,
 }
 
 impl BulkError {
@@ -140,6 +260,18 @@ impl BulkError {
             Self::Changed { .. } => "TW-BULK-0012",
             Self::Missing { .. } => "TW-BULK-0020",
             Self::NoDefinition { .. } => "TW-BULK-0021",
+            Self::NotEmpty { .. } => "TW-BULK-0022",
+            Self::EarlierLoad { .. } => "TW-BULK-0023",
+            Self::Loading { .. } => "TW-BULK-0024",
+            Self::Unfinished { .. } => "TW-BULK-0025",
+            Self::Mixed { .. } => "TW-BULK-0026",
+            Self::Definition { .. } => "TW-BULK-0027",
+            Self::Rows { .. } => "TW-BULK-0028",
+            Self::RowsChanged { .. } => "TW-BULK-0029",
+            Self::RowsMissing { .. } => "TW-BULK-0030",
+            Self::GtidState { .. } => "TW-BULK-0031",
+            Self::LocalInfileOff { .. } => "TW-BULK-0032",
+            Self::Stopped => "TW-BULK-0033",
         }
     }
 }

@@ -7,13 +7,16 @@
 //! - [`schema`]: what has a definition, and its definition as a script.
 //! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
 //! - [`fields`]: how values travel as fields of a data file.
+//! - [`load`]: a dump into a server.
 //! - [`progress`]: how far it is.
+//! - [`sql`]: names and texts in statements.
 //! - [`error`]: what can go wrong, with stable codes.
 
 pub mod dump;
 pub mod error;
 pub mod fields;
 pub mod folder;
+pub mod load;
 pub mod progress;
 pub mod schema;
 pub mod snapshot;

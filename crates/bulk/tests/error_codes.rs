@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tailwater_bulk::BulkError;
-use tailwater_session::SessionError;
+use tailwater_session::{ServerError, SessionError};
 
 #[test]
 fn every_code_is_documented() {
     let page = include_str!("../../../docs/reference/errors.md");
     let text = || "a text".to_owned();
     let path = || PathBuf::from("dump/manifest.json");
+    let refusal = ServerError { number: 1064, sql_state: text(), message: text() };
     let errors = [
         BulkError::File { action: "write", path: path(), source: io::Error::other("a reason") },
         BulkError::Damaged { path: path(), reason: text() },
@@ -27,6 +28,18 @@ fn every_code_is_documented() {
         BulkError::Changed { what: text(), reason: text() },
         BulkError::Missing { what: text(), server: text() },
         BulkError::NoDefinition { object: text() },
+        BulkError::NotEmpty { server: text(), count: 1, first: text() },
+        BulkError::EarlierLoad { server: text() },
+        BulkError::Loading { server: text() },
+        BulkError::Unfinished { path: path(), tables: 1 },
+        BulkError::Mixed { path: path(), points: 2 },
+        BulkError::Definition { what: text(), path: path(), statement: text(), error: Box::new(refusal) },
+        BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
+        BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
+        BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
+        BulkError::GtidState { reason: text() },
+        BulkError::LocalInfileOff { server: text() },
+        BulkError::Stopped,
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -45,6 +58,18 @@ fn every_code_is_documented() {
             | BulkError::Changed { .. }
             | BulkError::Missing { .. }
             | BulkError::NoDefinition { .. }
+            | BulkError::NotEmpty { .. }
+            | BulkError::EarlierLoad { .. }
+            | BulkError::Loading { .. }
+            | BulkError::Unfinished { .. }
+            | BulkError::Mixed { .. }
+            | BulkError::Definition { .. }
+            | BulkError::Rows { .. }
+            | BulkError::RowsChanged { .. }
+            | BulkError::RowsMissing { .. }
+            | BulkError::GtidState { .. }
+            | BulkError::LocalInfileOff { .. }
+            | BulkError::Stopped
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());

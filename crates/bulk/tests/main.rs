@@ -26,6 +26,9 @@ macro_rules! on_each_server {
 
 mod dumping;
 mod error_codes;
+mod loaded;
 mod schema;
 mod support;
+mod types;
 mod walking;
+mod written;
