@@ -62,7 +62,7 @@ pub(super) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         lock_wait_max: options.lock_wait_max,
         tables: left.clone(),
     };
-    let Snapshot { connections, mut hold, point, method, stall } = Snapshot::take(&snapshot).await?;
+    let Snapshot { connections, lets_go, mut hold, point, method, stall } = Snapshot::take(&snapshot).await?;
     let definitions = Definitions { connection: &mut connection, folder: &mut folder };
     let shapes = definitions.write(&inventory, &left).await?;
     // Where nothing is finished yet, the points in time before this one are of no data.
@@ -92,6 +92,7 @@ pub(super) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         hold: Mutex::new(hold),
         progress: Arc::clone(progress),
         snapshot: number,
+        lets_go,
         compression: options.compression,
         compression_level: options.compression_level,
     });

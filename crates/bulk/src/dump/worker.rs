@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub(super) progress: Arc<Progress>,
     /// The number of the snapshot that is read.
     pub(super) snapshot: usize,
+    /// Whether connections can let tables go before the end.
+    pub(super) lets_go: bool,
     pub(super) compression: Compression,
     pub(super) compression_level: i32,
 }
@@ -54,7 +56,9 @@ impl Worker {
             let chunk = self.dump(table, &task).await?;
             self.shared.progress.chunk(chunk.file_bytes);
             // The metadata lock of a table that is finished must not outlive it.
-            self.connection.execute("ROLLBACK TO SAVEPOINT tailwater").await?;
+            if shared.lets_go {
+                Snapshot::let_go(&mut self.connection).await?;
+            }
             if table.done(&task, chunk, &shared.folder).await? {
                 shared.progress.table();
                 shared.hold.lock().await.finished(&table.name).await?;

@@ -43,8 +43,10 @@ pub struct SnapshotOptions {
 /// Connections that see the same.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Each in a transaction with the snapshot, at savepoint `tailwater`.
+    /// Each in a transaction with the snapshot.
     pub connections: Vec<Connection>,
+    /// Whether [`Snapshot::let_go`] lets tables go.
+    pub lets_go: bool,
     /// Keeps definitions as they are.
     pub hold: TableHold,
     /// Which point in time.
@@ -83,6 +85,15 @@ impl Snapshot {
             }
         }
         Err(BulkError::NoSnapshot { reasons: refusals.join("; ") })
+    }
+
+    /// Lets go the metadata locks of what a connection of a snapshot that [`Snapshot::lets_go`] has read so far.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub async fn let_go(connection: &mut Connection) -> Result<(), BulkError> {
+        connection.execute("ROLLBACK TO SAVEPOINT tailwater").await?;
+        Ok(())
     }
 
     /// Makes sure that a connection's snapshot was open all the time: a server may end a transaction by itself.
@@ -155,6 +166,19 @@ async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkErr
     Ok(reader)
 }
 
+/// Whether a connection may set savepoints. MariaDB writes them to the binlog of a transaction with a snapshot, keeps metadata
+/// locks then, and at a commit writes a transaction of nothing else: not so for sessions that write no binlog.
+async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> {
+    if reader.server().flavour == Flavour::MySql {
+        return Ok(true);
+    }
+    match reader.execute("SET SESSION sql_log_bin = 0").await {
+        Ok(_) => Ok(true),
+        Err(SessionError::Server { error, .. }) if REFUSED.contains(&error.number) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Hours may pass between two statements, or within one.
 async fn stay(connection: &mut Connection) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
@@ -177,6 +201,7 @@ struct Taking<'a> {
     /// Taken by the step that holds tables.
     holder: Option<Connection>,
     readers: Vec<Connection>,
+    lets_go: bool,
     hold: Option<TableHold>,
     point: Option<SnapshotPoint>,
     stall: Duration,
@@ -188,9 +213,16 @@ impl<'a> Taking<'a> {
         let control = connect_control(options).await?;
         let holder = connect_control(options).await?;
         let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
-        let readers = try_join_all(readers).await?;
+        let mut readers = try_join_all(readers).await?;
+        let mut lets_go = true;
+        for reader in &mut readers {
+            lets_go &= prepare_savepoints(reader).await?;
+        }
+        if !lets_go {
+            warn!("without BINLOG ADMIN definitions of all tables stay as they are until the end");
+        }
         let (hold, point, stall) = (None, None, Duration::ZERO);
-        Ok(Self { options, control, holder: Some(holder), readers, hold, point, stall })
+        Ok(Self { options, control, holder: Some(holder), readers, lets_go, hold, point, stall })
     }
 
     async fn run(&mut self, plan: &SnapshotPlan) -> Result<(), BulkError> {
@@ -233,9 +265,13 @@ impl<'a> Taking<'a> {
     }
 
     async fn open(&mut self) -> Result<(), BulkError> {
+        let lets_go = self.lets_go;
         let opened = self.readers.iter_mut().map(async |reader| {
             reader.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY").await?;
-            reader.execute("SAVEPOINT tailwater").await
+            if lets_go {
+                reader.execute("SAVEPOINT tailwater").await?;
+            }
+            Ok::<_, SessionError>(())
         });
         try_join_all(opened).await?;
         Ok(())
@@ -272,7 +308,8 @@ impl<'a> Taking<'a> {
     }
 
     fn finish(self, method: Method) -> Result<Snapshot, BulkError> {
-        let Self { readers: connections, hold: Some(hold), point: Some(point), stall, .. } = self else {
+        let Self { readers: connections, lets_go, hold: Some(hold), point: Some(point), stall, .. } = self
+        else {
             return Err(BulkError::NoSnapshot { reasons: "the plan lacks a step".into() });
         };
         info!(
@@ -281,7 +318,7 @@ impl<'a> Taking<'a> {
             gtid_set = point.gtid_set,
             "snapshot taken"
         );
-        Ok(Snapshot { connections, hold, point, method, stall })
+        Ok(Snapshot { connections, lets_go, hold, point, method, stall })
     }
 }
 
