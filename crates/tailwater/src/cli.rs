@@ -54,6 +54,8 @@ pub enum Command {
     /// Where the log is applied: channels of a running daemon.
     #[command(subcommand)]
     Channel(ChannelCommand),
+    /// Loads a dump into a server: rows on several connections, each file in one transaction with the note that it is there.
+    Load(LoadArgs),
     /// The GRANT statements that capturing from a source and applying to a target need.
     Grants {
         /// The family of the server; both if absent.
@@ -258,6 +260,36 @@ pub struct StatsArgs {
     /// Also write a page with charts, which needs no network, to this file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// The folder of the dump.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Connections that load rows side by side.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub workers: u16,
+    /// Go on behind what an earlier load of the same dump did, which noted it in the database tailwater on the server.
+    #[arg(long)]
+    pub resume: bool,
+    /// Load into tables that are there. A row whose key is there ends the load.
+    #[arg(long)]
+    pub force_merge: bool,
+    /// Load a dump that was interrupted, so that its tables stand at several points in time.
+    #[arg(long)]
+    pub allow_mixed: bool,
+    /// At the end tell the server that it has the transactions of the dump: gtid_purged, or gtid_slave_pos.
+    #[arg(long)]
+    pub set_gtid: bool,
+    /// Keep the load out of the server's binlog, and so from its replicas.
+    #[arg(long)]
+    pub no_binlog: bool,
+    /// Load by INSERT statements, for a server with local_infile=OFF: slower.
+    #[arg(long)]
+    pub inserts: bool,
 }
 
 /// Where a server is and who asks; what is not said here is taken from the option file and the environment.

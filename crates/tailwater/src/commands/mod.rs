@@ -1,10 +1,13 @@
 //! One module per noun of the command line.
 
 mod binlog_file;
+mod bulk_progress;
 mod cat;
 mod channel;
+mod client_server;
 pub mod config;
 mod grants;
+mod load;
 pub mod log;
 mod log_archive;
 mod log_purge;
@@ -40,6 +43,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output),
+        Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
         Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
         Command::Demo(arguments) => on_runtime(demo::demo(&arguments, cli.output)),
