@@ -60,8 +60,8 @@ impl Worker {
                 Snapshot::let_go(&mut self.connection).await?;
             }
             if table.done(&task, chunk, &shared.folder).await? {
-                shared.progress.table();
                 shared.hold.lock().await.finished(&table.name).await?;
+                shared.progress.table();
             }
         }
         Snapshot::check_open(&mut self.connection).await?;

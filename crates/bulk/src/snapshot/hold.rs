@@ -14,6 +14,7 @@ pub struct TableHold {
     connection: Connection,
     /// In the order in which they were locked.
     held: Vec<HeldTable>,
+    lets_go: bool,
 }
 
 #[derive(Debug)]
@@ -23,20 +24,27 @@ struct HeldTable {
 }
 
 impl TableHold {
-    /// Locks tables that will finish in about this order.
+    /// Locks tables that will finish in about this order; all of them until the end unless the connection `lets_go` of what
+    /// was locked behind a savepoint.
     ///
     /// # Errors
     /// [`BulkError::Session`], also if a table is gone.
-    pub async fn take(mut connection: Connection, tables: &[TableName]) -> Result<Self, BulkError> {
+    pub async fn take(
+        mut connection: Connection,
+        tables: &[TableName],
+        lets_go: bool,
+    ) -> Result<Self, BulkError> {
         connection.execute("START TRANSACTION READ ONLY").await?;
         let mut held = Vec::with_capacity(tables.len());
         for (number, table) in tables.iter().rev().enumerate() {
-            connection.execute(&format!("SAVEPOINT tailwater_{number}")).await?;
+            if lets_go {
+                connection.execute(&format!("SAVEPOINT tailwater_{number}")).await?;
+            }
             let name = qualified(&table.schema, &table.name);
             connection.execute(&format!("SELECT 1 FROM {name} LIMIT 0")).await?;
             held.push(HeldTable { table: table.clone(), finished: false });
         }
-        Ok(Self { connection, held })
+        Ok(Self { connection, held, lets_go })
     }
 
     /// Lets a table go, as soon as all that were to finish before it are finished, too.
@@ -46,6 +54,9 @@ impl TableHold {
     pub async fn finished(&mut self, table: &TableName) -> Result<(), BulkError> {
         if let Some(held) = self.held.iter_mut().find(|held| held.table == *table) {
             held.finished = true;
+        }
+        if !self.lets_go {
+            return Ok(());
         }
         let before = self.held.len();
         while self.held.last().is_some_and(|held| held.finished) {
@@ -61,10 +72,5 @@ impl TableHold {
     /// Which tables are held.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
         self.held.iter().map(|held| &held.table)
-    }
-
-    /// A connection that may be asked for definitions of what it holds.
-    pub fn connection(&mut self) -> &mut Connection {
-        &mut self.connection
     }
 }

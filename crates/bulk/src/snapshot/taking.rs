@@ -166,8 +166,8 @@ async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkErr
     Ok(reader)
 }
 
-/// Whether a connection may set savepoints. MariaDB writes them to the binlog of a transaction with a snapshot, keeps metadata
-/// locks then, and at a commit writes a transaction of nothing else: not so for sessions that write no binlog.
+/// Whether a connection may set savepoints, and lets metadata locks go when it goes back to one. In MariaDB only sessions that
+/// write no binlog do; others would have a transaction with a snapshot, savepoints and nothing else written, if it commits.
 async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> {
     if reader.server().flavour == Flavour::MySql {
         return Ok(true);
@@ -211,10 +211,10 @@ impl<'a> Taking<'a> {
     /// Connects everything before anybody is locked out.
     async fn prepare(options: &'a SnapshotOptions) -> Result<Self, BulkError> {
         let control = connect_control(options).await?;
-        let holder = connect_control(options).await?;
+        let mut holder = connect_control(options).await?;
         let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
         let mut readers = try_join_all(readers).await?;
-        let mut lets_go = true;
+        let mut lets_go = prepare_savepoints(&mut holder).await?;
         for reader in &mut readers {
             lets_go &= prepare_savepoints(reader).await?;
         }
@@ -257,7 +257,7 @@ impl<'a> Taking<'a> {
             Action::Position => self.point = Some(self.position().await?),
             Action::Hold => {
                 if let Some(holder) = self.holder.take() {
-                    self.hold = Some(TableHold::take(holder, &self.options.tables).await?);
+                    self.hold = Some(TableHold::take(holder, &self.options.tables, self.lets_go).await?);
                 }
             }
         }

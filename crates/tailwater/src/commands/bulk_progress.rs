@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tailwater_bulk::progress::{Progress, ProgressFigures};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::cli::Output;
 
@@ -56,6 +58,24 @@ pub(super) async fn shown<T, E>(
         bar.finish_and_clear();
     }
     Ok(done)
+}
+
+/// What is cancelled when the process is told to stop.
+///
+/// # Errors
+/// If the system does not tell of signals.
+pub(super) fn stop_on_signal() -> io::Result<CancellationToken> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stopping.cancel();
+    });
+    Ok(stop)
 }
 
 fn line(doing: &str, figures: &ProgressFigures, elapsed: Duration) -> serde_json::Value {

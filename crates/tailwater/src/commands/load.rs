@@ -8,10 +8,8 @@ use serde_json::json;
 use tailwater_bulk::BulkError;
 use tailwater_bulk::load::{self, LoadOptions, own_folder};
 use tailwater_bulk::progress::Progress;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
-use super::bulk_progress::{SCHEMA_VERSION, shown};
+use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
 use super::client_server::connect_options;
 use crate::cli::{LoadArgs, Output};
 use crate::exit::Exit;
@@ -31,16 +29,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         ..LoadOptions::new(connect_options(&arguments.server)?)
     };
     let progress = Arc::new(Progress::default());
-    let stop = CancellationToken::new();
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        stopping.cancel();
-    });
+    let stop = stop_on_signal()?;
     let begun = Instant::now();
     let work = async {
         let contents = own_folder::read(&arguments.folder, arguments.allow_mixed)?;

@@ -6,6 +6,7 @@ mod cat;
 mod channel;
 mod client_server;
 pub mod config;
+mod dump;
 mod grants;
 mod load;
 pub mod log;
@@ -43,6 +44,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output),
+        Command::Dump(arguments) => dump::dump(&arguments, cli.output),
         Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
         Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
