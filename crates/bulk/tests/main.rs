@@ -27,6 +27,7 @@ macro_rules! on_each_server {
 mod dumping;
 mod error_codes;
 mod loaded;
+mod loaded_limits;
 mod schema;
 mod support;
 mod types;
