@@ -5,6 +5,7 @@ mod archived;
 mod captured;
 mod channels;
 mod cli;
+mod dumped;
 mod faults;
 mod large;
 mod log_cat;
