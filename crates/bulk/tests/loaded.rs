@@ -116,7 +116,7 @@ async fn everything_arrives_as_it_was(kind: ServerKind) -> Result<()> {
     let source = source(kind).await?;
     let before = all(&source).await?;
     for (compression, chunk_rows) in [(Compression::Zstd, 2), (Compression::None, 1000)] {
-        let folder = written::write(&source, &Selection::default(), compression, chunk_rows).await?;
+        let folder = written::write(&source, compression, chunk_rows).await?;
         let target = started(kind).await?;
         let report = load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
         ensure!(report.chunks_before == 0 && report.chunks_loaded > 15, "{report:?}");
@@ -130,7 +130,7 @@ async fn inserts_do_the_same(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = source(kind).await?;
-    let folder = written::write(&source, &Selection::default(), Compression::Zstd, 3).await?;
+    let folder = written::write(&source, Compression::Zstd, 3).await?;
     let target = Server::start(ServerSpec::new(kind).option("--local-infile=0")).await?;
     let options = LoadOptions::new(target.connect_options());
     let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
@@ -145,7 +145,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = source(kind).await?;
-    let folder = written::write(&source, &Selection::default(), Compression::Zstd, 1000).await?;
+    let folder = written::write(&source, Compression::Zstd, 1000).await?;
     let target = started(kind).await?;
     let manifest = written::read_manifest(folder.path())?;
     let read = |file: &str| std::fs::read(folder.path().join(file));
@@ -216,22 +216,26 @@ async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = sized_source(kind).await?;
-    let folder = written::write(&source, &Selection::default(), Compression::Zstd, 97).await?;
+    let folder = written::write(&source, Compression::Zstd, 97).await?;
     let contents = own_folder::read(folder.path(), false)?;
     let target = started(kind).await?;
     let mut options = LoadOptions { workers: 3, ..LoadOptions::new(target.connect_options()) };
     // At ever other places: before the first file is there, in the middle, near the end.
     let mut before = 0;
-    for stop_at in [0, 1, 20, 100, 150, 200] {
+    for stop_at in [0, 1, 20, 60, 100] {
         let progress = Arc::new(Progress::default());
         let stop = CancellationToken::new();
-        let watch = async {
-            while progress.figures().chunks < stop_at.max(before) {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            }
-            stop.cancel();
+        let watching = {
+            let (progress, stop) = (progress.clone(), stop.clone());
+            tokio::spawn(async move {
+                while progress.figures().chunks < stop_at.max(before) {
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+                stop.cancel();
+            })
         };
-        let (loaded, ()) = tokio::join!(load(&contents, &options, &progress, &stop), watch);
+        let loaded = load(&contents, &options, &progress, &stop).await;
+        watching.abort();
         ensure!(loaded.as_ref().is_err_and(|error| error.code() == "TW-BULK-0033"), "{loaded:?}");
         before = progress.figures().chunks;
         options.resume = true;
@@ -241,7 +245,7 @@ async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
     ensure!(error.code() == "TW-BULK-0023" && error.to_string().contains("--resume"), "{error}");
 
     let report = load_into(folder.path(), &options).await?;
-    ensure!(report.chunks_before > 100 && report.chunks_loaded > 0, "{report:?}");
+    ensure!(report.chunks_before >= 100 && report.chunks_loaded > 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
     // Once more there is nothing to do.
     let report = load_into(folder.path(), &options).await?;
@@ -254,7 +258,7 @@ async fn what_would_be_unsafe_is_refused(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = sized_source(kind).await?;
-    let folder = written::write(&source, &Selection::default(), Compression::Zstd, 2000).await?;
+    let folder = written::write(&source, Compression::Zstd, 2000).await?;
     let target = started(kind).await?;
     let options = LoadOptions::new(target.connect_options());
     let refused = async |code: &str| {
@@ -315,7 +319,7 @@ async fn rows_that_would_change_are_refused(kind: ServerKind) -> Result<()> {
         b"CREATE DATABASE cut; CREATE TABLE cut.t (id INT PRIMARY KEY, v VARCHAR(20), d DECIMAL(9,4)); \
         INSERT INTO cut.t VALUES (1, 'a long value', 1.2345);",
     )?;
-    let folder = written::write(&source, &Selection::default(), Compression::None, 10).await?;
+    let folder = written::write(&source, Compression::None, 10).await?;
     let changes = ["v VARCHAR(3), d DECIMAL(9,4)", "v VARCHAR(20), d DECIMAL(9,1)", "v INT, d DECIMAL(9,4)"];
     for (inserts, changed) in changes.iter().flat_map(|changed| [(false, changed), (true, changed)]) {
         // What the last one noted does not count.
@@ -336,7 +340,7 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = sized_source(kind).await?;
-    let folder = written::write(&source, &Selection::default(), Compression::Zstd, 97).await?;
+    let folder = written::write(&source, Compression::Zstd, 97).await?;
     let contents = own_folder::read(folder.path(), false)?;
     let mut target = started(kind).await?;
     let options = LoadOptions::new(target.connect_options());
