@@ -74,6 +74,14 @@ pub enum BulkError {
         /// How often they were opened.
         tries: u32,
     },
+    /// A lock would have waited behind a statement, and everybody behind the lock.
+    #[error("a statement has run for {seconds} s on connection {id}, and a read lock would wait for it")]
+    LongStatement {
+        /// The connection that runs it.
+        id: u64,
+        /// For how long.
+        seconds: u64,
+    },
     /// The transaction that everything was read in did not last.
     #[error(
         "{server} ended the transaction of the snapshot; what was read in it is not of one point in time: dump again"
@@ -255,6 +263,7 @@ impl BulkError {
             Self::WritersWaited { .. } => "TW-BULK-0007",
             Self::NotAlike { .. } => "TW-BULK-0008",
             Self::SnapshotLost { .. } => "TW-BULK-0009",
+            Self::LongStatement { .. } => "TW-BULK-0013",
             Self::FolderInUse { .. } => "TW-BULK-0010",
             Self::Interrupted => "TW-BULK-0011",
             Self::Changed { .. } => "TW-BULK-0012",

@@ -25,6 +25,7 @@ on_each_server!(
     definitions_change_as_soon_as_tables_are_finished,
     users_without_rights_dump_too,
     a_snapshot_that_is_lost_is_noticed,
+    a_long_statement_does_not_stop_the_world,
 );
 
 /// Only reached when something is wrong.
@@ -390,5 +391,33 @@ async fn a_snapshot_that_is_lost_is_noticed(kind: ServerKind) -> Result<()> {
     connection.execute("COMMIT").await?;
     let lost = Snapshot::check_open(connection).await;
     ensure!(matches!(lost, Err(BulkError::SnapshotLost { .. })), "{lost:?}");
+    Ok(())
+}
+
+/// A lock that waits behind a long statement would have everybody wait behind itself.
+async fn a_long_statement_does_not_stop_the_world(kind: ServerKind) -> Result<()> {
+    let Some(server) = start(kind).await? else { return Ok(()) };
+    let mut writer = fill(&server).await?;
+    let mut long = Connection::connect(&server.socket_options()).await?;
+    let running = long.server().connection_id;
+    let reading =
+        tokio::spawn(async move { long.query("SELECT SLEEP(3600) FROM shop.digits LIMIT 1").await });
+    let list =
+        format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {running} AND time > 0");
+    while writer.query(&list).await?.scalar() != Some("1") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let options = SnapshotOptions {
+        connect: server.connect_options(),
+        connections: 2,
+        lock_wait_max: Duration::from_secs(1),
+        tables: vec![TableName::new("shop", "plain"), TableName::new("shop", "digits")],
+    };
+    let snapshot = Snapshot::take(&options).await?;
+    let expected = if kind.flavour() == Flavour::MySql { "table locks" } else { "lock-free comparison" };
+    ensure!(snapshot.method.name() == expected, "{}", snapshot.method.name());
+    writer.execute("INSERT INTO shop.digits VALUES (10)").await?;
+    writer.execute(&format!("KILL {running}")).await?;
+    ensure!(reading.await?.is_err());
     Ok(())
 }

@@ -23,6 +23,7 @@ fn every_code_is_documented() {
         BulkError::WritersWaited { waited: Duration::from_millis(1) },
         BulkError::NotAlike { tries: 3 },
         BulkError::SnapshotLost { server: text() },
+        BulkError::LongStatement { id: 1, seconds: 2 },
         BulkError::FolderInUse { path: path() },
         BulkError::Interrupted,
         BulkError::Changed { what: text(), reason: text() },
@@ -53,6 +54,7 @@ fn every_code_is_documented() {
             | BulkError::WritersWaited { .. }
             | BulkError::NotAlike { .. }
             | BulkError::SnapshotLost { .. }
+            | BulkError::LongStatement { .. }
             | BulkError::FolderInUse { .. }
             | BulkError::Interrupted
             | BulkError::Changed { .. }

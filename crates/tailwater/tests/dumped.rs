@@ -1,98 +1,190 @@
-//! `tailwater dump` and `tailwater load` from the outside: there and back, killed on the way.
+//! `tailwater dump` from the outside: killed and gone on with, interrupted, and only planned; and loaded again.
 
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
-use tailwater_wire::Flavour;
+use tailwater_bulk::folder::DumpFolder;
+use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
+use tailwater_session::Connection;
 
 use crate::shell::{PROGRAM, Shell};
 
-/// Only reached when something is wrong.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Rows of each table.
+const ROWS: usize = 40_000;
 
-#[tokio::test]
-async fn a_killed_load_goes_on_mysql() -> Result<()> {
-    a_killed_load_goes_on(ServerKind::Mysql97).await
-}
-
-#[tokio::test]
-async fn a_killed_load_goes_on_mariadb() -> Result<()> {
-    a_killed_load_goes_on(ServerKind::Mariadb1011).await
-}
-
-async fn start(kind: ServerKind, id: u32) -> Result<Server> {
-    let id = format!("--server-id={id}");
-    let mut spec = ServerSpec::new(kind).options(["--local-infile=1", "--sync-binlog=0", &id]);
-    if kind.flavour() == Flavour::MySql {
-        spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
-    }
-    Ok(Server::start(spec).await?)
-}
-
-const SCRIPT: &str = "
-    CREATE DATABASE shop; USE shop;
-    CREATE TABLE digits (d INT PRIMARY KEY);
-    INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
-    CREATE TABLE orders (id INT PRIMARY KEY, note VARCHAR(200), KEY (note));
-    INSERT INTO orders SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d, REPEAT(CHAR(65 + a.d), 100)
-        FROM digits a, digits b, digits c, digits e, digits f WHERE f.d < 4;
-    CREATE TABLE keyless (a INT, t TEXT);
-    INSERT INTO keyless SELECT id DIV 7, note FROM orders;
-    CREATE VIEW counted AS SELECT COUNT(*) AS n FROM orders;
-";
-
-async fn a_killed_load_goes_on(kind: ServerKind) -> Result<()> {
+async fn start(kind: ServerKind) -> Result<Option<Server>> {
     if require(kind).is_none() {
-        return Ok(());
+        return Ok(None);
     }
-    let shell = Shell::new()?;
-    let source = start(kind, 1).await?;
-    source.sql(SCRIPT).await?;
-    let at = |server: &Server| format!("--host 127.0.0.1 --port {} --user root", server.port());
-    shell.run(&format!("dump dumped {} --chunk-rows-max 100", at(&source)))?.exits(0);
+    let options = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--local-infile=1"];
+    Ok(Some(Server::start(ServerSpec::new(kind).options(options)).await?))
+}
 
-    let target = start(kind, 2).await?;
-    let load = format!("load dumped {} --set-gtid --no-binlog", at(&target));
-    let words = format!("{load} --workers 2");
-    let mut child = Command::new(PROGRAM)
-        .args(words.split_whitespace())
-        .current_dir(shell.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let begun = Instant::now();
-    loop {
-        ensure!(begun.elapsed() < PATIENCE, "it loads nothing");
-        ensure!(child.try_wait()?.is_none(), "it was done before it was killed");
-        // Not there at first.
-        let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
-        if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= 20) {
-            break;
+async fn fill(server: &Server) -> Result<()> {
+    let mut connection = Connection::connect(&server.socket_options()).await?;
+    connection.execute("CREATE DATABASE shop CHARACTER SET utf8mb4").await?;
+    for (table, key) in [("numbered", "id INT PRIMARY KEY"), ("named", "id VARCHAR(20) PRIMARY KEY")] {
+        connection.execute(&format!("CREATE TABLE shop.{table} ({key}, t TEXT)")).await?;
+        for first in (0..ROWS).step_by(1000) {
+            let rows: Vec<_> = (first..first + 1000)
+                .map(|row| format!("({row}, REPEAT(LPAD(HEX({row} * 7919), 32, '-'), 10))"))
+                .collect();
+            let sql = format!("INSERT INTO shop.{table} VALUES {}", rows.join(","));
+            connection.execute(&sql).await?;
         }
     }
-    child.kill()?;
-    child.wait()?;
+    Ok(())
+}
 
-    shell.run(&load)?.exits(4).complains(&["TW-BULK-0023", "--resume"]);
-    let ran = shell.run(&format!("{load} --resume --output json"))?.exits(0);
-    let lines = ran.json()?;
-    let done = lines.last().context("no lines")?;
-    ensure!(done["event"] == "done" && done["schema_version"] == 1, "{done}");
-    ensure!(done["rows"] == 80_010 && done["tables"] == 3, "{done}");
-    let before = done["chunks_before"].as_u64().context("a number")?;
-    ensure!(before >= 20 && done["chunks_loaded"].as_u64() > Some(0), "{done}");
+fn command(port: u16, folder: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args([
+        "dump",
+        "--host",
+        "127.0.0.1",
+        "--user",
+        "root",
+        "--workers",
+        "2",
+        "--chunk-rows-max",
+        "1000",
+    ]);
+    command.arg("--port").arg(port.to_string()).args(more).arg(folder);
+    command.env_remove("TAILWATER_PASSWORD").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
 
-    let sums = "SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders; \
-                SELECT COUNT(*), SUM(CRC32(CONCAT(a, t))) FROM shop.keyless; SELECT n FROM shop.counted";
-    ensure!(source.sql(sums).await? == target.sql(sums).await?);
-    let (has, wanted) = match kind.flavour() {
-        Flavour::MySql => ("SELECT @@GLOBAL.gtid_executed", "SELECT @@GLOBAL.gtid_executed"),
-        Flavour::MariaDb => ("SELECT @@GLOBAL.gtid_slave_pos", "SELECT @@GLOBAL.gtid_binlog_pos"),
-    };
-    ensure!(target.sql(has).await? == source.sql(wanted).await?, "GTIDs");
-    shell.run(&load)?.exits(4).complains(&["TW-BULK-0022"]);
-    shell.run(&format!("load nowhere {}", at(&target)))?.exits(1).complains(&["TW-BULK-0001", "nowhere"]);
+/// Starts a dump over a link that is too slow for it to end soon, and waits until it has finished `chunks`.
+async fn start_slow(link: &Link, folder: &Path, more: &[&str], chunks: usize) -> Result<Child> {
+    link.set_bandwidth(Some(4 << 20));
+    let mut child = command(link.port(), folder, more).spawn()?;
+    while finished(folder).len() < chunks {
+        if child.try_wait()?.is_some() {
+            let output = child.wait_with_output()?;
+            anyhow::bail!("it has ended: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    Ok(child)
+}
+
+/// Finished chunks: their files, and what the file system says of these.
+fn finished(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime, u64)> {
+    let Ok(manifest) = DumpFolder::read(folder) else { return Vec::new() };
+    let chunks = manifest.tables.into_iter().flat_map(|table| table.chunks);
+    let files = chunks.filter(|chunk| chunk.written.is_some()).map(|chunk| folder.join(chunk.file));
+    files
+        .filter_map(|file| {
+            let metadata = std::fs::metadata(&file).ok()?;
+            Some((file, metadata.modified().ok()?, metadata.len()))
+        })
+        .collect()
+}
+
+async fn checksums(server: &Server) -> Result<Vec<String>> {
+    Ok(server.sql("CHECKSUM TABLE shop.numbered, shop.named EXTENDED").await?)
+}
+
+#[tokio::test]
+async fn a_killed_dump_is_gone_on_with_and_loads() -> Result<()> {
+    for kind in [ServerKind::Mysql97, ServerKind::Mariadb118] {
+        let Some(server) = start(kind).await? else { continue };
+        fill(&server).await?;
+        killed(&server).await.with_context(|| kind.to_string())?;
+    }
+    Ok(())
+}
+
+async fn killed(server: &Server) -> Result<()> {
+    let link = Link::open(server.address()).await?;
+    let shell = Shell::new()?;
+    let folder = shell.path().join("dump");
+    for (round, chunks) in [3, 20, 45].into_iter().enumerate() {
+        let more: &[&str] = if round == 0 { &[] } else { &["--resume"] };
+        let mut child = start_slow(&link, &folder, more, chunks).await?;
+        // Two processes do not write to one folder.
+        let second = command(server.port(), &folder, &["--resume"]).output()?;
+        let said = String::from_utf8_lossy(&second.stderr).into_owned();
+        ensure!(second.status.code() == Some(1) && said.contains("TW-BULK-0004"), "{said}");
+        child.kill()?;
+        child.wait()?;
+        let before = finished(&folder);
+        ensure!(before.len() >= chunks && before.len() < 80, "{} chunks", before.len());
+        // Once more, and nothing that was finished is touched.
+        let mut child = start_slow(&link, &folder, &["--resume"], chunks + 5).await?;
+        child.kill()?;
+        child.wait()?;
+        let after = finished(&folder);
+        ensure!(before.iter().all(|chunk| after.contains(chunk)), "{before:?}\n{after:?}");
+    }
+    // Not by itself.
+    let refused = command(server.port(), &folder, &[]).output()?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(1) && said.contains("TW-BULK-0010"), "{said}");
+    let output = command(server.port(), &folder, &["--resume", "--output", "json"]).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout)?;
+    let done: serde_json::Value = serde_json::from_str(lines.lines().last().context("no line")?)?;
+    ensure!(done["schema_version"] == 1 && done["event"] == "done", "{done}");
+    ensure!(
+        done["rows"] == 2 * ROWS && done["snapshots"].as_array().is_some_and(|of| of.len() > 1),
+        "{done}"
+    );
+    let left = std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    ensure!(left.into_iter().all(|name| !name.ends_with(".partial")));
+
+    // Nobody wrote meanwhile: what stands at many points in time is the same as at one.
+    let Some(target) = start(server.kind()).await? else { return Ok(()) };
+    let port = target.port();
+    let load = format!("load dump --host 127.0.0.1 --user root --port {port}");
+    shell.run(&load)?.exits(4).complains(&["TW-BULK-", "--allow-mixed"]);
+    shell.run(&format!("{load} --allow-mixed"))?.exits(0);
+    ensure!(checksums(server).await? == checksums(&target).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_interrupted_dump_says_how_to_go_on() -> Result<()> {
+    let Some(server) = start(ServerKind::Mariadb118).await? else { return Ok(()) };
+    fill(&server).await?;
+    let link = Link::open(server.address()).await?;
+    let shell = Shell::new()?;
+    let folder = shell.path().join("dump");
+    let child = start_slow(&link, &folder, &[], 3).await?;
+    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    ensure!(told.success());
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(1) && said.contains("TW-BULK-0011") && said.contains("--resume"),
+        "{said}"
+    );
+    ensure!(
+        std::fs::read(folder.join("journal.jsonl"))?.is_empty(),
+        "the journal was not folded into the manifest"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_plan_is_printed_and_nothing_is_written() -> Result<()> {
+    for (kind, expected) in [
+        (ServerKind::Mysql97, "FLUSH TABLES WITH READ LOCK  [writers wait from here]"),
+        (ServerKind::Mariadb118, "lock-free comparison:\n  BACKUP STAGE START"),
+    ] {
+        let Some(server) = start(kind).await? else { continue };
+        server.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY) ENGINE=MyISAM").await?;
+        let shell = Shell::new()?;
+        let folder = shell.path().join("dump");
+        let output = command(server.port(), &folder, &["--dry-run"]).output()?;
+        let said = String::from_utf8(output.stdout)?;
+        ensure!(output.status.success() && said.contains(expected), "{said}");
+        ensure!(
+            said.contains("shop.t: about 0 rows") && said.contains("along PRIMARY, outside of the snapshot"),
+            "{said}"
+        );
+        ensure!(!folder.exists());
+    }
     Ok(())
 }

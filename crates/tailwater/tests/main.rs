@@ -8,6 +8,7 @@ mod cli;
 mod dumped;
 mod faults;
 mod large;
+mod loaded;
 mod log_cat;
 mod log_sql;
 mod log_stats;

@@ -57,6 +57,8 @@ impl DumpOptions {
     /// Options with defaults: everything, four connections, chunks of about 64 MiB compressed at level 3, and no more than
     /// five seconds of waiting for a lock.
     pub fn new(mut connect: ConnectOptions, folder: impl Into<PathBuf>) -> Self {
+        // The server may have to read many rows before the first that it sends.
+        connect.read_timeout = Some(Duration::from_secs(3600));
         // As long as a row can be.
         connect.rows_bytes_max = connect.rows_bytes_max.max(1 << 30);
         Self {
@@ -73,11 +75,14 @@ impl DumpOptions {
         }
     }
 
-    fn servo_limits(&self) -> ServoLimits {
-        /// Before anything is known of a table's rows.
-        const ROWS_FIRST: u64 = 50_000;
+    /// How big chunks of a table may be, and the first by what the server believes of its rows.
+    fn servo_limits(&self, rows_estimate: u64, bytes_estimate: u64) -> ServoLimits {
+        /// Where the server knows nothing.
+        const ROWS_FIRST: u64 = 10_000;
+        let row_bytes = bytes_estimate.checked_div(rows_estimate).filter(|&bytes| bytes > 0);
+        let rows_first = row_bytes.map_or(ROWS_FIRST, |bytes| self.chunk_bytes_max / bytes);
         ServoLimits {
-            rows_first: ROWS_FIRST.min(self.chunk_rows_max),
+            rows_first: rows_first.clamp(1, self.chunk_rows_max.max(1)),
             rows_max: self.chunk_rows_max,
             cost_max: self.chunk_bytes_max,
         }
@@ -216,4 +221,21 @@ async fn join(mut workers: JoinSet<Result<(), BulkError>>) -> Result<(), BulkErr
 /// The time as manifests have it.
 fn now() -> String {
     Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_session::Endpoint;
+
+    use super::*;
+
+    #[test]
+    fn the_first_chunk_of_long_rows_is_short() {
+        let options = DumpOptions::new(ConnectOptions::new(Endpoint::tcp("h", 1), "u"), "dump");
+        let first = |rows, bytes| options.servo_limits(rows, bytes).rows_first;
+        assert_eq!(first(1000, 1000 << 20), 64);
+        assert_eq!(first(1, u64::MAX), 1);
+        assert_eq!(first(0, 16384), 10_000);
+        assert_eq!(first(1 << 40, 1 << 41), options.chunk_rows_max);
+    }
 }

@@ -307,7 +307,7 @@ fn work(
             key: WalkKey::choose(&shape.keys).cloned(),
             partitions: shape.partitions,
             rows_estimate: shape.rows_estimate,
-            limits: options.servo_limits(),
+            limits: options.servo_limits(shape.rows_estimate, shape.bytes_estimate),
         };
         let what = format!("table {name}");
         let table = TableWork::new(name, expressions, plan, entry);

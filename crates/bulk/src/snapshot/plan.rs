@@ -40,6 +40,9 @@ impl Method {
 pub enum Action {
     /// A statement on the controlling connection.
     Control(String),
+    /// Waiting until no statement runs for long. A flush that gives up behind one leaves the table to be reopened, and everybody
+    /// else who wants it waits for that statement.
+    Quiet,
     /// A snapshot on each connection, all at once.
     Open,
     /// The same again and again, until all are at the same place of the binlog.
@@ -105,6 +108,7 @@ impl fmt::Display for SnapshotPlan {
             };
             match &step.action {
                 Action::Control(sql) => write!(f, "  {sql}")?,
+                Action::Quiet => write!(f, "  wait until no statement runs for longer than a second")?,
                 Action::Open | Action::OpenAlike => {
                     write!(f, "  START TRANSACTION WITH CONSISTENT SNAPSHOT on each connection")?;
                 }
@@ -132,6 +136,13 @@ pub fn plans(circumstances: Circumstances, connections: usize, tables: &[TableNa
             }
             if reload {
                 plans.push(backup_stage());
+                // A definition that takes hours to change lets nobody block changes meanwhile.
+                if binlog || connections == 1 {
+                    plans.push(lock_free(
+                        if connections == 1 { Method::Single } else { Method::Compare },
+                        false,
+                    ));
+                }
             }
         }
         Flavour::MySql if reload => plans.push(read_lock(circumstances.backup_admin)),
@@ -196,13 +207,14 @@ fn backup_stage() -> SnapshotPlan {
 }
 
 fn read_lock(backup_admin: bool) -> SnapshotPlan {
-    let mut steps = Vec::new();
+    let mut steps =
+        vec![step(Action::Quiet, "a lock that waits behind a long statement makes everybody wait")];
     if backup_admin {
         let why = "no definition changes until all tables are held; writers go on";
         steps.push(control("LOCK INSTANCE FOR BACKUP", why));
     }
     steps.extend([
-        control("FLUSH NO_WRITE_TO_BINLOG TABLES", "waits for long statements before anybody is locked out"),
+        control("FLUSH NO_WRITE_TO_BINLOG TABLES", "waits for statements before anybody is locked out"),
         control("FLUSH TABLES WITH READ LOCK", "nothing commits").then_writers(Writers::Wait),
         step(Action::Open, SAME),
         step(Action::Position, POSITION),
@@ -245,7 +257,8 @@ mod tests {
     fn the_shortest_lock_comes_first() {
         let all = Circumstances { flavour: Flavour::MariaDb, binlog: true, reload: true, backup_admin: true };
         let none = Circumstances { reload: false, backup_admin: false, ..all };
-        assert_eq!(methods(all, 4), [Method::Compare, Method::BackupStage, Method::TableLocks]);
+        let (compare, stage, locks) = (Method::Compare, Method::BackupStage, Method::TableLocks);
+        assert_eq!(methods(all, 4), [compare, stage, compare, locks]);
         assert_eq!(
             methods(Circumstances { binlog: false, ..all }, 4),
             [Method::BackupStage, Method::TableLocks]

@@ -137,7 +137,8 @@ fn is_lock_timeout(error: &BulkError) -> bool {
 }
 
 fn is_refusal(error: &BulkError) -> bool {
-    number(error).is_some_and(|number| REFUSED.contains(&number))
+    matches!(error, BulkError::LongStatement { .. })
+        || number(error).is_some_and(|number| REFUSED.contains(&number))
 }
 
 fn number(error: &BulkError) -> Option<u16> {
@@ -252,6 +253,7 @@ impl<'a> Taking<'a> {
     async fn act(&mut self, action: &Action) -> Result<(), BulkError> {
         match action {
             Action::Control(sql) => drop(self.control.execute(sql).await?),
+            Action::Quiet => quiet(&mut self.control, self.options.lock_wait_max).await?,
             Action::Open => self.open().await?,
             Action::OpenAlike => self.open_alike().await?,
             Action::Position => self.point = Some(self.position().await?),
@@ -319,6 +321,22 @@ impl<'a> Taking<'a> {
             "snapshot taken"
         );
         Ok(Snapshot { connections, lets_go, hold, point, method, stall })
+    }
+}
+
+/// Waits until no statement, of those that the user may see, has run for a second.
+async fn quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkError> {
+    const LONG: &str = "SELECT id, time FROM information_schema.processlist WHERE command IN ('Query', 'Execute') AND time > 0 \
+                        AND id <> CONNECTION_ID() AND user <> 'system user' ORDER BY time DESC LIMIT 1";
+    let begun = Instant::now();
+    loop {
+        let long = control.query(LONG).await?;
+        let Some(row) = long.first() else { return Ok(()) };
+        if begun.elapsed() >= wait_max {
+            let (id, seconds) = (row.get_u64(0).unwrap_or(0), row.get_u64(1).unwrap_or(0));
+            return Err(BulkError::LongStatement { id, seconds });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
