@@ -1,5 +1,6 @@
 //! A logged-in connection and the exchanges on it.
 
+use bytes::Bytes;
 use tailwater_wire::protocol::command::Command;
 use tailwater_wire::protocol::response::{ERR, EofPacket, ErrPacket, LOCAL_INFILE, OK, OkPacket};
 use tailwater_wire::protocol::resultset::parse_column_count;
@@ -60,9 +61,11 @@ impl From<OkPacket> for OkInfo {
 }
 
 /// What opens a result.
-enum Opening {
+pub(crate) enum Opening {
     Ok(OkInfo),
     Columns(Vec<ColumnDefinition>),
+    /// The server asks for a file, here the front of its name.
+    LocalInfile(String),
 }
 
 /// A connection that is logged in.
@@ -205,18 +208,28 @@ impl Connection {
         bytes: usize,
         pieces: impl Iterator<Item: AsRef<[u8]>>,
     ) -> Result<RowStream<'_>, SessionError> {
-        self.begin()?;
-        let mut command = Vec::with_capacity(1);
-        let empty = Command::Query(&[]).encode(&mut command);
-        empty.map_err(|source| SessionError::Protocol { doing: QUERYING, source })?;
-        self.stream.send_pieces(QUERYING, &command, bytes, pieces).await?;
-        match self.read_opening().await? {
+        match self.open_statement(bytes, pieces).await? {
             Opening::Ok(ok) => {
                 self.finish(ok.status).await?;
                 Ok(RowStream::new(self, Vec::new(), Some(ok)))
             }
             Opening::Columns(columns) => Ok(RowStream::new(self, columns, None)),
+            Opening::LocalInfile(file) => Err(SessionError::LocalInfile { file }),
         }
+    }
+
+    /// Begins an exchange with a statement, and reads how the server begins its answer.
+    pub(crate) async fn open_statement(
+        &mut self,
+        bytes: usize,
+        pieces: impl Iterator<Item: AsRef<[u8]>>,
+    ) -> Result<Opening, SessionError> {
+        self.begin()?;
+        let mut command = Vec::with_capacity(1);
+        let empty = Command::Query(&[]).encode(&mut command);
+        empty.map_err(|source| SessionError::Protocol { doing: QUERYING, source })?;
+        self.stream.send_pieces(QUERYING, &command, bytes, pieces).await?;
+        self.read_opening().await
     }
 
     /// Asks for a sign of life.
@@ -280,7 +293,7 @@ impl Connection {
             Some(&ERR) => Err(self.server_error(QUERYING, &payload)),
             Some(&LOCAL_INFILE) => {
                 let file = String::from_utf8_lossy(&payload[1..payload.len().min(257)]).into_owned();
-                Err(SessionError::LocalInfile { file })
+                Ok(Opening::LocalInfile(file))
             }
             _ => {
                 let count = parse_column_count(&payload).map_err(wrong)?;
@@ -310,8 +323,16 @@ impl Connection {
 
     /// Reads a row, or what stands at the end of all results of the statement.
     pub(crate) async fn read_row(&mut self, columns: usize) -> Result<Result<Row, OkInfo>, SessionError> {
-        match self.read_row_or_end(columns).await? {
-            Ok(row) => Ok(Ok(row)),
+        match self.read_payload().await? {
+            Ok(payload) => Row::parse(payload, columns).map(Ok),
+            Err(end) => Ok(Err(end)),
+        }
+    }
+
+    /// Reads the payload of a row, or what stands at the end of all results of the statement.
+    pub(crate) async fn read_payload(&mut self) -> Result<Result<Bytes, OkInfo>, SessionError> {
+        match self.read_payload_or_end().await? {
+            Ok(payload) => Ok(Ok(payload)),
             Err(end) => {
                 self.finish(end.status).await?;
                 Ok(Err(end))
@@ -319,15 +340,15 @@ impl Connection {
         }
     }
 
-    /// Reads a row, or what stands at the end of this result.
-    async fn read_row_or_end(&mut self, columns: usize) -> Result<Result<Row, OkInfo>, SessionError> {
+    /// Reads the payload of a row, or what stands at the end of this result.
+    async fn read_payload_or_end(&mut self) -> Result<Result<Bytes, OkInfo>, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
         let payload = self.stream.read_packet(READING_ROWS, self.rows_bytes_max).await?;
         if payload.first() == Some(&ERR) {
             return Err(self.server_error(READING_ROWS, &payload));
         }
         if !EofPacket::ends(&payload, self.capabilities) {
-            return Row::parse(payload, columns).map(Ok);
+            return Ok(Ok(payload));
         }
         Ok(Err(match self.capabilities.has(Capabilities::DEPRECATE_EOF) {
             true => OkPacket::parse(&payload).map_err(wrong)?.into(),
@@ -339,7 +360,7 @@ impl Connection {
     }
 
     /// Reads and drops the further results that `status` announces; then the exchange is over.
-    async fn finish(&mut self, mut status: ServerStatus) -> Result<(), SessionError> {
+    pub(crate) async fn finish(&mut self, mut status: ServerStatus) -> Result<(), SessionError> {
         let mut results = 0;
         while status.has(ServerStatus::MORE_RESULTS_EXISTS) {
             results += 1;
@@ -350,11 +371,12 @@ impl Connection {
             }
             status = match self.read_opening().await? {
                 Opening::Ok(ok) => ok.status,
-                Opening::Columns(columns) => loop {
-                    if let Err(end) = self.read_row_or_end(columns.len()).await? {
+                Opening::Columns(_) => loop {
+                    if let Err(end) = self.read_payload_or_end().await? {
                         break end.status;
                     }
                 },
+                Opening::LocalInfile(file) => return Err(SessionError::LocalInfile { file }),
             };
         }
         self.busy = false;

@@ -11,8 +11,8 @@ use tailwater_wire::protocol::ErrPacket;
 
 /// Why a connection could not be made, or stopped working, or an answer is no use.
 ///
-/// The connection is unusable after every error but [`SessionError::Server`], [`SessionError::UnexpectedResult`] and
-/// [`SessionError::MissingGrant`].
+/// The connection is unusable after every error but [`SessionError::Server`], [`SessionError::LocalInfileOff`],
+/// [`SessionError::UnexpectedResult`] and [`SessionError::MissingGrant`].
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The server cannot be reached.
@@ -144,6 +144,19 @@ pub enum SessionError {
         /// The file, cut to a sensible length.
         file: String,
     },
+    /// The server takes no `LOAD DATA LOCAL`.
+    #[error(
+        "{endpoint} does not take LOAD DATA LOCAL: {error}; run there: SET GLOBAL local_infile = ON, and connect again"
+    )]
+    LocalInfileOff {
+        /// Which server.
+        endpoint: String,
+        /// The server's error.
+        error: ServerError,
+    },
+    /// What was to be loaded did not come whole.
+    #[error("what was to be loaded broke off; the statement was given up, and with it its transaction")]
+    LoadBody,
     /// A result is larger than allowed.
     #[error("the result exceeds {bytes_max} bytes (rows_bytes_max); ask for less, or read it as a stream")]
     ResultTooLarge {
@@ -299,6 +312,8 @@ impl SessionError {
             Self::LimitReached { .. } => "TW-SES-0025",
             Self::Account { .. } => "TW-SES-0026",
             Self::ServerTls { .. } => "TW-SES-0027",
+            Self::LocalInfileOff { .. } => "TW-SES-0028",
+            Self::LoadBody => "TW-SES-0029",
         }
     }
 
@@ -322,6 +337,8 @@ impl SessionError {
             | Self::AuthPlugin { .. }
             | Self::ClearPassword { .. }
             | Self::LocalInfile { .. }
+            | Self::LocalInfileOff { .. }
+            | Self::LoadBody
             | Self::ResultTooLarge { .. }
             | Self::UnexpectedResult { .. }
             | Self::MissingGrant { .. }
@@ -337,7 +354,9 @@ impl SessionError {
     /// The server's own error, if this is one.
     pub fn server_error(&self) -> Option<&ServerError> {
         match self {
-            Self::Server { error, .. } | Self::Denied { error, .. } => Some(error),
+            Self::Server { error, .. } | Self::Denied { error, .. } | Self::LocalInfileOff { error, .. } => {
+                Some(error)
+            }
             _ => None,
         }
     }

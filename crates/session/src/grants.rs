@@ -18,6 +18,10 @@ pub enum Purpose {
     Apply,
     /// Tell a server which transactions it has, so that native replication can go on behind them.
     Publish,
+    /// Read one point in time on several connections under a short lock.
+    Snapshot,
+    /// Keep definitions from changing meanwhile; MySQL only, MariaDB counts it as [`Purpose::Snapshot`].
+    BlockDefinitions,
 }
 
 /// A privilege, by the name that the server prints; or others that hold it.
@@ -29,6 +33,8 @@ impl Purpose {
             Self::Capture => "capturing the binlog",
             Self::Apply => "applying row events",
             Self::Publish => "telling the server what it has",
+            Self::Snapshot => "taking a snapshot",
+            Self::BlockDefinitions => "keeping definitions from changing",
         }
     }
 
@@ -41,6 +47,8 @@ impl Purpose {
             (Self::Capture, Flavour::MySql | Flavour::MariaDb) => {
                 &[&["REPLICATION SLAVE"], &["REPLICATION CLIENT"]]
             }
+            (Self::Snapshot, _) | (Self::BlockDefinitions, Flavour::MariaDb) => &[&["RELOAD"]],
+            (Self::BlockDefinitions, Flavour::MySql) => &[&["BACKUP_ADMIN"]],
             (Self::Apply, Flavour::MySql) => &[
                 &["REPLICATION_APPLIER", "BINLOG_ADMIN", "SUPER"],
                 &["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"],

@@ -4,6 +4,7 @@
 //! The map:
 //! - [`options`]: where and how to connect; [`option_file`] reads it from option files and the environment.
 //! - [`connection`]: a logged-in connection, [`Connection::query`] and its kin; [`rows`] is what they give.
+//! - [`load_data`]: rows for the server, [`Connection::load_data`].
 //! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
 //! - [`server`]: the server's side, for clients and replicas that connect to us.
 //! - [`grants`]: whether a user may do what a job needs.
@@ -18,6 +19,7 @@ pub mod connection;
 pub mod dump;
 pub mod error;
 pub mod grants;
+pub mod load_data;
 mod login;
 pub mod option_file;
 pub mod options;
@@ -32,5 +34,6 @@ pub use connection::{Connection, OkInfo, ServerInfo};
 pub use dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
 pub use error::{Retry, ServerError, SessionError};
 pub use grants::{Purpose, check_grants, grant_statement};
+pub use load_data::LoadPiece;
 pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
-pub use rows::{QueryResult, Row, RowStream};
+pub use rows::{QueryResult, RawRow, Row, RowStream};

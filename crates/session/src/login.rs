@@ -13,7 +13,7 @@ use crate::packet_stream::PacketStream;
 use crate::socket::Socket;
 use crate::tls;
 
-/// What this client makes use of. No LOCAL_FILES: a server may never ask for files of this machine.
+/// What this client makes use of. LOCAL_FILES only where the options ask for it: else a server need not even ask.
 const WANTED: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::LONG_FLAG)
     .with(Capabilities::PROTOCOL_41)
@@ -56,6 +56,9 @@ pub(crate) async fn log_in(socket: Socket, options: &ConnectOptions) -> Result<L
 
     if options.found_rows {
         capabilities = capabilities | (Capabilities::FOUND_ROWS & greeting.capabilities);
+    }
+    if options.local_infile {
+        capabilities = capabilities | (Capabilities::LOCAL_FILES & greeting.capabilities);
     }
 
     // Answer with the server's own plugin, where it is known and does not give the password away; otherwise with one

@@ -142,6 +142,9 @@ pub struct ConnectOptions {
     pub multi_statements: bool,
     /// Whether an UPDATE answers how many rows it found, rather than how many were not yet as it wants them.
     pub found_rows: bool,
+    /// Whether [`crate::Connection::load_data`] may be used. It sends only what it is handed: files of this machine are never
+    /// given to a server, whatever it asks for.
+    pub local_infile: bool,
 }
 
 impl ConnectOptions {
@@ -163,6 +166,7 @@ impl ConnectOptions {
             program_name: "tailwater".to_owned(),
             multi_statements: false,
             found_rows: false,
+            local_infile: false,
         }
     }
 

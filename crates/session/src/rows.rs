@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use tailwater_wire::protocol::ColumnDefinition;
-use tailwater_wire::protocol::resultset::parse_text_row;
+use tailwater_wire::protocol::resultset::{TextRowValues, parse_text_row};
 
 use crate::connection::{Connection, OkInfo};
 use crate::error::SessionError;
@@ -61,6 +61,21 @@ impl Row {
     /// About how much memory the row takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.payload.len() + self.values.len() * size_of::<Option<Range<usize>>>() + ROW_OVERHEAD_BYTES
+    }
+}
+
+/// One row as it came, whose values are only looked at one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawRow {
+    payload: Bytes,
+    columns: usize,
+}
+
+impl RawRow {
+    /// Its values, `None` for NULL; behind the first error there are none.
+    pub fn values(&self) -> impl Iterator<Item = Result<Option<&[u8]>, SessionError>> {
+        let wrong = |source| SessionError::Protocol { doing: crate::connection::READING_ROWS, source };
+        TextRowValues::new(&self.payload, self.columns).map(move |value| value.map_err(wrong))
     }
 }
 
@@ -122,6 +137,23 @@ impl<'a> RowStream<'a> {
     /// The columns; none for a statement that gives no rows.
     pub fn columns(&self) -> &[ColumnDefinition] {
         &self.columns
+    }
+
+    /// As [`RowStream::next`], without looking for the row's values.
+    ///
+    /// # Errors
+    /// As [`RowStream::next`].
+    pub async fn next_raw(&mut self) -> Result<Option<RawRow>, SessionError> {
+        match self.state {
+            State::Done(_) => Ok(None),
+            State::Rows => match self.connection.read_payload().await? {
+                Ok(payload) => Ok(Some(RawRow { payload, columns: self.columns.len() })),
+                Err(ok) => {
+                    self.state = State::Done(ok);
+                    Ok(None)
+                }
+            },
+        }
     }
 
     /// The next row, or `None` at the end. The statement's further results, if it has any, are read and dropped.

@@ -5,6 +5,7 @@ mod fake;
 mod fake_dump;
 mod fuzzed;
 mod hostile;
+mod load_data;
 mod login;
 mod served;
 mod served_clients;

@@ -54,6 +54,10 @@ pub enum Command {
     /// Where the log is applied: channels of a running daemon.
     #[command(subcommand)]
     Channel(ChannelCommand),
+    /// Dumps databases into a folder: rows on several connections at one point in time, with the shortest lock that does.
+    Dump(DumpArgs),
+    /// Loads a dump into a server: rows on several connections, each file in one transaction with the note that it is there.
+    Load(LoadArgs),
     /// The GRANT statements that capturing from a source and applying to a target need.
     Grants {
         /// The family of the server; both if absent.
@@ -258,6 +262,87 @@ pub struct StatsArgs {
     /// Also write a page with charts, which needs no network, to this file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    /// The folder; a new or empty one, or with --resume that of an interrupted dump.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Only this database; again for more. All but the server's own if absent.
+    #[arg(long, value_name = "NAME")]
+    pub database: Vec<String>,
+    /// Only this table; again for more.
+    #[arg(long, value_name = "SCHEMA.TABLE")]
+    pub table: Vec<String>,
+    /// Not this table; again for more.
+    #[arg(long, value_name = "SCHEMA.TABLE")]
+    pub exclude_table: Vec<String>,
+    /// Connections that read side by side.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub workers: u16,
+    /// How files of rows are compressed.
+    #[arg(long, value_enum, default_value_t = CompressionArg::Zstd)]
+    pub compression: CompressionArg,
+    /// The level of the compression.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub compression_level: i32,
+    /// The most rows of a file, of tables with a key.
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub chunk_rows_max: u64,
+    /// About how many bytes a file of rows has, before compression.
+    #[arg(long, value_name = "N", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub chunk_bytes_max: u64,
+    /// How long to wait for a lock, and to keep writers waiting, at most.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub lock_wait_max_s: u64,
+    /// Go on with an interrupted dump, at another point in time: the manifest says which rows stand at which.
+    #[arg(long)]
+    pub resume: bool,
+    /// Only say which statements would be run for the snapshot, and which tables would be dumped.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// How files of rows are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompressionArg {
+    /// Not at all.
+    None,
+    /// Zstandard.
+    Zstd,
+}
+
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// The folder of the dump.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Connections that load rows side by side.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub workers: u16,
+    /// Go on behind what an earlier load of the same dump did, which noted it in the database tailwater on the server.
+    #[arg(long)]
+    pub resume: bool,
+    /// Load into tables that are there. A row whose key is there ends the load.
+    #[arg(long)]
+    pub force_merge: bool,
+    /// Load a dump that was interrupted, so that its tables stand at several points in time.
+    #[arg(long)]
+    pub allow_mixed: bool,
+    /// At the end tell the server that it has the transactions of the dump: gtid_purged, or gtid_slave_pos.
+    #[arg(long)]
+    pub set_gtid: bool,
+    /// Keep the load out of the server's binlog, and so from its replicas.
+    #[arg(long)]
+    pub no_binlog: bool,
+    /// Load by INSERT statements, for a server with local_infile=OFF: slower.
+    #[arg(long)]
+    pub inserts: bool,
 }
 
 /// Where a server is and who asks; what is not said here is taken from the option file and the environment.

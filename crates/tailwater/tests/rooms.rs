@@ -12,6 +12,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-apply", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
     ("tailwater-sandbox", &["tailwater-wire", "tailwater-session"]),
     ("tailwater-admin", &[]),
+    ("tailwater-bulk", &["tailwater-wire", "tailwater-session"]),
     (
         "tailwater",
         &[
@@ -22,6 +23,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-apply",
             "tailwater-sandbox",
             "tailwater-admin",
+            "tailwater-bulk",
         ],
     ),
 ];

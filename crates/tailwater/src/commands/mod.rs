@@ -1,10 +1,14 @@
 //! One module per noun of the command line.
 
 mod binlog_file;
+mod bulk_progress;
 mod cat;
 mod channel;
+mod client_server;
 pub mod config;
+mod dump;
 mod grants;
+mod load;
 pub mod log;
 mod log_archive;
 mod log_purge;
@@ -17,6 +21,7 @@ mod verify;
 use std::io::IsTerminal;
 
 use tailwater_apply::ApplyError;
+use tailwater_bulk::BulkError;
 use tailwater_log::LogError;
 use tailwater_relay::RelayError;
 use tailwater_sandbox::SandboxError;
@@ -39,6 +44,8 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output),
+        Command::Dump(arguments) => dump::dump(&arguments, cli.output),
+        Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
         Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
         Command::Demo(arguments) => on_runtime(demo::demo(&arguments, cli.output)),
@@ -60,6 +67,7 @@ pub fn render_error(error: &anyhow::Error) -> String {
 
 fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     None.or_else(|| error.downcast_ref::<ApplyError>().map(ApplyError::code))
+        .or_else(|| error.downcast_ref::<BulkError>().map(BulkError::code))
         .or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))
         .or_else(|| error.downcast_ref::<LogError>().map(LogError::code))
         .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))

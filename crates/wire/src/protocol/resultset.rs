@@ -127,6 +127,45 @@ pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range
     Ok(values)
 }
 
+/// The values of a text row one after the other, `None` for NULL, without a list of their places. Ends behind the first error.
+#[derive(Debug, Clone)]
+pub struct TextRowValues<'a> {
+    cursor: Cursor<'a>,
+    left: usize,
+}
+
+impl<'a> TextRowValues<'a> {
+    /// The values of a row with so many columns.
+    pub fn new(payload: &'a [u8], columns: usize) -> Self {
+        Self { cursor: Cursor::new("text row", payload), left: columns }
+    }
+
+    fn value(&mut self) -> Result<Option<&'a [u8]>, WireError> {
+        if self.cursor.peek_u8() == Some(NULL) {
+            self.cursor.skip(1)?;
+            return Ok(None);
+        }
+        self.cursor.lenenc_bytes().map(Some)
+    }
+}
+
+impl<'a> Iterator for TextRowValues<'a> {
+    type Item = Result<Option<&'a [u8]>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let mut value = self.value();
+        if value.is_ok() && self.left == 0 && !self.cursor.is_empty() {
+            let reason = format!("{} bytes behind the last value", self.cursor.remaining());
+            value = Err(WireError::malformed("text row", reason));
+        }
+        if value.is_err() {
+            self.left = 0;
+        }
+        Some(value)
+    }
+}
+
 /// Appends the payload of a text row.
 pub fn encode_text_row<'a>(values: impl IntoIterator<Item = Option<&'a [u8]>>, out: &mut Vec<u8>) {
     for value in values {
@@ -157,6 +196,8 @@ mod tests {
             let mut out = Vec::new();
             encode_text_row(values.iter().map(Option::as_deref), &mut out);
             let ranges = parse_text_row(&out, values.len()).unwrap();
+            let one_by_one: Result<Vec<_>, _> = TextRowValues::new(&out, values.len()).collect();
+            prop_assert_eq!(one_by_one.unwrap(), values.iter().map(Option::as_deref).collect::<Vec<_>>());
             let read: Vec<_> = ranges.into_iter().map(|range| range.map(|range| out[range].to_vec())).collect();
             prop_assert_eq!(read, values);
         }
@@ -178,7 +219,9 @@ mod tests {
         #[test]
         fn any_bytes_parse_without_panic(bytes: Vec<u8>, columns in 0usize..20) {
             let _ = ColumnDefinition::parse(&bytes);
-            let _ = parse_text_row(&bytes, columns);
+            let listed = parse_text_row(&bytes, columns);
+            let one_by_one: Result<Vec<_>, _> = TextRowValues::new(&bytes, columns).collect();
+            prop_assert!(columns == 0 || listed.is_ok() == one_by_one.is_ok());
             let _ = parse_column_count(&bytes);
         }
     }

@@ -3,7 +3,6 @@
 use anyhow::Context;
 use rand::Rng;
 use tailwater_log::stats::Collector;
-use tailwater_session::option_file::{ClientOptions, OptionSources};
 use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, EventChunk, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{
@@ -12,28 +11,6 @@ use tailwater_wire::event::{
 use tailwater_wire::print::EventPlace;
 
 use super::progress;
-use crate::cli::ServerArgs;
-
-/// What the command line says beats what the option file and the environment say.
-///
-/// # Errors
-/// If the option file cannot be read.
-pub(super) fn connect_options(arguments: &ServerArgs) -> anyhow::Result<ConnectOptions> {
-    let sources = OptionSources { defaults_file: arguments.defaults_file.clone(), groups: Vec::new() };
-    let mut options = sources.load()?;
-    options.override_with(ClientOptions {
-        host: arguments.host.clone(),
-        port: arguments.port,
-        socket: arguments.socket.clone(),
-        user: arguments.user.clone(),
-        ..ClientOptions::default()
-    });
-    // Who names a port means TCP.
-    if arguments.port.is_some() && arguments.socket.is_none() {
-        options.socket = None;
-    }
-    Ok(options.connect_options())
-}
 
 /// Feeds everything that the server has, or everything from `start` on.
 ///

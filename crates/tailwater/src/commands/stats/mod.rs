@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tailwater_log::stats::{Collector, CollectorOptions, Finding, Report};
 use tailwater_session::Endpoint;
 
+use super::client_server::connect_options;
 use super::log_source::logs_in;
 use crate::cli::{Output, StatsArgs};
 use crate::exit::Exit;
@@ -105,7 +106,7 @@ fn look(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<Vec
             "nothing to look at: name a log folder or binlog files, or a server with --host, --port, --socket or \
              --defaults-file"
         );
-        let connect = live::connect_options(server)?;
+        let connect = connect_options(server)?;
         let title = match &connect.endpoint {
             Endpoint::Unix { path } => path.display().to_string(),
             endpoint => endpoint.to_string(),

@@ -1,0 +1,350 @@
+//! What stands before the first row: what there is, the folder, the snapshot, and all definitions.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+use tokio::sync::Mutex;
+use tracing::warn;
+
+use super::work::TableWork;
+use super::worker::Shared;
+use super::{DumpOptions, now};
+use crate::error::BulkError;
+use crate::fields::selected;
+use crate::folder::names::{object_file, schema_file, table_file};
+use crate::folder::{
+    ColumnEntry, DumpFolder, DumpedFlavour, DumpedServer, FORMAT, JournalEntry, Manifest, ObjectEntry,
+    SchemaEntry, TableEntry,
+};
+use crate::progress::Progress;
+use crate::schema::{self, Inventory, Object, TableName};
+use crate::snapshot::{Snapshot, SnapshotOptions};
+use crate::sql::literals;
+use crate::walk::{TableShape, WalkKey, WalkPlan};
+
+/// Everything that workers need.
+pub(super) struct Prepared {
+    pub(super) shared: Arc<Shared>,
+    pub(super) snapshot: SnapshotTaken,
+    pub(super) not_in_snapshot: Vec<TableName>,
+}
+
+/// What is left of the snapshot when its hold on tables is shared.
+pub(super) struct SnapshotTaken {
+    pub(super) connections: Vec<Connection>,
+    pub(super) method: crate::snapshot::Method,
+    pub(super) stall: std::time::Duration,
+}
+
+/// Prepares a dump, or the rest of one.
+///
+/// # Errors
+/// As [`super::dump`].
+pub(super) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
+    let mut connection = Connection::connect(&options.connect).await?;
+    schema::prepare(&mut connection).await?;
+    let inventory = schema::inventory(&mut connection, &options.selection).await?;
+    let mut folder = open_folder(options, &connection)?;
+    check_finished_files(&mut folder);
+    let order = largest_first(&mut connection, inventory.tables.clone()).await?;
+    let is_finished = |name: &TableName| {
+        let mut entries = folder.manifest().tables.iter();
+        entries.any(|entry| entry.finished && entry.schema == name.schema && entry.table == name.name)
+    };
+    let left: Vec<_> = order.into_iter().filter(|name| !is_finished(name)).collect();
+    let snapshot = SnapshotOptions {
+        connect: options.connect.clone(),
+        connections: options.connections.max(1),
+        lock_wait_max: options.lock_wait_max,
+        tables: left.clone(),
+    };
+    let Snapshot { connections, lets_go, mut hold, point, method, stall } = Snapshot::take(&snapshot).await?;
+    let definitions = Definitions { connection: &mut connection, folder: &mut folder };
+    let shapes = definitions.write(&inventory, &left).await?;
+    // Where nothing is finished yet, the points in time before this one are of no data.
+    let used = folder.manifest().snapshots_used();
+    if used.is_empty() {
+        folder.manifest_mut().snapshots.clear();
+        folder.manifest_mut().snapshots.push(point);
+        folder.checkpoint()?;
+    } else {
+        folder.checkpoint()?;
+        folder.record(JournalEntry::Snapshot(point))?;
+        let points = used.len() + 1;
+        warn!(points, "the dump goes on at another point in time: its data will not be of one moment");
+    }
+    let number = folder.manifest().snapshots.len() - 1;
+    let not_in_snapshot = not_in_snapshot(&shapes);
+    let mut tables = work(options, &folder, shapes)?;
+    progress.expect(tables.len() as u64, tables.iter().map(|(_, rows)| rows).sum());
+    for name in finish_what_is(&mut tables, &mut folder).await? {
+        progress.table();
+        hold.finished(&name).await?;
+    }
+    let shared = Arc::new(Shared {
+        tables: tables.into_iter().map(|(table, _)| table).collect(),
+        first: AtomicUsize::new(0),
+        folder: Mutex::new(folder),
+        hold: Mutex::new(hold),
+        progress: Arc::clone(progress),
+        snapshot: number,
+        lets_go,
+        compression: options.compression,
+        compression_level: options.compression_level,
+    });
+    Ok(Prepared { shared, snapshot: SnapshotTaken { connections, method, stall }, not_in_snapshot })
+}
+
+/// Tables in the order in which they are begun: the largest first, so that at the end all connections have work.
+///
+/// # Errors
+/// [`BulkError::Session`]
+pub(super) async fn largest_first(
+    connection: &mut Connection,
+    mut tables: Vec<TableName>,
+) -> Result<Vec<TableName>, BulkError> {
+    let mut schemas: Vec<_> = tables.iter().map(|table| table.schema.as_str()).collect();
+    schemas.dedup();
+    if schemas.is_empty() {
+        return Ok(tables);
+    }
+    let sql = format!(
+        "SELECT table_schema, table_name, data_length FROM information_schema.tables WHERE table_schema IN ({})",
+        literals(schemas)
+    );
+    let mut bytes = HashMap::new();
+    for row in &connection.query(&sql).await?.rows {
+        if let (Some(schema), Some(name), Some(length)) = (row.get_str(0), row.get_str(1), row.get_u64(2)) {
+            bytes.insert(TableName::new(schema, name), length);
+        }
+    }
+    tables.sort_by_key(|table| std::cmp::Reverse(bytes.get(table).copied().unwrap_or(0)));
+    Ok(tables)
+}
+
+fn open_folder(options: &DumpOptions, connection: &Connection) -> Result<DumpFolder, BulkError> {
+    let flavour = match connection.server().flavour {
+        Flavour::MySql => DumpedFlavour::MySql,
+        Flavour::MariaDb => DumpedFlavour::MariaDb,
+    };
+    if options.resume && DumpFolder::is_one(&options.folder) {
+        let folder = DumpFolder::open(&options.folder)?;
+        let Manifest { server, compression, .. } = folder.manifest();
+        let changed = |reason: &str| BulkError::Changed { what: "the dump".into(), reason: reason.into() };
+        if server.flavour != flavour {
+            return Err(changed("it comes from a server of the other family"));
+        }
+        if *compression != options.compression {
+            return Err(changed("its files are compressed in another way"));
+        }
+        return Ok(folder);
+    }
+    let manifest = Manifest {
+        format: FORMAT,
+        tailwater: env!("CARGO_PKG_VERSION").to_owned(),
+        server: DumpedServer { flavour, version: connection.server().version_text.clone() },
+        started_at: now(),
+        finished_at: None,
+        compression: options.compression,
+        snapshots: Vec::new(),
+        schemas: Vec::new(),
+        tables: Vec::new(),
+        objects: Vec::new(),
+    };
+    DumpFolder::create(&options.folder, manifest)
+}
+
+/// Chunks whose file is not what was recorded, as a power cut or a clumsy hand may leave it, are dumped again.
+fn check_finished_files(folder: &mut DumpFolder) {
+    let mut wrong = Vec::new();
+    for (table_number, table) in folder.manifest().tables.iter().enumerate() {
+        for (number, chunk) in table.chunks.iter().enumerate() {
+            let length = fs::metadata(folder.file(&chunk.file)).map(|metadata| metadata.len()).ok();
+            if chunk.written.is_some_and(|written| length != Some(written.file_bytes)) {
+                warn!(file = chunk.file, "the file is not as it was written; it will be dumped again");
+                wrong.push((table_number, number));
+            }
+        }
+    }
+    for (table_number, number) in wrong {
+        let table = &mut folder.manifest_mut().tables[table_number];
+        table.chunks[number].written = None;
+        table.finished = false;
+        table.rows = table.chunks.iter().filter_map(|chunk| chunk.written).map(|chunk| chunk.rows).sum();
+    }
+}
+
+/// Writes definitions while tables are held.
+struct Definitions<'a> {
+    connection: &'a mut Connection,
+    folder: &'a mut DumpFolder,
+}
+
+impl Definitions<'_> {
+    /// Writes all files of definitions and makes them known; gives the shapes of the tables that are `left`.
+    async fn write(
+        mut self,
+        inventory: &Inventory,
+        left: &[TableName],
+    ) -> Result<Vec<(TableName, TableShape)>, BulkError> {
+        let mut schemas = Vec::new();
+        for name in &inventory.schemas {
+            let file = schema_file(name);
+            self.write_one(&file, &Object::Schema(name.clone())).await?;
+            schemas.push(SchemaEntry { name: name.clone(), file });
+        }
+        let mut objects = Vec::new();
+        for object in &inventory.objects {
+            let Object::Other { kind, schema, name } = object else { continue };
+            let file = object_file(*kind, schema, name);
+            self.write_one(&file, object).await?;
+            objects.push(ObjectEntry { kind: *kind, schema: schema.clone(), name: name.clone(), file });
+        }
+        let mut shapes = Vec::with_capacity(left.len());
+        for name in left {
+            shapes.push((name.clone(), self.table(name).await?));
+        }
+        let manifest = self.folder.manifest_mut();
+        (manifest.schemas, manifest.objects) = (schemas, objects);
+        for entry in &manifest.tables {
+            let name = TableName::new(&entry.schema, &entry.table);
+            if !entry.finished && !left.contains(&name) {
+                let reason = "it was begun, and is not on the server or not selected any more".into();
+                return Err(BulkError::Changed { what: format!("table {name}"), reason });
+            }
+        }
+        Ok(shapes)
+    }
+
+    async fn write_one(&mut self, file: &str, object: &Object) -> Result<(), BulkError> {
+        let definition = schema::ddl(self.connection, object).await?;
+        self.folder.write(file, &definition)
+    }
+
+    async fn table(&mut self, name: &TableName) -> Result<TableShape, BulkError> {
+        let file = table_file(&name.schema, &name.name);
+        let definition = schema::ddl(self.connection, &Object::Table(name.clone())).await?;
+        let missing =
+            BulkError::Missing { what: format!("table {name}"), server: self.connection.endpoint().into() };
+        let shape = TableShape::read(self.connection, &name.schema, &name.name).await?.ok_or(missing)?;
+        let path = self.folder.file(&file);
+        match self.folder.manifest_mut().table_mut(&name.schema, &name.name) {
+            Some(entry) if !entry.chunks.is_empty() => {
+                let before = fs::read(&path).map_err(|source| BulkError::File {
+                    action: "read",
+                    path: path.clone(),
+                    source,
+                })?;
+                if without_auto_increment(&before) != without_auto_increment(&definition) {
+                    let reason = "its definition has changed since the dump began".into();
+                    return Err(BulkError::Changed { what: format!("table {name}"), reason });
+                }
+            }
+            Some(entry) => entry.columns = columns(&shape),
+            None => self.folder.manifest_mut().tables.push(TableEntry {
+                schema: name.schema.clone(),
+                table: name.name.clone(),
+                file: file.clone(),
+                columns: columns(&shape),
+                rows: 0,
+                chunks: Vec::new(),
+                finished: false,
+            }),
+        }
+        self.folder.write(&file, &definition)?;
+        Ok(shape)
+    }
+}
+
+fn columns(shape: &TableShape) -> Vec<ColumnEntry> {
+    let entry = |column: &crate::walk::shape::ShapeColumn| ColumnEntry {
+        name: column.name.clone(),
+        data_type: column.data_type.clone(),
+    };
+    shape.columns.iter().map(entry).collect()
+}
+
+/// A definition without the counter that every insert moves on.
+fn without_auto_increment(definition: &[u8]) -> Vec<u8> {
+    const COUNTER: &[u8] = b" AUTO_INCREMENT=";
+    let Some(at) = definition.windows(COUNTER.len()).rposition(|window| window == COUNTER) else {
+        return definition.to_vec();
+    };
+    let behind = &definition[at + COUNTER.len()..];
+    let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    [&definition[..at], &behind[digits..]].concat()
+}
+
+fn not_in_snapshot(shapes: &[(TableName, TableShape)]) -> Vec<TableName> {
+    let outside = shapes.iter().filter(|(_, shape)| !shape.is_transactional());
+    let names: Vec<_> = outside.map(|(name, _)| name.clone()).collect();
+    for name in &names {
+        warn!(table = %name, "its engine has no snapshots: its rows will be those of the moment when they are read");
+    }
+    names
+}
+
+/// What is left to do of each table, and about how many rows it has.
+fn work(
+    options: &DumpOptions,
+    folder: &DumpFolder,
+    shapes: Vec<(TableName, TableShape)>,
+) -> Result<Vec<(TableWork, u64)>, BulkError> {
+    let entries = &folder.manifest().tables;
+    let mut tables = Vec::with_capacity(shapes.len());
+    for (name, shape) in shapes {
+        let entry = entries.iter().find(|entry| entry.schema == name.schema && entry.table == name.name);
+        let Some(entry) = entry else { continue };
+        let expressions: Vec<_> =
+            shape.columns.iter().map(|column| selected(&column.name, &column.data_type)).collect();
+        // A table may have generated columns only.
+        let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
+        let plan = WalkPlan {
+            key: WalkKey::choose(&shape.keys).cloned(),
+            partitions: shape.partitions,
+            rows_estimate: shape.rows_estimate,
+            limits: options.servo_limits(shape.rows_estimate, shape.bytes_estimate),
+        };
+        let what = format!("table {name}");
+        let table = TableWork::new(name, expressions, plan, entry);
+        let table = table.map_err(|reason| BulkError::Changed { what, reason })?;
+        tables.push((table, shape.rows_estimate));
+    }
+    Ok(tables)
+}
+
+/// A kill between a table's last chunk and the word that it is finished leaves nothing else to do.
+async fn finish_what_is(
+    tables: &mut Vec<(TableWork, u64)>,
+    folder: &mut DumpFolder,
+) -> Result<Vec<TableName>, BulkError> {
+    let (mut left, mut finished) = (Vec::with_capacity(tables.len()), Vec::new());
+    for (table, rows) in tables.drain(..) {
+        if table.finish_if_all(folder).await? {
+            finished.push(table.name);
+        } else {
+            left.push((table, rows));
+        }
+    }
+    *tables = left;
+    Ok(finished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_does_not_count() {
+        let definition =
+            |counter| format!("CREATE TABLE `t` (`i` int) ENGINE=InnoDB{counter} DEFAULT CHARSET=latin1");
+        let one = without_auto_increment(definition(" AUTO_INCREMENT=17").as_bytes());
+        assert_eq!(one, definition("").into_bytes());
+        assert_eq!(one, without_auto_increment(definition("").as_bytes()));
+        assert_eq!(without_auto_increment(b" AUTO_INCREMENT="), b"");
+    }
+}

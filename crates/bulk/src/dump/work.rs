@@ -1,0 +1,151 @@
+//! Which chunk of which table comes next, for workers that finish in any order.
+
+use tailwater_session::Connection;
+use tokio::sync::Mutex;
+
+use crate::error::BulkError;
+use crate::folder::{DumpFolder, JournalEntry, TableEntry, WrittenChunk};
+use crate::schema::TableName;
+use crate::walk::asking::{from_clause, next_chunk};
+use crate::walk::condition::condition;
+use crate::walk::{ChunkRange, Walk, WalkPlan};
+
+/// A table that is not finished.
+#[derive(Debug)]
+pub(super) struct TableWork {
+    pub(super) name: TableName,
+    /// What is selected.
+    expressions: String,
+    cutting: Mutex<Cutting>,
+}
+
+/// How far its chunks are cut and dumped.
+#[derive(Debug)]
+struct Cutting {
+    walk: Walk,
+    /// Chunks that were planned before an interruption and not finished; the next one last.
+    again: Vec<Task>,
+    next_number: u32,
+    /// Chunks that workers have in hand.
+    in_hand: usize,
+    finished: bool,
+}
+
+/// A chunk to be dumped.
+#[derive(Debug, Clone)]
+pub(super) struct Task {
+    pub(super) number: u32,
+    pub(super) range: ChunkRange,
+}
+
+impl TableWork {
+    /// What is left of a table, as the manifest knows it.
+    ///
+    /// # Errors
+    /// Why it cannot be gone on with.
+    pub(super) fn new(
+        name: TableName,
+        expressions: String,
+        plan: WalkPlan,
+        entry: &TableEntry,
+    ) -> Result<Self, String> {
+        let walk = Walk::resume(plan, entry.chunks.last().map(|chunk| &chunk.range))?;
+        let planned = entry.chunks.iter().zip(0..);
+        let unfinished = planned.filter(|(chunk, _)| chunk.written.is_none());
+        let mut again: Vec<_> =
+            unfinished.map(|(chunk, number)| Task { number, range: chunk.range.clone() }).collect();
+        again.reverse();
+        let next_number =
+            u32::try_from(entry.chunks.len()).map_err(|_| "it has too many chunks".to_owned())?;
+        let cutting = Mutex::new(Cutting { walk, again, next_number, in_hand: 0, finished: false });
+        Ok(Self { name, expressions, cutting })
+    }
+
+    /// The next chunk; `None` if all are dumped or in other hands. A new one is recorded before anybody works at it.
+    ///
+    /// # Errors
+    /// [`BulkError`] of the question or the record.
+    pub(super) async fn take(
+        &self,
+        connection: &mut Connection,
+        folder: &Mutex<DumpFolder>,
+    ) -> Result<Option<Task>, BulkError> {
+        let mut cutting = self.cutting.lock().await;
+        if let Some(task) = cutting.again.pop() {
+            cutting.in_hand += 1;
+            return Ok(Some(task));
+        }
+        if cutting.walk.is_done() {
+            return Ok(None);
+        }
+        let TableName { schema, name: table } = &self.name;
+        let Some(range) = next_chunk(&mut cutting.walk, connection, schema, table).await? else {
+            return Ok(None);
+        };
+        let number = cutting.next_number;
+        let (schema, table) = (schema.clone(), table.clone());
+        folder.lock().await.record(JournalEntry::Planned { schema, table, number, range: range.clone() })?;
+        cutting.next_number += 1;
+        cutting.in_hand += 1;
+        Ok(Some(Task { number, range }))
+    }
+
+    /// Records a chunk; whether the table is finished with it.
+    ///
+    /// # Errors
+    /// [`BulkError`] of the record.
+    pub(super) async fn done(
+        &self,
+        task: &Task,
+        chunk: WrittenChunk,
+        folder: &Mutex<DumpFolder>,
+    ) -> Result<bool, BulkError> {
+        let mut cutting = self.cutting.lock().await;
+        cutting.walk.measured(chunk.rows, chunk.bytes);
+        cutting.in_hand -= 1;
+        let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
+        let mut folder = folder.lock().await;
+        folder.record(JournalEntry::Finished {
+            schema: schema.clone(),
+            table: table.clone(),
+            number: task.number,
+            chunk,
+        })?;
+        cutting.finish_if_all(&mut folder, schema, table)
+    }
+
+    /// Finishes a table of which an interruption left nothing but to say so.
+    ///
+    /// # Errors
+    /// [`BulkError`] of the record.
+    pub(super) async fn finish_if_all(&self, folder: &mut DumpFolder) -> Result<bool, BulkError> {
+        let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
+        self.cutting.lock().await.finish_if_all(folder, schema, table)
+    }
+
+    /// The statement that gives a chunk's rows.
+    pub(super) async fn statement(&self, task: &Task) -> String {
+        let cutting = self.cutting.lock().await;
+        let key = cutting.walk.plan().key.as_ref();
+        let TableName { schema, name } = &self.name;
+        let from = from_clause(schema, name, task.range.partition.as_deref(), key);
+        let holds = condition(key, &task.range.keys).map(|condition| format!(" WHERE {condition}"));
+        format!("SELECT {} {from}{}", self.expressions, holds.unwrap_or_default())
+    }
+}
+
+impl Cutting {
+    fn finish_if_all(
+        &mut self,
+        folder: &mut DumpFolder,
+        schema: String,
+        table: String,
+    ) -> Result<bool, BulkError> {
+        if self.finished || self.in_hand > 0 || !self.again.is_empty() || !self.walk.is_done() {
+            return Ok(false);
+        }
+        self.finished = true;
+        folder.record(JournalEntry::TableFinished { schema, table })?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,112 @@
+//! One connection that dumps chunk after chunk.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tailwater_session::Connection;
+use tailwater_wire::protocol::ServerStatus;
+use tokio::sync::Mutex;
+
+use super::chunk_file::ChunkFile;
+use super::work::{TableWork, Task};
+use crate::error::BulkError;
+use crate::folder::names::chunk_file;
+use crate::folder::{Compression, DumpFolder, WrittenChunk};
+use crate::progress::Progress;
+use crate::snapshot::{Snapshot, TableHold};
+
+/// Progress is told when so many rows came.
+const TOLD_ROWS: u64 = 1000;
+
+/// What all workers of a dump share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// In the order in which they are begun.
+    pub(super) tables: Vec<TableWork>,
+    /// Before this one all tables are in hand or dumped.
+    pub(super) first: AtomicUsize,
+    pub(super) folder: Mutex<DumpFolder>,
+    pub(super) hold: Mutex<TableHold>,
+    pub(super) progress: Arc<Progress>,
+    /// The number of the snapshot that is read.
+    pub(super) snapshot: usize,
+    /// Whether connections can let tables go before the end.
+    pub(super) lets_go: bool,
+    pub(super) compression: Compression,
+    pub(super) compression_level: i32,
+}
+
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    connection: Connection,
+}
+
+impl Worker {
+    pub(super) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
+        Self { shared, connection }
+    }
+
+    /// Works until no chunk is left to be begun.
+    ///
+    /// # Errors
+    /// [`BulkError`] of the connection, the files, or a snapshot that did not last.
+    pub(super) async fn run(mut self) -> Result<(), BulkError> {
+        let shared = Arc::clone(&self.shared);
+        while let Some((table, task)) = self.next(&shared).await? {
+            let chunk = self.dump(table, &task).await?;
+            self.shared.progress.chunk(chunk.file_bytes);
+            // The metadata lock of a table that is finished must not outlive it.
+            if shared.lets_go {
+                Snapshot::let_go(&mut self.connection).await?;
+            }
+            if table.done(&task, chunk, &shared.folder).await? {
+                shared.hold.lock().await.finished(&table.name).await?;
+                shared.progress.table();
+            }
+        }
+        Snapshot::check_open(&mut self.connection).await?;
+        self.connection.close().await;
+        Ok(())
+    }
+
+    async fn next<'a>(&mut self, shared: &'a Shared) -> Result<Option<(&'a TableWork, Task)>, BulkError> {
+        loop {
+            let first = shared.first.load(Relaxed);
+            let Some(table) = shared.tables.get(first) else { return Ok(None) };
+            if let Some(task) = table.take(&mut self.connection, &shared.folder).await? {
+                return Ok(Some((table, task)));
+            }
+            // Others may have been faster; nobody goes back.
+            let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
+        }
+    }
+
+    async fn dump(&mut self, table: &TableWork, task: &Task) -> Result<WrittenChunk, BulkError> {
+        let Shared { progress, compression, compression_level, snapshot, .. } = &*self.shared;
+        let name = chunk_file(&table.name.schema, &table.name.name, task.number, *compression);
+        let path = self.shared.folder.lock().await.file(&name);
+        let sql = table.statement(task).await;
+        let server = self.connection.endpoint().to_owned();
+        let mut rows = self.connection.query_stream(&sql).await?;
+        let mut file = ChunkFile::create(&path, *compression, *compression_level)?;
+        let (mut untold_rows, mut untold_bytes) = (0, 0);
+        while let Some(row) = rows.next_raw().await? {
+            untold_bytes += file.put(&row)?;
+            untold_rows += 1;
+            if untold_rows == TOLD_ROWS {
+                progress.rows(std::mem::take(&mut untold_rows), std::mem::take(&mut untold_bytes));
+            }
+        }
+        progress.rows(untold_rows, untold_bytes);
+        // Outside of its transaction the statement has read what is there now.
+        if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
+            return Err(BulkError::SnapshotLost { server });
+        }
+        let snapshot = *snapshot;
+        match tokio::task::spawn_blocking(move || file.finish(snapshot)).await {
+            Ok(written) => written,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(BulkError::Interrupted),
+        }
+    }
+}

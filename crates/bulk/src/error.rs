@@ -1,0 +1,286 @@
+//! What can go wrong with a dump or a load.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tailwater_session::{ServerError, SessionError};
+
+/// Why a dump or a load could not go on. What was finished before is kept, and gone on behind.
+#[derive(Debug, thiserror::Error)]
+pub enum BulkError {
+    /// The connection to a server failed or broke, or a statement did.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A file or folder cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was being done.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file of a dump is not what was written.
+    #[error("{}: {reason}; it is damaged or not of a dump", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+    /// A newer version wrote the dump.
+    #[error("{}: format {found}, and this version reads up to {known}; use a newer Tailwater", path.display())]
+    NewerFormat {
+        /// The dump's manifest.
+        path: PathBuf,
+        /// The format it names.
+        found: u32,
+        /// The newest that is known here.
+        known: u32,
+    },
+    /// Another process works in the folder.
+    #[error("another process works in {}; wait for it, or take another folder", path.display())]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A server answered what makes no sense.
+    #[error("{table}: the server's answer makes no sense: {reason}; report it with the table's definition")]
+    Answer {
+        /// The table.
+        table: String,
+        /// What was asked.
+        reason: String,
+    },
+    /// No way to the same point in time on all connections is open.
+    #[error(
+        "no consistent snapshot: {reasons}; grant RELOAD (and BACKUP_ADMIN on MySQL) or LOCK TABLES, or try at a quieter time"
+    )]
+    NoSnapshot {
+        /// What was tried, and why it did not work.
+        reasons: String,
+    },
+    /// Writers would have waited for too long.
+    #[error("writers waited for {} ms, and the snapshot was given up", waited.as_millis())]
+    WritersWaited {
+        /// How long they did.
+        waited: Duration,
+    },
+    /// Commits kept coming between the snapshots.
+    #[error("snapshots opened without a lock were never at the same place of the binlog in {tries} tries")]
+    NotAlike {
+        /// How often they were opened.
+        tries: u32,
+    },
+    /// A lock would have waited behind a statement, and everybody behind the lock.
+    #[error("a statement has run for {seconds} s on connection {id}, and a read lock would wait for it")]
+    LongStatement {
+        /// The connection that runs it.
+        id: u64,
+        /// For how long.
+        seconds: u64,
+    },
+    /// The transaction that everything was read in did not last.
+    #[error(
+        "{server} ended the transaction of the snapshot; what was read in it is not of one point in time: dump again"
+    )]
+    SnapshotLost {
+        /// Where.
+        server: String,
+    },
+    /// A folder for a new dump is not empty.
+    #[error(
+        "{} is not empty; go on with the interrupted dump in it with --resume, or take another folder",
+        path.display()
+    )]
+    FolderInUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// It was told to stop.
+    #[error("interrupted; what is finished is kept: go on with --resume")]
+    Interrupted,
+    /// What was begun cannot be gone on with.
+    #[error("{what} cannot be gone on with: {reason}; dump into another folder")]
+    Changed {
+        /// What.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Something that was asked for is not on the server.
+    #[error("there is no {what} on {server}; check its name and whether the user may see it")]
+    Missing {
+        /// What.
+        what: String,
+        /// Where.
+        server: String,
+    },
+    /// The server does not show a definition to this user.
+    #[error(
+        "the server does not show the definition of {object} to this user; grant it SHOW_ROUTINE (MySQL), SELECT on \
+         mysql.proc (MariaDB) or the right that the object's own kind needs"
+    )]
+    NoDefinition {
+        /// What.
+        object: String,
+    },
+    /// Tables of the dump are on the target already.
+    #[error(
+        "{server} has {count} of the dump's tables already, {first} for one; nothing was changed. Drop them, or load into \
+         them with --force-merge"
+    )]
+    NotEmpty {
+        /// Where.
+        server: String,
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: String,
+    },
+    /// An earlier load of the same dump was interrupted.
+    #[error(
+        "an earlier load of this dump into {server} was interrupted; go on with --resume, or drop what it made to begin anew"
+    )]
+    EarlierLoad {
+        /// Where.
+        server: String,
+    },
+    /// Another process loads the same dump into the same server.
+    #[error("another process loads this dump into {server}; wait for it, or stop it")]
+    Loading {
+        /// Where.
+        server: String,
+    },
+    /// A dump that is not complete was to be loaded.
+    #[error("{}: the dump is not complete, {tables} tables are missing or in parts; let it go on first", path.display())]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+        /// How many tables are not finished.
+        tables: usize,
+    },
+    /// A dump of several points in time was to be loaded.
+    #[error(
+        "{}: the dump was interrupted, and its data stands at {points} points in time; dump anew, or load it all the same \
+         with --allow-mixed",
+        path.display()
+    )]
+    Mixed {
+        /// The folder.
+        path: PathBuf,
+        /// How many.
+        points: usize,
+    },
+    /// The target refuses a definition.
+    #[error(
+        "cannot make {what} ({}): {error}; the statement begins: {statement}. What was loaded is kept: go on with --resume",
+        path.display()
+    )]
+    Definition {
+        /// What was to be made.
+        what: String,
+        /// The script.
+        path: PathBuf,
+        /// The front of the statement.
+        statement: String,
+        /// The server's error.
+        error: Box<ServerError>,
+    },
+    /// Rows cannot be loaded.
+    #[error(
+        "cannot load {} into {table}: {error}. What was loaded before is kept: go on with --resume",
+        path.display()
+    )]
+    Rows {
+        /// The table.
+        table: String,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: Box<SessionError>,
+    },
+    /// Rows would not be in the table as they are in the file.
+    #[error(
+        "{} is not loaded: rows would be changed or left out in {table}, says the server ({warnings} warnings): {first}",
+        path.display()
+    )]
+    RowsChanged {
+        /// The table.
+        table: String,
+        /// The file.
+        path: PathBuf,
+        /// How many warnings.
+        warnings: u16,
+        /// The first of those that matter.
+        first: String,
+    },
+    /// The target took fewer or more rows than the file holds.
+    #[error("{} is not loaded: {table} took {found} rows of {wanted}", path.display())]
+    RowsMissing {
+        /// The table.
+        table: String,
+        /// The file.
+        path: PathBuf,
+        /// How many it took.
+        found: u64,
+        /// How many there are.
+        wanted: u64,
+    },
+    /// The target cannot be told which transactions it has.
+    #[error("the GTID state of the target cannot be set: {reason}; load without --set-gtid")]
+    GtidState {
+        /// Why.
+        reason: String,
+    },
+    /// The target takes no `LOAD DATA LOCAL`.
+    #[error(
+        "{server} takes no LOAD DATA LOCAL (local_infile = OFF); run there: SET GLOBAL local_infile = ON, or load with \
+         --inserts, which is slower"
+    )]
+    LocalInfileOff {
+        /// Which.
+        server: String,
+    },
+    /// It was told to stop.
+    #[error("stopped; what is finished is kept")]
+    Stopped,
+}
+
+impl BulkError {
+    /// The stable code of this error, as documented in docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Session(error) => error.code(),
+            Self::File { .. } => "TW-BULK-0001",
+            Self::Damaged { .. } => "TW-BULK-0002",
+            Self::NewerFormat { .. } => "TW-BULK-0003",
+            Self::Busy { .. } => "TW-BULK-0004",
+            Self::Answer { .. } => "TW-BULK-0005",
+            Self::NoSnapshot { .. } => "TW-BULK-0006",
+            Self::WritersWaited { .. } => "TW-BULK-0007",
+            Self::NotAlike { .. } => "TW-BULK-0008",
+            Self::SnapshotLost { .. } => "TW-BULK-0009",
+            Self::LongStatement { .. } => "TW-BULK-0013",
+            Self::FolderInUse { .. } => "TW-BULK-0010",
+            Self::Interrupted => "TW-BULK-0011",
+            Self::Changed { .. } => "TW-BULK-0012",
+            Self::Missing { .. } => "TW-BULK-0020",
+            Self::NoDefinition { .. } => "TW-BULK-0021",
+            Self::NotEmpty { .. } => "TW-BULK-0022",
+            Self::EarlierLoad { .. } => "TW-BULK-0023",
+            Self::Loading { .. } => "TW-BULK-0024",
+            Self::Unfinished { .. } => "TW-BULK-0025",
+            Self::Mixed { .. } => "TW-BULK-0026",
+            Self::Definition { .. } => "TW-BULK-0027",
+            Self::Rows { .. } => "TW-BULK-0028",
+            Self::RowsChanged { .. } => "TW-BULK-0029",
+            Self::RowsMissing { .. } => "TW-BULK-0030",
+            Self::GtidState { .. } => "TW-BULK-0031",
+            Self::LocalInfileOff { .. } => "TW-BULK-0032",
+            Self::Stopped => "TW-BULK-0033",
+        }
+    }
+}

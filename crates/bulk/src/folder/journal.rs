@@ -1,0 +1,252 @@
+//! The journal of a dump: one line for each thing that happened since the manifest was written, each line with its own
+//! checksum. What a killed process left half written is cut off at the first line that does not hold.
+
+use serde::{Deserialize, Serialize};
+
+use super::manifest::{ChunkEntry, Compression, Manifest, SnapshotPoint, WrittenChunk};
+use super::names::chunk_file;
+use crate::walk::ChunkRange;
+
+/// How a line ends: the checksum of what stands before, as the last field of the object.
+const CHECKSUM: &str = ",\"crc32\":\"";
+const CHECKSUM_BYTES: usize = CHECKSUM.len() + 8 + 2;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JournalEntry {
+    /// The dump went on at another point in time, behind those of the manifest.
+    Snapshot(SnapshotPoint),
+    /// A chunk was cut out of a table. It stands before everything about later chunks of the table, so that a chunk that is
+    /// not finished is known with its range.
+    Planned {
+        /// The database.
+        schema: String,
+        /// The table.
+        table: String,
+        /// The chunk's number, from 0 without gaps.
+        number: u32,
+        /// Which rows.
+        range: ChunkRange,
+    },
+    /// A chunk is in its file.
+    Finished {
+        /// The database.
+        schema: String,
+        /// The table.
+        table: String,
+        /// The chunk's number.
+        number: u32,
+        /// What is in the file.
+        chunk: WrittenChunk,
+    },
+    /// No more chunks will be planned for a table, and all are finished.
+    TableFinished {
+        /// The database.
+        schema: String,
+        /// The table.
+        table: String,
+    },
+}
+
+impl JournalEntry {
+    /// The entry as a line, with its end.
+    pub fn to_line(&self) -> String {
+        // Serialising these types to a string cannot fail: keys are strings, and there are no foreign implementations.
+        let mut line = serde_json::to_string(self).unwrap_or_default();
+        line.pop();
+        let crc32 = crc32fast::hash(line.as_bytes());
+        line.push_str(&format!("{CHECKSUM}{crc32:08x}\"}}\n"));
+        line
+    }
+
+    /// An entry out of its line, without the line's end; `None` if the line does not hold.
+    pub fn from_line(line: &str) -> Option<Self> {
+        let body = line.get(..line.len().checked_sub(CHECKSUM_BYTES)?)?;
+        let crc32 = crc32fast::hash(body.as_bytes());
+        if line.get(body.len()..)? != format!("{CHECKSUM}{crc32:08x}\"}}") {
+            return None;
+        }
+        serde_json::from_str(&format!("{body}}}")).ok()
+    }
+}
+
+/// The entries of a journal up to the first line that does not hold, and how many bytes they take.
+pub fn parse(journal: &[u8]) -> (Vec<JournalEntry>, usize) {
+    let mut entries = Vec::new();
+    let mut good_bytes = 0;
+    for line in journal.split_inclusive(|&byte| byte == b'\n') {
+        let text = line.strip_suffix(b"\n").and_then(|line| str::from_utf8(line).ok());
+        let Some(entry) = text.and_then(JournalEntry::from_line) else { break };
+        good_bytes += line.len();
+        entries.push(entry);
+    }
+    (entries, good_bytes)
+}
+
+impl Manifest {
+    /// Takes up what the journal says. Doing so twice changes nothing, as after a kill between writing the manifest and
+    /// emptying the journal.
+    ///
+    /// # Errors
+    /// What contradicts the manifest: a table that it does not have, a chunk out of turn.
+    pub fn absorb(&mut self, entry: JournalEntry) -> Result<(), String> {
+        let compression = self.compression;
+        match entry {
+            JournalEntry::Snapshot(point) => {
+                if !self.snapshots.contains(&point) {
+                    self.snapshots.push(point);
+                }
+            }
+            JournalEntry::Planned { schema, table, number, range } => {
+                let entry = self.table_mut(&schema, &table).ok_or_else(|| unknown(&schema, &table))?;
+                let index = number as usize;
+                match entry.chunks.get(index) {
+                    Some(chunk) if chunk.range == range => {}
+                    None if entry.chunks.len() == index => {
+                        entry.chunks.push(planned(&schema, &table, number, range, compression));
+                    }
+                    _ => return Err(format!("chunk {number} of {schema}.{table} is planned out of turn")),
+                }
+            }
+            JournalEntry::Finished { schema, table, number, chunk } => {
+                let entry = self.table_mut(&schema, &table).ok_or_else(|| unknown(&schema, &table))?;
+                let slot = entry.chunks.get_mut(number as usize);
+                let slot =
+                    slot.ok_or_else(|| format!("chunk {number} of {schema}.{table} was never planned"))?;
+                slot.written = Some(chunk);
+                entry.rows =
+                    entry.chunks.iter().filter_map(|chunk| chunk.written).map(|chunk| chunk.rows).sum();
+            }
+            JournalEntry::TableFinished { schema, table } => {
+                let entry = self.table_mut(&schema, &table).ok_or_else(|| unknown(&schema, &table))?;
+                if entry.chunks.iter().any(|chunk| chunk.written.is_none()) {
+                    return Err(format!("{schema}.{table} is called finished, and a chunk of it is not"));
+                }
+                entry.finished = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unknown(schema: &str, table: &str) -> String {
+    format!("the manifest has no table {schema}.{table}")
+}
+
+fn planned(
+    schema: &str,
+    table: &str,
+    number: u32,
+    range: ChunkRange,
+    compression: Compression,
+) -> ChunkEntry {
+    ChunkEntry { file: chunk_file(schema, table, number, compression), range, written: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::manifest::{DumpedFlavour, DumpedServer, FORMAT, TableEntry};
+    use super::*;
+    use crate::walk::KeyRange;
+    use crate::walk::range::KeyLiteral;
+
+    fn manifest() -> Manifest {
+        Manifest {
+            format: FORMAT,
+            tailwater: "0.1.0".into(),
+            server: DumpedServer { flavour: DumpedFlavour::MySql, version: "9.7.0".into() },
+            started_at: "2026-01-01T00:00:00Z".into(),
+            finished_at: None,
+            compression: Compression::Zstd,
+            snapshots: vec![SnapshotPoint::default()],
+            schemas: Vec::new(),
+            tables: vec![TableEntry {
+                schema: "s".into(),
+                table: "t".into(),
+                file: "s.t.table.sql".into(),
+                columns: Vec::new(),
+                rows: 0,
+                chunks: Vec::new(),
+                finished: false,
+            }],
+            objects: Vec::new(),
+        }
+    }
+
+    fn key_range() -> impl Strategy<Value = KeyRange> {
+        let end = || prop::option::of(i64::MIN as i128..=u64::MAX as i128);
+        let key = || prop::option::of(prop::collection::vec(".{0,9}".prop_map(KeyLiteral), 1..3));
+        prop_oneof![
+            Just(KeyRange::All),
+            Just(KeyRange::Nulls),
+            (end(), end()).prop_map(|(from, to)| KeyRange::Integers { from, to }),
+            (key(), key()).prop_map(|(after, to)| KeyRange::Keys { after, to }),
+        ]
+    }
+
+    fn planned_entry(number: u32, keys: KeyRange, partition: Option<String>) -> JournalEntry {
+        let range = ChunkRange { partition, keys };
+        JournalEntry::Planned { schema: "s".into(), table: "t".into(), number, range }
+    }
+
+    fn finished_entry(number: u32, snapshot: usize) -> JournalEntry {
+        let chunk = WrittenChunk { rows: 3, bytes: 9, crc32: u32::MAX, file_bytes: 5, snapshot };
+        JournalEntry::Finished { schema: "s".into(), table: "t".into(), number, chunk }
+    }
+
+    #[test]
+    fn a_manifest_takes_up_what_happened_once() {
+        let mut manifest = manifest();
+        let done = JournalEntry::TableFinished { schema: "s".into(), table: "t".into() };
+        assert!(manifest.clone().absorb(finished_entry(0, 0)).is_err());
+        let wide = KeyRange::Integers { from: Some(i64::MIN.into()), to: Some(u64::MAX.into()) };
+        let entries =
+            [planned_entry(0, KeyRange::Nulls, None), planned_entry(1, wide, None), finished_entry(1, 0)];
+        for entry in entries.iter().chain(&entries) {
+            manifest.absorb(entry.clone()).expect("it is in order");
+        }
+        assert!(manifest.absorb(done.clone()).is_err());
+        assert!(manifest.absorb(planned_entry(5, KeyRange::All, None)).is_err());
+        manifest.absorb(finished_entry(0, 1)).expect("it was planned");
+        manifest.absorb(done).expect("all is finished");
+        assert_eq!((manifest.tables[0].rows, manifest.tables[0].chunks.len()), (6, 2));
+        assert!(manifest.is_complete());
+        assert_eq!(manifest.snapshots_used().len(), 2);
+        let json = serde_json::to_string_pretty(&manifest).expect("it serialises");
+        assert_eq!(serde_json::from_str::<Manifest>(&json).expect("it parses"), manifest);
+    }
+
+    proptest! {
+        #[test]
+        fn lines_round_trip_and_a_torn_tail_is_cut(
+            ranges in prop::collection::vec((key_range(), prop::option::of(".{0,9}")), 1..8), cut: prop::sample::Index,
+        ) {
+            let numbered = ranges.into_iter().zip(0..);
+            let entries: Vec<_> =
+                numbered.map(|((keys, partition), number)| planned_entry(number, keys, partition)).collect();
+            let lines: Vec<_> = entries.iter().map(JournalEntry::to_line).collect();
+            let whole = lines.concat().into_bytes();
+            prop_assert_eq!(parse(&whole), (entries.clone(), whole.len()));
+            let cut = cut.index(whole.len());
+            let (kept, bytes) = parse(&whole[..cut]);
+            prop_assert_eq!(&kept[..], &entries[..kept.len()]);
+            prop_assert!(bytes <= cut && cut - bytes < lines[kept.len()].len());
+        }
+
+        #[test]
+        fn a_changed_byte_is_noticed(keys in key_range(), place: prop::sample::Index, bit in 0u8..8) {
+            let mut line = planned_entry(0, keys, None).to_line().into_bytes();
+            let place = place.index(line.len());
+            line[place] ^= 1 << bit;
+            prop_assert_eq!(parse(&line).0, Vec::new());
+        }
+
+        #[test]
+        fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
+            let _ = parse(&bytes);
+        }
+    }
+}

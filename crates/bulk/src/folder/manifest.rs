@@ -1,0 +1,224 @@
+//! What a dump folder holds, as its manifest says.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::walk::ChunkRange;
+
+/// The format that is written, and the newest that is read.
+pub const FORMAT: u32 = 1;
+
+/// All of a dump but its data: `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The version that began the dump.
+    pub tailwater: String,
+    /// Where it comes from.
+    pub server: DumpedServer,
+    /// When it began, RFC 3339 in UTC.
+    pub started_at: String,
+    /// When it was complete; absent until it is.
+    pub finished_at: Option<String>,
+    /// How data files are compressed.
+    pub compression: Compression,
+    /// The points in time that the data stands at: one, and one more for each time that the dump went on after it was
+    /// interrupted. Chunks name theirs by its number here.
+    pub snapshots: Vec<SnapshotPoint>,
+    /// Databases.
+    pub schemas: Vec<SchemaEntry>,
+    /// Tables.
+    pub tables: Vec<TableEntry>,
+    /// Whatever else has a definition, in an order in which it can be created.
+    pub objects: Vec<ObjectEntry>,
+}
+
+/// The server of a dump.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DumpedServer {
+    /// Its family.
+    pub flavour: DumpedFlavour,
+    /// Its version as it spells it.
+    pub version: String,
+}
+
+/// The family of a dump's server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DumpedFlavour {
+    /// MySQL.
+    MySql,
+    /// MariaDB.
+    MariaDb,
+}
+
+/// How data files are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// Zstandard.
+    #[default]
+    Zstd,
+}
+
+impl Compression {
+    /// What the name of a data file ends with.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::None => "tsv",
+            Self::Zstd => "tsv.zst",
+        }
+    }
+}
+
+/// A point in the source's history.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SnapshotPoint {
+    /// Everything up to here is in the data, in the flavour's notation; absent if the server keeps no GTIDs.
+    pub gtid_set: Option<String>,
+    /// The binlog file; absent if the server writes none.
+    pub binlog_file: Option<String>,
+    /// The place in it.
+    pub binlog_position: Option<u64>,
+    /// When it was taken, RFC 3339 in UTC.
+    pub taken_at: String,
+}
+
+/// A database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaEntry {
+    /// Its name.
+    pub name: String,
+    /// The file of its definition.
+    pub file: String,
+}
+
+/// A table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableEntry {
+    /// Its database.
+    pub schema: String,
+    /// Its name.
+    pub table: String,
+    /// The file of its definition.
+    pub file: String,
+    /// The columns in the order of the data files' fields; generated ones are not among them.
+    pub columns: Vec<ColumnEntry>,
+    /// How many rows the finished chunks hold.
+    pub rows: u64,
+    /// Chunks, finished or planned, by their numbers.
+    pub chunks: Vec<ChunkEntry>,
+    /// Whether all chunks are planned and finished.
+    pub finished: bool,
+}
+
+/// A column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnEntry {
+    /// Its name.
+    pub name: String,
+    /// Its type without length and attributes, in small letters, as `information_schema.columns.data_type` has it. Some
+    /// types need an expression to be loaded.
+    #[serde(rename = "type")]
+    pub data_type: String,
+}
+
+/// A part of a table's rows in a file of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkEntry {
+    /// The file; it is there when the chunk is finished.
+    pub file: String,
+    /// Which rows.
+    pub range: ChunkRange,
+    /// What is in the file; absent until the chunk is finished.
+    #[serde(flatten)]
+    pub written: Option<WrittenChunk>,
+}
+
+/// What a finished chunk holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenChunk {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes before compression.
+    pub bytes: u64,
+    /// CRC32 (zlib's) of the bytes before compression.
+    pub crc32: u32,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// The number of the snapshot, in [`Manifest::snapshots`], that it was read at.
+    pub snapshot: usize,
+}
+
+/// Something that is not a table and has a definition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectEntry {
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Its database.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// The file of its definition.
+    pub file: String,
+}
+
+/// What has a definition and is not a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObjectKind {
+    /// A sequence (MariaDB).
+    Sequence,
+    /// A view.
+    View,
+    /// A stored function.
+    Function,
+    /// A stored procedure.
+    Procedure,
+    /// A package of routines (MariaDB with `sql_mode=ORACLE`).
+    Package,
+    /// The body of a package.
+    PackageBody,
+    /// A trigger.
+    Trigger,
+    /// A scheduled event.
+    Event,
+}
+
+impl ObjectKind {
+    /// The kind as file names spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sequence => "sequence",
+            Self::View => "view",
+            Self::Function => "function",
+            Self::Procedure => "procedure",
+            Self::Package => "package",
+            Self::PackageBody => "package_body",
+            Self::Trigger => "trigger",
+            Self::Event => "event",
+        }
+    }
+}
+
+impl Manifest {
+    /// The table of that name.
+    pub fn table_mut(&mut self, schema: &str, table: &str) -> Option<&mut TableEntry> {
+        self.tables.iter_mut().find(|entry| entry.schema == schema && entry.table == table)
+    }
+
+    /// The numbers of the snapshots that the finished chunks stand at. A dump with more than one is not of one point in time.
+    pub fn snapshots_used(&self) -> BTreeSet<usize> {
+        let written = self.tables.iter().flat_map(|table| &table.chunks).filter_map(|chunk| chunk.written);
+        written.map(|written| written.snapshot).collect()
+    }
+
+    /// Whether every table is finished.
+    pub fn is_complete(&self) -> bool {
+        self.tables.iter().all(|table| table.finished)
+    }
+}

@@ -1,0 +1,76 @@
+//! How files of a dump are called. Readers take names from the manifest; nothing is read out of them.
+
+use sha2::{Digest, Sha256};
+
+use super::manifest::{Compression, ObjectKind};
+
+/// The most bytes of an encoded name: two of them, a number and an ending fit into the 255 of a file's name.
+const ENCODED_BYTES_MAX: usize = 100;
+
+/// The manifest.
+pub const MANIFEST: &str = "manifest.json";
+/// The journal of what is finished and not in the manifest yet.
+pub const JOURNAL: &str = "journal.jsonl";
+
+/// The name of an object of the server as a part of a file's name: bytes outside `[A-Za-z0-9_$-]` as `%XX`. Of a name too
+/// long for that the beginning, `~` and a hash of all of it.
+pub fn encode(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len());
+    for &byte in name.as_bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'$' | b'-' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if encoded.len() > ENCODED_BYTES_MAX {
+        let hash = Sha256::digest(name.as_bytes());
+        encoded.truncate(ENCODED_BYTES_MAX - 17);
+        encoded.push('~');
+        encoded.extend(hash[..8].iter().map(|byte| format!("{byte:02x}")));
+    }
+    encoded
+}
+
+/// The file of a database's own definition.
+pub fn schema_file(schema: &str) -> String {
+    format!("{}.schema.sql", encode(schema))
+}
+
+/// The file of a table's definition.
+pub fn table_file(schema: &str, table: &str) -> String {
+    format!("{}.{}.table.sql", encode(schema), encode(table))
+}
+
+/// The file of a chunk of a table's rows; chunks are numbered from 0.
+pub fn chunk_file(schema: &str, table: &str, number: u32, compression: Compression) -> String {
+    format!("{}.{}.{number:06}.{}", encode(schema), encode(table), compression.ending())
+}
+
+/// The file of the definition of anything else.
+pub fn object_file(kind: ObjectKind, schema: &str, name: &str) -> String {
+    format!("{}.{}.{}.sql", encode(schema), encode(name), kind.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_are_encoded() {
+        assert_eq!(chunk_file("shop", "a.b/c d", 7, Compression::Zstd), "shop.a%2Eb%2Fc%20d.000007.tsv.zst");
+        assert_eq!(chunk_file("shop", "ä", 1_234_567, Compression::None), "shop.%C3%A4.1234567.tsv");
+        assert_eq!(object_file(ObjectKind::View, "s", "v"), "s.v.view.sql");
+    }
+
+    proptest! {
+        #[test]
+        fn names_fit_into_a_file_system_and_differ(one in ".{1,64}", other in ".{1,64}") {
+            let file = object_file(ObjectKind::PackageBody, &one, &other);
+            prop_assert!(file.len() <= 255 && file.bytes().all(|byte| byte != b'/' && byte != 0), "{}", file);
+            prop_assert_eq!(encode(&one) == encode(&other), one == other);
+            prop_assert!(!encode(&one).contains('.'));
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Whole tables at once: walked in bounded chunks of a key, read at one point in time, kept in a folder.
+//!
+//! The map:
+//! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
+//! - [`dump`]: databases into a folder.
+//! - [`snapshot`]: the same point in time on many connections.
+//! - [`schema`]: what has a definition, and its definition as a script.
+//! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
+//! - [`fields`]: how values travel as fields of a data file.
+//! - [`load`]: a dump into a server.
+//! - [`progress`]: how far it is.
+//! - [`sql`]: names and texts in statements.
+//! - [`error`]: what can go wrong, with stable codes.
+
+pub mod dump;
+pub mod error;
+pub mod fields;
+pub mod folder;
+pub mod load;
+pub mod progress;
+pub mod schema;
+pub mod snapshot;
+pub mod sql;
+pub mod walk;
+
+pub use dump::{DumpOptions, DumpReport, dump};
+pub use error::BulkError;
+pub use progress::Progress;

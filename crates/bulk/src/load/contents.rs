@@ -1,0 +1,95 @@
+//! What a dump holds, whoever wrote it, as a load needs to know it.
+
+use std::path::PathBuf;
+
+use tailwater_wire::Flavour;
+
+use crate::folder::SnapshotPoint;
+use crate::schema::TableName;
+
+/// A dump to be loaded.
+#[derive(Debug, Clone)]
+pub struct Contents {
+    /// Tells this dump from others, the same each time that it is read: at most 64 letters of ASCII.
+    pub id: String,
+    /// The folder.
+    pub folder: PathBuf,
+    /// The family of the server that it comes from, if it says so.
+    pub flavour: Option<Flavour>,
+    /// The definitions of databases.
+    pub schemas: Vec<Definition>,
+    /// What is made before tables: sequences.
+    pub sequences: Vec<Definition>,
+    /// Tables with their rows.
+    pub tables: Vec<LoadTable>,
+    /// What is made when all rows are there, in this order.
+    pub objects: Vec<Definition>,
+    /// Where the data stands in the history of its server; absent if it does not say so.
+    pub point: Option<SnapshotPoint>,
+}
+
+/// A script that makes something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    /// What it makes, for messages.
+    pub what: String,
+    /// The script.
+    pub path: PathBuf,
+}
+
+/// A table and the files of its rows.
+#[derive(Debug, Clone)]
+pub struct LoadTable {
+    /// The table.
+    pub name: TableName,
+    /// The script that makes it.
+    pub definition: PathBuf,
+    /// Which columns the fields of its rows are for, in their order; `None` for files that say it themselves.
+    pub columns: Option<Vec<String>>,
+    /// Files, by their numbers.
+    pub chunks: Vec<LoadChunk>,
+}
+
+/// A file of rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadChunk {
+    /// Its number within the table.
+    pub number: u32,
+    /// The file.
+    pub path: PathBuf,
+    /// How it is compressed.
+    pub packing: Packing,
+    /// How many rows it holds, if that is known.
+    pub rows: Option<u64>,
+    /// How many bytes it holds before compression, if that is known.
+    pub bytes: Option<u64>,
+    /// The CRC32 (zlib's) of these, if it is known.
+    pub crc32: Option<u32>,
+    /// Bytes of the file, for progress.
+    pub file_bytes: u64,
+}
+
+/// How a file is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Not at all.
+    None,
+    /// Zstandard.
+    Zstd,
+}
+
+impl Contents {
+    /// How many rows there are, as far as it is known.
+    pub fn rows(&self) -> u64 {
+        self.chunks().filter_map(|chunk| chunk.rows).sum()
+    }
+
+    /// Bytes of all files of rows.
+    pub fn file_bytes(&self) -> u64 {
+        self.chunks().map(|chunk| chunk.file_bytes).sum()
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &LoadChunk> {
+        self.tables.iter().flat_map(|table| &table.chunks)
+    }
+}

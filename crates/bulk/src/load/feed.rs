@@ -1,0 +1,143 @@
+//! A file's rows, decompressed and checked on a thread of their own, as pieces for a connection.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use bytes::{Bytes, BytesMut};
+use tailwater_session::LoadPiece;
+use tokio::sync::mpsc;
+
+use super::contents::{LoadChunk, Packing};
+use crate::error::BulkError;
+
+/// The size of pieces.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// How many of them wait for the connection at most.
+pub const PIECES_MAX: usize = 4;
+
+/// Sends a file's rows. The end is only said when the file was found whole: nobody can take half of it for all.
+///
+/// Returns without an error, and without saying the end, if nobody receives any more.
+///
+/// # Errors
+/// [`BulkError::File`] if it cannot be read; [`BulkError::Damaged`] if it is not what was written.
+pub fn send(chunk: &LoadChunk, to: &mpsc::Sender<LoadPiece>) -> Result<(), BulkError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+            BulkError::File { action: "read", path: chunk.path.clone(), source }
+        }
+        // What zstd says of its own is no error of the system.
+        _ if source.raw_os_error().is_none() => {
+            BulkError::Damaged { path: chunk.path.clone(), reason: source.to_string() }
+        }
+        _ => BulkError::File { action: "read", path: chunk.path.clone(), source },
+    };
+    let mut file = open(chunk).map_err(failed)?;
+    let mut checksum = crc32fast::Hasher::new();
+    let mut bytes = 0;
+    loop {
+        let piece = read_piece(&mut file).map_err(failed)?;
+        if piece.is_empty() {
+            break;
+        }
+        checksum.update(&piece);
+        bytes += piece.len() as u64;
+        if to.blocking_send(LoadPiece::Bytes(piece)).is_err() {
+            return Ok(());
+        }
+    }
+    let differs = match (chunk.bytes, chunk.crc32) {
+        (Some(wanted), _) if wanted != bytes => Some(format!("it holds {bytes} bytes instead of {wanted}")),
+        (_, Some(wanted)) if wanted != checksum.clone().finalize() => {
+            let found = checksum.finalize();
+            Some(format!("its CRC32 is {found:08x} instead of {wanted:08x}"))
+        }
+        _ => None,
+    };
+    if let Some(reason) = differs {
+        return Err(BulkError::Damaged { path: chunk.path.clone(), reason });
+    }
+    // Who does not wait for the end does not need it.
+    let _ = to.blocking_send(LoadPiece::End);
+    Ok(())
+}
+
+fn open(chunk: &LoadChunk) -> io::Result<Box<dyn Read>> {
+    let file = File::open(&chunk.path)?;
+    Ok(match chunk.packing {
+        Packing::None => Box::new(file),
+        // Its window is bounded: larger ones than by default are refused.
+        Packing::Zstd => Box::new(zstd::Decoder::new(file)?),
+    })
+}
+
+/// As many bytes as fit into a piece; none at the end.
+fn read_piece(file: &mut dyn Read) -> io::Result<Bytes> {
+    let mut piece = BytesMut::zeroed(PIECE_BYTES);
+    let mut filled = 0;
+    while filled < piece.len() {
+        match file.read(&mut piece[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    piece.truncate(filled);
+    Ok(piece.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn chunk(path: PathBuf, packing: Packing, of: &[u8]) -> LoadChunk {
+        let (bytes, crc32) = (Some(of.len() as u64), Some(crc32fast::hash(of)));
+        LoadChunk { number: 0, path, packing, rows: None, bytes, crc32, file_bytes: 0 }
+    }
+
+    /// What arrives, and whether the end was said.
+    fn received(chunk: &LoadChunk) -> (Vec<u8>, bool, Result<(), BulkError>) {
+        let (sender, mut receiver) = mpsc::channel(1000);
+        let result = send(chunk, &sender);
+        drop(sender);
+        let (mut bytes, mut ended) = (Vec::new(), false);
+        while let Some(piece) = receiver.blocking_recv() {
+            match piece {
+                LoadPiece::Bytes(piece) => bytes.extend_from_slice(&piece),
+                LoadPiece::End => ended = true,
+            }
+        }
+        (bytes, ended, result)
+    }
+
+    #[test]
+    fn the_end_is_said_of_whole_files_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rows: Vec<u8> = (0..100_000u32).flat_map(|row| format!("{row}\trow\n").into_bytes()).collect();
+        let path = folder.path().join("rows.tsv.zst");
+        let packed = zstd::encode_all(&rows[..], 1).expect("packed");
+        std::fs::write(&path, &packed).expect("written");
+        let good = chunk(path.clone(), Packing::Zstd, &rows);
+        let (bytes, ended, result) = received(&good);
+        assert!(bytes == rows && ended && result.is_ok());
+
+        let other = LoadChunk { crc32: Some(1), ..good.clone() };
+        let shorter = LoadChunk { bytes: Some(1), ..good.clone() };
+        for wrong in [other, shorter] {
+            let (_, ended, result) = received(&wrong);
+            assert!(!ended && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
+        }
+        std::fs::write(&path, &packed[..packed.len() / 2]).expect("written");
+        let (_, ended, result) = received(&good);
+        assert!(!ended && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
+        std::fs::write(&path, &rows).expect("written");
+        let (_, ended, result) = received(&good);
+        assert!(!ended && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
+        let missing = chunk(folder.path().join("no.tsv"), Packing::None, b"");
+        assert!(received(&missing).2.is_err_and(|error| error.code() == "TW-BULK-0001"));
+    }
+}

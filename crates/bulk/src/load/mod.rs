@@ -1,0 +1,25 @@
+//! Loads a dump into a server.
+//!
+//! The order is: databases, sequences, tables, rows on several connections, and then views, routines, triggers and events. A
+//! file of rows and the note that it is there are one transaction of the target, so a load that ended anyhow goes on behind
+//! what it has, and loads no row twice.
+//!
+//! - [`contents`]: what there is to load, whoever wrote it; [`own_folder`] reads it from a folder of ours.
+//! - [`run`]: the load from beginning to end.
+//! - `record`: what a load notes on the target. `target`: sessions there. `definitions`: makes what has a definition.
+//! - `rows`: loads a file; `feed` reads it; `inserts` makes statements of it where there is no `LOAD DATA LOCAL`.
+//! - `gtid`: tells the target which transactions it now has.
+
+pub mod contents;
+mod definitions;
+pub mod feed;
+mod gtid;
+pub mod inserts;
+pub mod own_folder;
+mod record;
+mod rows;
+pub mod run;
+mod target;
+
+pub use contents::Contents;
+pub use run::{LoadOptions, LoadReport, load};

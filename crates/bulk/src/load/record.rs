@@ -1,0 +1,171 @@
+//! What a load notes on the target: how far it is, and which files of rows are there.
+
+use std::collections::HashSet;
+
+use tailwater_session::{Connection, SessionError};
+
+use crate::error::BulkError;
+use crate::schema::TableName;
+use crate::sql::literal;
+
+const DUPLICATE_KEY: u16 = 1062;
+
+/// How far a load is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// Making tables.
+    Tables,
+    /// Loading rows; all tables are there.
+    Rows,
+    /// Making what comes behind rows, which are all there.
+    Objects,
+    /// Everything is there.
+    Done,
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Tables, Self::Rows, Self::Objects, Self::Done];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tables => "tables",
+            Self::Rows => "rows",
+            Self::Objects => "objects",
+            Self::Done => "done",
+        }
+    }
+}
+
+/// The notes of one load.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    dump: String,
+}
+
+impl Record {
+    /// The record of the load of a dump, whose id this is.
+    pub(super) fn new(dump: &str) -> Self {
+        Self { dump: literal(dump) }
+    }
+
+    /// Makes sure that nobody else loads the same dump into this server, for as long as the connection lives.
+    pub(super) async fn lock(&self, connection: &mut Connection) -> Result<(), BulkError> {
+        // A predecessor that was killed may not be gone yet.
+        const PATIENCE_SECONDS: u32 = 20;
+        let sql = format!("SELECT GET_LOCK(CONCAT('tailwater.load.', {}), {PATIENCE_SECONDS})", self.dump);
+        match connection.query(&sql).await?.scalar() {
+            Some("1") => Ok(()),
+            _ => Err(BulkError::Loading { server: connection.endpoint().into() }),
+        }
+    }
+
+    /// How far an earlier load came; `None` if there was none. Nothing is made here: a load that is refused leaves no trace.
+    pub(super) async fn phase(&self, connection: &mut Connection) -> Result<Option<Phase>, BulkError> {
+        let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tailwater' AND \
+                     table_name IN ('loads', 'load_chunks')";
+        if connection.query(there).await?.scalar() != Some("2") {
+            return Ok(None);
+        }
+        let sql = format!("SELECT phase FROM tailwater.loads WHERE dump = {}", self.dump);
+        let found = connection.query(&sql).await?;
+        let Some(name) = found.scalar() else { return Ok(None) };
+        match Phase::ALL.into_iter().find(|phase| phase.name() == name) {
+            Some(phase) => Ok(Some(phase)),
+            None => {
+                let reason = format!("tailwater.loads has the phase {name:?}");
+                Err(SessionError::UnexpectedResult { doing: "reading how far a load is", reason }.into())
+            }
+        }
+    }
+
+    /// Begins a load from the beginning, whatever an earlier one noted.
+    pub(super) async fn begin(&self, connection: &mut Connection) -> Result<(), BulkError> {
+        connection.execute("CREATE DATABASE IF NOT EXISTS tailwater").await?;
+        let tables = [
+            "CREATE TABLE IF NOT EXISTS tailwater.loads (\
+             dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin PRIMARY KEY, \
+             phase VARCHAR(16) CHARACTER SET ascii NOT NULL, begun_at DATETIME NOT NULL) ENGINE=InnoDB",
+            "CREATE TABLE IF NOT EXISTS tailwater.load_chunks (\
+             dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+             schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+             table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+             chunk INT UNSIGNED NOT NULL, PRIMARY KEY (dump, schema_name, table_name, chunk)) ENGINE=InnoDB",
+        ];
+        for table in tables {
+            connection.execute(table).await?;
+        }
+        connection.execute("START TRANSACTION").await?;
+        connection.execute(&format!("DELETE FROM tailwater.load_chunks WHERE dump = {}", self.dump)).await?;
+        let phase = literal(Phase::Tables.name());
+        let sql = format!("REPLACE INTO tailwater.loads VALUES ({}, {phase}, UTC_TIMESTAMP())", self.dump);
+        connection.execute(&sql).await?;
+        connection.execute("COMMIT").await?;
+        Ok(())
+    }
+
+    /// Notes how far the load is.
+    pub(super) async fn reach(&self, connection: &mut Connection, phase: Phase) -> Result<(), BulkError> {
+        let phase = literal(phase.name());
+        let sql = format!("UPDATE tailwater.loads SET phase = {phase} WHERE dump = {}", self.dump);
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    /// The files that are there.
+    pub(super) async fn chunks(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<HashSet<(TableName, u32)>, BulkError> {
+        let sql = format!(
+            "SELECT schema_name, table_name, chunk FROM tailwater.load_chunks WHERE dump = {}",
+            self.dump
+        );
+        let mut found = HashSet::new();
+        let mut rows = connection.query_stream(&sql).await?;
+        while let Some(row) = rows.next().await? {
+            let text = |column| row.get_str(column).unwrap_or_default();
+            let chunk = row.get_u64(2).and_then(|chunk| u32::try_from(chunk).ok()).unwrap_or(u32::MAX);
+            found.insert((TableName::new(text(0), text(1)), chunk));
+        }
+        Ok(found)
+    }
+
+    /// Notes in the open transaction that a file's rows are there. False if they are already: then the transaction must not
+    /// be committed with them.
+    ///
+    /// To be called before the rows are loaded: it waits for a predecessor that may still be committing the same ones.
+    pub(super) async fn note_chunk(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+        chunk: u32,
+    ) -> Result<bool, SessionError> {
+        let sql = format!(
+            "INSERT INTO tailwater.load_chunks VALUES ({}, {}, {}, {chunk})",
+            self.dump,
+            literal(&table.schema),
+            literal(&table.name)
+        );
+        match connection.execute(&sql).await {
+            Ok(_) => Ok(true),
+            Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_KEY => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Forgets that anything of a table is there.
+    pub(super) async fn forget_table(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<(), BulkError> {
+        let sql = format!(
+            "DELETE FROM tailwater.load_chunks WHERE dump = {} AND schema_name = {} AND table_name = {}",
+            self.dump,
+            literal(&table.schema),
+            literal(&table.name)
+        );
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+}

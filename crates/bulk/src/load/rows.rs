@@ -1,0 +1,235 @@
+//! Loads one file of rows.
+
+use std::sync::Arc;
+
+use tailwater_session::{Connection, LoadPiece, OkInfo, Row, SessionError};
+use tokio::sync::mpsc;
+
+use super::contents::{LoadChunk, LoadTable};
+use super::feed;
+use super::inserts::Inserts;
+use super::record::Record;
+use crate::error::BulkError;
+use crate::fields::stored;
+use crate::schema::TableName;
+use crate::sql::{literal, qualified, quoted};
+
+/// The longest INSERT statement; shorter where the target's `max_allowed_packet` is.
+const STATEMENT_BYTES_MAX: usize = 4 << 20;
+
+/// What a statement has around its text on the wire.
+const PACKET_OVERHEAD_BYTES: usize = 1024;
+
+/// What the server says of a value that it cut, at times as a mere note.
+const DATA_TRUNCATED: u64 = 1265;
+
+/// How the rows of a table are stored on the target.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) table: TableName,
+    /// Names, and types on the target.
+    columns: Vec<(String, String)>,
+    /// Whether a transaction that is given up leaves nothing behind.
+    pub(super) transactional: bool,
+    /// Whether INSERT statements are used, and how long they may be.
+    inserts: Option<usize>,
+}
+
+impl Target {
+    /// Asks the target what the table is like there.
+    ///
+    /// # Errors
+    /// [`BulkError::Missing`] if it, or one of the columns, is not there.
+    pub(super) async fn of(
+        connection: &mut Connection,
+        table: &LoadTable,
+        inserts: bool,
+    ) -> Result<Self, BulkError> {
+        let TableName { schema, name } = &table.name;
+        let of_table = format!("table_schema = {} AND table_name = {}", literal(schema), literal(name));
+        let sql = format!(
+            "SELECT transactions FROM information_schema.tables JOIN information_schema.engines USING (engine) \
+             WHERE {of_table}"
+        );
+        let missing = |what: String, connection: &Connection| BulkError::Missing {
+            what,
+            server: connection.endpoint().into(),
+        };
+        let engine = connection.query(&sql).await?;
+        let Some(transactions) = engine.scalar() else {
+            return Err(missing(format!("table {}", table.name), connection));
+        };
+        let transactional = transactions == "YES";
+        let sql =
+            format!("SELECT column_name, LOWER(data_type) FROM information_schema.columns WHERE {of_table}");
+        let there = connection.query(&sql).await?;
+        let data_type = |name: &str| {
+            let row = there.rows.iter().find(|row| row.get_str(0) == Some(name))?;
+            row.get_str(1).map(str::to_owned)
+        };
+        let mut columns = Vec::new();
+        for column in table.columns.iter().flatten() {
+            match data_type(column) {
+                Some(data_type) => columns.push((column.clone(), data_type)),
+                None => return Err(missing(format!("column {column} of {}", table.name), connection)),
+            }
+        }
+        let inserts = match inserts {
+            false => None,
+            true => {
+                let sql = "SELECT @@SESSION.max_allowed_packet";
+                let packet = connection.query(sql).await?.first().and_then(|row| row.get_u64(0));
+                let packet = packet.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(1 << 20);
+                Some(STATEMENT_BYTES_MAX.min(packet.saturating_sub(PACKET_OVERHEAD_BYTES)))
+            }
+        };
+        Ok(Self { table: table.name.clone(), columns, transactional, inserts })
+    }
+
+    fn load_data(&self, connection: &Connection, chunk: &LoadChunk) -> String {
+        let flavour = connection.server().flavour;
+        let mut fields = Vec::new();
+        let mut sets = Vec::new();
+        for (index, (name, data_type)) in self.columns.iter().enumerate() {
+            let field = format!("@tailwater_{index}");
+            match stored(&field, flavour, data_type) {
+                Some(value) => {
+                    sets.push(format!("{} = {value}", quoted(name)));
+                    fields.push(field);
+                }
+                None => fields.push(quoted(name)),
+            }
+        }
+        let file = chunk.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let set = if sets.is_empty() { String::new() } else { format!(" SET {}", sets.join(", ")) };
+        format!(
+            "LOAD DATA LOCAL INFILE {} INTO TABLE {} CHARACTER SET binary FIELDS TERMINATED BY '\\t' \
+             ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
+            literal(&file),
+            qualified(&self.table.schema, &self.table.name),
+            fields.join(", ")
+        )
+    }
+
+    fn failed(&self, chunk: &LoadChunk, error: SessionError) -> BulkError {
+        let (table, path) = (self.table.to_string(), chunk.path.clone());
+        BulkError::Rows { table, path, error: Box::new(error) }
+    }
+
+    /// Loads a file, in one transaction with the note that it is there. False if it is there already.
+    ///
+    /// # Errors
+    /// [`BulkError::Rows`] with the server's or the connection's reason; [`BulkError::RowsChanged`] and
+    /// [`BulkError::RowsMissing`] if rows would not be what they are in the file; those of [`feed::send`]. The transaction is
+    /// not committed then, and the connection must not be used on.
+    pub(super) async fn load(
+        &self,
+        connection: &mut Connection,
+        record: &Record,
+        chunk: &Arc<LoadChunk>,
+    ) -> Result<bool, BulkError> {
+        let failed = |error| self.failed(chunk, error);
+        if !self.transactional {
+            // Servers with GTIDs let no transaction change such a table and another one. The note comes last: a table that
+            // lacks one is emptied when the load goes on.
+            self.send(connection, chunk).await?;
+            return record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed);
+        }
+        connection.execute("START TRANSACTION").await.map_err(failed)?;
+        if !record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed)? {
+            connection.execute("ROLLBACK").await.map_err(failed)?;
+            return Ok(false);
+        }
+        self.send(connection, chunk).await?;
+        connection.execute("COMMIT").await.map_err(failed)?;
+        Ok(true)
+    }
+
+    /// Sends a file's rows, and checks what the server made of them.
+    async fn send(&self, connection: &mut Connection, chunk: &Arc<LoadChunk>) -> Result<(), BulkError> {
+        let (sender, mut pieces) = mpsc::channel(feed::PIECES_MAX);
+        let feeding = {
+            let chunk = chunk.clone();
+            tokio::task::spawn_blocking(move || feed::send(&chunk, &sender))
+        };
+        let loaded = match self.inserts {
+            None => {
+                let statement = self.load_data(connection, chunk);
+                let loaded = connection.load_data(statement.as_bytes(), &mut pieces).await;
+                loaded.map_err(|error| self.failed(chunk, error))
+            }
+            Some(bytes_max) => self.insert(connection, bytes_max, chunk, &mut pieces).await,
+        };
+        pieces.close();
+        // Why a file broke off says more than that it did.
+        if let Ok(Err(error)) = feeding.await {
+            return Err(error);
+        }
+        let loaded = loaded?;
+        self.check_warnings(connection, chunk, loaded.warnings).await?;
+        self.check_rows(chunk, loaded.affected_rows)
+    }
+
+    async fn insert(
+        &self,
+        connection: &mut Connection,
+        bytes_max: usize,
+        chunk: &LoadChunk,
+        pieces: &mut mpsc::Receiver<LoadPiece>,
+    ) -> Result<OkInfo, BulkError> {
+        let malformed = |reason| BulkError::Damaged { path: chunk.path.clone(), reason };
+        let flavour = connection.server().flavour;
+        let mut inserts = Inserts::new(&self.table, &self.columns, flavour, bytes_max);
+        let mut sum = OkInfo::default();
+        let mut ended = false;
+        while !ended {
+            let statements = match pieces.recv().await {
+                Some(LoadPiece::Bytes(bytes)) => inserts.push(&bytes).map_err(malformed)?,
+                Some(LoadPiece::End) => {
+                    ended = true;
+                    inserts.finish().map_err(malformed)?.into_iter().collect()
+                }
+                None => return Err(self.failed(chunk, SessionError::LoadBody)),
+            };
+            for statement in statements {
+                let ok = connection.execute_bytes(&statement).await;
+                let ok = ok.map_err(|error| self.failed(chunk, error))?;
+                // They are gone with the next statement.
+                self.check_warnings(connection, chunk, ok.warnings).await?;
+                sum.affected_rows += ok.affected_rows;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Checks that no value was changed and no row left out: `LOAD DATA LOCAL` makes warnings of errors.
+    async fn check_warnings(
+        &self,
+        connection: &mut Connection,
+        chunk: &LoadChunk,
+        warnings: u16,
+    ) -> Result<(), BulkError> {
+        if warnings == 0 {
+            return Ok(());
+        }
+        let shown = connection.query("SHOW WARNINGS").await.map_err(|error| self.failed(chunk, error))?;
+        let matters = |row: &&Row| row.get_str(0) != Some("Note") || row.get_u64(1) == Some(DATA_TRUNCATED);
+        let first = match shown.rows.iter().find(matters) {
+            Some(row) => row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned(),
+            None if shown.rows.len() < usize::from(warnings) => "more warnings than it shows".to_owned(),
+            None => return Ok(()),
+        };
+        let (table, path) = (self.table.to_string(), chunk.path.clone());
+        Err(BulkError::RowsChanged { table, path, warnings, first })
+    }
+
+    fn check_rows(&self, chunk: &LoadChunk, found: u64) -> Result<(), BulkError> {
+        match chunk.rows {
+            Some(wanted) if wanted != found => {
+                let (table, path) = (self.table.to_string(), chunk.path.clone());
+                Err(BulkError::RowsMissing { table, path, found, wanted })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! A load from beginning to end.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tailwater_session::{Backoff, ConnectOptions, Connection, Retry, SessionError};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::contents::{Contents, Definition, LoadChunk, LoadTable};
+use super::record::{Phase, Record};
+use super::rows::Target;
+use super::{definitions, gtid, target};
+use crate::error::BulkError;
+use crate::progress::Progress;
+use crate::schema::TableName;
+use crate::sql::qualified;
+
+/// How often one file is tried when the target is away or a lock is held.
+const TRIES_MAX: u32 = 6;
+
+/// How to load.
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    /// The target.
+    pub connect: ConnectOptions,
+    /// Connections that load rows side by side.
+    pub workers: usize,
+    /// Go on behind what an earlier load of the same dump did.
+    pub resume: bool,
+    /// Load into tables that are there.
+    pub merge: bool,
+    /// Tell the target that it has the transactions of the dump.
+    pub set_gtid: bool,
+    /// Whether the load is in the target's binlog.
+    pub binlog: bool,
+    /// Load by INSERT statements.
+    pub inserts: bool,
+}
+
+impl LoadOptions {
+    /// Into an empty server, with four connections, in its binlog.
+    pub fn new(connect: ConnectOptions) -> Self {
+        Self {
+            connect,
+            workers: 4,
+            resume: false,
+            merge: false,
+            set_gtid: false,
+            binlog: true,
+            inserts: false,
+        }
+    }
+}
+
+/// What a load did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Tables of the dump.
+    pub tables: usize,
+    /// Files that were loaded now.
+    pub chunks_loaded: u64,
+    /// Files that an earlier load had loaded.
+    pub chunks_before: u64,
+    /// Rows of both.
+    pub rows: u64,
+    /// The GTID set that the target was told to have.
+    pub gtid_set: Option<String>,
+}
+
+/// Loads a dump.
+///
+/// # Errors
+/// Refusals before anything is changed: [`BulkError::NotEmpty`], [`BulkError::EarlierLoad`], [`BulkError::Loading`],
+/// [`BulkError::LocalInfileOff`], [`BulkError::GtidState`]. Behind all others the load can go on with
+/// [`LoadOptions::resume`]; [`BulkError::Stopped`] if `stop` was asked for.
+pub async fn load(
+    contents: &Contents,
+    options: &LoadOptions,
+    progress: &Arc<Progress>,
+    stop: &CancellationToken,
+) -> Result<LoadReport, BulkError> {
+    let work = Load { contents, options, progress, record: Record::new(&contents.id) };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Err(BulkError::Stopped),
+        done = work.run() => done,
+    }
+}
+
+struct Load<'a> {
+    contents: &'a Contents,
+    options: &'a LoadOptions,
+    progress: &'a Arc<Progress>,
+    record: Record,
+}
+
+impl Load<'_> {
+    async fn run(&self) -> Result<LoadReport, BulkError> {
+        self.progress.expect(self.contents.tables.len() as u64, self.contents.rows());
+        let mut connection = target::connect(self.options).await?;
+        let gtid_set = match self.options.set_gtid {
+            true => Some(gtid::state(self.contents, connection.server().flavour)?),
+            false => None,
+        };
+        let (phase, resumed) = self.begin(&mut connection).await?;
+        let again = resumed || self.options.merge;
+        if phase <= Phase::Tables {
+            self.make_tables(&mut connection, again).await?;
+            self.record.reach(&mut connection, Phase::Rows).await?;
+        }
+        let chunks_before = match phase <= Phase::Rows {
+            true => self.load_rows(&mut connection).await?,
+            false => {
+                self.chunks().for_each(|chunk| note(self.progress, chunk));
+                self.progress.figures().chunks
+            }
+        };
+        if phase <= Phase::Objects {
+            self.record.reach(&mut connection, Phase::Objects).await?;
+            self.make_objects(&mut connection, again).await?;
+            self.record.reach(&mut connection, Phase::Done).await?;
+        }
+        // Last: nothing of the load is to stand in the target's binlog behind it.
+        if let Some(state) = gtid_set {
+            gtid::set(&mut connection, state).await?;
+        }
+        connection.close().await;
+        Ok(LoadReport {
+            tables: self.contents.tables.len(),
+            chunks_loaded: self.progress.figures().chunks - chunks_before,
+            chunks_before,
+            rows: self.progress.figures().rows,
+            gtid_set: gtid_set.map(str::to_owned),
+        })
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &LoadChunk> {
+        self.contents.tables.iter().flat_map(|table| &table.chunks)
+    }
+
+    /// Finds out where to begin, and whether an earlier load did; refuses what would mix the dump with something else.
+    async fn begin(&self, connection: &mut Connection) -> Result<(Phase, bool), BulkError> {
+        let server = connection.endpoint().to_owned();
+        if !self.options.inserts {
+            let on = connection.query("SELECT @@GLOBAL.local_infile").await?;
+            if on.scalar() == Some("0") {
+                return Err(BulkError::LocalInfileOff { server });
+            }
+        }
+        self.record.lock(connection).await?;
+        let earlier = self.record.phase(connection).await?;
+        if let Some(phase) = earlier.filter(|_| self.options.resume) {
+            info!(?phase, "going on behind an earlier load");
+            return Ok((phase, true));
+        }
+        let there = definitions::tables_there(connection, self.contents).await?;
+        if let Some(first) = there.first() {
+            if earlier.is_some_and(|phase| phase < Phase::Done) {
+                return Err(BulkError::EarlierLoad { server });
+            }
+            if !self.options.merge {
+                return Err(BulkError::NotEmpty { server, count: there.len(), first: first.to_string() });
+            }
+        }
+        self.record.begin(connection).await?;
+        Ok((Phase::Tables, false))
+    }
+
+    async fn make_tables(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
+        let Contents { schemas, sequences, tables, .. } = self.contents;
+        let table = |table: &LoadTable| Definition {
+            what: format!("table {}", table.name),
+            path: table.definition.clone(),
+        };
+        let tables: Vec<_> = tables.iter().map(table).collect();
+        for definition in schemas.iter().chain(sequences).chain(&tables) {
+            definitions::make(connection, definition, again).await?;
+        }
+        target::set_up(connection, self.options).await
+    }
+
+    /// Makes views, routines, triggers and events. What needs something that is not there yet is tried again behind the
+    /// others.
+    async fn make_objects(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
+        let mut waiting: Vec<_> = self.contents.objects.iter().collect();
+        while !waiting.is_empty() {
+            let mut refused = Vec::new();
+            let mut first = None;
+            for definition in &waiting {
+                match definitions::make(connection, definition, again).await {
+                    Ok(()) => {}
+                    Err(error) if needs_another(&error) => {
+                        refused.push(*definition);
+                        first.get_or_insert(error);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            match first {
+                Some(error) if refused.len() == waiting.len() => return Err(error),
+                _ => waiting = refused,
+            }
+        }
+        target::set_up(connection, self.options).await
+    }
+
+    /// Loads all rows that are not there; gives how many files were there before.
+    async fn load_rows(&self, connection: &mut Connection) -> Result<u64, BulkError> {
+        let mut done = self.record.chunks(connection).await?;
+        let mut units = Vec::new();
+        for table in &self.contents.tables {
+            let target = Target::of(connection, table, self.options.inserts).await?;
+            let is_done = |chunk: &LoadChunk, done: &HashSet<(TableName, u32)>| {
+                done.contains(&(table.name.clone(), chunk.number))
+            };
+            let whole = table.chunks.iter().all(|chunk| is_done(chunk, &done));
+            if !target.transactional && !whole && !self.options.merge {
+                // What a killed load left behind cannot be told from what it finished.
+                self.empty(connection, &table.name).await?;
+                table.chunks.iter().for_each(|chunk| {
+                    done.remove(&(table.name.clone(), chunk.number));
+                });
+            }
+            let (before, missing): (Vec<_>, Vec<_>) =
+                table.chunks.iter().partition(|chunk| is_done(chunk, &done));
+            before.into_iter().for_each(|chunk| note(self.progress, chunk));
+            units.push((Arc::new(target), missing.into_iter().cloned().map(Arc::new).collect()));
+        }
+        let before = self.progress.figures().chunks;
+        let queue = Arc::new(Mutex::new(taking_turns(units)));
+        let mut workers = JoinSet::new();
+        for seed in 0..self.options.workers.max(1) {
+            let worker = Worker {
+                options: self.options.clone(),
+                record: self.record.clone(),
+                progress: self.progress.clone(),
+                queue: queue.clone(),
+                backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed as u64),
+            };
+            workers.spawn(worker.run());
+        }
+        // The first error ends all: dropping the set aborts the others, whose transactions are rolled back.
+        while let Some(ended) = workers.join_next().await {
+            match ended {
+                Ok(result) => result?,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+        // It was idle for long, maybe for longer than a firewall remembers it.
+        connection.ping().await?;
+        Ok(before)
+    }
+
+    async fn empty(&self, connection: &mut Connection, table: &TableName) -> Result<(), BulkError> {
+        let sql = format!("TRUNCATE TABLE {}", qualified(&table.schema, &table.name));
+        connection.execute(&sql).await?;
+        self.record.forget_table(connection, table).await
+    }
+}
+
+/// A file's rows are there.
+fn note(progress: &Progress, chunk: &LoadChunk) {
+    progress.rows(chunk.rows.unwrap_or(0), chunk.bytes.unwrap_or(0));
+    progress.chunk(chunk.file_bytes);
+}
+
+type Unit = (Arc<Target>, Arc<LoadChunk>);
+
+/// Files of all tables in turn, so that connections work on different tables as long as there are several.
+fn taking_turns(tables: Vec<(Arc<Target>, VecDeque<Arc<LoadChunk>>)>) -> VecDeque<Unit> {
+    let mut queue = VecDeque::new();
+    let mut tables: VecDeque<_> = tables.into();
+    while let Some((target, mut chunks)) = tables.pop_front() {
+        if let Some(chunk) = chunks.pop_front() {
+            queue.push_back((target.clone(), chunk));
+            tables.push_back((target, chunks));
+        }
+    }
+    queue
+}
+
+/// Whether a definition was refused for something that may be made behind it: a table or view, a routine.
+fn needs_another(error: &BulkError) -> bool {
+    matches!(error, BulkError::Definition { error, .. } if matches!(error.number, 1146 | 1356 | 1305))
+}
+
+/// One connection's work.
+struct Worker {
+    options: LoadOptions,
+    record: Record,
+    progress: Arc<Progress>,
+    queue: Arc<Mutex<VecDeque<Unit>>>,
+    backoff: Backoff,
+}
+
+impl Worker {
+    async fn run(mut self) -> Result<(), BulkError> {
+        let mut connection = None;
+        loop {
+            let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let Some((target, chunk)) = unit else { break };
+            self.load(&mut connection, &target, &chunk).await?;
+            note(&self.progress, &chunk);
+        }
+        if let Some(connection) = connection {
+            connection.close().await;
+        }
+        Ok(())
+    }
+
+    /// Loads a file; if the target is away or a lock is held, again on a new connection.
+    async fn load(
+        &mut self,
+        slot: &mut Option<Connection>,
+        target: &Target,
+        chunk: &Arc<LoadChunk>,
+    ) -> Result<(), BulkError> {
+        let mut tries = 0;
+        loop {
+            let result = self.try_load(slot, target, chunk).await;
+            let Err(error) = result else {
+                self.backoff.reset();
+                return Ok(());
+            };
+            tries += 1;
+            // Without a transaction, what was loaded before the error is there.
+            if tries == TRIES_MAX || !may_pass(&error) || !target.transactional {
+                return Err(error);
+            }
+            let delay = self.backoff.next_delay();
+            warn!(code = error.code(), %error, ?delay, "trying again");
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    async fn try_load(
+        &self,
+        slot: &mut Option<Connection>,
+        target: &Target,
+        chunk: &Arc<LoadChunk>,
+    ) -> Result<(), BulkError> {
+        // Behind an error it is not put back: its transaction ends with it.
+        let mut connection = match slot.take() {
+            Some(connection) => connection,
+            None => target::connect(&self.options).await?,
+        };
+        target.load(&mut connection, &self.record, chunk).await?;
+        *slot = Some(connection);
+        Ok(())
+    }
+}
+
+fn may_pass(error: &BulkError) -> bool {
+    let session = |error: &SessionError| error.retry() == Retry::Later;
+    match error {
+        BulkError::Session(error) => session(error),
+        BulkError::Rows { error, .. } => session(error),
+        _ => false,
+    }
+}

@@ -1,0 +1,170 @@
+//! One thing's definition.
+
+use tailwater_session::{Connection, QueryResult};
+
+use super::inventory::{Object, TableName, unexpected};
+use super::script::Script;
+use crate::error::BulkError;
+use crate::folder::ObjectKind;
+use crate::sql::{literal, qualified, quoted};
+
+/// What definitions are made under that depend on nothing else: defaults of 0 and dates that are none are taken, and a table
+/// whose engine is not there is refused rather than made with another.
+const PLAIN_MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION";
+
+/// Sets a session up for reading definitions: names in backquotes, times in UTC, and everything in the bytes that the server
+/// keeps. It has no default database, so that names come with theirs.
+///
+/// # Errors
+/// [`BulkError::Session`].
+pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
+    let sql = "SET SESSION sql_mode = '', sql_quote_show_create = 1, time_zone = '+00:00', \
+               character_set_client = utf8mb4, character_set_connection = utf8mb4, \
+               character_set_results = binary";
+    connection.execute(sql).await?;
+    Ok(())
+}
+
+/// The script that makes an object again, on an empty server or behind those that stand before it in
+/// [`super::Inventory::objects`]. The connection must be as [`prepare`] leaves it.
+///
+/// # Errors
+/// [`BulkError::NoDefinition`] if the user may not see it; [`BulkError::Session`], also if the object is gone.
+pub async fn ddl(connection: &mut Connection, object: &Object) -> Result<Vec<u8>, BulkError> {
+    let script = match object {
+        Object::Schema(name) => schema(connection, object, name).await?,
+        Object::Table(table) => self::table(connection, object, table).await?,
+        Object::Other { kind: ObjectKind::Sequence, schema, name } => {
+            sequence(connection, object, schema, name).await?
+        }
+        Object::Other { kind: ObjectKind::View, schema, name } => {
+            view(connection, object, schema, name).await?
+        }
+        Object::Other { kind, schema, name } => program(connection, object, *kind, schema, name).await?,
+    };
+    Ok(script.into_bytes())
+}
+
+async fn schema(connection: &mut Connection, object: &Object, name: &str) -> Result<Script, BulkError> {
+    let sql = format!("SHOW CREATE DATABASE IF NOT EXISTS {}", quoted(name));
+    let shown = Shown::ask(connection, object, &sql).await?;
+    Ok(Script::default().then("SET NAMES utf8mb4").then(shown.bytes("Create Database")?))
+}
+
+async fn table(connection: &mut Connection, object: &Object, table: &TableName) -> Result<Script, BulkError> {
+    let sql = format!("SHOW CREATE TABLE {}", qualified(&table.schema, &table.name));
+    let shown = Shown::ask(connection, object, &sql).await?;
+    Ok(plain(&table.schema).then(shown.bytes("Create Table")?))
+}
+
+async fn sequence(
+    connection: &mut Connection,
+    object: &Object,
+    schema: &str,
+    name: &str,
+) -> Result<Script, BulkError> {
+    let sequence = qualified(schema, name);
+    let shown = Shown::ask(connection, object, &format!("SHOW CREATE SEQUENCE {sequence}")).await?;
+    let sql = format!(
+        "SELECT next_not_cached_value, cycle_count, \
+         IF(increment > 0, next_not_cached_value > maximum_value, next_not_cached_value < minimum_value), \
+         IF(increment > 0, maximum_value, minimum_value) FROM {sequence}"
+    );
+    let state = connection.query(&sql).await?;
+    let number = |column: usize| state.first().and_then(|row| row.get_i64(column));
+    let (Some(next), Some(round), Some(used_up), Some(last)) = (number(0), number(1), number(2), number(3))
+    else {
+        return Err(unexpected(format!("sequence {sequence} has no state")));
+    };
+    let (value, is_used) = if used_up == 1 { (last, 1) } else { (next, 0) };
+    let set = format!("DO SETVAL({}, {value}, {is_used}, {round})", quoted(name));
+    Ok(plain(schema).then(shown.bytes("Create Table")?).then(set))
+}
+
+async fn view(
+    connection: &mut Connection,
+    object: &Object,
+    schema: &str,
+    name: &str,
+) -> Result<Script, BulkError> {
+    let shown =
+        Shown::ask(connection, object, &format!("SHOW CREATE VIEW {}", qualified(schema, name))).await?;
+    Ok(plain(schema).then(shown.character_sets()?).then(shown.bytes("Create View")?))
+}
+
+/// A routine, trigger or event: all have a body that means what it says only in the session that it was made in.
+async fn program(
+    connection: &mut Connection,
+    object: &Object,
+    kind: ObjectKind,
+    schema: &str,
+    name: &str,
+) -> Result<Script, BulkError> {
+    let (keyword, column) = match kind {
+        ObjectKind::Procedure => ("PROCEDURE", "Create Procedure"),
+        ObjectKind::Package => ("PACKAGE", "Create Package"),
+        ObjectKind::PackageBody => ("PACKAGE BODY", "Create Package Body"),
+        ObjectKind::Trigger => ("TRIGGER", "SQL Original Statement"),
+        ObjectKind::Event => ("EVENT", "Create Event"),
+        _ => ("FUNCTION", "Create Function"),
+    };
+    let shown =
+        Shown::ask(connection, object, &format!("SHOW CREATE {keyword} {}", qualified(schema, name))).await?;
+    let body = shown.bytes(column)?;
+    let mut script = plain(schema).then(shown.character_sets()?);
+    script = script.then(format!("SET sql_mode = {}", literal(shown.text("sql_mode")?)));
+    if kind == ObjectKind::Event {
+        script = script.then(format!("SET time_zone = {}", literal(shown.text("time_zone")?)));
+    }
+    // Parameters and variables without a character set have that of their database at the time.
+    let collation = shown.text("Database Collation")?;
+    let sql = format!(
+        "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = {}",
+        literal(schema)
+    );
+    let now = connection.query(&sql).await?;
+    let now = now.scalar().unwrap_or(collation);
+    let alter = |collation: &str| format!("ALTER DATABASE {} COLLATE {collation}", quoted(schema));
+    match now == collation {
+        true => Ok(script.then(body)),
+        false => Ok(script.then(alter(collation)).then(body).then(alter(now))),
+    }
+}
+
+/// What every script of a database's content begins with.
+fn plain(schema: &str) -> Script {
+    Script::default()
+        .then("SET NAMES utf8mb4")
+        .then("SET foreign_key_checks = 0, unique_checks = 0, time_zone = '+00:00'")
+        .then(format!("SET sql_mode = '{PLAIN_MODE}'"))
+        .then(format!("USE {}", quoted(schema)))
+}
+
+/// The answer to a SHOW CREATE.
+struct Shown<'a> {
+    object: &'a Object,
+    result: QueryResult,
+}
+
+impl<'a> Shown<'a> {
+    async fn ask(connection: &mut Connection, object: &'a Object, sql: &str) -> Result<Self, BulkError> {
+        Ok(Self { object, result: connection.query(sql).await? })
+    }
+
+    /// A column's bytes; servers show NULL to whom they do not show it.
+    fn bytes(&self, column: &str) -> Result<&[u8], BulkError> {
+        let index = self.result.column(column);
+        let value = index.and_then(|index| self.result.first()?.get(index));
+        value.ok_or_else(|| BulkError::NoDefinition { object: self.object.to_string() })
+    }
+
+    fn text(&self, column: &str) -> Result<&str, BulkError> {
+        let bytes = self.bytes(column)?;
+        str::from_utf8(bytes).map_err(|_| unexpected(format!("{column} of {} is no text", self.object)))
+    }
+
+    fn character_sets(&self) -> Result<String, BulkError> {
+        let (client, collation) = (self.text("character_set_client")?, self.text("collation_connection")?);
+        Ok(format!("SET character_set_client = {client}, collation_connection = {collation}"))
+    }
+}

@@ -1,0 +1,247 @@
+//! What a server has.
+
+use std::fmt;
+
+use tailwater_session::{Connection, QueryResult, SessionError};
+
+use super::view_order::{self, View};
+use crate::error::BulkError;
+use crate::folder::ObjectKind;
+use crate::sql::literals;
+
+/// Databases that belong to servers, and ours.
+const SYSTEM_SCHEMAS: [&str; 6] =
+    ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo", "tailwater"];
+
+/// A table by its database and name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableName {
+    /// The database.
+    pub schema: String,
+    /// The table.
+    pub name: String,
+}
+
+impl TableName {
+    /// The table of that name.
+    pub fn new(schema: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { schema: schema.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.name)
+    }
+}
+
+/// What is wanted of all that a server has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selection {
+    /// Only these databases; if empty all but the server's own and `tailwater`.
+    pub schemas: Vec<String>,
+    /// Only these tables, with their triggers; if empty all of the databases, with everything else in them.
+    pub tables: Vec<TableName>,
+    /// Not these tables, nor their triggers.
+    pub except: Vec<TableName>,
+}
+
+impl Selection {
+    fn wants_table(&self, schema: &str, name: &str) -> bool {
+        let is_it = |table: &TableName| table.schema == schema && table.name == name;
+        (self.tables.is_empty() || self.tables.iter().any(is_it)) && !self.except.iter().any(is_it)
+    }
+}
+
+/// What there is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Inventory {
+    /// Databases.
+    pub schemas: Vec<String>,
+    /// Tables, without sequences and views.
+    pub tables: Vec<TableName>,
+    /// Everything else, in an order in which it can be made. Sequences come first: tables may use them.
+    pub objects: Vec<Object>,
+}
+
+/// Something with a definition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Object {
+    /// A database itself.
+    Schema(String),
+    /// A table.
+    Table(TableName),
+    /// Anything else.
+    Other {
+        /// What it is.
+        kind: ObjectKind,
+        /// Its database.
+        schema: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Schema(name) => write!(f, "database {name}"),
+            Self::Table(table) => write!(f, "table {table}"),
+            Self::Other { kind, schema, name } => {
+                write!(f, "{} {schema}.{name}", kind.name().replace('_', " "))
+            }
+        }
+    }
+}
+
+/// Lists what the selection names. The connection must be as [`super::prepare`] leaves it.
+///
+/// # Errors
+/// [`BulkError::Missing`] if a database or table that the selection names is not there; [`BulkError::Session`].
+pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Result<Inventory, BulkError> {
+    let schemas = schemas(connection, selection).await?;
+    if schemas.is_empty() {
+        return Ok(Inventory::default());
+    }
+    let within = literals(schemas.iter().map(String::as_str));
+    let mut tables = Vec::new();
+    let mut objects = Vec::new();
+    let sql = format!(
+        "SELECT table_schema, table_name, table_type FROM information_schema.tables \
+         WHERE table_schema IN ({within}) ORDER BY table_schema, table_name"
+    );
+    let whole = selection.tables.is_empty();
+    for [schema, name, table_type] in texts(&connection.query(&sql).await?)? {
+        if !selection.wants_table(&schema, &name) {
+            continue;
+        }
+        match table_type.as_str() {
+            "BASE TABLE" | "SYSTEM VERSIONED" => tables.push(TableName { schema, name }),
+            "SEQUENCE" => objects.push(Object::Other { kind: ObjectKind::Sequence, schema, name }),
+            _ => {}
+        }
+    }
+    if let Some(missing) = selection.tables.iter().find(|wanted| !tables.contains(wanted)) {
+        return Err(BulkError::Missing {
+            what: format!("table {missing}"),
+            server: connection.endpoint().into(),
+        });
+    }
+    if whole {
+        objects.extend(routines(connection, &within).await?);
+        objects.extend(views(connection, &within).await?);
+    }
+    objects.extend(triggers(connection, &within, selection).await?);
+    if whole {
+        objects.extend(events(connection, &within).await?);
+    }
+    Ok(Inventory { schemas, tables, objects })
+}
+
+async fn schemas(connection: &mut Connection, selection: &Selection) -> Result<Vec<String>, BulkError> {
+    let sql = "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name";
+    let there: Vec<_> = texts(&connection.query(sql).await?)?.into_iter().map(|[name]| name).collect();
+    let named = selection.schemas.iter().chain(selection.tables.iter().map(|table| &table.schema));
+    let mut wanted: Vec<_> = named.cloned().collect();
+    wanted.sort();
+    wanted.dedup();
+    if wanted.is_empty() {
+        let is_system = |name: &String| SYSTEM_SCHEMAS.iter().any(|system| name.eq_ignore_ascii_case(system));
+        return Ok(there.into_iter().filter(|name| !is_system(name)).collect());
+    }
+    match wanted.iter().find(|name| !there.contains(name)) {
+        None => Ok(wanted),
+        Some(name) => {
+            Err(BulkError::Missing { what: format!("database {name}"), server: connection.endpoint().into() })
+        }
+    }
+}
+
+/// Routines: packages before whatever may use them, their bodies behind.
+async fn routines(connection: &mut Connection, within: &str) -> Result<Vec<Object>, BulkError> {
+    let sql = format!(
+        "SELECT routine_schema, routine_name, routine_type FROM information_schema.routines \
+         WHERE routine_schema IN ({within}) ORDER BY routine_schema, routine_name"
+    );
+    let mut found = Vec::new();
+    for [schema, name, routine_type] in texts(&connection.query(&sql).await?)? {
+        let kind = match routine_type.as_str() {
+            "FUNCTION" => ObjectKind::Function,
+            "PROCEDURE" => ObjectKind::Procedure,
+            "PACKAGE" => ObjectKind::Package,
+            "PACKAGE BODY" => ObjectKind::PackageBody,
+            other => {
+                let reason = format!("routine {schema}.{name} is a {other}");
+                return Err(unexpected(reason));
+            }
+        };
+        found.push((kind, schema, name));
+    }
+    let rank = |kind: ObjectKind| match kind {
+        ObjectKind::Package => 0,
+        ObjectKind::PackageBody => 2,
+        _ => 1,
+    };
+    found.sort_by_key(|(kind, ..)| rank(*kind));
+    Ok(found.into_iter().map(|(kind, schema, name)| Object::Other { kind, schema, name }).collect())
+}
+
+async fn views(connection: &mut Connection, within: &str) -> Result<Vec<Object>, BulkError> {
+    let sql = format!(
+        "SELECT table_schema, table_name, view_definition FROM information_schema.views \
+         WHERE table_schema IN ({within}) ORDER BY table_schema, table_name"
+    );
+    let mut views = Vec::new();
+    let result = connection.query(&sql).await?;
+    for (row, [schema, name]) in result.rows.iter().zip(texts(&result)?) {
+        // Not seen by all who may see the view; and in the character set of whoever made it.
+        let definition = row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
+        views.push(View { schema, name, definition });
+    }
+    let object = |View { schema, name, .. }| Object::Other { kind: ObjectKind::View, schema, name };
+    Ok(view_order::order(views).into_iter().map(object).collect())
+}
+
+/// Triggers in the order in which they act, since a new one acts behind those that are there.
+async fn triggers(
+    connection: &mut Connection,
+    within: &str,
+    selection: &Selection,
+) -> Result<Vec<Object>, BulkError> {
+    let sql = format!(
+        "SELECT trigger_schema, trigger_name, event_object_table FROM information_schema.triggers \
+         WHERE trigger_schema IN ({within}) \
+         ORDER BY event_object_schema, event_object_table, action_timing, event_manipulation, action_order"
+    );
+    let found = texts(&connection.query(&sql).await?)?.into_iter();
+    let wanted = found.filter(|[schema, _, table]| selection.wants_table(schema, table));
+    let object = |[schema, name, _]: [String; 3]| Object::Other { kind: ObjectKind::Trigger, schema, name };
+    Ok(wanted.map(object).collect())
+}
+
+async fn events(connection: &mut Connection, within: &str) -> Result<Vec<Object>, BulkError> {
+    let sql = format!(
+        "SELECT event_schema, event_name FROM information_schema.events \
+         WHERE event_schema IN ({within}) ORDER BY event_schema, event_name"
+    );
+    let found = texts(&connection.query(&sql).await?)?.into_iter();
+    let object = |[schema, name]: [String; 2]| Object::Other { kind: ObjectKind::Event, schema, name };
+    Ok(found.map(object).collect())
+}
+
+/// The first columns of all rows.
+pub(crate) fn texts<const COLUMNS: usize>(result: &QueryResult) -> Result<Vec<[String; COLUMNS]>, BulkError> {
+    let row = |row: &tailwater_session::Row| {
+        let mut texts = [const { String::new() }; COLUMNS];
+        for (index, text) in texts.iter_mut().enumerate() {
+            let value = row.get_str(index);
+            *text = value.ok_or_else(|| unexpected(format!("column {index} is no text")))?.to_owned();
+        }
+        Ok(texts)
+    };
+    result.rows.iter().map(row).collect()
+}
+
+pub(crate) fn unexpected(reason: String) -> BulkError {
+    SessionError::UnexpectedResult { doing: "reading what a server has", reason }.into()
+}

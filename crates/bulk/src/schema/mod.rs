@@ -1,0 +1,16 @@
+//! What has a definition on a server, and its definition as a script that makes it again.
+//!
+//! - [`inventory`]: what there is, in an order in which it can be made.
+//! - [`ddl`]: one thing's definition. [`prepare`] the connection first.
+//! - [`script`]: definitions as files, and back.
+//!
+//! Definitions are bytes: routines, triggers, events and views are kept in the character set of the session that made them,
+//! and are read and written in it. Each script sets all that its definition depends on, so it may be run by itself.
+
+mod ddl;
+mod inventory;
+pub mod script;
+pub mod view_order;
+
+pub use ddl::{ddl, prepare};
+pub use inventory::{Inventory, Object, Selection, TableName, inventory};

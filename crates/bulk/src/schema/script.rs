@@ -1,0 +1,144 @@
+//! Definitions as scripts that the stock clients run, and scripts as the statements in them.
+//!
+//! A statement ends at the end of a line that ends with the delimiter, `;` until a `DELIMITER` line names another. What
+//! definitions hold is not looked into: one that has a line like that inside is put under a delimiter that it does not have.
+
+/// What ends statements unless a script says otherwise.
+const DELIMITER: &str = ";";
+
+/// The front of a line that names another delimiter.
+const COMMAND: &[u8] = b"DELIMITER ";
+
+/// A script under construction. Bytes, since definitions are kept in the character set that they were written in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Script(Vec<u8>);
+
+impl Script {
+    /// Appends a statement.
+    #[must_use]
+    pub fn then(mut self, statement: impl AsRef<[u8]>) -> Self {
+        let statement = statement.as_ref();
+        let delimiter = free_delimiter(statement);
+        if delimiter != DELIMITER {
+            self.0.extend_from_slice(format!("DELIMITER {delimiter}\n").as_bytes());
+        }
+        self.0.extend_from_slice(statement);
+        // Else a comment at its end would swallow the delimiter.
+        if statement.contains(&b'\n') || delimiter != DELIMITER {
+            self.0.push(b'\n');
+        }
+        self.0.extend_from_slice(delimiter.as_bytes());
+        self.0.push(b'\n');
+        if delimiter != DELIMITER {
+            self.0.extend_from_slice(format!("DELIMITER {DELIMITER}\n").as_bytes());
+        }
+        self
+    }
+
+    /// The whole script.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// The first delimiter that no line of a statement ends with, nor has inside: the stock clients look for it in the middle of
+/// lines, too. A plain statement of one line keeps `;`.
+fn free_delimiter(statement: &[u8]) -> String {
+    let has =
+        |delimiter: &str| statement.windows(delimiter.len()).any(|window| window == delimiter.as_bytes());
+    if !has(DELIMITER) {
+        return DELIMITER.to_owned();
+    }
+    let longer = std::iter::successors(Some(";;".to_owned()), |last| Some(format!("{last};")));
+    // A statement cannot hold all of them: each is longer than the one before.
+    longer.into_iter().find(|delimiter| !has(delimiter)).unwrap_or_default()
+}
+
+/// The statements of a script, without delimiters and without the comments between them.
+pub fn statements(script: &[u8]) -> Vec<&[u8]> {
+    let mut found = Vec::new();
+    let mut delimiter = DELIMITER.as_bytes();
+    let mut begun: Option<usize> = None;
+    let mut offset = 0;
+    for line in script.split_inclusive(|&byte| byte == b'\n') {
+        let trimmed = line.trim_ascii_end();
+        let end = offset + trimmed.len();
+        if begun.is_none() {
+            if let Some(rest) = command(trimmed) {
+                delimiter = rest;
+            } else if !is_filler(trimmed) {
+                begun = Some(offset);
+            }
+        }
+        if let Some(from) = begun.filter(|_| trimmed.ends_with(delimiter)) {
+            found.push(script[from..end - delimiter.len()].trim_ascii());
+            begun = None;
+        }
+        offset += line.len();
+    }
+    // The last one may do without.
+    found.extend(begun.map(|from| script[from..].trim_ascii()));
+    found.retain(|statement| !statement.is_empty());
+    found
+}
+
+/// The delimiter that a line names.
+fn command(line: &[u8]) -> Option<&[u8]> {
+    let front = line.get(..COMMAND.len())?;
+    let rest = line.get(COMMAND.len()..)?.trim_ascii();
+    (front.eq_ignore_ascii_case(COMMAND) && !rest.is_empty()).then_some(rest)
+}
+
+/// Whether a line between statements is none of theirs.
+fn is_filler(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line.is_empty() || line.starts_with(b"#") || line == b"--" || line.starts_with(b"-- ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn bodies_get_a_delimiter_that_they_do_not_have() {
+        let script = Script::default().then("USE `a`").then("CREATE PROCEDURE p() BEGIN\nDO 1;\nEND -- x");
+        let text = String::from_utf8(script.into_bytes()).expect("text");
+        let want = "USE `a`;\nDELIMITER ;;\nCREATE PROCEDURE p() BEGIN\nDO 1;\nEND -- x\n;;\nDELIMITER ;\n";
+        assert_eq!(text, want);
+        assert_eq!(statements(text.as_bytes()).len(), 2);
+    }
+
+    #[test]
+    fn scripts_of_others_are_split() {
+        let script =
+            b"-- a comment\n\n/*!40101 SET NAMES binary*/;\r\n#x\nCREATE TABLE `t` (\n  `a` int -- ;x\n);\n\
+            delimiter //\nCREATE TRIGGER x\nBEGIN\n  SET @a = 1;\nEND//\nDELIMITER ;\nDO 1";
+        let found: Vec<_> = statements(script).into_iter().map(String::from_utf8_lossy).collect();
+        let want = [
+            "/*!40101 SET NAMES binary*/",
+            "CREATE TABLE `t` (\n  `a` int -- ;x\n)",
+            "CREATE TRIGGER x\nBEGIN\n  SET @a = 1;\nEND",
+            "DO 1",
+        ];
+        assert_eq!(found, want);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(bodies in prop::collection::vec("[a-z;\n' ]{0,12}", 0..6)) {
+            let whole: Vec<_> = bodies.iter().map(|body| format!("CREATE {body}x")).collect();
+            let script = whole.iter().fold(Script::default(), |script, statement| script.then(statement));
+            let bytes = script.into_bytes();
+            let found: Vec<_> = statements(&bytes).into_iter().map(<[u8]>::to_vec).collect();
+            let want: Vec<_> = whole.into_iter().map(String::into_bytes).collect();
+            prop_assert_eq!(found, want);
+        }
+
+        #[test]
+        fn any_bytes_split_without_panic(bytes: Vec<u8>) {
+            let _ = statements(&bytes);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! An order of views in which each stands behind those that it reads.
+
+use std::collections::HashMap;
+
+use crate::sql::qualified;
+
+/// A view and its definition, in which the server writes every table as `` `schema`.`table` ``.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// Its database.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// What it selects.
+    pub definition: String,
+}
+
+/// Orders views by what their definitions mention. A text in a definition may look like a view's name, so that two seem to
+/// read each other: they keep the order that they came in.
+pub fn order(views: Vec<View>) -> Vec<View> {
+    let names: Vec<_> = views.iter().map(|view| qualified(&view.schema, &view.name)).collect();
+    let by_name: HashMap<_, _> =
+        names.iter().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
+    let reads: Vec<Vec<usize>> = views.iter().map(|view| mentioned(&view.definition, &by_name)).collect();
+
+    let mut order = Vec::with_capacity(views.len());
+    let mut seen = vec![false; views.len()];
+    for index in 0..views.len() {
+        visit(index, &reads, &mut seen, &mut order);
+    }
+    let mut views: Vec<_> = views.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|index| views.get_mut(index)?.take()).collect()
+}
+
+/// Puts a view behind all that it reads; with a stack of its own, since chains of views may be long.
+fn visit(first: usize, reads: &[Vec<usize>], seen: &mut [bool], order: &mut Vec<usize>) {
+    if std::mem::replace(&mut seen[first], true) {
+        return;
+    }
+    let mut stack = vec![(first, 0)];
+    while let Some((view, next)) = stack.pop() {
+        let Some(&read) = reads[view].get(next) else {
+            order.push(view);
+            continue;
+        };
+        stack.push((view, next + 1));
+        if !std::mem::replace(&mut seen[read], true) {
+            stack.push((read, 0));
+        }
+    }
+}
+
+/// Which of the named views a definition mentions.
+fn mentioned(definition: &str, by_name: &HashMap<&str, usize>) -> Vec<usize> {
+    let bounds: Vec<_> = name_bounds(definition);
+    let mut found = Vec::new();
+    for pair in bounds.windows(2) {
+        let [(from, middle), (next, to)] = *pair else { continue };
+        let adjoin = definition.get(middle..next) == Some(".");
+        if let Some(&index) = definition.get(from..to).filter(|_| adjoin).and_then(|name| by_name.get(name)) {
+            found.push(index);
+        }
+    }
+    found
+}
+
+/// Where names in backquotes begin and end.
+fn name_bounds(text: &str) -> Vec<(usize, usize)> {
+    let mut bounds = Vec::new();
+    let mut quotes = text.match_indices('`').map(|(index, _)| index).peekable();
+    while let Some(from) = quotes.next() {
+        let mut to = quotes.next();
+        // Two in a row are one within the name.
+        while let Some(end) = to.filter(|end| quotes.peek() == Some(&(end + 1))) {
+            let _ = (end, quotes.next());
+            to = quotes.next();
+        }
+        bounds.extend(to.map(|to| (from, to + 1)));
+    }
+    bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn view(name: &str, definition: &str) -> View {
+        View { schema: "s".into(), name: name.into(), definition: definition.into() }
+    }
+
+    fn names(views: Vec<View>) -> Vec<String> {
+        order(views).into_iter().map(|view| view.name).collect()
+    }
+
+    #[test]
+    fn views_stand_behind_what_they_read() {
+        let views = vec![
+            view("a", "select `s`.`b`.`x` AS `x` from (`s`.`b` join `s`.`it``s`)"),
+            view("b", "select 1 from `s`.`c`, `other`.`a`"),
+            view("it`s", "select `c`.`x` from `s`.`c` `c`"),
+            view("c", "select 1 from `s`.`table`"),
+        ];
+        assert_eq!(names(views), ["c", "b", "it`s", "a"]);
+    }
+
+    #[test]
+    fn a_seeming_circle_loses_nothing() {
+        let views = vec![view("a", "select '`s`.`b`' from `s`.`t`"), view("b", "select * from `s`.`a`")];
+        assert_eq!(names(views).len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn any_tree_comes_in_order(parents in prop::collection::vec(any::<prop::sample::Index>(), 1..40)) {
+            // Each reads one that stands behind it in the list, the last none.
+            let count = parents.len();
+            let views: Vec<_> = parents.iter().enumerate().map(|(index, parent)| {
+                let rest = count - index - 1;
+                let definition = match rest {
+                    0 => "select 1".to_owned(),
+                    _ => format!("select * from `s`.`v{}`", index + 1 + parent.index(rest)),
+                };
+                view(&format!("v{index}"), &definition)
+            }).collect();
+            let ordered = order(views.clone());
+            prop_assert_eq!(ordered.len(), count);
+            for (place, one) in ordered.iter().enumerate() {
+                let later = &ordered[place + 1..];
+                let reads = |other: &View| one.definition.ends_with(&qualified("s", &other.name));
+                prop_assert!(!later.iter().any(reads), "{} stands before what it reads", one.name);
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_without_panic(text in ".{0,60}") {
+            order(vec![view("a", &text), view("b", &text)]);
+        }
+    }
+}

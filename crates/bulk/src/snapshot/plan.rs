@@ -1,0 +1,294 @@
+//! How to have the same point in time on many connections: which ways there are on a server for a user, the best first.
+
+use std::fmt;
+
+use tailwater_wire::Flavour;
+
+use crate::schema::TableName;
+use crate::sql::qualified;
+
+/// How connections come to see the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// One connection alone needs nothing.
+    Single,
+    /// Snapshots are opened without a lock until all are at the same place of the binlog (MariaDB).
+    Compare,
+    /// `BACKUP STAGE BLOCK_COMMIT` (MariaDB).
+    BackupStage,
+    /// `FLUSH TABLES WITH READ LOCK`.
+    ReadLock,
+    /// `LOCK TABLES ... READ` on the tables that are wanted.
+    TableLocks,
+}
+
+impl Method {
+    /// The method's name, for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single connection",
+            Self::Compare => "lock-free comparison",
+            Self::BackupStage => "backup stage",
+            Self::ReadLock => "read lock",
+            Self::TableLocks => "table locks",
+        }
+    }
+}
+
+/// What a plan does at one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// A statement on the controlling connection.
+    Control(String),
+    /// Waiting until no statement runs for long. A flush that gives up behind one leaves the table to be reopened, and everybody
+    /// else who wants it waits for that statement.
+    Quiet,
+    /// A snapshot on each connection, all at once.
+    Open,
+    /// The same again and again, until all are at the same place of the binlog.
+    OpenAlike,
+    /// Where it is: binlog position and GTIDs.
+    Position,
+    /// Metadata locks on all tables, so that nobody changes their definitions before they are read.
+    Hold,
+}
+
+/// Whether others wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// Nothing changes for them.
+    Unmoved,
+    /// From here on they wait.
+    Wait,
+    /// They go on.
+    GoOn,
+}
+
+/// One step of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanStep {
+    /// What is done.
+    pub action: Action,
+    /// What it means for writers.
+    pub writers: Writers,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// One way, step by step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotPlan {
+    /// Which way.
+    pub method: Method,
+    /// What is done.
+    pub steps: Vec<PlanStep>,
+}
+
+/// What the choice depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Circumstances {
+    /// The server's family.
+    pub flavour: Flavour,
+    /// Whether the server writes a binlog.
+    pub binlog: bool,
+    /// Whether the user has RELOAD.
+    pub reload: bool,
+    /// Whether the user has BACKUP_ADMIN (MySQL).
+    pub backup_admin: bool,
+}
+
+impl fmt::Display for SnapshotPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}:", self.method.name())?;
+        for step in &self.steps {
+            let writers = match step.writers {
+                Writers::Unmoved => "",
+                Writers::Wait => "  [writers wait from here]",
+                Writers::GoOn => "  [writers go on]",
+            };
+            match &step.action {
+                Action::Control(sql) => write!(f, "  {sql}")?,
+                Action::Quiet => write!(f, "  wait until no statement runs for longer than a second")?,
+                Action::Open | Action::OpenAlike => {
+                    write!(f, "  START TRANSACTION WITH CONSISTENT SNAPSHOT on each connection")?;
+                }
+                Action::Position => write!(f, "  read binlog position and GTIDs")?,
+                Action::Hold => write!(f, "  take a metadata lock on each table")?,
+            }
+            writeln!(f, "{writers}\n    {}", step.why)?;
+        }
+        Ok(())
+    }
+}
+
+/// The ways that are open, the best first.
+pub fn plans(circumstances: Circumstances, connections: usize, tables: &[TableName]) -> Vec<SnapshotPlan> {
+    let Circumstances { flavour, binlog, reload, .. } = circumstances;
+    let mut plans = Vec::new();
+    // Alone, MariaDB tells where its snapshot is; MySQL tells nobody.
+    if connections == 1 && flavour == Flavour::MariaDb {
+        plans.push(lock_free(Method::Single, reload));
+    }
+    match flavour {
+        Flavour::MariaDb => {
+            if binlog && connections > 1 {
+                plans.push(lock_free(Method::Compare, reload));
+            }
+            if reload {
+                plans.push(backup_stage());
+                // A definition that takes hours to change lets nobody block changes meanwhile.
+                if binlog || connections == 1 {
+                    plans.push(lock_free(
+                        if connections == 1 { Method::Single } else { Method::Compare },
+                        false,
+                    ));
+                }
+            }
+        }
+        Flavour::MySql if reload => plans.push(read_lock(circumstances.backup_admin)),
+        Flavour::MySql => {}
+    }
+    if !tables.is_empty() {
+        plans.push(table_locks(tables));
+    }
+    plans
+}
+
+fn step(action: Action, why: &'static str) -> PlanStep {
+    PlanStep { action, writers: Writers::Unmoved, why }
+}
+
+fn control(sql: &str, why: &'static str) -> PlanStep {
+    step(Action::Control(sql.to_owned()), why)
+}
+
+impl PlanStep {
+    fn then_writers(self, writers: Writers) -> Self {
+        Self { writers, ..self }
+    }
+}
+
+const HOLD: &str = "definitions stay as they are until the table is finished; then its lock is let go";
+const POSITION: &str = "where replication goes on behind this data";
+const SAME: &str = "nothing commits between them: all see the same";
+
+fn lock_free(method: Method, reload: bool) -> SnapshotPlan {
+    let mut steps = Vec::new();
+    if reload {
+        steps.push(control("BACKUP STAGE START", "the first of the stages of a backup; blocks nobody"));
+        steps.push(control("BACKUP STAGE BLOCK_DDL", "no definition changes until all tables are held"));
+    }
+    steps.push(match method {
+        Method::Single => step(Action::Open, "one connection sees one point in time"),
+        _ => step(
+            Action::OpenAlike,
+            "without a lock, again until binlog_snapshot_file and _position are the same on all",
+        ),
+    });
+    steps.push(step(Action::Position, POSITION));
+    steps.push(step(Action::Hold, HOLD));
+    if reload {
+        steps.push(control("BACKUP STAGE END", "definitions of other tables may change again"));
+    }
+    SnapshotPlan { method, steps }
+}
+
+fn backup_stage() -> SnapshotPlan {
+    let steps = vec![
+        control("BACKUP STAGE START", "the first of the stages of a backup; blocks nobody"),
+        control("BACKUP STAGE BLOCK_DDL", "waits for definitions that are being changed"),
+        control("BACKUP STAGE BLOCK_COMMIT", "commits wait").then_writers(Writers::Wait),
+        step(Action::Open, SAME),
+        step(Action::Position, POSITION),
+        control("BACKUP STAGE END", "commits go on").then_writers(Writers::GoOn),
+        step(Action::Hold, HOLD),
+    ];
+    SnapshotPlan { method: Method::BackupStage, steps }
+}
+
+fn read_lock(backup_admin: bool) -> SnapshotPlan {
+    let mut steps =
+        vec![step(Action::Quiet, "a lock that waits behind a long statement makes everybody wait")];
+    if backup_admin {
+        let why = "no definition changes until all tables are held; writers go on";
+        steps.push(control("LOCK INSTANCE FOR BACKUP", why));
+    }
+    steps.extend([
+        control("FLUSH NO_WRITE_TO_BINLOG TABLES", "waits for statements before anybody is locked out"),
+        control("FLUSH TABLES WITH READ LOCK", "nothing commits").then_writers(Writers::Wait),
+        step(Action::Open, SAME),
+        step(Action::Position, POSITION),
+        control("UNLOCK TABLES", "commits go on").then_writers(Writers::GoOn),
+        step(Action::Hold, HOLD),
+    ]);
+    if backup_admin {
+        steps.push(control("UNLOCK INSTANCE", "definitions of other tables may change again"));
+    }
+    SnapshotPlan { method: Method::ReadLock, steps }
+}
+
+fn table_locks(tables: &[TableName]) -> SnapshotPlan {
+    let locks: Vec<_> =
+        tables.iter().map(|table| format!("{} READ", qualified(&table.schema, &table.name))).collect();
+    let steps = vec![
+        control(
+            &format!("LOCK TABLES {}", locks.join(", ")),
+            "without RELOAD: nothing commits in these tables",
+        )
+        .then_writers(Writers::Wait),
+        step(Action::Open, SAME),
+        step(Action::Position, POSITION),
+        step(Action::Hold, HOLD),
+        control("UNLOCK TABLES", "commits go on").then_writers(Writers::GoOn),
+    ];
+    SnapshotPlan { method: Method::TableLocks, steps }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn methods(circumstances: Circumstances, connections: usize) -> Vec<Method> {
+        let tables = [TableName::new("s", "t")];
+        plans(circumstances, connections, &tables).iter().map(|plan| plan.method).collect()
+    }
+
+    #[test]
+    fn the_shortest_lock_comes_first() {
+        let all = Circumstances { flavour: Flavour::MariaDb, binlog: true, reload: true, backup_admin: true };
+        let none = Circumstances { reload: false, backup_admin: false, ..all };
+        let (compare, stage, locks) = (Method::Compare, Method::BackupStage, Method::TableLocks);
+        assert_eq!(methods(all, 4), [compare, stage, compare, locks]);
+        assert_eq!(
+            methods(Circumstances { binlog: false, ..all }, 4),
+            [Method::BackupStage, Method::TableLocks]
+        );
+        assert_eq!(methods(none, 4), [Method::Compare, Method::TableLocks]);
+        assert_eq!(methods(none, 1), [Method::Single, Method::TableLocks]);
+        let mysql = |of: Circumstances| Circumstances { flavour: Flavour::MySql, ..of };
+        assert_eq!(methods(mysql(all), 1), [Method::ReadLock, Method::TableLocks]);
+        assert_eq!(methods(mysql(none), 4), [Method::TableLocks]);
+        assert_eq!(plans(mysql(none), 4, &[]), []);
+    }
+
+    #[test]
+    fn every_plan_lets_writers_go_on_and_holds_all_tables_behind_the_snapshots() {
+        for flavour in [Flavour::MySql, Flavour::MariaDb] {
+            for (reload, backup_admin) in [(true, true), (true, false), (false, false)] {
+                let circumstances = Circumstances { flavour, binlog: true, reload, backup_admin };
+                for plan in plans(circumstances, 2, &[TableName::new("a`b", "t")]) {
+                    let waits: Vec<_> = plan.steps.iter().map(|step| step.writers).collect();
+                    let count = |writers| waits.iter().filter(|&&step| step == writers).count();
+                    assert_eq!(count(Writers::Wait), count(Writers::GoOn), "{plan}");
+                    let place = |action| plan.steps.iter().position(|step| step.action == action);
+                    let opened =
+                        place(Action::Open).or(place(Action::OpenAlike)).expect("it opens snapshots");
+                    assert!(place(Action::Hold).expect("it holds tables") > opened);
+                    assert!(place(Action::Position).expect("it reads the position") > opened);
+                }
+            }
+        }
+        let text = table_locks(&[TableName::new("a`b", "t")]).to_string();
+        assert!(text.contains("LOCK TABLES `a``b`.`t` READ  [writers wait from here]\n"), "{text}");
+    }
+}

@@ -1,0 +1,386 @@
+//! Takes a snapshot by the first plan that is not refused.
+
+use std::time::{Duration, Instant};
+
+use chrono::{SecondsFormat, Utc};
+use futures_util::future::try_join_all;
+use tailwater_session::{ConnectOptions, Connection, Purpose, SessionError};
+use tailwater_wire::Flavour;
+use tailwater_wire::protocol::ServerStatus;
+use tracing::{info, warn};
+
+use super::hold::TableHold;
+use super::plan::{Action, Circumstances, Method, SnapshotPlan, Writers, plans};
+use crate::error::BulkError;
+use crate::folder::SnapshotPoint;
+use crate::schema::{self, TableName};
+use crate::sql::literal;
+use crate::walk::asking;
+
+/// How often snapshots are opened anew until they are alike. Under thousands of commits per second few are.
+const ALIKE_TRIES_MAX: u32 = 30;
+
+/// How often a plan that waited too long for a lock is tried again.
+const LOCK_TRIES_MAX: u32 = 3;
+
+/// Lock wait timeout, access denied in its forms, a deadlock, and statements that a server does not know.
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+const REFUSED: [u16; 7] = [1044, 1045, 1142, 1143, 1227, 1064, 1370];
+
+/// What a snapshot is to be.
+#[derive(Debug, Clone)]
+pub struct SnapshotOptions {
+    /// Where and how to connect.
+    pub connect: ConnectOptions,
+    /// How many connections are to see it; one at least.
+    pub connections: usize,
+    /// How long to wait for a lock, and how long to keep writers waiting, at most.
+    pub lock_wait_max: Duration,
+    /// The tables that will be read, about in the order in which they will be finished.
+    pub tables: Vec<TableName>,
+}
+
+/// Connections that see the same.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Each in a transaction with the snapshot.
+    pub connections: Vec<Connection>,
+    /// Whether [`Snapshot::let_go`] lets tables go.
+    pub lets_go: bool,
+    /// Keeps definitions as they are.
+    pub hold: TableHold,
+    /// Which point in time.
+    pub point: SnapshotPoint,
+    /// How it was taken.
+    pub method: Method,
+    /// How long writers had to wait.
+    pub stall: Duration,
+}
+
+impl Snapshot {
+    /// Takes a snapshot.
+    ///
+    /// # Errors
+    /// [`BulkError::NoSnapshot`] if all ways are refused; [`BulkError::Session`].
+    pub async fn take(options: &SnapshotOptions) -> Result<Self, BulkError> {
+        let mut control = connect_control(options).await?;
+        let circumstances = circumstances(&mut control).await?;
+        let mut refusals = Vec::new();
+        for plan in plans(circumstances, options.connections, &options.tables) {
+            for tries in 1.. {
+                let mut taking = Taking::prepare(options).await?;
+                match taking.run(&plan).await {
+                    Ok(()) => return taking.finish(plan.method),
+                    Err(error) if is_lock_timeout(&error) && tries < LOCK_TRIES_MAX => {
+                        warn!(method = plan.method.name(), %error, "no snapshot yet; trying again");
+                        tokio::time::sleep(options.lock_wait_max).await;
+                    }
+                    Err(error) if is_lock_timeout(&error) || is_refusal(&error) => {
+                        warn!(method = plan.method.name(), %error, "no snapshot this way");
+                        refusals.push(format!("{}: {error}", plan.method.name()));
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Err(BulkError::NoSnapshot { reasons: refusals.join("; ") })
+    }
+
+    /// Lets go the metadata locks of what a connection of a snapshot that [`Snapshot::lets_go`] has read so far.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub async fn let_go(connection: &mut Connection) -> Result<(), BulkError> {
+        connection.execute("ROLLBACK TO SAVEPOINT tailwater").await?;
+        Ok(())
+    }
+
+    /// Makes sure that a connection's snapshot was open all the time: a server may end a transaction by itself.
+    ///
+    /// # Errors
+    /// [`BulkError::SnapshotLost`]
+    pub async fn check_open(connection: &mut Connection) -> Result<(), BulkError> {
+        let is_open = match connection.execute("DO 0").await {
+            Ok(ok) => ok.status.has(ServerStatus::IN_TRANS),
+            Err(SessionError::Server { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        if is_open {
+            Ok(())
+        } else {
+            Err(BulkError::SnapshotLost { server: connection.endpoint().to_owned() })
+        }
+    }
+}
+
+/// What the choice of a way depends on, as far as the server tells this user.
+///
+/// # Errors
+/// [`BulkError::Session`]
+pub async fn circumstances(connection: &mut Connection) -> Result<Circumstances, BulkError> {
+    let binlog = connection.query("SELECT @@GLOBAL.log_bin").await?.scalar() == Some("1");
+    let flavour = connection.server().flavour;
+    let mut has = async |purpose| match tailwater_session::check_grants(connection, purpose).await {
+        Ok(()) => Ok(true),
+        Err(SessionError::MissingGrant { .. }) => Ok(false),
+        Err(error) => Err(error),
+    };
+    let reload = has(Purpose::Snapshot).await?;
+    let backup_admin = flavour == Flavour::MySql && has(Purpose::BlockDefinitions).await?;
+    Ok(Circumstances { flavour, binlog, reload, backup_admin })
+}
+
+fn is_lock_timeout(error: &BulkError) -> bool {
+    matches!(error, BulkError::WritersWaited { .. } | BulkError::NotAlike { .. })
+        || number(error) == Some(LOCK_WAIT_TIMEOUT)
+}
+
+fn is_refusal(error: &BulkError) -> bool {
+    matches!(error, BulkError::LongStatement { .. })
+        || number(error).is_some_and(|number| REFUSED.contains(&number))
+}
+
+fn number(error: &BulkError) -> Option<u16> {
+    match error {
+        BulkError::Session(SessionError::Server { error, .. }) => Some(error.number),
+        _ => None,
+    }
+}
+
+async fn connect_control(options: &SnapshotOptions) -> Result<Connection, BulkError> {
+    let mut control = Connection::connect(&options.connect).await?;
+    schema::prepare(&mut control).await?;
+    let seconds = options.lock_wait_max.as_secs().max(1);
+    control.execute(&format!("SET SESSION lock_wait_timeout = {seconds}")).await?;
+    stay(&mut control).await?;
+    Ok(control)
+}
+
+/// A connection that will read: values come in the bytes that the server keeps, and nothing but the end of the dump ends it.
+async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkError> {
+    let mut reader = Connection::connect(&options.connect).await?;
+    schema::prepare(&mut reader).await?;
+    reader.execute(asking::SESSION).await?;
+    reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
+    stay(&mut reader).await?;
+    Ok(reader)
+}
+
+/// Whether a connection may set savepoints, and lets metadata locks go when it goes back to one. In MariaDB only sessions that
+/// write no binlog do; others would have a transaction with a snapshot, savepoints and nothing else written, if it commits.
+async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> {
+    if reader.server().flavour == Flavour::MySql {
+        return Ok(true);
+    }
+    match reader.execute("SET SESSION sql_log_bin = 0").await {
+        Ok(_) => Ok(true),
+        Err(SessionError::Server { error, .. }) if REFUSED.contains(&error.number) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Hours may pass between two statements, or within one.
+async fn stay(connection: &mut Connection) -> Result<(), BulkError> {
+    let sql = match connection.server().flavour {
+        Flavour::MySql => {
+            "SET SESSION wait_timeout = 2147483, net_write_timeout = 86400, max_execution_time = 0"
+        }
+        Flavour::MariaDb => {
+            "SET SESSION wait_timeout = 2147483, net_write_timeout = 86400, max_statement_time = 0, \
+             idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0"
+        }
+    };
+    connection.execute(sql).await?;
+    Ok(())
+}
+
+/// A plan that is being run. Dropped half-way it closes all its connections, and whatever they lock is free.
+struct Taking<'a> {
+    options: &'a SnapshotOptions,
+    control: Connection,
+    /// Taken by the step that holds tables.
+    holder: Option<Connection>,
+    readers: Vec<Connection>,
+    lets_go: bool,
+    hold: Option<TableHold>,
+    point: Option<SnapshotPoint>,
+    stall: Duration,
+}
+
+impl<'a> Taking<'a> {
+    /// Connects everything before anybody is locked out.
+    async fn prepare(options: &'a SnapshotOptions) -> Result<Self, BulkError> {
+        let control = connect_control(options).await?;
+        let mut holder = connect_control(options).await?;
+        let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
+        let mut readers = try_join_all(readers).await?;
+        let mut lets_go = prepare_savepoints(&mut holder).await?;
+        for reader in &mut readers {
+            lets_go &= prepare_savepoints(reader).await?;
+        }
+        if !lets_go {
+            warn!("without BINLOG ADMIN definitions of all tables stay as they are until the end");
+        }
+        let (hold, point, stall) = (None, None, Duration::ZERO);
+        Ok(Self { options, control, holder: Some(holder), readers, lets_go, hold, point, stall })
+    }
+
+    async fn run(&mut self, plan: &SnapshotPlan) -> Result<(), BulkError> {
+        let mut waiting_since: Option<Instant> = None;
+        for step in &plan.steps {
+            if step.writers == Writers::Wait {
+                waiting_since = Some(Instant::now());
+            }
+            match waiting_since {
+                None => self.act(&step.action).await?,
+                Some(since) => {
+                    // For the lock, and once more as long with it.
+                    let left = (self.options.lock_wait_max * 2).saturating_sub(since.elapsed());
+                    let acted = tokio::time::timeout(left, self.act(&step.action)).await;
+                    acted.map_err(|_| BulkError::WritersWaited { waited: since.elapsed() })??;
+                }
+            }
+            if step.writers == Writers::GoOn
+                && let Some(since) = waiting_since.take()
+            {
+                self.stall += since.elapsed();
+            }
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self, action: &Action) -> Result<(), BulkError> {
+        match action {
+            Action::Control(sql) => drop(self.control.execute(sql).await?),
+            Action::Quiet => quiet(&mut self.control, self.options.lock_wait_max).await?,
+            Action::Open => self.open().await?,
+            Action::OpenAlike => self.open_alike().await?,
+            Action::Position => self.point = Some(self.position().await?),
+            Action::Hold => {
+                if let Some(holder) = self.holder.take() {
+                    self.hold = Some(TableHold::take(holder, &self.options.tables, self.lets_go).await?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn open(&mut self) -> Result<(), BulkError> {
+        let lets_go = self.lets_go;
+        let opened = self.readers.iter_mut().map(async |reader| {
+            reader.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY").await?;
+            if lets_go {
+                reader.execute("SAVEPOINT tailwater").await?;
+            }
+            Ok::<_, SessionError>(())
+        });
+        try_join_all(opened).await?;
+        Ok(())
+    }
+
+    async fn open_alike(&mut self) -> Result<(), BulkError> {
+        for tries in 1..=ALIKE_TRIES_MAX {
+            self.open().await?;
+            let places = try_join_all(self.readers.iter_mut().map(binlog_snapshot)).await?;
+            if places
+                .first()
+                .is_some_and(|first| first.is_some() && places.iter().all(|place| place == first))
+            {
+                info!(tries, "snapshots are alike");
+                return Ok(());
+            }
+        }
+        Err(BulkError::NotAlike { tries: ALIKE_TRIES_MAX })
+    }
+
+    async fn position(&mut self) -> Result<SnapshotPoint, BulkError> {
+        let taken_at = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
+        let point = SnapshotPoint { taken_at, ..SnapshotPoint::default() };
+        match self.control.server().flavour {
+            Flavour::MySql => mysql_position(&mut self.control, point).await,
+            Flavour::MariaDb => {
+                let place = match self.readers.first_mut() {
+                    Some(reader) => binlog_snapshot(reader).await?,
+                    None => None,
+                };
+                mariadb_position(&mut self.control, place, point).await
+            }
+        }
+    }
+
+    fn finish(self, method: Method) -> Result<Snapshot, BulkError> {
+        let Self { readers: connections, lets_go, hold: Some(hold), point: Some(point), stall, .. } = self
+        else {
+            return Err(BulkError::NoSnapshot { reasons: "the plan lacks a step".into() });
+        };
+        info!(
+            method = method.name(),
+            stall_ms = stall.as_millis(),
+            gtid_set = point.gtid_set,
+            "snapshot taken"
+        );
+        Ok(Snapshot { connections, lets_go, hold, point, method, stall })
+    }
+}
+
+/// Waits until no statement, of those that the user may see, has run for a second.
+async fn quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkError> {
+    const LONG: &str = "SELECT id, time FROM information_schema.processlist WHERE command IN ('Query', 'Execute') AND time > 0 \
+                        AND id <> CONNECTION_ID() AND user <> 'system user' ORDER BY time DESC LIMIT 1";
+    let begun = Instant::now();
+    loop {
+        let long = control.query(LONG).await?;
+        let Some(row) = long.first() else { return Ok(()) };
+        if begun.elapsed() >= wait_max {
+            let (id, seconds) = (row.get_u64(0).unwrap_or(0), row.get_u64(1).unwrap_or(0));
+            return Err(BulkError::LongStatement { id, seconds });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Where in the binlog a connection's snapshot is (MariaDB); `None` without a binlog.
+async fn binlog_snapshot(reader: &mut Connection) -> Result<Option<(String, u64)>, BulkError> {
+    let status = reader.query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'").await?;
+    let value = |name: &str| {
+        let row =
+            status.rows.iter().find(|row| row.get_str(0).is_some_and(|of| of.eq_ignore_ascii_case(name)));
+        row.and_then(|row| row.get_str(1)).filter(|value| !value.is_empty())
+    };
+    let position = value("binlog_snapshot_position").and_then(|position| position.parse().ok());
+    Ok(value("binlog_snapshot_file").map(str::to_owned).zip(position))
+}
+
+async fn mariadb_position(
+    control: &mut Connection,
+    place: Option<(String, u64)>,
+    point: SnapshotPoint,
+) -> Result<SnapshotPoint, BulkError> {
+    let sql = match &place {
+        Some((file, position)) => format!("SELECT BINLOG_GTID_POS({}, {position})", literal(file)),
+        None => "SELECT @@GLOBAL.gtid_current_pos".to_owned(),
+    };
+    let gtid_set = control.query(&sql).await?.scalar().filter(|gtids| !gtids.is_empty()).map(str::to_owned);
+    let (binlog_file, binlog_position) = place.unzip();
+    Ok(SnapshotPoint { gtid_set, binlog_file, binlog_position, ..point })
+}
+
+async fn mysql_position(control: &mut Connection, point: SnapshotPoint) -> Result<SnapshotPoint, BulkError> {
+    let gtids = control.query("SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')").await?;
+    let gtid_set = gtids.scalar().filter(|gtids| !gtids.is_empty()).map(str::to_owned);
+    let sql = match control.server().version {
+        version if version >= (8, 2, 0) => "SHOW BINARY LOG STATUS",
+        _ => "SHOW MASTER STATUS",
+    };
+    // Who may not see it has the GTIDs.
+    let place = match control.query(sql).await {
+        Ok(place) => place,
+        Err(SessionError::Server { .. }) => return Ok(SnapshotPoint { gtid_set, ..point }),
+        Err(error) => return Err(error.into()),
+    };
+    let row = place.first();
+    let binlog_file = row.and_then(|row| row.get_str(0)).map(str::to_owned);
+    let binlog_position = row.and_then(|row| row.get_u64(1));
+    Ok(SnapshotPoint { gtid_set, binlog_file, binlog_position, ..point })
+}

@@ -1,0 +1,43 @@
+//! Names and texts as SQL has them.
+
+/// A name in backquotes.
+pub fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// A table's or other object's name behind that of its database, both in backquotes.
+pub fn qualified(schema: &str, name: &str) -> String {
+    format!("{}.{}", quoted(schema), quoted(name))
+}
+
+/// A text literal, for sessions whose `sql_mode` lets the backslash escape, as those here do.
+pub fn literal(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('\'');
+    for letter in text.chars() {
+        match letter {
+            '\'' => quoted.push_str("''"),
+            '\\' => quoted.push_str("\\\\"),
+            '\0' => quoted.push_str("\\0"),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('\'');
+    quoted
+}
+
+/// Text literals with commas between them.
+pub fn literals<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    texts.into_iter().map(literal).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_cannot_be_broken_out_of() {
+        assert_eq!(qualified("a`b", "c"), "`a``b`.`c`");
+        assert_eq!(literals(["it's", "\\", "\0"]), r"'it''s','\\','\0'");
+    }
+}

@@ -1,0 +1,107 @@
+//! Puts a walk's questions to the server.
+
+use tailwater_session::{Connection, Row};
+use tailwater_wire::Flavour;
+
+use super::condition::condition;
+use super::key::WalkKey;
+use super::plan::{Answer, Question, Step, Walk};
+use super::range::{ChunkRange, KeyRange};
+use crate::error::BulkError;
+use crate::sql::{qualified, quoted};
+
+/// What a session must be set to for a walk: zero dates and the like compare without an error, and times mean the same on
+/// every connection.
+pub const SESSION: &str = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', \
+                           group_concat_max_len = 1048576";
+
+/// The next chunk of a walk through a table; `None` at its end.
+///
+/// # Errors
+/// [`BulkError::Session`]; [`BulkError::Answer`] if the server says what makes no sense.
+pub async fn next_chunk(
+    walk: &mut Walk,
+    connection: &mut Connection,
+    schema: &str,
+    table: &str,
+) -> Result<Option<ChunkRange>, BulkError> {
+    loop {
+        match walk.step() {
+            Step::Done => return Ok(None),
+            Step::Chunk(range) => return Ok(Some(range)),
+            Step::Ask(partition, question) => {
+                let Some(key) = walk.plan().key.clone() else { return Ok(None) };
+                let from = from_clause(schema, table, partition.as_deref(), None);
+                let sql = statement(&from, &key, &question, connection.server().flavour);
+                let answer = connection.query(&sql).await?;
+                let answer = understand(&key, &question, answer.first(), answer.column("rows"));
+                let strange = || BulkError::Answer {
+                    table: format!("{schema}.{table}"),
+                    reason: format!("{question:?} along key {}", key.name),
+                };
+                walk.answer(answer.ok_or_else(strange)?);
+            }
+        }
+    }
+}
+
+/// `FROM` with the partition, and the key's index, which estimates and order depend on.
+pub fn from_clause(schema: &str, table: &str, partition: Option<&str>, key: Option<&WalkKey>) -> String {
+    let partition = partition.map(|partition| format!(" PARTITION ({})", quoted(partition)));
+    let index = key.map(|key| format!(" FORCE INDEX ({})", quoted(&key.name)));
+    let (partition, index) = (partition.unwrap_or_default(), index.unwrap_or_default());
+    format!("FROM {}{partition}{index}", qualified(schema, table))
+}
+
+fn statement(table: &str, key: &WalkKey, question: &Question, flavour: Flavour) -> String {
+    let from = format!("{table} FORCE INDEX ({})", quoted(&key.name));
+    let names: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).collect();
+    let names = names.join(", ");
+    let holds = |range: &KeyRange| {
+        condition(Some(key), range).map(|condition| format!(" WHERE {condition}")).unwrap_or_default()
+    };
+    match question {
+        Question::Extent => format!("SELECT MIN({names}), MAX({names}) {from}"),
+        Question::Estimate { from: low, to } => {
+            let explain = match flavour {
+                Flavour::MySql => "EXPLAIN FORMAT=TRADITIONAL",
+                Flavour::MariaDb => "EXPLAIN",
+            };
+            let range = KeyRange::Integers { from: Some(*low), to: Some(*to) };
+            // Told to use an index whatever it costs, MySQL does not look how many rows there are.
+            format!("{explain} SELECT {names} {table} USE INDEX ({}){}", quoted(&key.name), holds(&range))
+        }
+        Question::Boundary { after, rows } => {
+            let expressions: Vec<_> = key.columns.iter().map(|column| column.expression()).collect();
+            let range = KeyRange::Keys { after: after.clone(), to: None };
+            let skipped = rows.saturating_sub(1);
+            format!(
+                "SELECT {} {from}{} ORDER BY {names} LIMIT 1 OFFSET {skipped}",
+                expressions.join(", "),
+                holds(&range)
+            )
+        }
+    }
+}
+
+fn understand(
+    key: &WalkKey,
+    question: &Question,
+    row: Option<&Row>,
+    rows_column: Option<usize>,
+) -> Option<Answer> {
+    match question {
+        Question::Extent => {
+            let end = |index| row?.get_str(index)?.parse::<i128>().ok();
+            Some(Answer::Extent(end(0).zip(end(1))))
+        }
+        // "Impossible WHERE" has no number.
+        Question::Estimate { .. } => Some(Answer::Estimate(row?.get_u64(rows_column?).unwrap_or(0))),
+        Question::Boundary { .. } => {
+            let Some(row) = row else { return Some(Answer::Boundary(None)) };
+            let values = key.columns.iter().enumerate();
+            let literals = values.map(|(index, column)| column.literal(row.get(index)?));
+            Some(Answer::Boundary(Some(literals.collect::<Option<_>>()?)))
+        }
+    }
+}

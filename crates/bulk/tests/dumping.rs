@@ -1,0 +1,423 @@
+//! Dumps of real servers: of one point in time under load, whole after an interruption, and in nobody's way.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tailwater_bulk::folder::{Compression, DumpFolder, Manifest, TableEntry};
+use tailwater_bulk::schema::TableName;
+use tailwater_bulk::snapshot::{Snapshot, SnapshotOptions};
+use tailwater_bulk::walk::asking::SESSION;
+use tailwater_bulk::{BulkError, DumpOptions, Progress, dump, schema};
+use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
+use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+use tokio_util::sync::CancellationToken;
+
+on_each_server!(
+    files_hold_what_a_query_gives,
+    data_under_load_is_of_one_point_in_time,
+    an_interrupted_dump_goes_on,
+    definitions_change_as_soon_as_tables_are_finished,
+    users_without_rights_dump_too,
+    a_snapshot_that_is_lost_is_noticed,
+    a_long_statement_does_not_stop_the_world,
+);
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+async fn start(kind: ServerKind) -> Result<Option<Server>> {
+    if require(kind).is_none() {
+        return Ok(None);
+    }
+    let mut spec = ServerSpec::new(kind).options(["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"]);
+    if kind.flavour() == Flavour::MySql {
+        spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
+    }
+    Ok(Some(Server::start(spec).await?))
+}
+
+fn options(connect: ConnectOptions, folder: &Path) -> DumpOptions {
+    DumpOptions { chunk_rows_max: 500, connections: 3, ..DumpOptions::new(connect, folder) }
+}
+
+async fn run(options: DumpOptions) -> Result<Manifest, BulkError> {
+    let report = dump(options, Arc::new(Progress::default()), CancellationToken::new()).await?;
+    Ok(report.manifest)
+}
+
+fn table<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a TableEntry> {
+    manifest.tables.iter().find(|entry| entry.table == name).with_context(|| format!("no table {name}"))
+}
+
+/// The rows of a table's files, each as the text of its fields, as `LOAD DATA` would take them.
+fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
+    let mut rows = Vec::new();
+    for chunk in &entry.chunks {
+        let written = chunk.written.with_context(|| format!("{} is not finished", chunk.file))?;
+        let file = std::fs::read(folder.join(&chunk.file))?;
+        ensure!(file.len() as u64 == written.file_bytes, "{}: {} bytes", chunk.file, file.len());
+        let mut text = Vec::new();
+        if chunk.file.ends_with(".zst") {
+            zstd::Decoder::new(file.as_slice())?.read_to_end(&mut text)?;
+        } else {
+            text = file;
+        }
+        ensure!(
+            text.len() as u64 == written.bytes && crc32fast::hash(&text) == written.crc32,
+            "{}",
+            chunk.file
+        );
+        let before = rows.len();
+        for line in text.split_inclusive(|&byte| byte == b'\n') {
+            let line = line.strip_suffix(b"\n").context("a line without an end")?;
+            rows.push(line.split(|&byte| byte == b'\t').map(field).collect());
+        }
+        ensure!((rows.len() - before) as u64 == written.rows, "{}: rows", chunk.file);
+    }
+    ensure!(rows.len() as u64 == entry.rows, "{}: {} rows", entry.table, rows.len());
+    Ok(rows)
+}
+
+fn field(field: &[u8]) -> Option<Vec<u8>> {
+    if field == b"\\N" {
+        return None;
+    }
+    let mut value = Vec::new();
+    let mut bytes = field.iter();
+    while let Some(&byte) = bytes.next() {
+        let escaped = if byte == b'\\' { bytes.next() } else { None };
+        value.push(match escaped {
+            Some(b't') => b'\t',
+            Some(b'n') => b'\n',
+            Some(b'0') => 0,
+            Some(&other) => other,
+            None => byte,
+        });
+    }
+    Some(value)
+}
+
+/// Some of everything, in tables of different makes.
+const TABLES: &[&str] = &[
+    "CREATE DATABASE shop CHARACTER SET utf8mb4",
+    "CREATE TABLE shop.plain (id INT AUTO_INCREMENT PRIMARY KEY, t TEXT, b BLOB, g INT AS (LENGTH(t)) VIRTUAL, \
+     d DECIMAL(20,5), f DOUBLE, m DATETIME(6), e ENUM('x','y'), bits BIT(11), j JSON, p POINT)",
+    "CREATE TABLE shop.`odd.na/me` (k VARCHAR(30) CHARACTER SET utf16 PRIMARY KEY, v LONGTEXT CHARACTER SET latin1)",
+    "CREATE TABLE shop.keyless (a INT, b VARCHAR(20))",
+    "CREATE TABLE shop.empty (a INT)",
+    "CREATE TABLE shop.parts (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 3",
+    "CREATE VIEW shop.seen AS SELECT id FROM shop.plain",
+    "CREATE TABLE shop.digits (n INT PRIMARY KEY)",
+    "INSERT INTO shop.digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)",
+    "INSERT INTO shop.plain (t, b, d, f, m, e, bits, j, p) SELECT CONCAT('a\\tb\\nc\\\\N', x.n, y.n, 'ä'), \
+     UNHEX(CONCAT('00095C0A27', LPAD(HEX(x.n * 16 + y.n), 2, '0'))), x.n / 7, y.n / 3, '2026-01-01 00:00:00.5', \
+     IF(x.n = 3, NULL, 'y'), x.n * 100, JSON_OBJECT('k', y.n), POINT(x.n, y.n) \
+     FROM shop.digits x, shop.digits y, shop.digits z, shop.digits w",
+    "INSERT INTO shop.`odd.na/me` SELECT CONCAT('ж', id), REPEAT('ü', id % 50) FROM shop.plain",
+    "INSERT INTO shop.keyless SELECT id, IF(id % 2, NULL, '') FROM shop.plain",
+    "INSERT INTO shop.parts SELECT id, id FROM shop.plain",
+];
+
+async fn fill(server: &Server) -> Result<Connection> {
+    let mut connection = Connection::connect(&server.socket_options()).await?;
+    for statement in TABLES {
+        connection.execute(statement).await.context(*statement)?;
+    }
+    Ok(connection)
+}
+
+async fn files_hold_what_a_query_gives(kind: ServerKind) -> Result<()> {
+    let Some(server) = start(kind).await? else { return Ok(()) };
+    let mut connection = fill(&server).await?;
+    let folder = tempfile::tempdir()?;
+    for compression in [Compression::Zstd, Compression::None] {
+        let folder = folder.path().join(compression.ending());
+        let manifest = run(DumpOptions { compression, ..options(server.connect_options(), &folder) }).await?;
+        ensure!(manifest.finished_at.is_some() && manifest == DumpFolder::read(&folder)?);
+        ensure!(manifest.snapshots.len() == 1 && manifest.snapshots_used().len() == 1);
+        compare(&mut connection, &folder, &manifest).await?;
+        ensure!(
+            table(&manifest, "plain")?.chunks.len() > 10 && table(&manifest, "keyless")?.chunks.len() == 1
+        );
+        let files = manifest.tables.iter().map(|entry| &entry.file);
+        let files = files.chain(manifest.objects.iter().map(|entry| &entry.file));
+        for file in files.chain(manifest.schemas.iter().map(|entry| &entry.file)) {
+            ensure!(std::fs::metadata(folder.join(file))?.len() > 0, "{file}");
+        }
+        ensure!(manifest.objects.len() == 1 && !folder.join("manifest.json.partial").exists());
+        // A finished dump is not written over.
+        let again = run(options(server.connect_options(), &folder)).await;
+        ensure!(matches!(again, Err(BulkError::FolderInUse { .. })), "{again:?}");
+    }
+    Ok(())
+}
+
+/// Every table that a dump holds, against the same query from one connection.
+async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest) -> Result<()> {
+    schema::prepare(connection).await?;
+    connection.execute(SESSION).await?;
+    for entry in &manifest.tables {
+        let columns: Vec<_> = entry.columns.iter().map(|column| format!("`{}`", column.name)).collect();
+        ensure!(!columns.contains(&"`g`".to_owned()), "a generated column was dumped");
+        let sql = format!("SELECT {} FROM `{}`.`{}`", columns.join(", "), entry.schema, entry.table);
+        let answer = connection.query(&sql).await?;
+        let values = |row: &tailwater_session::Row| -> Vec<_> {
+            (0..row.len()).map(|column| row.get(column).map(<[u8]>::to_vec)).collect()
+        };
+        let mut asked: Vec<_> = answer.rows.iter().map(values).collect();
+        let mut dumped = rows_of(folder, entry)?;
+        asked.sort();
+        dumped.sort();
+        ensure!(asked == dumped, "{}: {} and {} rows", entry.table, asked.len(), dumped.len());
+    }
+    Ok(())
+}
+
+/// Every transaction adds a row to each of three tables, in an order of its own.
+async fn write_on(mut connection: Connection, stop: CancellationToken) -> Result<u64> {
+    let mut written = 0;
+    while !stop.is_cancelled() {
+        written += 1;
+        connection.execute("BEGIN").await?;
+        for table in 0..3 {
+            let table = (table + written) % 3;
+            connection
+                .execute(&format!("INSERT INTO load_{table} VALUES ({written}, REPEAT('x', 100))"))
+                .await?;
+        }
+        connection.execute("UPDATE total SET n = n + 1").await?;
+        connection.execute("COMMIT").await?;
+    }
+    Ok(written)
+}
+
+async fn data_under_load_is_of_one_point_in_time(kind: ServerKind) -> Result<()> {
+    let Some(server) = start(kind).await? else { return Ok(()) };
+    let mut control = Connection::connect(&server.socket_options()).await?;
+    control.execute("CREATE DATABASE live").await?;
+    control.execute("USE live").await?;
+    for number in 0..3 {
+        let key = ["INT PRIMARY KEY", "INT NOT NULL UNIQUE", "VARCHAR(20) PRIMARY KEY"][number];
+        control.execute(&format!("CREATE TABLE load_{number} (id {key}, t TEXT)")).await?;
+    }
+    control.execute("CREATE TABLE total (n INT)").await?;
+    control.execute("INSERT INTO total VALUES (0)").await?;
+    let before = gtids(&mut control).await?;
+    let stop = CancellationToken::new();
+    let connection = Connection::connect(&server.socket_options().database("live")).await?;
+    let writer = tokio::spawn(write_on(connection, stop.clone()));
+    let folder = tempfile::tempdir()?;
+    for round in 0..4 {
+        // From one to four connections, and each sees something else than the one before.
+        let at = folder.path().join(round.to_string());
+        let seen = count(&mut control).await?;
+        while count(&mut control).await? < seen + 50 {
+            ensure!(!writer.is_finished(), "the writer has ended");
+        }
+        let options = DumpOptions {
+            chunk_rows_max: 40,
+            connections: 1 + round,
+            ..options(server.connect_options(), &at)
+        };
+        let manifest = run(options).await?;
+        let total = rows_of(&at, table(&manifest, "total")?)?;
+        let [total] = total.as_slice() else { bail!("{total:?}") };
+        let total: u64 = String::from_utf8(total[0].clone().context("NULL")?)?.parse()?;
+        ensure!(total >= seen + 50, "{total} of {seen}");
+        for number in 0..3 {
+            let rows = rows_of(&at, table(&manifest, &format!("load_{number}"))?)?;
+            let ids =
+                rows.into_iter().map(|row| Ok(String::from_utf8(row[0].clone().context("NULL")?)?.parse()?));
+            let mut ids = ids.collect::<Result<Vec<u64>>>()?;
+            ids.sort_unstable();
+            ensure!(ids == (1..=total).collect::<Vec<_>>(), "load_{number} is not at {total}");
+        }
+        // And that is the point that it names.
+        let point = manifest.snapshots.first().context("no snapshot")?;
+        let named = point.gtid_set.as_deref().context("no GTIDs")?;
+        ensure!(
+            transactions(kind, named)? - transactions(kind, &before)? == total,
+            "{named} and {before}: {total}"
+        );
+        ensure!(point.binlog_file.is_some() && point.binlog_position.is_some());
+    }
+    stop.cancel();
+    writer.await??;
+    Ok(())
+}
+
+async fn count(connection: &mut Connection) -> Result<u64> {
+    let n = connection.query("SELECT n FROM live.total").await?;
+    n.first().and_then(|row| row.get_u64(0)).context("no total")
+}
+
+async fn gtids(connection: &mut Connection) -> Result<String> {
+    let sql = match connection.server().flavour {
+        Flavour::MySql => "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')",
+        Flavour::MariaDb => "SELECT @@GLOBAL.gtid_binlog_pos",
+    };
+    Ok(connection.query(sql).await?.scalar().unwrap_or_default().to_owned())
+}
+
+/// How many transactions a server with one history has had.
+fn transactions(kind: ServerKind, gtids: &str) -> Result<u64> {
+    GtidSet::parse(kind.flavour(), gtids)?;
+    let last = gtids.rsplit([':', '-']).next().unwrap_or_default();
+    last.parse().with_context(|| gtids.to_owned())
+}
+
+async fn an_interrupted_dump_goes_on(kind: ServerKind) -> Result<()> {
+    let Some(server) = start(kind).await? else { return Ok(()) };
+    let mut connection = fill(&server).await?;
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path().join("dump");
+    let (mut interruptions, mut finished) = (0, BTreeMap::new());
+    // Each run gets a few chunks further.
+    let manifest = loop {
+        let options = DumpOptions { resume: true, ..options(server.connect_options(), &folder) };
+        let (progress, cancel) = (Arc::new(Progress::default()), CancellationToken::new());
+        let running = tokio::spawn(dump(options, Arc::clone(&progress), cancel.clone()));
+        while progress.figures().chunks < 6 && !running.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        cancel.cancel();
+        let ended = running.await?;
+        // What was finished stays as it was.
+        let manifest = DumpFolder::read(&folder)?;
+        for chunk in manifest.tables.iter().flat_map(|entry| &entry.chunks) {
+            let Some(written) = chunk.written else { continue };
+            let first = finished.entry(chunk.file.clone()).or_insert(written);
+            ensure!(*first == written, "{} was dumped again", chunk.file);
+        }
+        match ended {
+            Ok(report) => break report.manifest,
+            Err(BulkError::Interrupted) => interruptions += 1,
+            Err(error) => return Err(error.into()),
+        }
+        ensure!(interruptions < 100, "it gets no further");
+    };
+    ensure!(interruptions > 1 && manifest.is_complete(), "{interruptions}");
+    ensure!(manifest.snapshots_used().len() > 1, "{:?}", manifest.snapshots);
+    compare(&mut connection, &folder, &manifest).await?;
+    let left: Vec<_> =
+        std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    ensure!(!left.iter().any(|name| name.ends_with(".partial")), "{left:?}");
+    // A file that is gone is dumped again; another definition is not gone on with.
+    let lost = &table(&manifest, "plain")?.chunks[3].file;
+    std::fs::remove_file(folder.join(lost))?;
+    let resumed = DumpOptions { resume: true, ..options(server.connect_options(), &folder) };
+    let mended = run(resumed.clone()).await?;
+    compare(&mut connection, &folder, &mended).await?;
+    std::fs::write(folder.join(lost), b"shorter")?;
+    connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await?;
+    let refused = run(resumed).await;
+    ensure!(matches!(refused, Err(BulkError::Changed { .. })), "{refused:?}");
+    Ok(())
+}
+
+async fn definitions_change_as_soon_as_tables_are_finished(kind: ServerKind) -> Result<()> {
+    let Some(server) = start(kind).await? else { return Ok(()) };
+    let mut connection = fill(&server).await?;
+    connection.execute("ANALYZE TABLE shop.plain, shop.keyless").await?;
+    let link = Link::open(server.address()).await?;
+    let mut connect = server.connect_options();
+    connect.endpoint = tailwater_session::Endpoint::tcp("127.0.0.1", link.port());
+    let folder = tempfile::tempdir()?;
+    let mut options = DumpOptions { connections: 1, ..options(connect, &folder.path().join("dump")) };
+    options.selection.tables = vec![TableName::new("shop", "plain"), TableName::new("shop", "keyless")];
+    let progress = Arc::new(Progress::default());
+    let running = tokio::spawn(dump(options, Arc::clone(&progress), CancellationToken::new()));
+    while progress.figures().tables == 0 && !running.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    // It gets no further from here on.
+    link.set_bandwidth(Some(1));
+    connection.execute("SET SESSION lock_wait_timeout = 60").await?;
+    connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await.context("the finished table")?;
+    connection.execute("SET SESSION lock_wait_timeout = 1").await?;
+    let refused = connection.execute("ALTER TABLE shop.keyless ADD COLUMN more INT").await;
+    ensure!(is_lock_timeout(&refused), "{refused:?}");
+    link.set_bandwidth(None);
+    let report = tokio::time::timeout(PATIENCE, running).await???;
+    ensure!(report.manifest.is_complete());
+    Ok(())
+}
+
+fn is_lock_timeout<T>(outcome: &Result<T, SessionError>) -> bool {
+    matches!(outcome, Err(SessionError::Server { error, .. }) if error.number == 1205)
+}
+
+async fn users_without_rights_dump_too(kind: ServerKind) -> Result<()> {
+    let Some(server) = start(kind).await? else { return Ok(()) };
+    let mut connection = fill(&server).await?;
+    for statement in [
+        "CREATE USER dumper IDENTIFIED BY 'x'",
+        "GRANT SELECT, SHOW VIEW, LOCK TABLES, TRIGGER, EVENT ON shop.* TO dumper",
+    ] {
+        connection.execute(statement).await?;
+    }
+    let connect = ConnectOptions { user: "dumper".into(), ..server.connect_options() }.password("x");
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path().join("dump");
+    let progress = Arc::new(Progress::default());
+    let report = dump(options(connect, &folder), progress, CancellationToken::new()).await?;
+    let expected = if kind.flavour() == Flavour::MySql { "table locks" } else { "lock-free comparison" };
+    ensure!(report.method == expected, "{}", report.method);
+    compare(&mut connection, &folder, &report.manifest).await
+}
+
+async fn a_snapshot_that_is_lost_is_noticed(kind: ServerKind) -> Result<()> {
+    let Some(server) = start(kind).await? else { return Ok(()) };
+    fill(&server).await?;
+    let options = SnapshotOptions {
+        connect: server.connect_options(),
+        connections: 2,
+        lock_wait_max: Duration::from_secs(5),
+        tables: vec![TableName::new("shop", "plain")],
+    };
+    let mut snapshot = Snapshot::take(&options).await?;
+    for connection in &mut snapshot.connections {
+        Snapshot::check_open(connection).await?;
+    }
+    ensure!(snapshot.hold.tables().count() == 1);
+    // As a statement that commits by itself does.
+    let connection = snapshot.connections.first_mut().context("no connection")?;
+    connection.execute("COMMIT").await?;
+    let lost = Snapshot::check_open(connection).await;
+    ensure!(matches!(lost, Err(BulkError::SnapshotLost { .. })), "{lost:?}");
+    Ok(())
+}
+
+/// A lock that waits behind a long statement would have everybody wait behind itself.
+async fn a_long_statement_does_not_stop_the_world(kind: ServerKind) -> Result<()> {
+    let Some(server) = start(kind).await? else { return Ok(()) };
+    let mut writer = fill(&server).await?;
+    let mut long = Connection::connect(&server.socket_options()).await?;
+    let running = long.server().connection_id;
+    let reading =
+        tokio::spawn(async move { long.query("SELECT SLEEP(3600) FROM shop.digits LIMIT 1").await });
+    let list =
+        format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {running} AND time > 0");
+    while writer.query(&list).await?.scalar() != Some("1") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let options = SnapshotOptions {
+        connect: server.connect_options(),
+        connections: 2,
+        lock_wait_max: Duration::from_secs(1),
+        tables: vec![TableName::new("shop", "plain"), TableName::new("shop", "digits")],
+    };
+    let snapshot = Snapshot::take(&options).await?;
+    let expected = if kind.flavour() == Flavour::MySql { "table locks" } else { "lock-free comparison" };
+    ensure!(snapshot.method.name() == expected, "{}", snapshot.method.name());
+    writer.execute("INSERT INTO shop.digits VALUES (10)").await?;
+    writer.execute(&format!("KILL {running}")).await?;
+    ensure!(reading.await?.is_err());
+    Ok(())
+}

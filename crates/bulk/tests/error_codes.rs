@@ -1,0 +1,86 @@
+//! Holds the codes of errors to the page that explains them.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tailwater_bulk::BulkError;
+use tailwater_session::{ServerError, SessionError};
+
+#[test]
+fn every_code_is_documented() {
+    let page = include_str!("../../../docs/reference/errors.md");
+    let text = || "a text".to_owned();
+    let path = || PathBuf::from("dump/manifest.json");
+    let refusal = ServerError { number: 1064, sql_state: text(), message: text() };
+    let errors = [
+        BulkError::File { action: "write", path: path(), source: io::Error::other("a reason") },
+        BulkError::Damaged { path: path(), reason: text() },
+        BulkError::NewerFormat { path: path(), found: 2, known: 1 },
+        BulkError::Busy { path: path() },
+        BulkError::Answer { table: text(), reason: text() },
+        BulkError::NoSnapshot { reasons: text() },
+        BulkError::WritersWaited { waited: Duration::from_millis(1) },
+        BulkError::NotAlike { tries: 3 },
+        BulkError::SnapshotLost { server: text() },
+        BulkError::LongStatement { id: 1, seconds: 2 },
+        BulkError::FolderInUse { path: path() },
+        BulkError::Interrupted,
+        BulkError::Changed { what: text(), reason: text() },
+        BulkError::Missing { what: text(), server: text() },
+        BulkError::NoDefinition { object: text() },
+        BulkError::NotEmpty { server: text(), count: 1, first: text() },
+        BulkError::EarlierLoad { server: text() },
+        BulkError::Loading { server: text() },
+        BulkError::Unfinished { path: path(), tables: 1 },
+        BulkError::Mixed { path: path(), points: 2 },
+        BulkError::Definition { what: text(), path: path(), statement: text(), error: Box::new(refusal) },
+        BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
+        BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
+        BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
+        BulkError::GtidState { reason: text() },
+        BulkError::LocalInfileOff { server: text() },
+        BulkError::Stopped,
+    ];
+    for error in &errors {
+        // A variant that is added must be listed above, too.
+        match error {
+            BulkError::File { .. }
+            | BulkError::Damaged { .. }
+            | BulkError::NewerFormat { .. }
+            | BulkError::Busy { .. }
+            | BulkError::Answer { .. }
+            | BulkError::NoSnapshot { .. }
+            | BulkError::WritersWaited { .. }
+            | BulkError::NotAlike { .. }
+            | BulkError::SnapshotLost { .. }
+            | BulkError::LongStatement { .. }
+            | BulkError::FolderInUse { .. }
+            | BulkError::Interrupted
+            | BulkError::Changed { .. }
+            | BulkError::Missing { .. }
+            | BulkError::NoDefinition { .. }
+            | BulkError::NotEmpty { .. }
+            | BulkError::EarlierLoad { .. }
+            | BulkError::Loading { .. }
+            | BulkError::Unfinished { .. }
+            | BulkError::Mixed { .. }
+            | BulkError::Definition { .. }
+            | BulkError::Rows { .. }
+            | BulkError::RowsChanged { .. }
+            | BulkError::RowsMissing { .. }
+            | BulkError::GtidState { .. }
+            | BulkError::LocalInfileOff { .. }
+            | BulkError::Stopped
+            | BulkError::Session(_) => {}
+        }
+        let row = format!("| {} | ", error.code());
+        assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
+    }
+    assert_eq!(
+        page.matches("| TW-BULK-").count(),
+        errors.len(),
+        "errors.md explains codes that no error has"
+    );
+    assert!(BulkError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
+}

@@ -1,0 +1,379 @@
+//! Loads into real servers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_bulk::BulkError;
+use tailwater_bulk::fields;
+use tailwater_bulk::folder::Compression;
+use tailwater_bulk::load::{LoadOptions, LoadReport, load, own_folder};
+use tailwater_bulk::progress::Progress;
+use tailwater_bulk::schema::{Object, Selection, ddl, inventory, prepare};
+use tailwater_bulk::sql::{literal, qualified, quoted};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::{Connection, Row};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{client, run_script};
+use crate::{types, written};
+
+on_each_server!(
+    everything_arrives_as_it_was,
+    inserts_do_the_same,
+    the_stock_client_loads_the_files,
+    a_load_goes_on_where_it_was,
+    what_would_be_unsafe_is_refused,
+    rows_that_would_change_are_refused,
+    the_target_may_restart,
+);
+
+async fn started(kind: ServerKind) -> Result<Server> {
+    Ok(Server::start(ServerSpec::new(kind).option("--local-infile=1")).await?)
+}
+
+async fn load_into(folder: &Path, options: &LoadOptions) -> Result<LoadReport, BulkError> {
+    let contents = own_folder::read(folder, false)?;
+    load(&contents, options, &Arc::default(), &CancellationToken::new()).await
+}
+
+/// Rows of each table, sorted, computed columns among them; and all definitions.
+async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    prepare(&mut connection).await?;
+    let found = inventory(&mut connection, &Selection::default()).await?;
+    let mut all = BTreeMap::new();
+    let tables = found.tables.iter().cloned().map(Object::Table);
+    for object in tables.chain(found.objects.iter().cloned()) {
+        let script = ddl(&mut connection, &object).await?;
+        // The value that comes next may lie further on.
+        let text = String::from_utf8_lossy(&script);
+        let text =
+            text.split(" AUTO_INCREMENT=").map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
+        all.insert(object.to_string(), vec![text.collect::<String>().into_bytes()]);
+    }
+    for table in &found.tables {
+        let sql = format!(
+            "SELECT column_name, LOWER(data_type) FROM information_schema.columns WHERE table_schema = {} AND \
+             table_name = {} ORDER BY ordinal_position",
+            literal(&table.schema),
+            literal(&table.name)
+        );
+        let columns = connection.query(&sql).await?;
+        let column = |row: &Row| Some(fields::selected(row.get_str(0)?, row.get_str(1)?));
+        let list: Option<Vec<_>> = columns.rows.iter().map(column).collect();
+        let list = list.context("columns")?.join(", ");
+        let sql = format!("SELECT {list} FROM {}", qualified(&table.schema, &table.name));
+        let rows = connection.query(&sql).await?.rows;
+        let mut rows: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let value = |index| row.get(index).map_or(b"NULL".to_vec(), |value| [b"=", value].concat());
+                (0..row.len()).map(value).collect::<Vec<_>>().join(&b'|')
+            })
+            .collect();
+        rows.sort();
+        all.insert(format!("rows of {table}"), rows);
+    }
+    Ok(all)
+}
+
+fn ensure_equal(one: &BTreeMap<String, Vec<Vec<u8>>>, other: &BTreeMap<String, Vec<Vec<u8>>>) -> Result<()> {
+    let names = |all: &BTreeMap<String, Vec<Vec<u8>>>| all.keys().cloned().collect::<Vec<_>>();
+    ensure!(names(one) == names(other), "{:#?}\n{:#?}", names(one), names(other));
+    let shown = |rows: &[Vec<u8>]| {
+        let row = |row: &Vec<u8>| String::from_utf8_lossy(&row[..row.len().min(900)]).into_owned();
+        rows.iter().map(row).collect::<Vec<_>>()
+    };
+    for (name, rows) in one {
+        ensure!(rows == &other[name], "{name}: {:#?}\n{:#?}", shown(rows), shown(&other[name]));
+    }
+    Ok(())
+}
+
+/// A source with every type, and other objects.
+async fn source(kind: ServerKind) -> Result<Server> {
+    let server = started(kind).await?;
+    run_script(&server, types::script(kind).as_bytes())?;
+    let objects = "
+        USE every;
+        CREATE VIEW b AS SELECT a FROM keyless;
+        CREATE VIEW a AS SELECT a FROM b;
+        DELIMITER //
+        CREATE TRIGGER stop BEFORE INSERT ON keyless FOR EACH ROW SIGNAL SQLSTATE '45000'//
+        CREATE PROCEDURE p() BEGIN DO 1; DO 2; END//
+        DELIMITER ;
+    ";
+    run_script(&server, objects.as_bytes())?;
+    Ok(server)
+}
+
+async fn everything_arrives_as_it_was(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = source(kind).await?;
+    let before = all(&source).await?;
+    for (compression, chunk_rows) in [(Compression::Zstd, 2), (Compression::None, 1000)] {
+        let folder = written::write(&source, compression, chunk_rows).await?;
+        let target = started(kind).await?;
+        let report = load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
+        ensure!(report.chunks_before == 0 && report.chunks_loaded > 15, "{report:?}");
+        ensure_equal(&before, &all(&target).await?)?;
+    }
+    Ok(())
+}
+
+async fn inserts_do_the_same(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = source(kind).await?;
+    let folder = written::write(&source, Compression::Zstd, 3).await?;
+    let target = Server::start(ServerSpec::new(kind).option("--local-infile=0")).await?;
+    let options = LoadOptions::new(target.connect_options());
+    let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
+    ensure!(error.code() == "TW-BULK-0032" && error.to_string().contains("--inserts"), "{error}");
+    ensure!(all(&target).await?.is_empty(), "a load that was refused left something");
+    load_into(folder.path(), &LoadOptions { inserts: true, ..options }).await?;
+    ensure_equal(&all(&source).await?, &all(&target).await?)
+}
+
+async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = source(kind).await?;
+    let folder = written::write(&source, Compression::Zstd, 1000).await?;
+    let target = started(kind).await?;
+    let manifest = written::read_manifest(folder.path())?;
+    let read = |file: &str| std::fs::read(folder.path().join(file));
+    for schema in &manifest.schemas {
+        run_script(&target, &read(&schema.file)?)?;
+    }
+    for table in &manifest.tables {
+        run_script(&target, &read(&table.file)?)?;
+        let mut sets = Vec::new();
+        let mut list = Vec::new();
+        for column in &table.columns {
+            match fields::stored("@field", kind.flavour(), &column.data_type) {
+                None => list.push(quoted(&column.name)),
+                Some(_) => {
+                    let field = format!("@field{}", list.len());
+                    let value = fields::stored(&field, kind.flavour(), &column.data_type).unwrap_or_default();
+                    sets.push(format!("{} = {value}", quoted(&column.name)));
+                    list.push(field);
+                }
+            }
+        }
+        let set = if sets.is_empty() { String::new() } else { format!("SET {}", sets.join(", ")) };
+        for chunk in &table.chunks {
+            let rows = zstd::decode_all(&read(&chunk.file)?[..])?;
+            let statement = format!(
+                "SET NAMES utf8mb4; SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', time_zone = '+00:00', \
+                 foreign_key_checks = 0; LOAD DATA LOCAL INFILE '/dev/stdin' INTO TABLE {} CHARACTER SET binary ({}) {set}",
+                qualified(&table.schema, &table.table),
+                list.join(",")
+            );
+            // Through a pipe, as `zstd -dc FILE | client` does.
+            let mut command = client(&target)?;
+            command.args(["--local-infile=1", "--execute", &statement]);
+            let mut child = command.stdin(std::process::Stdio::piped()).spawn()?;
+            let mut stdin = child.stdin.take().context("no standard input")?;
+            std::thread::spawn(move || std::io::Write::write_all(&mut stdin, &rows));
+            ensure!(child.wait()?.success(), "{statement}");
+        }
+    }
+    for object in &manifest.objects {
+        run_script(&target, &read(&object.file)?)?;
+    }
+    ensure_equal(&all(&source).await?, &all(&target).await?)
+}
+
+/// Tables of some size: with a key, without one, and one of an engine without transactions.
+async fn sized_source(kind: ServerKind) -> Result<Server> {
+    let server = started(kind).await?;
+    let script = "
+        CREATE DATABASE sized; USE sized;
+        CREATE TABLE digits (d INT PRIMARY KEY);
+        INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
+        CREATE TABLE keyed (id INT PRIMARY KEY, t VARCHAR(200), KEY (t));
+        INSERT INTO keyed SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d, REPEAT(CHAR(65 + a.d), 100)
+            FROM digits a, digits b, digits c, digits e;
+        CREATE TABLE keyless (a INT, t TEXT);
+        INSERT INTO keyless SELECT id DIV 7, t FROM keyed;
+        CREATE TABLE plain (a INT, t TEXT) ENGINE=MyISAM;
+        INSERT INTO plain SELECT id DIV 7, t FROM keyed WHERE id < 1000;
+        CREATE VIEW v AS SELECT COUNT(*) FROM keyed;
+    ";
+    run_script(&server, script.as_bytes())?;
+    Ok(server)
+}
+
+async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = sized_source(kind).await?;
+    let folder = written::write(&source, Compression::Zstd, 97).await?;
+    let contents = own_folder::read(folder.path(), false)?;
+    let target = started(kind).await?;
+    let mut options = LoadOptions { workers: 3, ..LoadOptions::new(target.connect_options()) };
+    // At ever other places: before the first file is there, in the middle, near the end.
+    let mut before = 0;
+    for stop_at in [0, 1, 20, 60, 100] {
+        let progress = Arc::new(Progress::default());
+        let stop = CancellationToken::new();
+        let watching = {
+            let (progress, stop) = (progress.clone(), stop.clone());
+            tokio::spawn(async move {
+                while progress.figures().chunks < stop_at.max(before) {
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+                stop.cancel();
+            })
+        };
+        let loaded = load(&contents, &options, &progress, &stop).await;
+        watching.abort();
+        ensure!(loaded.as_ref().is_err_and(|error| error.code() == "TW-BULK-0033"), "{loaded:?}");
+        before = progress.figures().chunks;
+        options.resume = true;
+    }
+    let fresh = LoadOptions { resume: false, ..options.clone() };
+    let error = load_into(folder.path(), &fresh).await.err().context("it was loaded")?;
+    ensure!(error.code() == "TW-BULK-0023" && error.to_string().contains("--resume"), "{error}");
+
+    let report = load_into(folder.path(), &options).await?;
+    ensure!(report.chunks_before >= 100 && report.chunks_loaded > 0, "{report:?}");
+    ensure_equal(&all(&source).await?, &all(&target).await?)?;
+    // Once more there is nothing to do.
+    let report = load_into(folder.path(), &options).await?;
+    ensure!(report.chunks_loaded == 0, "{report:?}");
+    ensure_equal(&all(&source).await?, &all(&target).await?)
+}
+
+async fn what_would_be_unsafe_is_refused(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = sized_source(kind).await?;
+    let folder = written::write(&source, Compression::Zstd, 2000).await?;
+    let target = started(kind).await?;
+    let options = LoadOptions::new(target.connect_options());
+    let refused = async |code: &str| {
+        let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
+        ensure!(error.code() == code, "{error}");
+        anyhow::Ok(())
+    };
+
+    let manifest = written::read_manifest(folder.path())?;
+    let mut changed = manifest.clone();
+    changed.tables[0].finished = false;
+    written::write_manifest(folder.path(), &changed)?;
+    refused("TW-BULK-0025").await?;
+    let mut changed = manifest.clone();
+    changed.snapshots.push(manifest.snapshots[0].clone());
+    let table = changed.tables.iter_mut().find(|table| table.chunks.len() > 1).context("chunks")?;
+    table.chunks[0].written.as_mut().context("written")?.snapshot = 1;
+    written::write_manifest(folder.path(), &changed)?;
+    refused("TW-BULK-0026").await?;
+    written::write_manifest(folder.path(), &manifest)?;
+    ensure!(all(&target).await?.is_empty(), "a load that was refused left something");
+
+    // A file that is damaged: nothing of it is there, and once it is mended, the load goes on.
+    let table = manifest.tables.iter().find(|table| table.table == "keyed").context("keyed")?;
+    let file = folder.path().join(&table.chunks[3].file);
+    let good = std::fs::read(&file)?;
+    let rows = zstd::decode_all(&good[..])?;
+    let mut wrong = rows.clone();
+    *wrong.last_mut().context("rows")? = b'x';
+    std::fs::write(&file, zstd::encode_all(&wrong[..], 1)?)?;
+    refused("TW-BULK-0002").await?;
+    std::fs::write(&file, &good[..good.len() / 2])?;
+    let resumed = LoadOptions { resume: true, ..options.clone() };
+    let error = load_into(folder.path(), &resumed).await.err().context("it was loaded")?;
+    ensure!(error.code() == "TW-BULK-0002", "{error}");
+    std::fs::write(&file, &good)?;
+    load_into(folder.path(), &resumed).await?;
+    ensure_equal(&all(&source).await?, &all(&target).await?)?;
+
+    // What is there is not loaded into, or only by somebody who wants that; and then no row twice.
+    refused("TW-BULK-0022").await?;
+    let merged = LoadOptions { merge: true, ..options.clone() };
+    let error = load_into(folder.path(), &merged).await.err().context("it was loaded")?;
+    ensure!(error.code() == "TW-BULK-0029", "{error}");
+    let rows = ["keyed", "keyless", "digits", "plain"].map(|table| format!("DELETE FROM sized.{table};"));
+    target.sql(&format!("{} DROP DATABASE tailwater", rows.concat())).await?;
+    load_into(folder.path(), &merged).await?;
+    ensure_equal(&all(&source).await?, &all(&target).await?)
+}
+
+async fn rows_that_would_change_are_refused(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = started(kind).await?;
+    run_script(
+        &source,
+        b"CREATE DATABASE cut; CREATE TABLE cut.t (id INT PRIMARY KEY, v VARCHAR(20), d DECIMAL(9,4)); \
+        INSERT INTO cut.t VALUES (1, 'a long value', 1.2345);",
+    )?;
+    let folder = written::write(&source, Compression::None, 10).await?;
+    let changes = ["v VARCHAR(3), d DECIMAL(9,4)", "v VARCHAR(20), d DECIMAL(9,1)", "v INT, d DECIMAL(9,4)"];
+    for (inserts, changed) in changes.iter().flat_map(|changed| [(false, changed), (true, changed)]) {
+        // What the last one noted does not count.
+        let sql = format!(
+            "DROP DATABASE IF EXISTS tailwater; DROP TABLE cut.t; CREATE TABLE cut.t (id INT PRIMARY KEY, {changed})"
+        );
+        source.sql(&sql).await?;
+        let options = LoadOptions { merge: true, inserts, ..LoadOptions::new(source.connect_options()) };
+        let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
+        ensure!(error.code() == "TW-BULK-0029", "{changed}: {error}");
+        ensure!(source.sql("SELECT COUNT(*) FROM cut.t").await? == ["0"], "{changed}");
+    }
+    Ok(())
+}
+
+async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = sized_source(kind).await?;
+    let folder = written::write(&source, Compression::Zstd, 97).await?;
+    let contents = own_folder::read(folder.path(), false)?;
+    let mut target = started(kind).await?;
+    let options = LoadOptions::new(target.connect_options());
+    let progress = Arc::new(Progress::default());
+    let loading = {
+        let (contents, options, progress) = (contents.clone(), options.clone(), progress.clone());
+        tokio::spawn(async move { load(&contents, &options, &progress, &CancellationToken::new()).await })
+    };
+    while progress.figures().chunks < 20 {
+        ensure!(!loading.is_finished(), "{:?}", loading.await);
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    target.kill().await?;
+    target.start_again().await?;
+    // It may have been done; else it ends with an error that passes.
+    match loading.await? {
+        Ok(_) => {}
+        Err(error) => {
+            let said = error.to_string();
+            ensure!(!said.is_empty() && error.code() != "TW-BULK-0029", "{} {said}", error.code());
+            load(
+                &contents,
+                &LoadOptions { resume: true, ..options },
+                &Arc::default(),
+                &CancellationToken::new(),
+            )
+            .await?;
+        }
+    }
+    let (mut before, mut after) = (all(&source).await?, all(&target).await?);
+    // What a killed server does with a table without transactions is its own affair.
+    for all in [&mut before, &mut after] {
+        all.remove("rows of sized.plain");
+    }
+    ensure_equal(&before, &after)
+}

@@ -1,0 +1,93 @@
+//! Loads at the limits: huge rows, a full target, values that no file can say.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_bulk::BulkError;
+use tailwater_bulk::folder::Compression;
+use tailwater_bulk::load::{LoadOptions, LoadReport, load, own_folder};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::run_script;
+use crate::written;
+
+on_each_server!(huge_rows_arrive, a_member_that_is_none_is_refused, a_full_target_is_named);
+
+async fn load_into(folder: &tempfile::TempDir, options: &LoadOptions) -> Result<LoadReport, BulkError> {
+    let contents = own_folder::read(folder.path(), false)?;
+    load(&contents, options, &Arc::default(), &CancellationToken::new()).await
+}
+
+fn spec(kind: ServerKind) -> ServerSpec {
+    ServerSpec::new(kind).options(["--local-infile=1", "--max-allowed-packet=64M"])
+}
+
+async fn huge_rows_arrive(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = Server::start(spec(kind)).await?;
+    // Every byte is escaped, so that the field is twice as long.
+    run_script(
+        &source,
+        b"CREATE DATABASE huge; CREATE TABLE huge.t (id INT PRIMARY KEY, b LONGBLOB);
+          INSERT INTO huge.t VALUES (1, REPEAT(x'0A5C', 4 << 20)), (2, ''), (3, REPEAT('x', 1 << 20));",
+    )?;
+    let folder = written::write(&source, Compression::Zstd, 10).await?;
+    let sums = "SELECT id, LENGTH(b), SHA2(b, 256) FROM huge.t ORDER BY id";
+    for inserts in [false, true] {
+        let target = Server::start(spec(kind)).await?;
+        let options = LoadOptions { inserts, ..LoadOptions::new(target.connect_options()) };
+        load_into(&folder, &options).await?;
+        ensure!(source.sql(sums).await? == target.sql(sums).await?, "inserts: {inserts}");
+    }
+    Ok(())
+}
+
+/// What an ENUM holds for a text that it does not know has no text of its own.
+async fn a_member_that_is_none_is_refused(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = Server::start(spec(kind)).await?;
+    run_script(
+        &source,
+        b"SET sql_mode = ''; CREATE DATABASE member; CREATE TABLE member.t (id INT PRIMARY KEY, e ENUM('a', 'b'));
+          INSERT INTO member.t VALUES (1, 'a'), (2, 'none');",
+    )?;
+    let folder = written::write(&source, Compression::Zstd, 10).await?;
+    let target = Server::start(spec(kind)).await?;
+    let error = load_into(&folder, &LoadOptions::new(target.connect_options())).await.err();
+    let error = error.context("it was loaded")?;
+    ensure!(error.code() == "TW-BULK-0029" && error.to_string().contains("member.t"), "{error}");
+    ensure!(target.sql("SELECT COUNT(*) FROM member.t").await? == ["0"]);
+    Ok(())
+}
+
+async fn a_full_target_is_named(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = Server::start(spec(kind)).await?;
+    run_script(
+        &source,
+        b"CREATE DATABASE full; CREATE TABLE full.t (id INT AUTO_INCREMENT PRIMARY KEY, b BLOB) ENGINE=MyISAM;
+          INSERT INTO full.t (b) VALUES (REPEAT('x', 60000));
+          INSERT INTO full.t (b) SELECT b FROM full.t; INSERT INTO full.t (b) SELECT b FROM full.t;
+          INSERT INTO full.t (b) SELECT b FROM full.t; INSERT INTO full.t (b) SELECT b FROM full.t;",
+    )?;
+    let folder = written::write(&source, Compression::None, 4).await?;
+    // As full as a table can be: no more than these rows, some of a file among them.
+    let target = Server::start(spec(kind).option("--myisam-data-pointer-size=2")).await?;
+    let options = LoadOptions { binlog: false, ..LoadOptions::new(target.connect_options()) };
+    let error = load_into(&folder, &options).await.err().context("it was loaded")?;
+    ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("is full"), "{error}");
+    ensure!(error.to_string().contains("--resume"), "{error}");
+    // When there is room, it goes on.
+    target.sql("ALTER TABLE full.t MAX_ROWS = 1000000000 AVG_ROW_LENGTH = 60000").await?;
+    load_into(&folder, &LoadOptions { resume: true, ..options }).await?;
+    let sums = "SELECT COUNT(*), SUM(id), SUM(LENGTH(b)) FROM full.t";
+    ensure!(source.sql(sums).await? == target.sql(sums).await?);
+    Ok(())
+}

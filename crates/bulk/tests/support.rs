@@ -1,0 +1,33 @@
+//! What several tests need.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::Server;
+use tailwater_wire::Flavour;
+
+/// The stock client for a server, as its superuser.
+pub fn client(server: &Server) -> Result<Command> {
+    let mut command = server.tool(server.kind().client())?;
+    command.args(["--no-defaults", "--host=127.0.0.1", "--user=root", "--batch", "--binary-mode"]);
+    command.arg(format!("--port={}", server.port()));
+    if server.kind().flavour() == Flavour::MariaDb {
+        command.arg("--skip-ssl");
+    }
+    Ok(command)
+}
+
+/// Runs a script with the stock client.
+pub fn run_script(server: &Server, script: &[u8]) -> Result<()> {
+    let mut child =
+        client(server)?.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().context("no standard input")?;
+    // A client that gave up says so itself.
+    let written = stdin.write_all(script);
+    drop(stdin);
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(script));
+    Ok(written?)
+}

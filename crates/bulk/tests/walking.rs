@@ -1,0 +1,192 @@
+//! Chunks of real tables hold every row once, whatever the key and its collation.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_bulk::walk::asking::{SESSION, from_clause, next_chunk};
+use tailwater_bulk::walk::condition::condition;
+use tailwater_bulk::walk::{ServoLimits, TableShape, Walk, WalkKey, WalkPlan};
+use tailwater_sandbox::{ServerKind, require, shared};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+on_each_server!(every_row_is_in_one_chunk);
+
+/// A table: its columns and keys, the expressions of its rows out of a number `n` from 0, and how many rows.
+struct Case {
+    name: &'static str,
+    definition: &'static str,
+    columns: &'static str,
+    values: &'static str,
+    rows: u32,
+    /// Whether it must come in more than one chunk.
+    many: bool,
+}
+
+const fn case(
+    name: &'static str,
+    definition: &'static str,
+    columns: &'static str,
+    values: &'static str,
+) -> Case {
+    Case { name, definition, columns, values, rows: 200, many: true }
+}
+
+/// Texts with trailing blanks, case, accents, and what has no weight at all.
+const TEXTS: &str =
+    "CONCAT(ELT(1 + n % 7, 'a', 'B', 'ä', 'ß', 'z ', CONVERT(UNHEX('F09F9880') USING utf8mb4), 'ﬁ'), '-', n)";
+
+const CASES: &[Case] = &[
+    case("dense", "id INT PRIMARY KEY", "id", "n + 1"),
+    case(
+        "gaps",
+        "id BIGINT UNSIGNED PRIMARY KEY",
+        "id",
+        "IF(n < 100, n, IF(n < 199, 18446744073709551000 + n, 1 << 40))",
+    ),
+    case("negative", "id BIGINT PRIMARY KEY", "id", "(-9223372036854775807 - 1) + n * 46116860184273879"),
+    case("small", "id TINYINT UNSIGNED PRIMARY KEY", "id", "n"),
+    case(
+        "composite",
+        "a INT, b VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, c SMALLINT, PRIMARY KEY (a, b, c)",
+        "a, b, c",
+        "n % 3, ELT(1 + n % 5, 'x', 'Y', 'é', '', ' z'), n",
+    ),
+    case("descending", "a INT NOT NULL, b INT NOT NULL, PRIMARY KEY (a DESC, b)", "a, b", "n % 13, n"),
+    case("text_ci", "t VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci PRIMARY KEY", "t", TEXTS),
+    case("text_bin", "t VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY", "t", TEXTS),
+    case(
+        "latin",
+        "t CHAR(12) CHARACTER SET latin1 COLLATE latin1_german2_ci PRIMARY KEY",
+        "t",
+        "CONCAT(ELT(1 + n % 4, 'o', 'ö', 'OE', 'ß'), 'x', n)",
+    ),
+    case(
+        "wide",
+        "t VARCHAR(20) CHARACTER SET utf16 PRIMARY KEY",
+        "t",
+        "CONCAT(ELT(1 + n % 3, 'a', 'Ж', '語'), n)",
+    ),
+    case("bytes", "b VARBINARY(20) PRIMARY KEY", "b", "UNHEX(CONCAT(LPAD(HEX(n % 256), 2, '0'), '0027FF'))"),
+    case("fixed_bytes", "b BINARY(4) PRIMARY KEY", "b", "UNHEX(LPAD(HEX(n * 7919), 8, '0'))"),
+    case("decimals", "d DECIMAL(30,10) PRIMARY KEY", "d", "(n - 100) * 12345678901234567.0123456789"),
+    case("floats", "f FLOAT PRIMARY KEY", "f", "(n - 100) / 7"),
+    case("doubles", "f DOUBLE PRIMARY KEY", "f", "(n - 100e0) / 7 * POW(10, n - 100)"),
+    case("dates", "d DATE PRIMARY KEY", "d", "IF(n = 0, '0000-00-00', DATE '1999-12-01' + INTERVAL n DAY)"),
+    case("times", "t TIME(3) PRIMARY KEY", "t", "SEC_TO_TIME(n * 10000.125 - 1000000)"),
+    case(
+        "moments",
+        "t TIMESTAMP(6) PRIMARY KEY",
+        "t",
+        "TIMESTAMP '2026-03-29 00:30:00.000001' + INTERVAL n MINUTE",
+    ),
+    case("years", "y YEAR, n INT, PRIMARY KEY (y, n)", "y, n", "1901 + n, n"),
+    case(
+        "enums",
+        "e ENUM('z','a','m') NOT NULL, b BIT(10) NOT NULL, s SET('q','b') NOT NULL, PRIMARY KEY (e, b, s)",
+        "e, b, s",
+        "1 + n % 3, n, n % 4",
+    ),
+    case(
+        "nullable",
+        "a INT NULL, b VARCHAR(9) NULL, UNIQUE (a, b)",
+        "a, b",
+        "IF(n % 5 = 0, NULL, n % 30), IF(n % 7 = 0, NULL, n)",
+    ),
+    case("nullable_one", "a INT NULL UNIQUE", "a", "IF(n % 5 = 0, NULL, n * 1000)"),
+    case(
+        "second_best",
+        "t TEXT, a INT NULL UNIQUE, b INT NOT NULL UNIQUE, PRIMARY KEY (t(5))",
+        "t, a, b",
+        "LPAD(n, 5, '0'), NULL, n",
+    ),
+    Case { many: false, ..case("prefix", "t TEXT, PRIMARY KEY (t(5))", "t", "LPAD(n, 5, '0')") },
+    Case { many: false, ..case("keyless", "a INT, KEY (a)", "a", "n % 10") },
+    Case { rows: 0, many: false, ..case("empty", "id INT PRIMARY KEY", "id", "n") },
+    Case { rows: 0, many: false, ..case("empty_text", "t VARCHAR(9) PRIMARY KEY", "t", "n") },
+    Case { rows: 1, many: false, ..case("single", "id INT PRIMARY KEY", "id", "-5") },
+    case("odd`na'me", "`i``d` INT PRIMARY KEY", "`i``d`", "n * 5"),
+    case("parts", "id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 3 COMMENT=('", "id", "n"),
+    case(
+        "subparts",
+        "id INT, d INT, PRIMARY KEY (id, d)) PARTITION BY RANGE (d) SUBPARTITION BY HASH (id) SUBPARTITIONS 2 \
+        (PARTITION `p 0` VALUES LESS THAN (50), PARTITION p1 VALUES LESS THAN (100), PARTITION p2 VALUES LESS THAN MAXVALUE",
+        "id, d",
+        "n, n",
+    ),
+    case("myisam", "id INT PRIMARY KEY) ENGINE=MyISAM COMMENT=('", "id", "n * n * n"),
+];
+
+const MARIADB_CASES: &[Case] = &[
+    case(
+        "uuids",
+        "u UUID PRIMARY KEY",
+        "u",
+        "CONCAT(LPAD(HEX(n * 7919), 8, '0'), '-1234-1', LPAD(HEX(n % 11), 3, '0'), '-8888-1234567890ab')",
+    ),
+    case("addresses", "i INET6 PRIMARY KEY", "i", "CONCAT('2001:db8::', HEX(n * 257))"),
+    case("hashed", "t TEXT, i INT NOT NULL UNIQUE, UNIQUE (t)", "t, i", "n, n"),
+];
+
+async fn every_row_is_in_one_chunk(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let mut connection = Connection::connect(&server.socket_options()).await?;
+    connection.execute(SESSION).await?;
+    connection.execute("CREATE DATABASE walking CHARACTER SET utf8mb4").await?;
+    connection.execute("CREATE TABLE walking.numbers (n INT PRIMARY KEY)").await?;
+    let numbers: Vec<_> = (0..200).map(|n| format!("({n})")).collect();
+    connection.execute(&format!("INSERT INTO walking.numbers VALUES {}", numbers.join(","))).await?;
+    let more = if kind.flavour() == Flavour::MariaDb { MARIADB_CASES } else { &[] };
+    let mut wrong = Vec::new();
+    for case in CASES.iter().chain(more) {
+        if let Err(error) = walk_case(&mut connection, case).await {
+            wrong.push(format!("table {} on {kind}: {error:#}", case.name));
+        }
+    }
+    ensure!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
+async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
+    let name = format!("`walking`.`{}`", case.name.replace('`', "``"));
+    // The number of the row, which is in no key.
+    let sql = match case.definition.strip_suffix(" COMMENT=('") {
+        Some(definition) => format!("CREATE TABLE {name} (row_n INT, {definition}"),
+        None => format!("CREATE TABLE {name} (row_n INT, {})", case.definition),
+    };
+    connection.execute(&sql).await.context(sql)?;
+    let Case { columns, values, rows, .. } = case;
+    let sql = format!(
+        "INSERT INTO {name} (row_n, {columns}) SELECT n, {values} FROM walking.numbers WHERE n < {rows}"
+    );
+    connection.execute(&sql).await.context(sql)?;
+    connection.query(&format!("ANALYZE TABLE {name}")).await?;
+    let shape = TableShape::read(connection, "walking", case.name).await?.context("it is there")?;
+    let limits = ServoLimits { rows_first: 17, rows_max: 30, cost_max: u64::MAX };
+    let plan = WalkPlan {
+        key: WalkKey::choose(&shape.keys).cloned(),
+        partitions: shape.partitions,
+        rows_estimate: shape.rows_estimate,
+        limits,
+    };
+    let mut walk = Walk::new(plan.clone());
+    let (mut seen, mut chunks) = (Vec::new(), 0);
+    while let Some(range) = next_chunk(&mut walk, connection, "walking", case.name).await? {
+        let from = from_clause("walking", case.name, range.partition.as_deref(), plan.key.as_ref());
+        let holds = condition(plan.key.as_ref(), &range.keys).unwrap_or_else(|| "TRUE".into());
+        let answer = connection.query(&format!("SELECT row_n {from} WHERE {holds}")).await?;
+        let rows: Vec<_> = answer.rows.iter().filter_map(|row| row.get_u64(0)).collect();
+        walk.measured(rows.len() as u64, 1);
+        seen.extend(rows);
+        chunks += 1;
+        ensure!(chunks < 1000, "it does not end");
+        if chunks % 3 == 0 {
+            walk = Walk::resume(plan.clone(), Some(&range)).map_err(anyhow::Error::msg)?;
+        }
+    }
+    seen.sort_unstable();
+    ensure!(seen == (0..u64::from(*rows)).collect::<Vec<_>>(), "{chunks} chunks held {seen:?}");
+    ensure!((chunks > 2) == case.many || case.rows == 0, "{chunks} chunks");
+    Ok(())
+}

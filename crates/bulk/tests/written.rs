@@ -1,0 +1,33 @@
+//! Dump folders for loads to try.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use tailwater_bulk::folder::names::MANIFEST;
+use tailwater_bulk::folder::{Compression, Manifest};
+use tailwater_bulk::{DumpOptions, Progress, dump};
+use tailwater_sandbox::Server;
+use tokio_util::sync::CancellationToken;
+
+/// Dumps what a server has, with no more than so many rows of a table with a key in a file.
+pub async fn write(
+    server: &Server,
+    compression: Compression,
+    chunk_rows_max: u64,
+) -> Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
+    let options = DumpOptions::new(server.connect_options(), folder.path());
+    let options = DumpOptions { compression, chunk_rows_max, ..options };
+    let report = dump(options, Arc::new(Progress::default()), CancellationToken::new()).await?;
+    ensure!(report.manifest.is_complete());
+    Ok(folder)
+}
+
+pub fn read_manifest(folder: &Path) -> Result<Manifest> {
+    Ok(serde_json::from_slice(&std::fs::read(folder.join(MANIFEST))?)?)
+}
+
+pub fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<()> {
+    Ok(std::fs::write(folder.join(MANIFEST), serde_json::to_vec_pretty(manifest)?)?)
+}

@@ -1,0 +1,27 @@
+//! The server that a command works on as a client.
+
+use tailwater_session::ConnectOptions;
+use tailwater_session::option_file::{ClientOptions, OptionSources};
+
+use crate::cli::ServerArgs;
+
+/// What the command line says beats what the option file and the environment say.
+///
+/// # Errors
+/// If the option file cannot be read.
+pub(super) fn connect_options(arguments: &ServerArgs) -> anyhow::Result<ConnectOptions> {
+    let sources = OptionSources { defaults_file: arguments.defaults_file.clone(), groups: Vec::new() };
+    let mut options = sources.load()?;
+    options.override_with(ClientOptions {
+        host: arguments.host.clone(),
+        port: arguments.port,
+        socket: arguments.socket.clone(),
+        user: arguments.user.clone(),
+        ..ClientOptions::default()
+    });
+    // Who names a port means TCP.
+    if arguments.port.is_some() && arguments.socket.is_none() {
+        options.socket = None;
+    }
+    Ok(options.connect_options())
+}

@@ -1,0 +1,164 @@
+//! `tailwater dump`
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::json;
+use tailwater_bulk::dump::{self, DumpOptions, DumpPlan, DumpReport};
+use tailwater_bulk::folder::Compression;
+use tailwater_bulk::progress::Progress;
+use tailwater_bulk::schema::{Selection, TableName};
+
+use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
+use super::client_server::connect_options;
+use crate::cli::{CompressionArg, DumpArgs, Output};
+use crate::exit::Exit;
+
+/// Dumps databases into a folder, or says what it would do.
+///
+/// # Errors
+/// Whatever ended it. What is finished is kept.
+pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit> {
+    let options = options(arguments)?;
+    // Each connection compresses what it reads.
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(options.connections) + 1;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    runtime.block_on(async {
+        if arguments.dry_run {
+            let plan = dump::dry_run(&options).await?;
+            return print_plan(&options, &plan, output);
+        }
+        // What is worth knowing of the data, such as tables that no snapshot holds for, is told meanwhile.
+        super::init_messages();
+        let progress = Arc::new(Progress::default());
+        let stop = stop_on_signal()?;
+        let work = dump::dump(options.clone(), Arc::clone(&progress), stop);
+        let report = shown("dumping", &progress, output, work).await??;
+        print_report(&report, output)?;
+        Ok(Exit::Done)
+    })
+}
+
+fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
+    let tables = |names: &[String]| names.iter().map(|name| table_name(name)).collect::<anyhow::Result<_>>();
+    Ok(DumpOptions {
+        selection: Selection {
+            schemas: arguments.database.clone(),
+            tables: tables(&arguments.table)?,
+            except: tables(&arguments.exclude_table)?,
+        },
+        connections: usize::from(arguments.workers),
+        compression: match arguments.compression {
+            CompressionArg::None => Compression::None,
+            CompressionArg::Zstd => Compression::Zstd,
+        },
+        compression_level: arguments.compression_level,
+        chunk_rows_max: arguments.chunk_rows_max,
+        chunk_bytes_max: arguments.chunk_bytes_max,
+        lock_wait_max: Duration::from_secs(arguments.lock_wait_max_s),
+        resume: arguments.resume,
+        ..DumpOptions::new(connect_options(&arguments.server)?, &arguments.folder)
+    })
+}
+
+fn table_name(name: &str) -> anyhow::Result<TableName> {
+    let (schema, table) = name.split_once('.').with_context(|| format!("{name}: want SCHEMA.TABLE"))?;
+    Ok(TableName::new(schema, table))
+}
+
+fn print_plan(options: &DumpOptions, plan: &DumpPlan, output: Output) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    match output {
+        Output::Json => {
+            let tables = plan.tables.iter().map(|table| {
+                json!({
+                    "schema": table.name.schema,
+                    "table": table.name.name,
+                    "key": table.key,
+                    "rows_estimate": table.rows_estimate,
+                    "bytes_estimate": table.bytes_estimate,
+                    "in_snapshot": table.in_snapshot,
+                })
+            });
+            let ways =
+                plan.ways.iter().map(|way| json!({"method": way.method.name(), "steps": way.to_string()}));
+            let line = json!({
+                "schema_version": SCHEMA_VERSION,
+                "event": "plan",
+                "workers": options.connections,
+                "ways": ways.collect::<Vec<_>>(),
+                "tables": tables.collect::<Vec<_>>(),
+            });
+            writeln!(out, "{line}")?;
+        }
+        Output::Text => {
+            writeln!(
+                out,
+                "{} connections at one point in time; the first way that is not refused:",
+                options.connections
+            )?;
+            for way in &plan.ways {
+                write!(out, "\n{way}")?;
+            }
+            writeln!(out, "\n{} tables, in this order:", plan.tables.len())?;
+            for table in &plan.tables {
+                let key = table.key.as_ref().map_or("in one piece".to_owned(), |key| format!("along {key}"));
+                let outside =
+                    if table.in_snapshot { "" } else { ", outside of the snapshot: its engine has none" };
+                let (rows, bytes) = (table.rows_estimate, table.bytes_estimate);
+                writeln!(out, "  {}: about {rows} rows, {bytes} bytes, {key}{outside}", table.name)?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn print_report(report: &DumpReport, output: Output) -> io::Result<()> {
+    let DumpReport { manifest, method, stall, elapsed, not_in_snapshot } = report;
+    let written = || manifest.tables.iter().flat_map(|table| &table.chunks).filter_map(|chunk| chunk.written);
+    let (chunks, rows) = (written().count(), written().map(|chunk| chunk.rows).sum::<u64>());
+    let bytes: u64 = written().map(|chunk| chunk.bytes).sum();
+    let file_bytes: u64 = written().map(|chunk| chunk.file_bytes).sum();
+    let points: Vec<_> =
+        manifest.snapshots_used().iter().filter_map(|&number| manifest.snapshots.get(number)).collect();
+    let seconds = elapsed.as_secs_f64();
+    let mut out = io::stdout().lock();
+    if output == Output::Json {
+        let line = json!({
+            "schema_version": SCHEMA_VERSION,
+            "event": "done",
+            "tables": manifest.tables.len(),
+            "rows": rows,
+            "bytes": bytes,
+            "file_bytes": file_bytes,
+            "chunks": chunks,
+            "snapshots": points,
+            "method": method,
+            "stall_ms": stall.as_secs_f64() * 1000.0,
+            "not_in_snapshot": not_in_snapshot.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "seconds": seconds,
+        });
+        return writeln!(out, "{line}");
+    }
+    writeln!(
+        out,
+        "dumped {rows} rows of {} tables in {seconds:.1} s: {bytes} bytes, {file_bytes} in {chunks} files",
+        manifest.tables.len()
+    )?;
+    writeln!(out, "snapshot by {method}; writers waited {:.1} ms", stall.as_secs_f64() * 1000.0)?;
+    for point in &points {
+        let gtids = point.gtid_set.as_deref().unwrap_or("none");
+        let file = point.binlog_file.as_deref().unwrap_or("no binlog");
+        let position = point.binlog_position.map(|position| format!(":{position}")).unwrap_or_default();
+        writeln!(out, "the data stands at {file}{position}, GTIDs {gtids}")?;
+    }
+    if points.len() > 1 {
+        writeln!(out, "it was interrupted, and is not of one point in time")?;
+    }
+    for table in not_in_snapshot {
+        writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
+    }
+    Ok(())
+}

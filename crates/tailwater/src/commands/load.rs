@@ -1,0 +1,92 @@
+//! `tailwater load`
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::json;
+use tailwater_bulk::BulkError;
+use tailwater_bulk::load::{self, LoadOptions, own_folder};
+use tailwater_bulk::progress::Progress;
+
+use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
+use super::client_server::connect_options;
+use crate::cli::{LoadArgs, Output};
+use crate::exit::Exit;
+
+/// Loads a dump into a server.
+///
+/// # Errors
+/// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
+pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result<Exit> {
+    let options = LoadOptions {
+        workers: usize::from(arguments.workers),
+        resume: arguments.resume,
+        merge: arguments.force_merge,
+        set_gtid: arguments.set_gtid,
+        binlog: !arguments.no_binlog,
+        inserts: arguments.inserts,
+        ..LoadOptions::new(connect_options(&arguments.server)?)
+    };
+    let progress = Arc::new(Progress::default());
+    let stop = stop_on_signal()?;
+    let begun = Instant::now();
+    let work = async {
+        let contents = own_folder::read(&arguments.folder, arguments.allow_mixed)?;
+        load::load(&contents, &options, &progress, &stop).await
+    };
+    let report = match shown("loading", &progress, output, work).await? {
+        Ok(report) => report,
+        Err(error) if is_refusal(&error) => {
+            eprintln!("tailwater: {}: {error}", error.code());
+            return Ok(Exit::Refused);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut out = io::stdout();
+    match output {
+        Output::Text => {
+            let before = match report.chunks_before {
+                0 => String::new(),
+                before => format!(", {before} of them before"),
+            };
+            let chunks = report.chunks_loaded + report.chunks_before;
+            writeln!(
+                out,
+                "loaded {} rows of {} tables in {seconds:.1} s ({chunks} files{before})",
+                report.rows, report.tables
+            )?;
+            if let Some(set) = &report.gtid_set {
+                writeln!(out, "the server now has the transactions {set}")?;
+            }
+        }
+        Output::Json => {
+            let line = json!({
+                "schema_version": SCHEMA_VERSION,
+                "event": "done",
+                "tables": report.tables,
+                "rows": report.rows,
+                "chunks_loaded": report.chunks_loaded,
+                "chunks_before": report.chunks_before,
+                "gtid_set": report.gtid_set,
+                "seconds": seconds,
+            });
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Whether nothing was changed, since it would be unsafe.
+fn is_refusal(error: &BulkError) -> bool {
+    matches!(
+        error,
+        BulkError::NotEmpty { .. }
+            | BulkError::EarlierLoad { .. }
+            | BulkError::Loading { .. }
+            | BulkError::Unfinished { .. }
+            | BulkError::Mixed { .. }
+            | BulkError::GtidState { .. }
+    )
+}

@@ -1,0 +1,98 @@
+//! `tailwater dump` and `tailwater load` from the outside: there and back, killed on the way.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_wire::Flavour;
+
+use crate::shell::{PROGRAM, Shell};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+#[tokio::test]
+async fn a_killed_load_goes_on_mysql() -> Result<()> {
+    a_killed_load_goes_on(ServerKind::Mysql97).await
+}
+
+#[tokio::test]
+async fn a_killed_load_goes_on_mariadb() -> Result<()> {
+    a_killed_load_goes_on(ServerKind::Mariadb1011).await
+}
+
+async fn start(kind: ServerKind, id: u32) -> Result<Server> {
+    let id = format!("--server-id={id}");
+    let mut spec = ServerSpec::new(kind).options(["--local-infile=1", "--sync-binlog=0", &id]);
+    if kind.flavour() == Flavour::MySql {
+        spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
+    }
+    Ok(Server::start(spec).await?)
+}
+
+const SCRIPT: &str = "
+    CREATE DATABASE shop; USE shop;
+    CREATE TABLE digits (d INT PRIMARY KEY);
+    INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
+    CREATE TABLE orders (id INT PRIMARY KEY, note VARCHAR(200), KEY (note));
+    INSERT INTO orders SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d, REPEAT(CHAR(65 + a.d), 100)
+        FROM digits a, digits b, digits c, digits e, digits f WHERE f.d < 4;
+    CREATE TABLE keyless (a INT, t TEXT);
+    INSERT INTO keyless SELECT id DIV 7, note FROM orders;
+    CREATE VIEW counted AS SELECT COUNT(*) AS n FROM orders;
+";
+
+async fn a_killed_load_goes_on(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let source = start(kind, 1).await?;
+    source.sql(SCRIPT).await?;
+    let at = |server: &Server| format!("--host 127.0.0.1 --port {} --user root", server.port());
+    shell.run(&format!("dump dumped {} --chunk-rows-max 100", at(&source)))?.exits(0);
+
+    let target = start(kind, 2).await?;
+    let load = format!("load dumped {} --set-gtid --no-binlog", at(&target));
+    let words = format!("{load} --workers 2");
+    let mut child = Command::new(PROGRAM)
+        .args(words.split_whitespace())
+        .current_dir(shell.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let begun = Instant::now();
+    loop {
+        ensure!(begun.elapsed() < PATIENCE, "it loads nothing");
+        ensure!(child.try_wait()?.is_none(), "it was done before it was killed");
+        // Not there at first.
+        let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
+        if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= 20) {
+            break;
+        }
+    }
+    child.kill()?;
+    child.wait()?;
+
+    shell.run(&load)?.exits(4).complains(&["TW-BULK-0023", "--resume"]);
+    let ran = shell.run(&format!("{load} --resume --output json"))?.exits(0);
+    let lines = ran.json()?;
+    let done = lines.last().context("no lines")?;
+    ensure!(done["event"] == "done" && done["schema_version"] == 1, "{done}");
+    ensure!(done["rows"] == 80_010 && done["tables"] == 3, "{done}");
+    let before = done["chunks_before"].as_u64().context("a number")?;
+    ensure!(before >= 20 && done["chunks_loaded"].as_u64() > Some(0), "{done}");
+
+    let sums = "SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders; \
+                SELECT COUNT(*), SUM(CRC32(CONCAT(a, t))) FROM shop.keyless; SELECT n FROM shop.counted";
+    ensure!(source.sql(sums).await? == target.sql(sums).await?);
+    let (has, wanted) = match kind.flavour() {
+        Flavour::MySql => ("SELECT @@GLOBAL.gtid_executed", "SELECT @@GLOBAL.gtid_executed"),
+        Flavour::MariaDb => ("SELECT @@GLOBAL.gtid_slave_pos", "SELECT @@GLOBAL.gtid_binlog_pos"),
+    };
+    ensure!(target.sql(has).await? == source.sql(wanted).await?, "GTIDs");
+    shell.run(&load)?.exits(4).complains(&["TW-BULK-0022"]);
+    shell.run(&format!("load nowhere {}", at(&target)))?.exits(1).complains(&["TW-BULK-0001", "nowhere"]);
+    Ok(())
+}
