@@ -225,7 +225,8 @@ async fn data_under_load_is_of_one_point_in_time(kind: ServerKind) -> Result<()>
             connections: 1 + round,
             ..options(server.connect_options(), &at)
         };
-        let manifest = run(options).await?;
+        let report = dump(options, Arc::new(Progress::default()), CancellationToken::new()).await?;
+        let (manifest, method) = (report.manifest, report.method);
         let total = rows_of(&at, table(&manifest, "total")?)?;
         let [total] = total.as_slice() else { bail!("{total:?}") };
         let total: u64 = String::from_utf8(total[0].clone().context("NULL")?)?.parse()?;
@@ -236,7 +237,11 @@ async fn data_under_load_is_of_one_point_in_time(kind: ServerKind) -> Result<()>
                 rows.into_iter().map(|row| Ok(String::from_utf8(row[0].clone().context("NULL")?)?.parse()?));
             let mut ids = ids.collect::<Result<Vec<u64>>>()?;
             ids.sort_unstable();
-            ensure!(ids == (1..=total).collect::<Vec<_>>(), "load_{number} is not at {total}");
+            let (rows, last) = (ids.len(), ids.last().copied());
+            ensure!(
+                ids == (1..=total).collect::<Vec<_>>(),
+                "{method}: {rows} rows to {last:?} in load_{number}, not {total}"
+            );
         }
         // And that is the point that it names.
         let point = manifest.snapshots.first().context("no snapshot")?;

@@ -49,6 +49,9 @@ impl TableWork {
         plan: WalkPlan,
         entry: &TableEntry,
     ) -> Result<Self, String> {
+        if entry.chunks.iter().any(|chunk| !chunk.range.keys.is_sound()) {
+            return Err("the ranges of its chunks are not what was written".to_owned());
+        }
         let walk = Walk::resume(plan, entry.chunks.last().map(|chunk| &chunk.range))?;
         let planned = entry.chunks.iter().zip(0..);
         let unfinished = planned.filter(|(chunk, _)| chunk.written.is_none());

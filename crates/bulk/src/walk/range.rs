@@ -8,6 +8,36 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct KeyLiteral(pub String);
 
+impl KeyLiteral {
+    /// Whether it is a literal and nothing else: what stands in a file becomes a part of statements.
+    pub fn is_literal(&self) -> bool {
+        let quoted = |text: &str, allowed: fn(u8) -> bool| {
+            let inside = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+            inside.is_some_and(|inside| inside.bytes().all(allowed))
+        };
+        let text = self.0.as_str();
+        let behind_charset = match text.strip_prefix('_').and_then(|text| text.split_once(' ')) {
+            Some((charset, rest)) if charset.bytes().all(|byte| byte.is_ascii_alphanumeric()) => rest,
+            _ => text,
+        };
+        if let Some(digits) = behind_charset.strip_prefix('X') {
+            return quoted(digits, |byte| byte.is_ascii_hexdigit());
+        }
+        quoted(text, |byte| byte.is_ascii_alphanumeric() || b"-:. ".contains(&byte))
+            || text.parse::<f64>().is_ok_and(f64::is_finite)
+    }
+}
+
+impl KeyRange {
+    /// Whether its keys are literals.
+    pub fn is_sound(&self) -> bool {
+        match self {
+            Self::Keys { after, to } => after.iter().chain(to).flatten().all(KeyLiteral::is_literal),
+            Self::All | Self::Nulls | Self::Integers { .. } => true,
+        }
+    }
+}
+
 /// Which rows of a table, or of one of its partitions, a chunk holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkRange {
@@ -40,4 +70,24 @@ pub enum KeyRange {
         /// The last key that belongs to it.
         to: Option<Vec<KeyLiteral>>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_literals_are_literals() {
+        let is = |text: &str| KeyLiteral(text.to_owned()).is_literal();
+        for good in
+            ["-1.50", "18446744073709551615", "1e-300", "'-838:59:59.000'", "X''", "_latin1 X'E4'", "''"]
+        {
+            assert!(is(good), "{good}");
+        }
+        for bad in
+            ["", "1 OR 1", "'a' OR 'b'", "X'00", "_latin1 X'zz'", "_x SLEEP(1)", "NULL", "inf", "'''", "'\\'"]
+        {
+            assert!(!is(bad), "{bad}");
+        }
+    }
 }
