@@ -282,16 +282,27 @@ impl<'a> Taking<'a> {
     async fn open_alike(&mut self) -> Result<(), BulkError> {
         for tries in 1..=ALIKE_TRIES_MAX {
             self.open().await?;
-            let places = try_join_all(self.readers.iter_mut().map(binlog_snapshot)).await?;
-            if places
-                .first()
-                .is_some_and(|first| first.is_some() && places.iter().all(|place| place == first))
-            {
+            // Twice: one answer may be another session's, see `binlog_snapshot`.
+            let first = self.common_place().await?;
+            if first.is_some() && first == self.common_place().await? {
                 info!(tries, "snapshots are alike");
                 return Ok(());
             }
         }
         Err(BulkError::NotAlike { tries: ALIKE_TRIES_MAX })
+    }
+
+    /// Where in the binlog all snapshots are; `None` if they are not at the same place.
+    async fn common_place(&mut self) -> Result<Option<(String, u64)>, BulkError> {
+        let mut common = None;
+        for reader in &mut self.readers {
+            let place = binlog_snapshot(reader).await?;
+            if place.is_none() || common.as_ref().is_some_and(|common| Some(common) != place.as_ref()) {
+                return Ok(None);
+            }
+            common = place;
+        }
+        Ok(common)
     }
 
     async fn position(&mut self) -> Result<SnapshotPoint, BulkError> {
@@ -341,6 +352,9 @@ async fn quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkE
 }
 
 /// Where in the binlog a connection's snapshot is (MariaDB); `None` without a binlog.
+///
+/// The server puts the answer into variables that all sessions share, and then reads them: who asks on several connections at
+/// once may get one's answer on another.
 async fn binlog_snapshot(reader: &mut Connection) -> Result<Option<(String, u64)>, BulkError> {
     let status = reader.query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'").await?;
     let value = |name: &str| {
