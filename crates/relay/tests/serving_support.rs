@@ -261,10 +261,13 @@ pub const FATAL: u64 = 1236;
 /// Waits until a replica's receiving thread has an error of this number, with these words in it.
 pub async fn until_io_error(replica: &Server, number: u64, words: &str) -> Result<ReplicaStatus> {
     let begin = Instant::now();
-    let number = if number == FATAL && replica.kind().flavour() == Flavour::MySql { 13114 } else { number };
+    let fatal = number == FATAL;
+    let number = if fatal && replica.kind().flavour() == Flavour::MySql { 13114 } else { number };
     loop {
         let status = replica.replica_status().await?.context("it is no replica")?;
-        if status.io_error.0 == number && status.io_error.1.contains(words) {
+        let said = status.io_error.0 == number && status.io_error.1.contains(words);
+        // It says why before it has stopped.
+        if said && !(fatal && status.io_running != "No") {
             return Ok(status);
         }
         ensure!(

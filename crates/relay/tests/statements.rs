@@ -63,6 +63,12 @@ async fn replicate(source: &Server, flavour: Flavour) -> Result<()> {
     replica.replicate_from(source).await?;
     wait_for_dumps(source, 1).await?;
     source.sql("CREATE DATABASE IF NOT EXISTS seen").await?;
+    // One that is stopped before it has heard of a file asks for none by position.
+    let deadline = Instant::now() + PATIENCE;
+    while replica.sql("SHOW DATABASES LIKE 'seen'").await?.is_empty() {
+        ensure!(Instant::now() < deadline, "the replica gets nothing");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let by_position = match flavour {
         Flavour::MySql => "STOP REPLICA; CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION=0; START REPLICA",
         Flavour::MariaDb => {
