@@ -9,6 +9,7 @@
 //! - [`fields`]: how values travel as fields of a data file.
 //! - [`load`]: a dump into a server.
 //! - [`progress`]: how far it is.
+//! - [`throttle`]: holds work back while servers have enough to do.
 //! - [`sql`]: names and texts in statements.
 //! - [`error`]: what can go wrong, with stable codes.
 
@@ -21,8 +22,10 @@ pub mod progress;
 pub mod schema;
 pub mod snapshot;
 pub mod sql;
+pub mod throttle;
 pub mod walk;
 
 pub use dump::{DumpOptions, DumpReport, dump};
 pub use error::BulkError;
 pub use progress::Progress;
+pub use throttle::{Throttle, ThrottleQuery, ThrottleRules};

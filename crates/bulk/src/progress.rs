@@ -1,6 +1,7 @@
 //! How far a dump is, for whoever watches.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Figures that workers add to while others look.
 #[derive(Debug, Default)]
@@ -12,6 +13,14 @@ pub struct Progress {
     bytes: AtomicU64,
     file_bytes: AtomicU64,
     chunks: AtomicU64,
+    held: Mutex<Held>,
+}
+
+/// What holds work back, and how many wait for it.
+#[derive(Debug, Default)]
+struct Held {
+    reason: Option<Arc<str>>,
+    waiting: usize,
 }
 
 /// The figures at one moment.
@@ -55,6 +64,33 @@ impl Progress {
     /// A table is finished.
     pub fn table(&self) {
         self.tables.fetch_add(1, Relaxed);
+    }
+
+    /// Somebody begins to be held back, until [`Progress::go_on`].
+    pub(crate) fn wait(&self) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).waiting += 1;
+    }
+
+    /// Why work is held back. Whether that is new.
+    pub(crate) fn hold(&self, reason: Arc<str>) -> bool {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = held.reason.is_none();
+        held.reason = Some(reason);
+        is_new
+    }
+
+    /// One who was held back goes on.
+    pub(crate) fn go_on(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.waiting = held.waiting.saturating_sub(1);
+        if held.waiting == 0 {
+            held.reason = None;
+        }
+    }
+
+    /// Why work is held back now, if it is.
+    pub fn held(&self) -> Option<Arc<str>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).reason.clone()
     }
 
     /// The figures now.
