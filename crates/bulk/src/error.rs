@@ -247,6 +247,70 @@ pub enum BulkError {
     /// It was told to stop.
     #[error("stopped; what is finished is kept")]
     Stopped,
+    /// The target does not come to where the source was.
+    #[error(
+        "{target} has not come to where the source was in {seconds} s: {position}; is it replicating, without filters that \
+         leave transactions out? Give it more time with --wait-max-s"
+    )]
+    TargetBehind {
+        /// The target.
+        target: String,
+        /// How long it was waited for.
+        seconds: u64,
+        /// Where the source was.
+        position: String,
+    },
+    /// It cannot be told whether the target has what the source had.
+    #[error(
+        "cannot tell whether {target} is where the source is: {reason}; choose --wait mark, which writes a row to the source \
+         and waits for it, or --wait none if nobody writes"
+    )]
+    NotInStep {
+        /// The target.
+        target: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Rows are too long for the server to make one text of them.
+    #[error("{table}: {count} rows are too long to be compared on {server}; raise max_allowed_packet there")]
+    RowTooLong {
+        /// The table.
+        table: String,
+        /// Where.
+        server: String,
+        /// How many.
+        count: u64,
+    },
+    /// A file for the state of a new check is there already.
+    #[error("{}: holds the state of a check already; go on with it with --resume, or take another file", path.display())]
+    StateInUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The state is of another check.
+    #[error("{}: is the state of another check: {reason}; take another file", path.display())]
+    StateOther {
+        /// The file.
+        path: PathBuf,
+        /// In what it differs.
+        reason: String,
+    },
+    /// Source and target are the same server.
+    #[error("{server} is source and target; name two servers")]
+    SameServer {
+        /// The server.
+        server: String,
+    },
+    /// The target may not be repaired by this user.
+    #[error("{server} does not let this user repair it: {error}; {advice}")]
+    NotRepairable {
+        /// The target.
+        server: String,
+        /// What the target says.
+        error: Box<ServerError>,
+        /// What to do.
+        advice: &'static str,
+    },
 }
 
 impl BulkError {
@@ -281,6 +345,13 @@ impl BulkError {
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
             Self::Stopped => "TW-BULK-0033",
+            Self::TargetBehind { .. } => "TW-BULK-0040",
+            Self::NotInStep { .. } => "TW-BULK-0041",
+            Self::RowTooLong { .. } => "TW-BULK-0042",
+            Self::StateInUse { .. } => "TW-BULK-0043",
+            Self::StateOther { .. } => "TW-BULK-0044",
+            Self::SameServer { .. } => "TW-BULK-0045",
+            Self::NotRepairable { .. } => "TW-BULK-0046",
         }
     }
 }

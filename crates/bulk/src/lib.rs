@@ -2,8 +2,10 @@
 //!
 //! The map:
 //! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
+//! - [`check`]: two servers compared while they are written to.
 //! - [`dump`]: databases into a folder.
 //! - [`snapshot`]: the same point in time on many connections.
+//! - [`repair`]: what differs, made the same.
 //! - [`schema`]: what has a definition, and its definition as a script.
 //! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
 //! - [`fields`]: how values travel as fields of a data file.
@@ -13,12 +15,14 @@
 //! - [`sql`]: names and texts in statements.
 //! - [`error`]: what can go wrong, with stable codes.
 
+pub mod check;
 pub mod dump;
 pub mod error;
 pub mod fields;
 pub mod folder;
 pub mod load;
 pub mod progress;
+pub mod repair;
 pub mod schema;
 pub mod snapshot;
 pub mod sql;

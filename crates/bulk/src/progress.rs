@@ -66,26 +66,12 @@ impl Progress {
         self.tables.fetch_add(1, Relaxed);
     }
 
-    /// Somebody begins to be held back, until [`Progress::go_on`].
-    pub(crate) fn wait(&self) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).waiting += 1;
-    }
-
-    /// Why work is held back. Whether that is new.
-    pub(crate) fn hold(&self, reason: Arc<str>) -> bool {
+    /// Somebody is held back for a reason, until what is given here is dropped.
+    pub(crate) fn waits(&self, reason: impl Into<Arc<str>>) -> Waiter<'_> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = held.reason.is_none();
-        held.reason = Some(reason);
-        is_new
-    }
-
-    /// One who was held back goes on.
-    pub(crate) fn go_on(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.waiting = held.waiting.saturating_sub(1);
-        if held.waiting == 0 {
-            held.reason = None;
-        }
+        held.waiting += 1;
+        held.reason = Some(reason.into());
+        Waiter(self)
     }
 
     /// Why work is held back now, if it is.
@@ -103,6 +89,26 @@ impl Progress {
             bytes: self.bytes.load(Relaxed),
             file_bytes: self.file_bytes.load(Relaxed),
             chunks: self.chunks.load(Relaxed),
+        }
+    }
+}
+
+/// Somebody who is held back.
+pub(crate) struct Waiter<'a>(&'a Progress);
+
+impl Waiter<'_> {
+    /// The reason is another now.
+    pub(crate) fn because(&self, reason: Arc<str>) {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner).reason = Some(reason);
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.waiting = held.waiting.saturating_sub(1);
+        if held.waiting == 0 {
+            held.reason = None;
         }
     }
 }

@@ -34,13 +34,25 @@ fn every_code_is_documented() {
         BulkError::Loading { server: text() },
         BulkError::Unfinished { path: path(), tables: 1 },
         BulkError::Mixed { path: path(), points: 2 },
-        BulkError::Definition { what: text(), path: path(), statement: text(), error: Box::new(refusal) },
+        BulkError::Definition {
+            what: text(),
+            path: path(),
+            statement: text(),
+            error: Box::new(refusal.clone()),
+        },
         BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
         BulkError::Stopped,
+        BulkError::TargetBehind { target: text(), seconds: 1, position: text() },
+        BulkError::NotInStep { target: text(), reason: text() },
+        BulkError::RowTooLong { table: text(), server: text(), count: 1 },
+        BulkError::StateInUse { path: path() },
+        BulkError::StateOther { path: path(), reason: text() },
+        BulkError::SameServer { server: text() },
+        BulkError::NotRepairable { server: text(), error: Box::new(refusal), advice: "grant it" },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -72,6 +84,13 @@ fn every_code_is_documented() {
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
             | BulkError::Stopped
+            | BulkError::TargetBehind { .. }
+            | BulkError::NotInStep { .. }
+            | BulkError::RowTooLong { .. }
+            | BulkError::StateInUse { .. }
+            | BulkError::StateOther { .. }
+            | BulkError::SameServer { .. }
+            | BulkError::NotRepairable { .. }
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());

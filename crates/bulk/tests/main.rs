@@ -24,10 +24,12 @@ macro_rules! on_each_server {
     )*};
 }
 
+mod checked;
 mod dumping;
 mod error_codes;
 mod loaded;
 mod loaded_limits;
+mod planted;
 mod schema;
 mod support;
 mod types;

@@ -188,7 +188,7 @@ fn read_all(file: &mut File, path: &Path) -> Result<Vec<u8>, BulkError> {
 /// Takes up what the journal says; how many bytes of it hold.
 fn replay(path: &Path, journal: &mut File, manifest: &mut Manifest) -> Result<u64, BulkError> {
     let path = path.join(JOURNAL);
-    let (entries, good_bytes) = journal::parse(&read_all(journal, &path)?);
+    let (entries, good_bytes) = journal::parse::<JournalEntry>(&read_all(journal, &path)?);
     for entry in entries {
         manifest.absorb(entry).map_err(|reason| BulkError::Damaged { path: path.clone(), reason })?;
     }

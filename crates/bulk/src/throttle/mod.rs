@@ -92,20 +92,14 @@ impl Throttle {
 
     /// Returns as soon as work may go on. What it waits for stands in the progress meanwhile. May be dropped at any time.
     pub async fn pass(&self, progress: &Progress) {
-        if *self.decision.borrow() == Decision::Go {
-            return;
-        }
-        progress.wait();
-        let _held = Held(progress);
+        let Some(reason) = self.reason() else { return };
+        info!(%reason, "held back");
+        let waiter = progress.waits(reason);
         let mut decision = self.decision.clone();
         loop {
             match &*decision.borrow_and_update() {
                 Decision::Go => return,
-                Decision::Hold(reason) => {
-                    if progress.hold(Arc::clone(reason)) {
-                        info!(%reason, "held back");
-                    }
-                }
+                Decision::Hold(reason) => waiter.because(Arc::clone(reason)),
             }
             if decision.changed().await.is_err() {
                 // Nobody asks any more: nothing can be known.
@@ -128,14 +122,5 @@ impl Drop for Throttle {
         if let Some(asking) = &self.asking {
             asking.abort();
         }
-    }
-}
-
-/// Takes the reason out of the progress again, also if the wait is dropped.
-struct Held<'a>(&'a Progress);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.go_on();
     }
 }
