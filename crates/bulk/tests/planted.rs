@@ -144,7 +144,7 @@ const COLUMNS: &[Column] = &[
         let (before, after) = letters(random, 20);
         (format!("_utf8mb4 X'{before}'"), format!("_utf8mb4 X'{after}'"))
     }),
-    column("trailing", "VARCHAR(60) CHARACTER SET utf8mb4", |_| ("'a'".into(), "'a '".into())),
+    column("blank", "VARCHAR(60) CHARACTER SET utf8mb4", |_| ("'a'".into(), "'a '".into())),
     column("caps", "VARCHAR(60) CHARACTER SET utf8mb4", |_| ("'straße'".into(), "'Straße'".into())),
     column("nothing", "VARCHAR(60)", |_| ("''".into(), "NULL".into())),
     column("sharp", "VARCHAR(60)", |_| ("'a#'".into(), "'a##'".into())),

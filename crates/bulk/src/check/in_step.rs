@@ -70,9 +70,13 @@ impl InStep {
             }
             (Flavour::MariaDb, Flavour::MariaDb) => {
                 let position = target.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
-                match position.scalar() {
-                    None | Some("") => Err(not("its gtid_slave_pos is empty: it is no replica by GTIDs")),
-                    Some(_) => Ok(Self::Gtid),
+                if position.scalar().is_some_and(|position| !position.is_empty()) {
+                    return Ok(Self::Gtid);
+                }
+                // It may have replicated nothing yet.
+                match target.query("SHOW ALL SLAVES STATUS").await?.rows.is_empty() {
+                    true => Err(not("it is no replica, and its gtid_slave_pos is empty")),
+                    false => Ok(Self::Gtid),
                 }
             }
             _ => Err(not("the two are of different families, with different GTIDs")),

@@ -196,12 +196,14 @@ pub(crate) async fn connect(
         connection.execute("SET NAMES utf8mb4").await?;
         connection.execute("SET SESSION character_set_results = binary").await?;
     }
+    if worker == 0 {
+        refuse_same(&mut source, &mut target).await?;
+    }
     let in_step = match options.in_step {
         Some(in_step) => in_step,
         None => InStep::find_out(&mut source, &mut target).await?,
     };
     if worker == 0 {
-        refuse_same(&mut source, &mut target).await?;
         in_step.prepare(&mut source).await?;
     }
     // Marks of two checks at once must not be taken for each other's.
