@@ -211,13 +211,20 @@ impl Comparing {
             return Err(none());
         };
         let mut rows: Vec<_> = keys.iter().map(|_| None).collect();
+        let is_exact = pair.key_is_exact();
+        let numbers: HashMap<&[KeyLiteral], usize> = keys.iter().copied().zip(0..).collect();
+        let first = usize::from(!is_exact);
         for row in &self.side(side).query(&sql).await?.rows {
-            let number = row.get_u64(0).and_then(|number| usize::try_from(number).ok());
+            let literals =
+                key.columns.iter().zip(first..).map(|(column, index)| column.literal(row.get(index)?));
+            let own: Key = literals.collect::<Option<_>>().ok_or_else(none)?;
+            let number = match is_exact {
+                true => numbers.get(own.as_slice()).copied(),
+                false => row.get_u64(0).and_then(|number| usize::try_from(number).ok()),
+            };
             let slot = number.and_then(|number| rows.get_mut(number)).ok_or_else(none)?;
-            let literals = key.columns.iter().zip(1..).map(|(column, index)| column.literal(row.get(index)?));
-            let literals: Option<Key> = literals.collect();
-            let values = (key.columns.len() + 1..row.len()).map(|index| row.get(index).map(<[u8]>::to_vec));
-            *slot = Some(FoundRow { key: literals.ok_or_else(none)?, values: values.collect() });
+            let values = (first + own.len()..row.len()).map(|index| row.get(index).map(<[u8]>::to_vec));
+            *slot = Some(FoundRow { values: values.collect(), key: own });
         }
         Ok(rows)
     }

@@ -7,7 +7,7 @@ use crate::schema::TableName;
 use crate::sql::{qualified, quoted};
 use crate::walk::condition::condition;
 use crate::walk::range::{KeyLiteral, KeyRange};
-use crate::walk::{TableShape, WalkKey};
+use crate::walk::{KeyColumn, KeyKind, TableShape, WalkKey};
 
 /// The longest JSON documents that are compared as such; longer ones are compared as texts.
 const DOCUMENT_BYTES_MAX: u32 = 1 << 20;
@@ -167,8 +167,8 @@ impl TablePair {
         )
     }
 
-    /// The statement that gives some rows by their keys: the number of the key, the key as it stands in the row, and all
-    /// values, of which long ones are shortened to `bytes_max`.
+    /// The statement that gives some rows by their keys: the key as it stands in the row, and all values, of which long ones
+    /// are shortened to `bytes_max`. Where a key's literals may be others on the two sides, the number of the key stands before.
     pub fn rows(&self, side: Side, keys: &[&[KeyLiteral]], bytes_max: u32) -> Option<String> {
         let key = self.key(side)?;
         let values = self.columns.iter().zip(self.rendered(side)).map(|(column, rendered)| {
@@ -178,10 +178,21 @@ impl TablePair {
         let values: Vec<_> = values.collect();
         let values = values.join(", ");
         let (from, expressions) = (self.from(side), key_expressions(key));
+        if self.key_is_exact() {
+            let terms: Vec<_> = keys.iter().map(|literals| format!("({})", equals(key, literals))).collect();
+            return Some(format!("SELECT {expressions}, {values} {from} WHERE {}", terms.join(" OR ")));
+        }
         let selects = keys.iter().enumerate().map(|(number, literals)| {
             format!("SELECT {number}, {expressions}, {values} {from} WHERE {}", equals(key, literals))
         });
         Some(selects.collect::<Vec<_>>().join(" UNION ALL "))
+    }
+
+    /// Whether a row's key is the same literals on both sides, and no others are equal to it.
+    pub fn key_is_exact(&self) -> bool {
+        let is_exact =
+            |column: &KeyColumn| matches!(column.kind, KeyKind::Integer | KeyKind::Ordinal | KeyKind::Bytes);
+        self.key.as_ref().is_some_and(|key| key.source.columns.iter().all(is_exact))
     }
 
     /// How many rows to ask for at once with [`TablePair::rows`], so that neither statement nor answer becomes long.
@@ -189,8 +200,10 @@ impl TablePair {
         const STATEMENT_BYTES_MAX: usize = 400_000;
         let values = self.rendered(Side::Source).map(|column| column.shown(0).len());
         let bytes = values.sum::<usize>() + self.from(Side::Source).len() + 200;
-        let rows_max = if self.columns.iter().any(|column| column.documents) { 10 } else { 50 };
-        (STATEMENT_BYTES_MAX / bytes).clamp(1, rows_max)
+        if self.columns.iter().any(|column| column.documents) {
+            return 10;
+        }
+        if self.key_is_exact() { 200 } else { (STATEMENT_BYTES_MAX / bytes).clamp(1, 50) }
     }
 }
 
@@ -228,7 +241,6 @@ fn common_key(source: &TableShape, target: &TableShape) -> Option<PairKey> {
 mod tests {
     use super::*;
     use crate::walk::shape::ShapeColumn;
-    use crate::walk::{KeyColumn, KeyKind};
 
     fn shape(columns: &[(&str, &str)], keys: &[(&str, &[&str])]) -> TableShape {
         let column = |name: &str, data_type: &str| ShapeColumn {
@@ -293,14 +305,20 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_asked_for_by_number() {
+    fn rows_are_asked_for_by_key_or_by_number() {
         let columns = [("a", "int"), ("b", "int")];
-        let both = shape(&columns, &[("PRIMARY", &["a"])]);
-        let pair = pair(both.clone(), both);
+        let mut both = shape(&columns, &[("PRIMARY", &["a"])]);
+        let of = |shape: &TableShape| pair(shape.clone(), shape.clone());
         let literal = |text: &str| vec![KeyLiteral(text.into())];
         let (one, two) = (literal("1"), literal("2"));
+        let sql = of(&both).rows(Side::Source, &[&one, &two], 64).unwrap();
         assert_eq!(
-            pair.rows(Side::Source, &[&one, &two], 64).unwrap(),
+            sql,
+            "SELECT `a`, `a`, `b` FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE (`a` = 1) OR (`a` = 2)"
+        );
+        both.keys[0].columns[0].kind = KeyKind::Number;
+        assert_eq!(
+            of(&both).rows(Side::Source, &[&one, &two], 64).unwrap(),
             "SELECT 0, `a`, `a`, `b` FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE `a` = 1 UNION ALL \
              SELECT 1, `a`, `a`, `b` FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE `a` = 2"
         );
