@@ -244,9 +244,6 @@ pub enum BulkError {
         /// Which.
         server: String,
     },
-    /// It was told to stop.
-    #[error("stopped; what is finished is kept")]
-    Stopped,
 }
 
 impl BulkError {
@@ -280,7 +277,6 @@ impl BulkError {
             Self::RowsMissing { .. } => "TW-BULK-0030",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
-            Self::Stopped => "TW-BULK-0033",
         }
     }
 }
