@@ -14,6 +14,7 @@ use super::record::{Phase, Record};
 use super::rows::Target;
 use super::{definitions, gtid, target};
 use crate::error::BulkError;
+use crate::folder::DumpFiles;
 use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::sql::qualified;
@@ -75,7 +76,7 @@ pub struct LoadReport {
 /// # Errors
 /// Refusals before anything is changed: [`BulkError::NotEmpty`], [`BulkError::EarlierLoad`], [`BulkError::Loading`],
 /// [`BulkError::LocalInfileOff`], [`BulkError::GtidState`]. Behind all others the load can go on with
-/// [`LoadOptions::resume`]; [`BulkError::Stopped`] if `stop` was asked for.
+/// [`LoadOptions::resume`]; [`BulkError::Interrupted`] if `stop` was asked for.
 pub async fn load(
     contents: &Contents,
     options: &LoadOptions,
@@ -85,7 +86,7 @@ pub async fn load(
     let work = Load { contents, options, progress, record: Record::new(&contents.id) };
     tokio::select! {
         biased;
-        () = stop.cancelled() => Err(BulkError::Stopped),
+        () = stop.cancelled() => Err(BulkError::Interrupted),
         done = work.run() => done,
     }
 }
@@ -177,7 +178,7 @@ impl Load<'_> {
         };
         let tables: Vec<_> = tables.iter().map(table).collect();
         for definition in schemas.iter().chain(sequences).chain(&tables) {
-            definitions::make(connection, definition, again).await?;
+            definitions::make(connection, self.contents.files.as_ref(), definition, again).await?;
         }
         target::set_up(connection, self.options).await
     }
@@ -190,7 +191,7 @@ impl Load<'_> {
             let mut refused = Vec::new();
             let mut first = None;
             for definition in &waiting {
-                match definitions::make(connection, definition, again).await {
+                match definitions::make(connection, self.contents.files.as_ref(), definition, again).await {
                     Ok(()) => {}
                     Err(error) if needs_another(&error) => {
                         refused.push(*definition);
@@ -237,6 +238,7 @@ impl Load<'_> {
                 options: self.options.clone(),
                 record: self.record.clone(),
                 progress: self.progress.clone(),
+                files: self.contents.files.clone(),
                 queue: queue.clone(),
                 backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed as u64),
             };
@@ -292,6 +294,7 @@ struct Worker {
     options: LoadOptions,
     record: Record,
     progress: Arc<Progress>,
+    files: Arc<dyn DumpFiles>,
     queue: Arc<Mutex<VecDeque<Unit>>>,
     backoff: Backoff,
 }
@@ -347,7 +350,7 @@ impl Worker {
             Some(connection) => connection,
             None => target::connect(&self.options).await?,
         };
-        target.load(&mut connection, &self.record, chunk).await?;
+        target.load(&mut connection, &self.files, &self.record, chunk).await?;
         *slot = Some(connection);
         Ok(())
     }
