@@ -266,9 +266,9 @@ pub struct StatsArgs {
 
 #[derive(Debug, Args)]
 pub struct DumpArgs {
-    /// The folder; a new or empty one, or with --resume that of an interrupted dump.
-    #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
+    /// A folder, or s3://BUCKET/PREFIX; new or empty, or with --resume that of an interrupted dump.
+    #[arg(value_name = "PLACE")]
+    pub place: String,
     #[command(flatten)]
     pub server: ServerArgs,
     /// Only this database; again for more. All but the server's own if absent.
@@ -317,9 +317,9 @@ pub enum CompressionArg {
 
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// The folder of the dump.
-    #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
+    /// The folder of the dump, or s3://BUCKET/PREFIX.
+    #[arg(value_name = "PLACE")]
+    pub place: String,
     #[command(flatten)]
     pub server: ServerArgs,
     /// Connections that load rows side by side.

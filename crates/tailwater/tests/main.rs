@@ -17,4 +17,5 @@ mod resumed;
 mod rooms;
 mod s3_server;
 mod shell;
+mod stored;
 mod try_out;

@@ -59,20 +59,18 @@ impl Recorder {
         if let Some(folder) = files.folder() {
             return lock(folder).map(Self::Growing);
         }
-        let listed = files.list().map_err(failed("list", &files.path("")))?;
-        let mut there: Vec<_> = listed.iter().filter_map(|(name, _)| journal_number(name)).collect();
-        there.sort_unstable();
-        let numbered = Numbered {
+        let writer = unique_name();
+        files.put(WRITER, writer.as_bytes()).map_err(failed("write", &files.path(WRITER)))?;
+        let there = numbers(files.as_ref())?;
+        Ok(Self::Numbered(Numbered {
             files: Arc::clone(files),
-            writer: unique_name(),
+            writer,
             next: there.last().map_or(0, |last| last.saturating_add(1)),
             there,
             lines: String::new(),
             entries: 0,
             file_bytes: 0,
-        };
-        files.put(WRITER, numbered.writer.as_bytes()).map_err(failed("write", &files.path(WRITER)))?;
-        Ok(Self::Numbered(numbered))
+        }))
     }
 
     /// What it holds. A torn end is cut off.
@@ -90,7 +88,11 @@ impl Recorder {
                 file.seek(SeekFrom::End(0)).map_err(failed("read", &path))?;
                 Ok(entries)
             }
-            Self::Numbered(numbered) => numbered_entries(files, &numbered.there),
+            Self::Numbered(numbered) => {
+                // Whoever had the journal before may just have emptied it.
+                numbered.there = numbers(files)?;
+                numbered_entries(files, &numbered.there)
+            }
         }
     }
 
@@ -180,15 +182,20 @@ impl Numbered {
 /// [`BulkError::File`], [`BulkError::Damaged`].
 pub(super) fn read(files: &dyn DumpFiles) -> Result<Vec<JournalEntry>, BulkError> {
     if files.folder().is_none() {
-        let listed = files.list().map_err(failed("list", &files.path("")))?;
-        let mut there: Vec<_> = listed.iter().filter_map(|(name, _)| journal_number(name)).collect();
-        there.sort_unstable();
-        return numbered_entries(files, &there);
+        return numbered_entries(files, &numbers(files)?);
     }
     match document(files, JOURNAL) {
         Err(BulkError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         read => Ok(journal::parse(&read?).0),
     }
+}
+
+/// The numbers of the parts of a journal that are there.
+fn numbers(files: &dyn DumpFiles) -> Result<Vec<u32>, BulkError> {
+    let listed = files.list().map_err(failed("list", &files.path("")))?;
+    let mut there: Vec<_> = listed.iter().filter_map(|(name, _)| journal_number(name)).collect();
+    there.sort_unstable();
+    Ok(there)
 }
 
 fn numbered_entries(files: &dyn DumpFiles, there: &[u32]) -> Result<Vec<JournalEntry>, BulkError> {

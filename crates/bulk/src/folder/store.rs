@@ -64,8 +64,7 @@ impl DumpFolder {
     /// [`BulkError::File`].
     pub fn open(files: Arc<dyn DumpFiles>) -> Result<Self, BulkError> {
         let mut recorder = Recorder::take(&files)?;
-        let mut manifest = read_manifest(files.as_ref())?;
-        let entries = recorder.entries(files.as_ref())?;
+        let (mut manifest, entries) = read_both(files.as_ref(), || recorder.entries(files.as_ref()))?;
         let mut last_files = Vec::new();
         for entry in &entries {
             let JournalEntry::Finished { schema, table, number, .. } = entry else { continue };
@@ -89,8 +88,8 @@ impl DumpFolder {
     /// # Errors
     /// As [`DumpFolder::open`], without [`BulkError::Busy`].
     pub fn read_files(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
-        let mut manifest = read_manifest(files)?;
-        absorb(files, &mut manifest, recorder::read(files)?)?;
+        let (mut manifest, entries) = read_both(files, || recorder::read(files))?;
+        absorb(files, &mut manifest, entries)?;
         Ok(manifest)
     }
 
@@ -149,6 +148,27 @@ impl DumpFolder {
     /// [`BulkError::File`]
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), BulkError> {
         self.files.put(name, bytes).map_err(failed("write", &self.files.path(name)))
+    }
+}
+
+/// The manifest, and the journal behind it. A part of the journal that goes away meanwhile is in a newer manifest.
+fn read_both(
+    files: &dyn DumpFiles,
+    mut journal: impl FnMut() -> Result<Vec<JournalEntry>, BulkError>,
+) -> Result<(Manifest, Vec<JournalEntry>), BulkError> {
+    const TRIES_MAX: u32 = 5;
+    let mut tries = 1;
+    loop {
+        let manifest = read_manifest(files)?;
+        match journal() {
+            Ok(entries) => return Ok((manifest, entries)),
+            Err(BulkError::File { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && tries < TRIES_MAX =>
+            {
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 

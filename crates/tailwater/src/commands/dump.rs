@@ -13,6 +13,7 @@ use tailwater_bulk::schema::{Selection, TableName};
 
 use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
 use super::client_server::connect_options;
+use super::dump_place::{dump_files, is_remote};
 use crate::cli::{CompressionArg, DumpArgs, Output};
 use crate::exit::Exit;
 
@@ -22,8 +23,11 @@ use crate::exit::Exit;
 /// Whatever ended it. What is finished is kept.
 pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit> {
     let options = options(arguments)?;
-    // Each connection compresses what it reads.
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(options.connections) + 1;
+    // Each connection compresses what it reads; and waits, if that goes over a network.
+    let threads = match is_remote(&arguments.place) {
+        true => options.connections,
+        false => std::thread::available_parallelism().map_or(2, usize::from).min(options.connections),
+    } + 1;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
         if arguments.dry_run {
@@ -59,7 +63,8 @@ fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
         chunk_bytes_max: arguments.chunk_bytes_max,
         lock_wait_max: Duration::from_secs(arguments.lock_wait_max_s),
         resume: arguments.resume,
-        ..DumpOptions::new(connect_options(&arguments.server)?, &arguments.folder)
+        files: dump_files(&arguments.place)?,
+        ..DumpOptions::new(connect_options(&arguments.server)?, "")
     })
 }
 

@@ -11,6 +11,7 @@ use tailwater_bulk::progress::Progress;
 
 use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
 use super::client_server::connect_options;
+use super::dump_place::dump_files;
 use crate::cli::{LoadArgs, Output};
 use crate::exit::Exit;
 
@@ -28,11 +29,12 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         inserts: arguments.inserts,
         ..LoadOptions::new(connect_options(&arguments.server)?)
     };
+    let files = dump_files(&arguments.place)?;
     let progress = Arc::new(Progress::default());
     let stop = stop_on_signal()?;
     let begun = Instant::now();
     let work = async {
-        let contents = own_folder::read(&arguments.folder, arguments.allow_mixed)?;
+        let contents = own_folder::read_files(files, arguments.allow_mixed)?;
         load::load(&contents, &options, &progress, &stop).await
     };
     let report = match shown("loading", &progress, output, work).await? {

@@ -7,6 +7,7 @@ mod channel;
 mod client_server;
 pub mod config;
 mod dump;
+mod dump_place;
 mod grants;
 mod load;
 pub mod log;
