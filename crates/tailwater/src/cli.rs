@@ -534,6 +534,24 @@ pub enum BenchCommand {
     /// Replaying the same backlog by the server's own replication, at its best of all its settings, and by Tailwater in
     /// both commit orders: transactions per second, CPU time, memory; and how late a steady stream arrives.
     Apply(ApplyBench),
+    /// Dumping whole tables by Tailwater, mydumper and the server's own tool: rows per second, CPU time, memory; and how
+    /// long those who commit meanwhile wait.
+    Dump(TablesBench),
+    /// Loading the same tables into an empty server by Tailwater, myloader and the server's own client.
+    Load(TablesBench),
+}
+
+#[derive(Debug, Args)]
+pub struct TablesBench {
+    /// The family of the servers; both if absent.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerFamily>,
+    /// Rows of each set of tables.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
+    pub rows: Option<u64>,
+    /// Fewer rows and fewer repeats.
+    #[arg(long)]
+    pub quick: bool,
 }
 
 #[derive(Debug, Args)]
