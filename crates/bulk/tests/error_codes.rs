@@ -41,6 +41,7 @@ fn every_code_is_documented() {
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
         BulkError::Stopped,
+        BulkError::Indexes { table: "s.t".into(), error: Box::new(refusal.clone()) },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -72,6 +73,7 @@ fn every_code_is_documented() {
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
             | BulkError::Stopped
+            | BulkError::Indexes { .. }
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());

@@ -343,6 +343,30 @@ pub struct LoadArgs {
     /// Load by INSERT statements, for a server with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,
+    /// Whether secondary indexes are made when all rows of their table are there, which is faster for large tables.
+    #[arg(long, value_enum, default_value_t = DeferIndexesArg::Auto)]
+    pub defer_indexes: DeferIndexesArg,
+}
+
+/// Whether secondary indexes are made behind the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeferIndexesArg {
+    /// Of large tables.
+    Auto,
+    /// Of all tables.
+    Always,
+    /// Of none.
+    Never,
+}
+
+impl From<DeferIndexesArg> for tailwater_bulk::load::DeferIndexes {
+    fn from(defer: DeferIndexesArg) -> Self {
+        match defer {
+            DeferIndexesArg::Auto => Self::Auto,
+            DeferIndexesArg::Always => Self::Always,
+            DeferIndexesArg::Never => Self::Never,
+        }
+    }
 }
 
 /// Where a server is and who asks; what is not said here is taken from the option file and the environment.

@@ -172,13 +172,10 @@ impl Loader {
                 .arguments(["--user=root", "--threads", &workers])
                 .path_argument("--socket=", target.socket())
                 .path_argument("--directory=", folder),
-            Self::Stock => {
-                let source = format!("source {}", folder.join("dump.sql").display());
-                Program::of_server(target, client(target.kind()))?
-                    .arguments(["--no-defaults", "--user=root", "--binary-mode"])
-                    .path_argument("--socket=", target.socket())
-                    .arguments(["-e", &source])
-            }
+            Self::Stock => Program::of_server(target, client(target.kind()))?
+                .arguments(["--no-defaults", "--user=root", "--binary-mode"])
+                .path_argument("--socket=", target.socket())
+                .input(&folder.join("dump.sql")),
         })
     }
 }

@@ -21,6 +21,9 @@ pub struct Program {
     environment: Vec<(OsString, OsString)>,
 }
 
+/// Gives a program a file as its input, in place of the shell that a user would let do it.
+const WITH_INPUT: &str = "input=$1; shift; exec \"$@\" <\"$input\"";
+
 /// What a run came to.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured {
@@ -67,6 +70,13 @@ impl Program {
         argument.push(path);
         self.arguments.push(argument);
         self
+    }
+
+    /// Has it read its input from a file.
+    pub fn input(self, file: &Path) -> Self {
+        let Self { path, arguments, environment } = self;
+        let shell = ["-c".into(), WITH_INPUT.into(), "sh".into(), file.into(), path];
+        Self { path: "/bin/sh".into(), arguments: shell.into_iter().chain(arguments).collect(), environment }
     }
 
     /// Runs it.
