@@ -58,7 +58,7 @@ pub enum Command {
     Dump(DumpArgs),
     /// Loads a dump into a server: rows on several connections, each file in one transaction with the note that it is there.
     Load(LoadArgs),
-    /// The GRANT statements that capturing from a source and applying to a target need.
+    /// The GRANT statements that capturing, applying, dumping and loading need.
     Grants {
         /// The family of the server; both if absent.
         #[arg(long, value_enum)]

@@ -2,9 +2,10 @@
 
 use tailwater_session::{Connection, SessionError};
 
-use super::contents::{Contents, Definition};
-use super::own_folder::document;
+use super::contents::{Contents, Definition, file_name};
 use crate::error::BulkError;
+use crate::folder::DumpFiles;
+use crate::folder::files::document;
 use crate::schema::{TableName, script};
 use crate::sql::literals;
 
@@ -46,10 +47,11 @@ pub(super) async fn tables_there(
 /// [`BulkError::Definition`] if the server refuses a statement; [`BulkError::Session`] if the connection breaks.
 pub(super) async fn make(
     connection: &mut Connection,
+    files: &dyn DumpFiles,
     definition: &Definition,
     again: bool,
 ) -> Result<(), BulkError> {
-    let bytes = document(&definition.path)?;
+    let bytes = document(files, &file_name(&definition.path))?;
     for statement in script::statements(&bytes) {
         match connection.execute_bytes(statement).await {
             Ok(_) => {}

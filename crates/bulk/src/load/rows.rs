@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tailwater_session::{Connection, LoadPiece, OkInfo, Row, SessionError};
 use tokio::sync::mpsc;
 
-use super::contents::{LoadChunk, LoadTable};
+use super::contents::{LoadChunk, LoadTable, file_name};
 use super::feed;
 use super::inserts::Inserts;
 use super::record::Record;
 use crate::error::BulkError;
 use crate::fields::stored;
+use crate::folder::DumpFiles;
 use crate::schema::TableName;
 use crate::sql::{literal, qualified, quoted};
 
@@ -100,7 +101,7 @@ impl Target {
                 None => fields.push(quoted(name)),
             }
         }
-        let file = chunk.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let file = file_name(&chunk.path);
         let set = if sets.is_empty() { String::new() } else { format!(" SET {}", sets.join(", ")) };
         format!(
             "LOAD DATA LOCAL INFILE {} INTO TABLE {} CHARACTER SET binary FIELDS TERMINATED BY '\\t' \
@@ -125,6 +126,7 @@ impl Target {
     pub(super) async fn load(
         &self,
         connection: &mut Connection,
+        files: &Arc<dyn DumpFiles>,
         record: &Record,
         chunk: &Arc<LoadChunk>,
     ) -> Result<bool, BulkError> {
@@ -132,7 +134,7 @@ impl Target {
         if !self.transactional {
             // Servers with GTIDs let no transaction change such a table and another one. The note comes last: a table that
             // lacks one is emptied when the load goes on.
-            self.send(connection, chunk).await?;
+            self.send(connection, files, chunk).await?;
             return record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed);
         }
         connection.execute("START TRANSACTION").await.map_err(failed)?;
@@ -140,17 +142,22 @@ impl Target {
             connection.execute("ROLLBACK").await.map_err(failed)?;
             return Ok(false);
         }
-        self.send(connection, chunk).await?;
+        self.send(connection, files, chunk).await?;
         connection.execute("COMMIT").await.map_err(failed)?;
         Ok(true)
     }
 
     /// Sends a file's rows, and checks what the server made of them.
-    async fn send(&self, connection: &mut Connection, chunk: &Arc<LoadChunk>) -> Result<(), BulkError> {
+    async fn send(
+        &self,
+        connection: &mut Connection,
+        files: &Arc<dyn DumpFiles>,
+        chunk: &Arc<LoadChunk>,
+    ) -> Result<(), BulkError> {
         let (sender, mut pieces) = mpsc::channel(feed::PIECES_MAX);
         let feeding = {
-            let chunk = chunk.clone();
-            tokio::task::spawn_blocking(move || feed::send(&chunk, &sender))
+            let (files, chunk) = (files.clone(), chunk.clone());
+            tokio::task::spawn_blocking(move || feed::send(files.as_ref(), &chunk, &sender))
         };
         let loaded = match self.inserts {
             None => {

@@ -17,6 +17,7 @@ use super::record::{Phase, Record};
 use super::rows::Target;
 use super::{definitions, gtid, target};
 use crate::error::BulkError;
+use crate::folder::DumpFiles;
 use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::sql::qualified;
@@ -82,7 +83,7 @@ pub struct LoadReport {
 /// # Errors
 /// Refusals before anything is changed: [`BulkError::NotEmpty`], [`BulkError::EarlierLoad`], [`BulkError::Loading`],
 /// [`BulkError::LocalInfileOff`], [`BulkError::GtidState`]. Behind all others the load can go on with
-/// [`LoadOptions::resume`]; [`BulkError::Stopped`] if `stop` was asked for.
+/// [`LoadOptions::resume`]; [`BulkError::Interrupted`] if `stop` was asked for.
 pub async fn load(
     contents: &Contents,
     options: &LoadOptions,
@@ -92,7 +93,7 @@ pub async fn load(
     let work = Load { contents, options, progress, record: Record::new(&contents.id) };
     tokio::select! {
         biased;
-        () = stop.cancelled() => Err(BulkError::Stopped),
+        () = stop.cancelled() => Err(BulkError::Interrupted),
         done = work.run() => done,
     }
 }
@@ -184,7 +185,7 @@ impl Load<'_> {
         };
         let tables: Vec<_> = tables.iter().map(table).collect();
         for definition in schemas.iter().chain(sequences).chain(&tables) {
-            definitions::make(connection, definition, again).await?;
+            definitions::make(connection, self.contents.files.as_ref(), definition, again).await?;
         }
         target::set_up(connection, self.options).await?;
         for table in self.contents.tables.iter().filter(|_| !self.options.merge) {
@@ -203,7 +204,7 @@ impl Load<'_> {
             let mut refused = Vec::new();
             let mut first = None;
             for definition in &waiting {
-                match definitions::make(connection, definition, again).await {
+                match definitions::make(connection, self.contents.files.as_ref(), definition, again).await {
                     Ok(()) => {}
                     Err(error) if needs_another(&error) => {
                         refused.push(*definition);
@@ -255,6 +256,7 @@ impl Load<'_> {
                 options: self.options.clone(),
                 record: self.record.clone(),
                 progress: self.progress.clone(),
+                files: self.contents.files.clone(),
                 queue: queue.clone(),
                 backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed as u64),
             };
@@ -317,6 +319,7 @@ struct Worker {
     options: LoadOptions,
     record: Record,
     progress: Arc<Progress>,
+    files: Arc<dyn DumpFiles>,
     queue: Arc<Mutex<VecDeque<Unit>>>,
     backoff: Backoff,
 }
@@ -378,7 +381,7 @@ impl Worker {
             Some(connection) => connection,
             None => target::connect(&self.options).await?,
         };
-        target.load(&mut connection, &self.record, chunk).await?;
+        target.load(&mut connection, &self.files, &self.record, chunk).await?;
         *slot = Some(connection);
         Ok(())
     }

@@ -89,5 +89,6 @@ fn is_refusal(error: &BulkError) -> bool {
             | BulkError::Unfinished { .. }
             | BulkError::Mixed { .. }
             | BulkError::GtidState { .. }
+            | BulkError::LocalInfileOff { .. }
     )
 }
