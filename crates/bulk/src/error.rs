@@ -244,6 +244,14 @@ pub enum BulkError {
         /// Which.
         server: String,
     },
+    /// Indexes that were left until all rows of their table are there cannot be made.
+    #[error("cannot make the indexes of {table}: {error}. Its rows are there: go on with --resume")]
+    Indexes {
+        /// The table.
+        table: String,
+        /// The server's error.
+        error: Box<ServerError>,
+    },
 }
 
 impl BulkError {
@@ -277,6 +285,7 @@ impl BulkError {
             Self::RowsMissing { .. } => "TW-BULK-0030",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
+            Self::Indexes { .. } => "TW-BULK-0060",
         }
     }
 }

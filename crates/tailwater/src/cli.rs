@@ -343,6 +343,30 @@ pub struct LoadArgs {
     /// Load by INSERT statements, for a server with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,
+    /// Whether secondary indexes are made when all rows of their table are there, which is faster for large tables.
+    #[arg(long, value_enum, default_value_t = DeferIndexesArg::Auto)]
+    pub defer_indexes: DeferIndexesArg,
+}
+
+/// Whether secondary indexes are made behind the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeferIndexesArg {
+    /// Of large tables.
+    Auto,
+    /// Of all tables.
+    Always,
+    /// Of none.
+    Never,
+}
+
+impl From<DeferIndexesArg> for tailwater_bulk::load::DeferIndexes {
+    fn from(defer: DeferIndexesArg) -> Self {
+        match defer {
+            DeferIndexesArg::Auto => Self::Auto,
+            DeferIndexesArg::Always => Self::Always,
+            DeferIndexesArg::Never => Self::Never,
+        }
+    }
 }
 
 /// Where a server is and who asks; what is not said here is taken from the option file and the environment.
@@ -534,6 +558,24 @@ pub enum BenchCommand {
     /// Replaying the same backlog by the server's own replication, at its best of all its settings, and by Tailwater in
     /// both commit orders: transactions per second, CPU time, memory; and how late a steady stream arrives.
     Apply(ApplyBench),
+    /// Dumping whole tables by Tailwater, mydumper and the server's own tool: rows per second, CPU time, memory; and how
+    /// long those who commit meanwhile wait.
+    Dump(TablesBench),
+    /// Loading the same tables into an empty server by Tailwater, myloader and the server's own client.
+    Load(TablesBench),
+}
+
+#[derive(Debug, Args)]
+pub struct TablesBench {
+    /// The family of the servers; both if absent.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerFamily>,
+    /// Rows of each set of tables.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
+    pub rows: Option<u64>,
+    /// Fewer rows and fewer repeats.
+    #[arg(long)]
+    pub quick: bool,
 }
 
 #[derive(Debug, Args)]

@@ -94,13 +94,72 @@ impl Record {
         for table in tables {
             connection.execute(table).await?;
         }
+        self.prepare_indexes(connection).await?;
         connection.execute("START TRANSACTION").await?;
-        connection.execute(&format!("DELETE FROM tailwater.load_chunks WHERE dump = {}", self.dump)).await?;
+        for table in ["load_chunks", "load_indexes"] {
+            connection.execute(&format!("DELETE FROM tailwater.{table} WHERE dump = {}", self.dump)).await?;
+        }
         let phase = literal(Phase::Tables.name());
         let sql = format!("REPLACE INTO tailwater.loads VALUES ({}, {phase}, UTC_TIMESTAMP())", self.dump);
         connection.execute(&sql).await?;
         connection.execute("COMMIT").await?;
         Ok(())
+    }
+
+    /// Makes room for notes of indexes, which loads of earlier versions did not have.
+    pub(super) async fn prepare_indexes(&self, connection: &mut Connection) -> Result<(), BulkError> {
+        let table = "CREATE TABLE IF NOT EXISTS tailwater.load_indexes (\
+                     dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+                     schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+                     table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+                     definitions LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
+                     PRIMARY KEY (dump, schema_name, table_name)) ENGINE=InnoDB";
+        connection.execute(table).await?;
+        Ok(())
+    }
+
+    /// Notes which indexes a table waits for, unless they are noted already.
+    pub(super) async fn note_indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+        definitions: &str,
+    ) -> Result<(), BulkError> {
+        let sql = format!(
+            "INSERT IGNORE INTO tailwater.load_indexes VALUES ({}, {}, {}, {})",
+            self.dump,
+            literal(&table.schema),
+            literal(&table.name),
+            literal(definitions)
+        );
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    /// Which indexes a table waits for.
+    pub(super) async fn indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<Option<String>, BulkError> {
+        let sql = format!("SELECT definitions FROM tailwater.load_indexes WHERE {}", self.of_table(table));
+        Ok(connection.query(&sql).await?.scalar().map(str::to_owned))
+    }
+
+    /// Forgets that a table waits for indexes.
+    pub(super) async fn forget_indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<(), BulkError> {
+        let sql = format!("DELETE FROM tailwater.load_indexes WHERE {}", self.of_table(table));
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    fn of_table(&self, table: &TableName) -> String {
+        let (schema, name) = (literal(&table.schema), literal(&table.name));
+        format!("dump = {} AND schema_name = {schema} AND table_name = {name}", self.dump)
     }
 
     /// Notes how far the load is.
@@ -159,12 +218,7 @@ impl Record {
         connection: &mut Connection,
         table: &TableName,
     ) -> Result<(), BulkError> {
-        let sql = format!(
-            "DELETE FROM tailwater.load_chunks WHERE dump = {} AND schema_name = {} AND table_name = {}",
-            self.dump,
-            literal(&table.schema),
-            literal(&table.name)
-        );
+        let sql = format!("DELETE FROM tailwater.load_chunks WHERE {}", self.of_table(table));
         connection.execute(&sql).await?;
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! A load from beginning to end.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::contents::{Contents, Definition, LoadChunk, LoadTable};
+use super::indexes::{self, DeferIndexes};
 use super::record::{Phase, Record};
 use super::rows::Target;
 use super::{definitions, gtid, target};
@@ -39,6 +42,9 @@ pub struct LoadOptions {
     pub binlog: bool,
     /// Load by INSERT statements.
     pub inserts: bool,
+    /// Whether secondary indexes are made when all rows are there. Tables that are loaded into with [`Self::merge`] keep
+    /// theirs.
+    pub defer_indexes: DeferIndexes,
 }
 
 impl LoadOptions {
@@ -52,6 +58,7 @@ impl LoadOptions {
             set_gtid: false,
             binlog: true,
             inserts: false,
+            defer_indexes: DeferIndexes::Auto,
         }
     }
 }
@@ -180,7 +187,13 @@ impl Load<'_> {
         for definition in schemas.iter().chain(sequences).chain(&tables) {
             definitions::make(connection, self.contents.files.as_ref(), definition, again).await?;
         }
-        target::set_up(connection, self.options).await
+        target::set_up(connection, self.options).await?;
+        for table in self.contents.tables.iter().filter(|_| !self.options.merge) {
+            if self.options.defer_indexes.wants_table(table) {
+                indexes::drop_waiting(connection, &self.record, &table.name).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes views, routines, triggers and events. What needs something that is not there yet is tried again behind the
@@ -210,6 +223,7 @@ impl Load<'_> {
 
     /// Loads all rows that are not there; gives how many files were there before.
     async fn load_rows(&self, connection: &mut Connection) -> Result<u64, BulkError> {
+        self.record.prepare_indexes(connection).await?;
         let mut done = self.record.chunks(connection).await?;
         let mut units = Vec::new();
         for table in &self.contents.tables {
@@ -228,7 +242,11 @@ impl Load<'_> {
             let (before, missing): (Vec<_>, Vec<_>) =
                 table.chunks.iter().partition(|chunk| is_done(chunk, &done));
             before.into_iter().for_each(|chunk| note(self.progress, chunk));
-            units.push((Arc::new(target), missing.into_iter().cloned().map(Arc::new).collect()));
+            if missing.is_empty() {
+                indexes::make_waiting(connection, &self.record, &table.name).await?;
+            }
+            let table = Arc::new(Loading { target, left: AtomicUsize::new(missing.len()) });
+            units.push((table, missing.into_iter().cloned().map(Arc::new).collect()));
         }
         let before = self.progress.figures().chunks;
         let queue = Arc::new(Mutex::new(taking_turns(units)));
@@ -269,10 +287,17 @@ fn note(progress: &Progress, chunk: &LoadChunk) {
     progress.chunk(chunk.file_bytes);
 }
 
-type Unit = (Arc<Target>, Arc<LoadChunk>);
+/// A table whose rows are being loaded.
+struct Loading {
+    target: Target,
+    /// How many of its files are not there yet.
+    left: AtomicUsize,
+}
+
+type Unit = (Arc<Loading>, Arc<LoadChunk>);
 
 /// Files of all tables in turn, so that connections work on different tables as long as there are several.
-fn taking_turns(tables: Vec<(Arc<Target>, VecDeque<Arc<LoadChunk>>)>) -> VecDeque<Unit> {
+fn taking_turns(tables: Vec<(Arc<Loading>, VecDeque<Arc<LoadChunk>>)>) -> VecDeque<Unit> {
     let mut queue = VecDeque::new();
     let mut tables: VecDeque<_> = tables.into();
     while let Some((target, mut chunks)) = tables.pop_front() {
@@ -304,9 +329,15 @@ impl Worker {
         let mut connection = None;
         loop {
             let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            let Some((target, chunk)) = unit else { break };
-            self.load(&mut connection, &target, &chunk).await?;
+            let Some((table, chunk)) = unit else { break };
+            self.load(&mut connection, &table.target, &chunk).await?;
             note(&self.progress, &chunk);
+            // Who loads the last file makes the indexes, while others go on with other tables.
+            if table.left.fetch_sub(1, Relaxed) == 1
+                && let Some(connection) = &mut connection
+            {
+                indexes::make_waiting(connection, &self.record, &table.target.table).await?;
+            }
         }
         if let Some(connection) = connection {
             connection.close().await;
