@@ -229,6 +229,21 @@ pub enum BulkError {
         /// How many there are.
         wanted: u64,
     },
+    /// A dump's rows are for others to load.
+    #[error(
+        "{}: its rows are {format}, and load takes tsv (tailwater dump --format tsv): run files of SQL with the stock client, \
+         in the order of the manifest; CSV is for other programs",
+        path.display()
+    )]
+    RowsFormat {
+        /// The folder.
+        path: PathBuf,
+        /// The format.
+        format: &'static str,
+    },
+    /// A dump into a stream was told to stop.
+    #[error("interrupted; what was written is not a whole dump, and cannot be gone on with: dump again")]
+    StreamCut,
     /// The target cannot be told which transactions it has.
     #[error("the GTID state of the target cannot be set: {reason}; load without --set-gtid")]
     GtidState {
@@ -283,6 +298,8 @@ impl BulkError {
             Self::Rows { .. } => "TW-BULK-0028",
             Self::RowsChanged { .. } => "TW-BULK-0029",
             Self::RowsMissing { .. } => "TW-BULK-0030",
+            Self::RowsFormat { .. } => "TW-BULK-0080",
+            Self::StreamCut => "TW-BULK-0081",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
             Self::Indexes { .. } => "TW-BULK-0060",

@@ -23,6 +23,6 @@ pub mod snapshot;
 pub mod sql;
 pub mod walk;
 
-pub use dump::{DumpOptions, DumpReport, dump};
+pub use dump::{DumpOptions, DumpReport, dump, dump_stream};
 pub use error::BulkError;
 pub use progress::Progress;

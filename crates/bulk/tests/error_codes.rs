@@ -34,10 +34,17 @@ fn every_code_is_documented() {
         BulkError::Loading { server: text() },
         BulkError::Unfinished { path: path(), tables: 1 },
         BulkError::Mixed { path: path(), points: 2 },
-        BulkError::Definition { what: text(), path: path(), statement: text(), error: Box::new(refusal.clone()) },
+        BulkError::Definition {
+            what: text(),
+            path: path(),
+            statement: text(),
+            error: Box::new(refusal.clone()),
+        },
         BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
+        BulkError::RowsFormat { path: path(), format: "csv" },
+        BulkError::StreamCut,
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
         BulkError::Indexes { table: text(), error: Box::new(refusal) },
@@ -69,6 +76,8 @@ fn every_code_is_documented() {
             | BulkError::Rows { .. }
             | BulkError::RowsChanged { .. }
             | BulkError::RowsMissing { .. }
+            | BulkError::RowsFormat { .. }
+            | BulkError::StreamCut
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
             | BulkError::Indexes { .. }

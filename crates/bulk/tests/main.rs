@@ -26,6 +26,7 @@ macro_rules! on_each_server {
 
 mod dumping;
 mod error_codes;
+mod formats;
 mod loaded;
 mod loaded_limits;
 mod schema;

@@ -266,7 +266,8 @@ pub struct StatsArgs {
 
 #[derive(Debug, Args)]
 pub struct DumpArgs {
-    /// A folder, or s3://BUCKET/PREFIX; new or empty, or with --resume that of an interrupted dump.
+    /// A folder, or s3://BUCKET/PREFIX; new or empty, or with --resume that of an interrupted dump. Or -: all of it as
+    /// statements to standard output, for the stock client.
     #[arg(value_name = "PLACE")]
     pub place: String,
     #[command(flatten)]
@@ -283,9 +284,12 @@ pub struct DumpArgs {
     /// Connections that read side by side.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
-    /// How files of rows are compressed.
-    #[arg(long, value_enum, default_value_t = CompressionArg::Zstd)]
-    pub compression: CompressionArg,
+    /// How files hold rows; `tailwater load` takes tsv, the stock client sql, other programs csv. tsv if absent.
+    #[arg(long, value_enum)]
+    pub format: Option<FormatArg>,
+    /// How files of rows are compressed; zstd if absent.
+    #[arg(long, value_enum)]
+    pub compression: Option<CompressionArg>,
     /// The level of the compression.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression_level: i32,
@@ -304,6 +308,17 @@ pub struct DumpArgs {
     /// Only say which statements would be run for the snapshot, and which tables would be dumped.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// How files hold rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FormatArg {
+    /// Tab-separated text.
+    Tsv,
+    /// INSERT statements.
+    Sql,
+    /// Comma-separated text: UTF-8, and hexadecimal digits of what is no text.
+    Csv,
 }
 
 /// How files of rows are compressed.

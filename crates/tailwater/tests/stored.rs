@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::folder::names::chunk_file;
-use tailwater_bulk::folder::{Compression, JournalEntry, journal};
+use tailwater_bulk::folder::{JournalEntry, journal};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tokio::runtime::Runtime;
@@ -100,7 +100,7 @@ impl Trial {
             }
             for entry in journal::parse(&std::fs::read(entry.path()).unwrap_or_default()).0 {
                 let JournalEntry::Finished { schema, table, number, .. } = entry else { continue };
-                let file = chunk_file(&schema, &table, number, Compression::None);
+                let file = chunk_file(&schema, &table, number, "tsv");
                 let modified = std::fs::metadata(folder.join(&file)).context(file.clone())?.modified()?;
                 found.push((file, modified));
             }

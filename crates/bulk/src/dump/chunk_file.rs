@@ -2,10 +2,11 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use tailwater_session::{RawRow, SessionError};
+use tailwater_session::RawRow;
 
-use super::tsv::put_field;
+use super::encoding::{Encoder, TableRows};
 use crate::error::BulkError;
 use crate::folder::files::failed;
 use crate::folder::{Compression, DumpFiles, NewFile, WrittenChunk};
@@ -18,6 +19,7 @@ pub struct ChunkFile {
     /// For messages.
     path: PathBuf,
     sink: Sink,
+    encoder: Encoder,
     gathered: Vec<u8>,
     checksum: crc32fast::Hasher,
     rows: u64,
@@ -37,6 +39,7 @@ impl ChunkFile {
     pub fn create(
         files: &dyn DumpFiles,
         name: &str,
+        rows: &Arc<TableRows>,
         compression: Compression,
         level: i32,
     ) -> Result<Self, BulkError> {
@@ -53,8 +56,11 @@ impl ChunkFile {
             })
         });
         let sink = created.map_err(failed("create", &path))?;
-        let gathered = Vec::with_capacity(GATHERED_BYTES + GATHERED_BYTES / 4);
-        Ok(Self { path, sink, gathered, checksum: crc32fast::Hasher::new(), rows: 0, bytes: 0 })
+        let mut gathered = Vec::with_capacity(GATHERED_BYTES + GATHERED_BYTES / 4);
+        gathered.extend_from_slice(rows.head());
+        let bytes = gathered.len() as u64;
+        let encoder = Encoder::new(Arc::clone(rows));
+        Ok(Self { path, sink, encoder, gathered, checksum: crc32fast::Hasher::new(), rows: 0, bytes })
     }
 
     /// Appends a row; how many bytes it takes.
@@ -63,25 +69,14 @@ impl ChunkFile {
     /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes make no sense.
     pub fn put(&mut self, row: &RawRow) -> Result<u64, BulkError> {
         let before = self.gathered.len();
-        self.line(row)?;
+        self.encoder.put(row, &mut self.gathered)?;
         let bytes = (self.gathered.len() - before) as u64;
         self.rows += 1;
         self.bytes += bytes;
-        if self.gathered.len() >= GATHERED_BYTES {
+        if self.gathered.len() >= GATHERED_BYTES && self.encoder.is_between() {
             self.flush()?;
         }
         Ok(bytes)
-    }
-
-    fn line(&mut self, row: &RawRow) -> Result<(), SessionError> {
-        for (index, value) in row.values().enumerate() {
-            if index > 0 {
-                self.gathered.push(b'\t');
-            }
-            put_field(&mut self.gathered, value?);
-        }
-        self.gathered.push(b'\n');
-        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), BulkError> {
@@ -101,6 +96,9 @@ impl ChunkFile {
     /// # Errors
     /// [`BulkError::File`]
     pub fn finish(mut self, snapshot: usize) -> Result<WrittenChunk, BulkError> {
+        let before = self.gathered.len();
+        self.encoder.end(&mut self.gathered);
+        self.bytes += (self.gathered.len() - before) as u64;
         self.flush()?;
         let Self { path, sink, checksum, rows, bytes, .. } = self;
         let file = match sink {

@@ -9,6 +9,7 @@ use tailwater_session::Connection;
 use tokio::sync::Mutex;
 use tracing::warn;
 
+use super::encoding::{self, TableRows};
 use super::work::TableWork;
 use super::worker::Shared;
 use super::{DumpOptions, now, origin};
@@ -18,12 +19,13 @@ use crate::folder::files::{DumpFiles, document, failed};
 use crate::folder::names::{object_file, schema_file, table_file};
 use crate::folder::{
     ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest, ObjectEntry,
-    SchemaEntry, TableEntry,
+    RowFormat, SchemaEntry, TableEntry,
 };
 use crate::progress::Progress;
 use crate::schema::{self, Inventory, Object, TableName};
 use crate::snapshot::{Snapshot, SnapshotOptions};
 use crate::sql::literals;
+use crate::walk::shape::ShapeColumn;
 use crate::walk::{TableShape, WalkKey, WalkPlan};
 
 /// Everything that workers need.
@@ -96,6 +98,7 @@ pub(super) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         lets_go,
         compression: options.compression,
         compression_level: options.compression_level,
+        ending: options.rows.ending(options.compression),
     });
     Ok(Prepared { shared, snapshot: SnapshotTaken { connections, method, stall }, not_in_snapshot })
 }
@@ -134,10 +137,13 @@ fn cannot_go_on(reason: String) -> BulkError {
 fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder, BulkError> {
     if options.resume && DumpFolder::is_one(options.files.as_ref())? {
         let folder = DumpFolder::open(Arc::clone(&options.files))?;
-        let Manifest { server, compression, .. } = folder.manifest();
+        let Manifest { server, compression, rows, .. } = folder.manifest();
         origin::check_server(server, &origin).map_err(cannot_go_on)?;
         if *compression != options.compression {
             return Err(cannot_go_on("its files are compressed in another way".into()));
+        }
+        if *rows != options.rows {
+            return Err(cannot_go_on("its files hold rows in another format".into()));
         }
         return Ok(folder);
     }
@@ -148,6 +154,7 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
         started_at: now(),
         finished_at: None,
         compression: options.compression,
+        rows: options.rows,
         snapshots: Vec::new(),
         schemas: Vec::new(),
         tables: Vec::new(),
@@ -276,10 +283,8 @@ impl Definitions<'_> {
 }
 
 fn columns(shape: &TableShape) -> Vec<ColumnEntry> {
-    let entry = |column: &crate::walk::shape::ShapeColumn| ColumnEntry {
-        name: column.name.clone(),
-        data_type: column.data_type.clone(),
-    };
+    let entry =
+        |column: &ShapeColumn| ColumnEntry { name: column.name.clone(), data_type: column.data_type.clone() };
     shape.columns.iter().map(entry).collect()
 }
 
@@ -314,8 +319,14 @@ fn work(
     for (name, shape) in shapes {
         let entry = entries.iter().find(|entry| entry.schema == name.schema && entry.table == name.name);
         let Some(entry) = entry else { continue };
-        let expressions: Vec<_> =
-            shape.columns.iter().map(|column| selected(&column.name, &column.data_type)).collect();
+        let expression = |column: &ShapeColumn| {
+            let readable = match options.rows {
+                RowFormat::Csv => encoding::readable(&column.name, &column.data_type),
+                RowFormat::Tsv | RowFormat::Sql => None,
+            };
+            readable.unwrap_or_else(|| selected(&column.name, &column.data_type))
+        };
+        let expressions: Vec<_> = shape.columns.iter().map(expression).collect();
         // A table may have generated columns only.
         let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
         let plan = WalkPlan {
@@ -325,7 +336,10 @@ fn work(
             limits: options.servo_limits(shape.rows_estimate, shape.bytes_estimate),
         };
         let what = format!("table {name}");
-        let table = TableWork::new(name, expressions, plan, entry);
+        let columns: Vec<_> =
+            shape.columns.into_iter().map(|column| (column.name, column.data_type)).collect();
+        let rows = TableRows::new(options.rows, &name, &columns);
+        let table = TableWork::new(name, expressions, rows, plan, entry);
         let table = table.map_err(|reason| BulkError::Changed { what, reason })?;
         tables.push((table, shape.rows_estimate));
     }

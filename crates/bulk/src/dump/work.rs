@@ -1,8 +1,11 @@
 //! Which chunk of which table comes next, for workers that finish in any order.
 
+use std::sync::Arc;
+
 use tailwater_session::Connection;
 use tokio::sync::Mutex;
 
+use super::encoding::TableRows;
 use crate::error::BulkError;
 use crate::folder::{DumpFolder, JournalEntry, TableEntry, WrittenChunk};
 use crate::schema::TableName;
@@ -16,6 +19,8 @@ pub(super) struct TableWork {
     pub(super) name: TableName,
     /// What is selected.
     expressions: String,
+    /// How it is written.
+    pub(super) rows: Arc<TableRows>,
     cutting: Mutex<Cutting>,
 }
 
@@ -46,6 +51,7 @@ impl TableWork {
     pub(super) fn new(
         name: TableName,
         expressions: String,
+        rows: TableRows,
         plan: WalkPlan,
         entry: &TableEntry,
     ) -> Result<Self, String> {
@@ -61,7 +67,7 @@ impl TableWork {
         let next_number =
             u32::try_from(entry.chunks.len()).map_err(|_| "it has too many chunks".to_owned())?;
         let cutting = Mutex::new(Cutting { walk, again, next_number, in_hand: 0, finished: false });
-        Ok(Self { name, expressions, cutting })
+        Ok(Self { name, expressions, rows: Arc::new(rows), cutting })
     }
 
     /// The next chunk; `None` if all are dumped or in other hands. A new one is recorded before anybody works at it.

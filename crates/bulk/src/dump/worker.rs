@@ -34,6 +34,8 @@ pub(super) struct Shared {
     pub(super) lets_go: bool,
     pub(super) compression: Compression,
     pub(super) compression_level: i32,
+    /// Of the names of files.
+    pub(super) ending: &'static str,
 }
 
 pub(super) struct Worker {
@@ -82,13 +84,14 @@ impl Worker {
     }
 
     async fn dump(&mut self, table: &TableWork, task: &Task) -> Result<WrittenChunk, BulkError> {
-        let Shared { progress, compression, compression_level, snapshot, .. } = &*self.shared;
-        let name = chunk_file(&table.name.schema, &table.name.name, task.number, *compression);
+        let Shared { progress, compression, compression_level, ending, snapshot, .. } = &*self.shared;
+        let name = chunk_file(&table.name.schema, &table.name.name, task.number, ending);
         let files = Arc::clone(self.shared.folder.lock().await.files());
         let sql = table.statement(task).await;
         let server = self.connection.endpoint().to_owned();
         let mut rows = self.connection.query_stream(&sql).await?;
-        let mut file = ChunkFile::create(files.as_ref(), &name, *compression, *compression_level)?;
+        let mut file =
+            ChunkFile::create(files.as_ref(), &name, &table.rows, *compression, *compression_level)?;
         let (mut untold_rows, mut untold_bytes) = (0, 0);
         while let Some(row) = rows.next_raw().await? {
             untold_bytes += file.put(&row)?;

@@ -18,6 +18,6 @@ pub use files::{DumpFiles, LocalFiles, NewFile};
 pub use journal::JournalEntry;
 pub use manifest::{
     ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest, ObjectEntry,
-    ObjectKind, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
+    ObjectKind, RowFormat, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
 };
 pub use store::DumpFolder;

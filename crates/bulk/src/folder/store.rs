@@ -68,7 +68,7 @@ impl DumpFolder {
         let mut last_files = Vec::new();
         for entry in &entries {
             let JournalEntry::Finished { schema, table, number, .. } = entry else { continue };
-            last_files.push(super::names::chunk_file(schema, table, *number, manifest.compression));
+            last_files.push(super::names::chunk_file(schema, table, *number, manifest.ending()));
         }
         last_files.drain(..last_files.len().saturating_sub(LAST_FILES_MAX));
         absorb(files.as_ref(), &mut manifest, entries)?;

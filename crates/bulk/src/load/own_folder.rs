@@ -11,14 +11,14 @@ use crate::error::BulkError;
 use crate::folder::names::MANIFEST;
 use crate::folder::{
     Compression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry, ObjectKind,
-    TableEntry,
+    RowFormat, TableEntry,
 };
 use crate::schema::TableName;
 
 /// Reads what a folder holds, without taking it from a dump that writes to it.
 ///
 /// # Errors
-/// [`BulkError::File`], [`BulkError::Damaged`], [`BulkError::NewerFormat`]; [`BulkError::Unfinished`] if the dump is not
+/// [`BulkError::File`], [`BulkError::Damaged`], [`BulkError::NewerFormat`]; [`BulkError::RowsFormat`]; [`BulkError::Unfinished`] if the dump is not
 /// complete; [`BulkError::Mixed`] if it is not of one point in time and `mixed_allowed` is not set.
 pub fn read(folder: &Path, mixed_allowed: bool) -> Result<Contents, BulkError> {
     read_files(Arc::new(LocalFiles::new(folder)), mixed_allowed)
@@ -34,6 +34,9 @@ pub fn read_files(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<Cont
     if !manifest.is_complete() || manifest.finished_at.is_none() {
         let unfinished = manifest.tables.iter().filter(|table| !table.finished).count();
         return Err(BulkError::Unfinished { path: folder.into(), tables: unfinished });
+    }
+    if manifest.rows != RowFormat::Tsv {
+        return Err(BulkError::RowsFormat { path: folder.into(), format: manifest.rows.name() });
     }
     let used: Vec<_> = manifest.snapshots_used().into_iter().collect();
     if used.len() > 1 && !mixed_allowed {

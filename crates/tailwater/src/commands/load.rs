@@ -9,7 +9,7 @@ use tailwater_bulk::BulkError;
 use tailwater_bulk::load::{self, LoadOptions, own_folder};
 use tailwater_bulk::progress::Progress;
 
-use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
+use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump_place::dump_files;
 use crate::cli::{LoadArgs, Output};
@@ -38,7 +38,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         let contents = own_folder::read_files(files, arguments.allow_mixed)?;
         load::load(&contents, &options, &progress, &stop).await
     };
-    let report = match shown("loading", &progress, output, work).await? {
+    let report = match shown("loading", &progress, output, Told::Out, work).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {error}", error.code());
@@ -90,6 +90,7 @@ fn is_refusal(error: &BulkError) -> bool {
             | BulkError::Loading { .. }
             | BulkError::Unfinished { .. }
             | BulkError::Mixed { .. }
+            | BulkError::RowsFormat { .. }
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
     )
