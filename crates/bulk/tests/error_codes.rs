@@ -34,7 +34,12 @@ fn every_code_is_documented() {
         BulkError::Loading { server: text() },
         BulkError::Unfinished { path: path(), tables: 1 },
         BulkError::Mixed { path: path(), points: 2 },
-        BulkError::Definition { what: text(), path: path(), statement: text(), error: Box::new(refusal.clone()) },
+        BulkError::Definition {
+            what: text(),
+            path: path(),
+            statement: text(),
+            error: Box::new(refusal.clone()),
+        },
         BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },

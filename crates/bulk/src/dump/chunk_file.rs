@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use tailwater_session::{RawRow, SessionError};
+use tailwater_session::RawRow;
 
-use super::tsv::put_field;
+use super::tsv::put_row;
 use crate::error::BulkError;
 use crate::folder::files::failed;
 use crate::folder::{Compression, DumpFiles, NewFile, WrittenChunk};
@@ -63,7 +63,7 @@ impl ChunkFile {
     /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes make no sense.
     pub fn put(&mut self, row: &RawRow) -> Result<u64, BulkError> {
         let before = self.gathered.len();
-        self.line(row)?;
+        put_row(&mut self.gathered, row)?;
         let bytes = (self.gathered.len() - before) as u64;
         self.rows += 1;
         self.bytes += bytes;
@@ -71,17 +71,6 @@ impl ChunkFile {
             self.flush()?;
         }
         Ok(bytes)
-    }
-
-    fn line(&mut self, row: &RawRow) -> Result<(), SessionError> {
-        for (index, value) in row.values().enumerate() {
-            if index > 0 {
-                self.gathered.push(b'\t');
-            }
-            put_field(&mut self.gathered, value?);
-        }
-        self.gathered.push(b'\n');
-        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), BulkError> {

@@ -7,10 +7,10 @@
 
 mod chunk_file;
 mod origin;
-mod preparing;
-mod tsv;
-mod work;
-mod worker;
+pub(crate) mod preparing;
+pub(crate) mod tsv;
+pub(crate) mod work;
+pub(crate) mod worker;
 
 use std::path::PathBuf;
 use std::sync::Arc;
