@@ -32,6 +32,8 @@ use rows::CopyRows;
 pub struct CopyOptions {
     /// Where to and how; as many connections on either side as it has workers.
     pub load: LoadOptions,
+    /// Drop the tables that an interrupted copy has made, and begin anew.
+    pub anew: bool,
     /// Where from. Its files are not used.
     source: DumpOptions,
 }
@@ -45,7 +47,7 @@ impl CopyOptions {
         source.connections = load.workers.max(1);
         source.compression = Compression::None;
         source.chunk_bytes_max = 32 << 20;
-        Self { load, source }
+        Self { load, anew: false, source }
     }
 
     /// How long to wait for a lock on the source, and to keep writers waiting, at most.
@@ -130,7 +132,7 @@ pub async fn copy(
         (contents, point)
     };
     contents.id = id(&contents, &source.selection, &shared.folder.lock().await.manifest().server);
-    let rows = CopyRows::new(shared, snapshot.connections);
+    let rows = CopyRows::new(shared, snapshot.connections, options.anew);
     let load = run::load_rows_of(&contents, &options.load, progress, stop, &rows).await?;
     let tables_before = rows.tables_before();
     if tables_before > 0 {

@@ -38,6 +38,7 @@ pub(crate) struct CopyRows {
     shared: Arc<Shared>,
     readers: Mutex<Vec<Connection>>,
     tables_before: AtomicU64,
+    anew: bool,
 }
 
 /// What all workers need.
@@ -52,8 +53,13 @@ struct Copying {
 
 impl CopyRows {
     /// What was prepared.
-    pub(crate) fn new(shared: Arc<Shared>, readers: Vec<Connection>) -> Self {
-        Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0) }
+    pub(crate) fn new(shared: Arc<Shared>, readers: Vec<Connection>, anew: bool) -> Self {
+        Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), anew }
+    }
+
+    /// Whether an interrupted copy's tables are dropped.
+    pub(crate) fn is_anew(&self) -> bool {
+        self.anew
     }
 
     /// How many tables an earlier copy had finished.
@@ -69,7 +75,8 @@ impl CopyRows {
         }
     }
 
-    /// Before tables are made: removes those that an earlier copy did not finish; how many it did.
+    /// Before tables are made: drops those that an earlier copy did not finish, or all that are to be made anew; how many
+    /// are left.
     ///
     /// # Errors
     /// [`BulkError::GtidState`] if there are some, and all are wanted at `one_point` in time; [`BulkError::Session`].
@@ -80,8 +87,9 @@ impl CopyRows {
         one_point: bool,
     ) -> Result<usize, BulkError> {
         let chunks = record.chunks(target).await?;
+        let is_kept = |chunk: &u32| *chunk == WHOLE && !self.anew;
         let finished: HashSet<_> =
-            chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE).map(|(table, _)| table).collect();
+            chunks.into_iter().filter(|(_, chunk)| is_kept(chunk)).map(|(table, _)| table).collect();
         if one_point && !finished.is_empty() {
             let reason = format!(
                 "{} tables are there since before the interruption, and stand at another point in time; drop what the copy \

@@ -142,7 +142,7 @@ impl Load<'_> {
         };
         let (mut phase, resumed) = self.begin(&mut connection).await?;
         let again = resumed || self.options.merge;
-        if let Some(rows) = self.rows.filter(|_| resumed && phase <= Phase::Rows) {
+        if let Some(rows) = self.rows.filter(|rows| resumed && (rows.is_anew() || phase <= Phase::Rows)) {
             let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
             info!(finished, "tables of the earlier copy are kept");
             // What is not finished begins with its table.
@@ -167,10 +167,14 @@ impl Load<'_> {
         if phase <= Phase::Objects {
             self.record.reach(&mut connection, Phase::Objects).await?;
             self.make_objects(&mut connection, again).await?;
+            // Without a binlog first: a load that is done has set it.
+            if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
+                gtid::set(&mut connection, state).await?;
+            }
             self.record.reach(&mut connection, Phase::Done).await?;
         }
         // Last: nothing of the load is to stand in the target's binlog behind it.
-        if let Some(state) = gtid_set {
+        if let Some(state) = gtid_set.filter(|_| self.options.binlog) {
             gtid::set(&mut connection, state).await?;
         }
         connection.close().await;
@@ -198,7 +202,9 @@ impl Load<'_> {
         }
         self.record.lock(connection).await?;
         let earlier = self.record.phase(connection).await?;
-        if let Some(phase) = earlier.filter(|_| self.options.resume) {
+        let anew = self.rows.is_some_and(CopyRows::is_anew);
+        let goes_on = |phase: &Phase| self.options.resume || (anew && *phase < Phase::Done);
+        if let Some(phase) = earlier.filter(goes_on) {
             info!(?phase, "going on behind an earlier load");
             return Ok((phase, true));
         }
