@@ -115,15 +115,7 @@ impl Encoder {
     /// If the row's bytes make no sense.
     pub fn put(&mut self, row: &RawRow, out: &mut Vec<u8>) -> Result<(), SessionError> {
         match self.table.format {
-            RowFormat::Tsv => {
-                for (index, value) in row.values().enumerate() {
-                    if index > 0 {
-                        out.push(b'\t');
-                    }
-                    tsv::put_field(out, value?);
-                }
-                out.push(b'\n');
-            }
+            RowFormat::Tsv => tsv::put_row(out, row)?,
             RowFormat::Csv => {
                 let numbers = self.table.forms.iter().map(|form| *form == Form::Number);
                 for (index, (value, is_number)) in row.values().zip(numbers).enumerate() {

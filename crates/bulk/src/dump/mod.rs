@@ -9,11 +9,11 @@
 mod chunk_file;
 pub mod encoding;
 mod origin;
-mod preparing;
+pub(crate) mod preparing;
 pub mod stream;
-mod tsv;
-mod work;
-mod worker;
+pub(crate) mod tsv;
+pub(crate) mod work;
+pub(crate) mod worker;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -29,24 +29,24 @@ use crate::walk::shape::ShapeColumn;
 use crate::walk::{TableShape, WalkKey, WalkPlan};
 
 /// Everything that workers need.
-pub(super) struct Prepared {
-    pub(super) shared: Arc<Shared>,
-    pub(super) snapshot: SnapshotTaken,
-    pub(super) not_in_snapshot: Vec<TableName>,
+pub(crate) struct Prepared {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) snapshot: SnapshotTaken,
+    pub(crate) not_in_snapshot: Vec<TableName>,
 }
 
 /// What is left of the snapshot when its hold on tables is shared.
-pub(super) struct SnapshotTaken {
-    pub(super) connections: Vec<Connection>,
-    pub(super) method: crate::snapshot::Method,
-    pub(super) stall: std::time::Duration,
+pub(crate) struct SnapshotTaken {
+    pub(crate) connections: Vec<Connection>,
+    pub(crate) method: crate::snapshot::Method,
+    pub(crate) stall: std::time::Duration,
 }
 
 /// Prepares a dump, or the rest of one.
 ///
 /// # Errors
 /// As [`super::dump`].
-pub(super) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
+pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
     let inventory = schema::inventory(&mut connection, &options.selection).await?;
@@ -107,7 +107,7 @@ pub(super) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
 ///
 /// # Errors
 /// [`BulkError::Session`]
-pub(super) async fn largest_first(
+pub(crate) async fn largest_first(
     connection: &mut Connection,
     mut tables: Vec<TableName>,
 ) -> Result<Vec<TableName>, BulkError> {

@@ -20,31 +20,31 @@ const TOLD_ROWS: u64 = 1000;
 
 /// What all workers of a dump share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     /// In the order in which they are begun.
-    pub(super) tables: Vec<TableWork>,
+    pub(crate) tables: Vec<TableWork>,
     /// Before this one all tables are in hand or dumped.
-    pub(super) first: AtomicUsize,
-    pub(super) folder: Mutex<DumpFolder>,
-    pub(super) hold: Mutex<TableHold>,
-    pub(super) progress: Arc<Progress>,
+    pub(crate) first: AtomicUsize,
+    pub(crate) folder: Mutex<DumpFolder>,
+    pub(crate) hold: Mutex<TableHold>,
+    pub(crate) progress: Arc<Progress>,
     /// The number of the snapshot that is read.
-    pub(super) snapshot: usize,
+    pub(crate) snapshot: usize,
     /// Whether connections can let tables go before the end.
-    pub(super) lets_go: bool,
-    pub(super) compression: Compression,
-    pub(super) compression_level: i32,
+    pub(crate) lets_go: bool,
+    pub(crate) compression: Compression,
+    pub(crate) compression_level: i32,
     /// Of the names of files.
-    pub(super) ending: &'static str,
+    pub(crate) ending: &'static str,
 }
 
-pub(super) struct Worker {
+pub(crate) struct Worker {
     shared: Arc<Shared>,
     connection: Connection,
 }
 
 impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
         Self { shared, connection }
     }
 
@@ -52,7 +52,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`BulkError`] of the connection, the files, or a snapshot that did not last.
-    pub(super) async fn run(mut self) -> Result<(), BulkError> {
+    pub(crate) async fn run(mut self) -> Result<(), BulkError> {
         let shared = Arc::clone(&self.shared);
         while let Some((table, task)) = self.next(&shared).await? {
             let chunk = self.dump(table, &task).await?;

@@ -10,6 +10,7 @@
 pub mod files;
 pub mod journal;
 pub mod manifest;
+pub mod memory;
 pub mod names;
 mod recorder;
 pub mod store;
@@ -20,4 +21,5 @@ pub use manifest::{
     ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest, ObjectEntry,
     ObjectKind, RowFormat, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
 };
+pub use memory::MemoryFiles;
 pub use store::DumpFolder;

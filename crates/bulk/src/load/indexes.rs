@@ -45,7 +45,7 @@ impl DeferIndexes {
     }
 
     /// Whether indexes of a table of a dump wait.
-    pub(super) fn wants_table(self, table: &LoadTable) -> bool {
+    pub(crate) fn wants_table(self, table: &LoadTable) -> bool {
         let rows = table.chunks.iter().map(|chunk| chunk.rows).sum();
         self.wants(rows, table.chunks.iter().map(|chunk| chunk.file_bytes).sum())
     }
@@ -136,7 +136,7 @@ fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<Key<'a>> {
 ///
 /// # Errors
 /// [`BulkError::Session`]
-pub(super) async fn drop_waiting(
+pub(crate) async fn drop_waiting(
     connection: &mut Connection,
     record: &Record,
     table: &TableName,
@@ -159,7 +159,7 @@ pub(super) async fn drop_waiting(
 ///
 /// # Errors
 /// [`BulkError::Indexes`] if the target cannot make them; [`BulkError::Session`].
-pub(super) async fn make_waiting(
+pub(crate) async fn make_waiting(
     connection: &mut Connection,
     record: &Record,
     table: &TableName,

@@ -18,10 +18,10 @@ mod gtid;
 pub mod indexes;
 pub mod inserts;
 pub mod own_folder;
-mod record;
-mod rows;
+pub(crate) mod record;
+pub(crate) mod rows;
 pub mod run;
-mod target;
+pub(crate) mod target;
 
 pub use contents::Contents;
 pub use indexes::DeferIndexes;

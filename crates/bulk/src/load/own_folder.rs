@@ -11,7 +11,7 @@ use crate::error::BulkError;
 use crate::folder::names::MANIFEST;
 use crate::folder::{
     Compression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry, ObjectKind,
-    RowFormat, TableEntry,
+    RowFormat, SnapshotPoint, TableEntry,
 };
 use crate::schema::TableName;
 
@@ -47,7 +47,19 @@ pub fn read_files(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<Cont
         [only] => manifest.snapshots.get(only),
         _ => None,
     };
-    let point = point.cloned();
+    contents(Arc::clone(&files), &manifest, point.cloned())
+}
+
+/// What a manifest says, with the rows of finished chunks only.
+///
+/// # Errors
+/// [`BulkError::Damaged`] if it names files of elsewhere.
+pub(crate) fn contents(
+    files: Arc<dyn DumpFiles>,
+    manifest: &Manifest,
+    point: Option<SnapshotPoint>,
+) -> Result<Contents, BulkError> {
+    let folder = &files.path("");
     let path = |file: &str| inside(folder, file);
     let object = |object: &ObjectEntry| {
         let kind = object.kind.name().replace('_', " ");
@@ -59,7 +71,7 @@ pub fn read_files(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<Cont
         Ok(Definition { what: format!("database {}", schema.name), path: path(&schema.file)? })
     };
     Ok(Contents {
-        id: id(&manifest),
+        id: id(manifest),
         files: Arc::clone(&files),
         flavour: Some(match manifest.server.flavour {
             DumpedFlavour::MySql => Flavour::MySql,

@@ -12,10 +12,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::contents::{Contents, Definition, LoadChunk, LoadTable};
+pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
 use super::record::{Phase, Record};
 use super::rows::Target;
 use super::{definitions, gtid, target};
+use crate::copy::rows::CopyRows;
 use crate::error::BulkError;
 use crate::folder::DumpFiles;
 use crate::progress::Progress;
@@ -23,7 +25,7 @@ use crate::schema::TableName;
 use crate::sql::qualified;
 
 /// How often one file is tried when the target is away or a lock is held.
-const TRIES_MAX: u32 = 6;
+pub(crate) const TRIES_MAX: u32 = 6;
 
 /// How to load.
 #[derive(Debug, Clone)]
@@ -90,7 +92,28 @@ pub async fn load(
     progress: &Arc<Progress>,
     stop: &CancellationToken,
 ) -> Result<LoadReport, BulkError> {
-    let work = Load { contents, options, progress, record: Record::new(&contents.id) };
+    run(contents, options, progress, stop, None).await
+}
+
+/// As [`load`], with rows from a server instead of the dump's files.
+pub(crate) async fn load_rows_of(
+    contents: &Contents,
+    options: &LoadOptions,
+    progress: &Arc<Progress>,
+    stop: &CancellationToken,
+    rows: &CopyRows,
+) -> Result<LoadReport, BulkError> {
+    run(contents, options, progress, stop, Some(rows)).await
+}
+
+async fn run(
+    contents: &Contents,
+    options: &LoadOptions,
+    progress: &Arc<Progress>,
+    stop: &CancellationToken,
+    rows: Option<&CopyRows>,
+) -> Result<LoadReport, BulkError> {
+    let work = Load { contents, options, progress, rows, record: Record::new(&contents.id) };
     tokio::select! {
         biased;
         () = stop.cancelled() => Err(BulkError::Interrupted),
@@ -102,26 +125,41 @@ struct Load<'a> {
     contents: &'a Contents,
     options: &'a LoadOptions,
     progress: &'a Arc<Progress>,
+    /// Where rows come from if not from files.
+    rows: Option<&'a CopyRows>,
     record: Record,
 }
 
 impl Load<'_> {
     async fn run(&self) -> Result<LoadReport, BulkError> {
-        self.progress.expect(self.contents.tables.len() as u64, self.contents.rows());
+        if self.rows.is_none() {
+            self.progress.expect(self.contents.tables.len() as u64, self.contents.rows());
+        }
         let mut connection = target::connect(self.options).await?;
         let gtid_set = match self.options.set_gtid {
             true => Some(gtid::state(self.contents, connection.server().flavour)?),
             false => None,
         };
-        let (phase, resumed) = self.begin(&mut connection).await?;
+        let (mut phase, resumed) = self.begin(&mut connection).await?;
         let again = resumed || self.options.merge;
+        if let Some(rows) = self.rows.filter(|rows| resumed && (rows.is_anew() || phase <= Phase::Rows)) {
+            let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
+            info!(finished, "tables of the earlier copy are kept");
+            // What is not finished begins with its table.
+            phase = Phase::Tables;
+        }
         if phase <= Phase::Tables {
             self.make_tables(&mut connection, again).await?;
             self.record.reach(&mut connection, Phase::Rows).await?;
         }
-        let chunks_before = match phase <= Phase::Rows {
-            true => self.load_rows(&mut connection).await?,
-            false => {
+        let chunks_before = match (phase <= Phase::Rows, self.rows) {
+            (true, None) => self.load_rows(&mut connection).await?,
+            (true, Some(rows)) => {
+                let Self { contents, options, record, progress, .. } = self;
+                rows.copy(&mut connection, contents, options, record, progress).await?;
+                0
+            }
+            (false, _) => {
                 self.chunks().for_each(|chunk| note(self.progress, chunk));
                 self.progress.figures().chunks
             }
@@ -129,10 +167,14 @@ impl Load<'_> {
         if phase <= Phase::Objects {
             self.record.reach(&mut connection, Phase::Objects).await?;
             self.make_objects(&mut connection, again).await?;
+            // Without a binlog first: a load that is done has set it.
+            if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
+                gtid::set(&mut connection, state).await?;
+            }
             self.record.reach(&mut connection, Phase::Done).await?;
         }
         // Last: nothing of the load is to stand in the target's binlog behind it.
-        if let Some(state) = gtid_set {
+        if let Some(state) = gtid_set.filter(|_| self.options.binlog) {
             gtid::set(&mut connection, state).await?;
         }
         connection.close().await;
@@ -160,11 +202,14 @@ impl Load<'_> {
         }
         self.record.lock(connection).await?;
         let earlier = self.record.phase(connection).await?;
-        if let Some(phase) = earlier.filter(|_| self.options.resume) {
+        let anew = self.rows.is_some_and(CopyRows::is_anew);
+        let goes_on = |phase: &Phase| self.options.resume || (anew && *phase < Phase::Done);
+        if let Some(phase) = earlier.filter(goes_on) {
             info!(?phase, "going on behind an earlier load");
             return Ok((phase, true));
         }
-        let there = definitions::tables_there(connection, self.contents).await?;
+        let names = self.contents.tables.iter().map(|table| &table.name);
+        let there = definitions::tables_there(connection, names).await?;
         if let Some(first) = there.first() {
             if earlier.is_some_and(|phase| phase < Phase::Done) {
                 return Err(BulkError::EarlierLoad { server });
@@ -189,7 +234,13 @@ impl Load<'_> {
         }
         target::set_up(connection, self.options).await?;
         for table in self.contents.tables.iter().filter(|_| !self.options.merge) {
-            if self.options.defer_indexes.wants_table(table) {
+            let wanted = match self.rows {
+                None => self.options.defer_indexes.wants_table(table),
+                Some(rows) => {
+                    self.options.defer_indexes.wants(Some(rows.rows_estimate(&table.name).await), 0)
+                }
+            };
+            if wanted {
                 indexes::drop_waiting(connection, &self.record, &table.name).await?;
             }
         }
@@ -258,7 +309,7 @@ impl Load<'_> {
                 progress: self.progress.clone(),
                 files: self.contents.files.clone(),
                 queue: queue.clone(),
-                backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed as u64),
+                backoff: backoff(seed as u64),
             };
             workers.spawn(worker.run());
         }
@@ -387,7 +438,13 @@ impl Worker {
     }
 }
 
-fn may_pass(error: &BulkError) -> bool {
+/// How long to wait between tries.
+pub(crate) fn backoff(seed: u64) -> Backoff {
+    Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed)
+}
+
+/// Whether the same may go well later.
+pub(crate) fn may_pass(error: &BulkError) -> bool {
     let session = |error: &SessionError| error.retry() == Retry::Later;
     match error {
         BulkError::Session(error) => session(error),

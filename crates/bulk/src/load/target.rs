@@ -19,7 +19,7 @@ const MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITU
 ///
 /// # Errors
 /// [`BulkError::Session`], also if the user may not do what the options ask for.
-pub(super) async fn connect(options: &LoadOptions) -> Result<Connection, BulkError> {
+pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkError> {
     let connect = ConnectOptions {
         local_infile: !options.inserts,
         read_timeout: Some(Duration::from_secs(ANSWER_SECONDS_MAX)),
@@ -33,7 +33,7 @@ pub(super) async fn connect(options: &LoadOptions) -> Result<Connection, BulkErr
 }
 
 /// Also undoes what scripts have set.
-pub(super) async fn set_up(connection: &mut Connection, options: &LoadOptions) -> Result<(), BulkError> {
+pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -> Result<(), BulkError> {
     connection.execute("SET NAMES utf8mb4").await?;
     // Without these checks a server may keep rows that are not unique, and in MariaDB the first connection locks the table.
     let sql = format!(

@@ -82,7 +82,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
 }
 
 /// Whether nothing was changed, since it would be unsafe.
-fn is_refusal(error: &BulkError) -> bool {
+pub(super) fn is_refusal(error: &BulkError) -> bool {
     matches!(
         error,
         BulkError::NotEmpty { .. }
