@@ -229,6 +229,21 @@ pub enum BulkError {
         /// How many there are.
         wanted: u64,
     },
+    /// A dump's rows are for others to load.
+    #[error(
+        "{}: its rows are {format}, and load takes tsv (tailwater dump --format tsv): run files of SQL with the stock client, \
+         in the order of the manifest; CSV is for other programs",
+        path.display()
+    )]
+    RowsFormat {
+        /// The folder.
+        path: PathBuf,
+        /// The format.
+        format: &'static str,
+    },
+    /// A dump into a stream was told to stop.
+    #[error("interrupted; what was written is not a whole dump, and cannot be gone on with: dump again")]
+    StreamCut,
     /// The target cannot be told which transactions it has.
     #[error("the GTID state of the target cannot be set: {reason}; load without --set-gtid")]
     GtidState {
@@ -244,9 +259,6 @@ pub enum BulkError {
         /// Which.
         server: String,
     },
-    /// It was told to stop.
-    #[error("stopped; what is finished is kept")]
-    Stopped,
     /// The target does not come to where the source was.
     #[error(
         "{target} has not come to where the source was in {seconds} s: {position}; is it replicating, without filters that \
@@ -311,6 +323,14 @@ pub enum BulkError {
         /// What to do.
         advice: &'static str,
     },
+    /// Indexes that were left until all rows of their table are there cannot be made.
+    #[error("cannot make the indexes of {table}: {error}. Its rows are there: go on with --resume")]
+    Indexes {
+        /// The table.
+        table: String,
+        /// The server's error.
+        error: Box<ServerError>,
+    },
 }
 
 impl BulkError {
@@ -342,9 +362,10 @@ impl BulkError {
             Self::Rows { .. } => "TW-BULK-0028",
             Self::RowsChanged { .. } => "TW-BULK-0029",
             Self::RowsMissing { .. } => "TW-BULK-0030",
+            Self::RowsFormat { .. } => "TW-BULK-0080",
+            Self::StreamCut => "TW-BULK-0081",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
-            Self::Stopped => "TW-BULK-0033",
             Self::TargetBehind { .. } => "TW-BULK-0040",
             Self::NotInStep { .. } => "TW-BULK-0041",
             Self::RowTooLong { .. } => "TW-BULK-0042",
@@ -352,6 +373,7 @@ impl BulkError {
             Self::StateOther { .. } => "TW-BULK-0044",
             Self::SameServer { .. } => "TW-BULK-0045",
             Self::NotRepairable { .. } => "TW-BULK-0046",
+            Self::Indexes { .. } => "TW-BULK-0060",
         }
     }
 }

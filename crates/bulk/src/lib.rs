@@ -4,6 +4,7 @@
 //! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
 //! - [`check`]: two servers compared while they are written to.
 //! - [`dump`]: databases into a folder.
+//! - [`copy`]: databases from one server into another.
 //! - [`snapshot`]: the same point in time on many connections.
 //! - [`repair`]: what differs, made the same.
 //! - [`schema`]: what has a definition, and its definition as a script.
@@ -16,6 +17,7 @@
 //! - [`error`]: what can go wrong, with stable codes.
 
 pub mod check;
+pub mod copy;
 pub mod dump;
 pub mod error;
 pub mod fields;
@@ -29,7 +31,7 @@ pub mod sql;
 pub mod throttle;
 pub mod walk;
 
-pub use dump::{DumpOptions, DumpReport, dump};
+pub use dump::{DumpOptions, DumpReport, dump, dump_stream};
 pub use error::BulkError;
 pub use progress::Progress;
 pub use throttle::{Throttle, ThrottleQuery, ThrottleRules};

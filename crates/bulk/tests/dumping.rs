@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_bulk::folder::{Compression, DumpFolder, Manifest, TableEntry};
+use tailwater_bulk::folder::{Compression, DumpFolder, Manifest, RowFormat, TableEntry};
 use tailwater_bulk::schema::TableName;
 use tailwater_bulk::snapshot::{Snapshot, SnapshotOptions};
 use tailwater_bulk::walk::asking::SESSION;
@@ -137,7 +137,7 @@ async fn files_hold_what_a_query_gives(kind: ServerKind) -> Result<()> {
     let mut connection = fill(&server).await?;
     let folder = tempfile::tempdir()?;
     for compression in [Compression::Zstd, Compression::None] {
-        let folder = folder.path().join(compression.ending());
+        let folder = folder.path().join(RowFormat::Tsv.ending(compression));
         let manifest = run(DumpOptions { compression, ..options(server.connect_options(), &folder) }).await?;
         ensure!(manifest.finished_at.is_some() && manifest == DumpFolder::read(&folder)?);
         ensure!(manifest.snapshots.len() == 1 && manifest.snapshots_used().len() == 1);

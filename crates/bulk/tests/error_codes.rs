@@ -43,16 +43,18 @@ fn every_code_is_documented() {
         BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
+        BulkError::RowsFormat { path: path(), format: "csv" },
+        BulkError::StreamCut,
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
-        BulkError::Stopped,
         BulkError::TargetBehind { target: text(), seconds: 1, position: text() },
         BulkError::NotInStep { target: text(), reason: text() },
         BulkError::RowTooLong { table: text(), server: text(), count: 1 },
         BulkError::StateInUse { path: path() },
         BulkError::StateOther { path: path(), reason: text() },
         BulkError::SameServer { server: text() },
-        BulkError::NotRepairable { server: text(), error: Box::new(refusal), advice: "grant it" },
+        BulkError::NotRepairable { server: text(), error: Box::new(refusal.clone()), advice: "grant it" },
+        BulkError::Indexes { table: text(), error: Box::new(refusal) },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -81,9 +83,10 @@ fn every_code_is_documented() {
             | BulkError::Rows { .. }
             | BulkError::RowsChanged { .. }
             | BulkError::RowsMissing { .. }
+            | BulkError::RowsFormat { .. }
+            | BulkError::StreamCut
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
-            | BulkError::Stopped
             | BulkError::TargetBehind { .. }
             | BulkError::NotInStep { .. }
             | BulkError::RowTooLong { .. }
@@ -91,6 +94,7 @@ fn every_code_is_documented() {
             | BulkError::StateOther { .. }
             | BulkError::SameServer { .. }
             | BulkError::NotRepairable { .. }
+            | BulkError::Indexes { .. }
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());

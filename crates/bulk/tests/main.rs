@@ -25,8 +25,10 @@ macro_rules! on_each_server {
 }
 
 mod checked;
+mod copying;
 mod dumping;
 mod error_codes;
+mod formats;
 mod loaded;
 mod loaded_limits;
 mod planted;

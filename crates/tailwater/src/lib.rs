@@ -4,7 +4,7 @@
 //! The map:
 //! - [`cli`]: every command and flag. [`commands`]: one module per noun.
 //! - [`config`]: the configuration file of `tailwater run`.
-//! - [`object_archive`]: the archive in a folder or in S3. `archiver`: what `run` archives in the background.
+//! - [`object_archive`]: the archive in a folder or in S3. [`object_files`]: a dump in S3. `archiver`: what `run` archives in the background.
 //! - `control`: telling a running daemon something. `wiring`: turns the configuration into what the rooms take.
 //! - [`trial`]: a primary, a relay process and a ledgered workload, and the proof that nothing was lost; shared by the demo
 //!   and the fault tests.
@@ -20,5 +20,6 @@ pub mod demo;
 pub mod exit;
 pub mod moment;
 pub mod object_archive;
+pub mod object_files;
 pub mod trial;
 mod wiring;

@@ -141,9 +141,15 @@ impl ObjectArchive {
         Ok(Self { url, store, prefix, folder: None, runtime: Some(runtime) })
     }
 
-    fn path(&self, name: &str) -> io::Result<ObjectPath> {
-        let path = match self.prefix.is_empty() {
-            true => name.to_owned(),
+    /// The store that is asked.
+    pub(crate) fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// The whole path of an object; of all of them for "".
+    pub(crate) fn path(&self, name: &str) -> io::Result<ObjectPath> {
+        let path = match self.prefix.is_empty() || name.is_empty() {
+            true => format!("{}{name}", self.prefix),
             false => format!("{}/{name}", self.prefix),
         };
         ObjectPath::parse(&path)
@@ -151,7 +157,7 @@ impl ObjectArchive {
     }
 
     /// Runs a request to its end. Callers may themselves be on a runtime, which must not be entered twice.
-    fn wait<T: Send + 'static>(
+    pub(crate) fn wait<T: Send + 'static>(
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
@@ -167,7 +173,7 @@ impl ObjectArchive {
         receiver.recv().map_err(|_| failure(ErrorKind::Other, &"the request was given up"))
     }
 
-    fn spawn<T: Send + 'static>(
+    pub(crate) fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
@@ -210,8 +216,17 @@ impl ObjectArchive {
         on_their_way.into_iter().try_for_each(|part| self.part_sent(part))
     }
 
-    fn part_sent(&self, part: JoinHandle<object_store::Result<()>>) -> io::Result<()> {
-        let joined = self.receive(part)?;
+    /// Waits for a part to be there.
+    pub(crate) fn part_sent(&self, part: JoinHandle<object_store::Result<()>>) -> io::Result<()> {
+        self.join(part)
+    }
+
+    /// Waits for a request that runs.
+    pub(crate) fn join<T: Send + 'static>(
+        &self,
+        request: JoinHandle<object_store::Result<T>>,
+    ) -> io::Result<T> {
+        let joined = self.receive(request)?;
         let result = joined.map_err(|error| failure(ErrorKind::Other, &error))?;
         result.map_err(|error| of_store(&error))
     }

@@ -2,9 +2,11 @@
 
 mod applied;
 mod archived;
+mod bulk_grants;
 mod captured;
 mod channels;
 mod cli;
+mod copied;
 mod dumped;
 mod faults;
 mod large;
@@ -16,4 +18,5 @@ mod resumed;
 mod rooms;
 mod s3_server;
 mod shell;
+mod stored;
 mod try_out;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::difference::Difference;
 use crate::error::BulkError;
+use crate::folder::files::failed;
 use crate::folder::journal::{line_of, parse};
-use crate::folder::store::failed;
 use crate::schema::TableName;
 use crate::walk::ChunkRange;
 

@@ -1,16 +1,21 @@
 //! Dumps databases into a folder: rows go from the wire to files without being turned into values, on several connections
 //! that see the same point in time.
 //!
-//! - [`preparing`]: what is to be dumped, the folder, the snapshot.
+//! - [`preparing`]: what is to be dumped, the folder, the snapshot; [`origin`]: is it still the same server.
 //! - [`work`]: which chunk of which table comes next; [`worker`]: reads and writes one after the other.
-//! - [`chunk_file`]: one chunk's file; [`tsv`]: rows as lines.
+//! - [`chunk_file`]: one chunk's file; [`encoding`]: rows as they stand there, [`tsv`] in the format that is loaded.
+//! - [`stream`]: all of it as one stream of statements.
 
 mod chunk_file;
-mod preparing;
-mod tsv;
-mod work;
-mod worker;
+pub mod encoding;
+mod origin;
+pub(crate) mod preparing;
+pub mod stream;
+pub(crate) mod tsv;
+pub(crate) mod work;
+pub(crate) mod worker;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,11 +26,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::BulkError;
-use crate::folder::{Compression, Manifest};
+use crate::folder::{Compression, DumpFiles, LocalFiles, Manifest, RowFormat};
 use crate::progress::Progress;
 use crate::schema::{self, Selection, TableName};
 use crate::snapshot::{SnapshotPlan, circumstances, plan};
 use crate::walk::{ServoLimits, TableShape, WalkKey};
+use stream::Stream;
 use worker::Worker;
 
 /// What to dump, from where, to where and how.
@@ -33,14 +39,16 @@ use worker::Worker;
 pub struct DumpOptions {
     /// Where and how to connect.
     pub connect: ConnectOptions,
-    /// The folder.
-    pub folder: PathBuf,
+    /// Where to.
+    pub files: Arc<dyn DumpFiles>,
     /// Which databases and tables.
     pub selection: Selection,
     /// How many connections read; one at least.
     pub connections: usize,
     /// How data files are compressed.
     pub compression: Compression,
+    /// How they hold rows.
+    pub rows: RowFormat,
     /// The level of Zstandard.
     pub compression_level: i32,
     /// The most rows of a chunk of a table with a key.
@@ -63,10 +71,11 @@ impl DumpOptions {
         connect.rows_bytes_max = connect.rows_bytes_max.max(1 << 30);
         Self {
             connect,
-            folder: folder.into(),
+            files: Arc::new(LocalFiles::new(folder)),
             selection: Selection::default(),
             connections: 4,
             compression: Compression::default(),
+            rows: RowFormat::default(),
             compression_level: 3,
             chunk_rows_max: 10_000_000,
             chunk_bytes_max: 64 << 20,
@@ -166,6 +175,36 @@ pub async fn dump(
     progress: Arc<Progress>,
     cancel: CancellationToken,
 ) -> Result<DumpReport, BulkError> {
+    run(options, None, progress, cancel).await
+}
+
+/// Dumps into one stream of statements that the stock client loads in one pass. Where `out` is slow, so are the connections:
+/// nothing is gathered but about a megabyte for each. A stream that broke off lacks the line of [`stream::END`].
+///
+/// # Errors
+/// As [`dump`], and [`BulkError::StreamCut`] in place of [`BulkError::Interrupted`]: nothing can be gone on with.
+pub async fn dump_stream(
+    options: DumpOptions,
+    out: Box<dyn Write + Send>,
+    progress: Arc<Progress>,
+    cancel: CancellationToken,
+) -> Result<DumpReport, BulkError> {
+    let stream = Arc::new(Stream::new(out));
+    let files: Arc<dyn DumpFiles> = stream.clone();
+    let (compression, rows) = (Compression::None, RowFormat::Sql);
+    let options = DumpOptions { files, compression, rows, resume: false, ..options };
+    match run(options, Some(&stream), progress, cancel).await {
+        Err(BulkError::Interrupted) => Err(BulkError::StreamCut),
+        done => done,
+    }
+}
+
+async fn run(
+    options: DumpOptions,
+    stream: Option<&Stream>,
+    progress: Arc<Progress>,
+    cancel: CancellationToken,
+) -> Result<DumpReport, BulkError> {
     let begun = Instant::now();
     let prepared = tokio::select! {
         prepared = preparing::prepare(&options, &progress) => prepared?,
@@ -173,6 +212,9 @@ pub async fn dump(
     };
     let preparing::Prepared { shared, snapshot, not_in_snapshot } = prepared;
     let preparing::SnapshotTaken { connections, method, stall } = snapshot;
+    if let Some(stream) = stream {
+        stream.begin(shared.folder.lock().await.manifest())?;
+    }
     let mut workers = JoinSet::new();
     for connection in connections {
         let worker = Worker::new(Arc::clone(&shared), connection);
@@ -191,6 +233,9 @@ pub async fn dump(
     }
     folder.checkpoint()?;
     outcome?;
+    if let Some(stream) = stream {
+        stream.end(folder.manifest())?;
+    }
     Ok(DumpReport {
         manifest: folder.manifest().clone(),
         method: method.name(),

@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{ChunkEntry, Compression, Manifest, SnapshotPoint, WrittenChunk};
+use super::manifest::{ChunkEntry, Manifest, SnapshotPoint, WrittenChunk};
 use super::names::chunk_file;
 use crate::walk::ChunkRange;
 
@@ -102,7 +102,7 @@ impl Manifest {
     /// # Errors
     /// What contradicts the manifest: a table that it does not have, a chunk out of turn.
     pub fn absorb(&mut self, entry: JournalEntry) -> Result<(), String> {
-        let compression = self.compression;
+        let ending = self.ending();
         match entry {
             JournalEntry::Snapshot(point) => {
                 if !self.snapshots.contains(&point) {
@@ -115,7 +115,7 @@ impl Manifest {
                 match entry.chunks.get(index) {
                     Some(chunk) if chunk.range == range => {}
                     None if entry.chunks.len() == index => {
-                        entry.chunks.push(planned(&schema, &table, number, range, compression));
+                        entry.chunks.push(planned(&schema, &table, number, range, ending));
                     }
                     _ => return Err(format!("chunk {number} of {schema}.{table} is planned out of turn")),
                 }
@@ -145,21 +145,15 @@ fn unknown(schema: &str, table: &str) -> String {
     format!("the manifest has no table {schema}.{table}")
 }
 
-fn planned(
-    schema: &str,
-    table: &str,
-    number: u32,
-    range: ChunkRange,
-    compression: Compression,
-) -> ChunkEntry {
-    ChunkEntry { file: chunk_file(schema, table, number, compression), range, written: None }
+fn planned(schema: &str, table: &str, number: u32, range: ChunkRange, ending: &str) -> ChunkEntry {
+    ChunkEntry { file: chunk_file(schema, table, number, ending), range, written: None }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::manifest::{DumpedFlavour, DumpedServer, FORMAT, TableEntry};
+    use super::super::manifest::{Compression, DumpedFlavour, DumpedServer, FORMAT, TableEntry};
     use super::*;
     use crate::walk::KeyRange;
     use crate::walk::range::KeyLiteral;
@@ -168,10 +162,16 @@ mod tests {
         Manifest {
             format: FORMAT,
             tailwater: "0.1.0".into(),
-            server: DumpedServer { flavour: DumpedFlavour::MySql, version: "9.7.0".into() },
+            server: DumpedServer {
+                flavour: DumpedFlavour::MySql,
+                version: "9.7.0".into(),
+                identity: None,
+                server_id: Some(1),
+            },
             started_at: "2026-01-01T00:00:00Z".into(),
             finished_at: None,
             compression: Compression::Zstd,
+            rows: Default::default(),
             snapshots: vec![SnapshotPoint::default()],
             schemas: Vec::new(),
             tables: vec![TableEntry {

@@ -24,6 +24,9 @@ pub struct Manifest {
     pub finished_at: Option<String>,
     /// How data files are compressed.
     pub compression: Compression,
+    /// How they hold rows.
+    #[serde(default, skip_serializing_if = "RowFormat::is_tsv")]
+    pub rows: RowFormat,
     /// The points in time that the data stands at: one, and one more for each time that the dump went on after it was
     /// interrupted. Chunks name theirs by its number here.
     pub snapshots: Vec<SnapshotPoint>,
@@ -42,6 +45,12 @@ pub struct DumpedServer {
     pub flavour: DumpedFlavour,
     /// Its version as it spells it.
     pub version: String,
+    /// `server_uuid` (MySQL) or `server_uid` (MariaDB); absent where the server has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// `server_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_id: Option<u32>,
 }
 
 /// The family of a dump's server.
@@ -65,12 +74,42 @@ pub enum Compression {
     Zstd,
 }
 
-impl Compression {
-    /// What the name of a data file ends with.
-    pub fn ending(self) -> &'static str {
+/// How data files hold rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RowFormat {
+    /// Tab-separated text, as `LOAD DATA` takes it.
+    #[default]
+    Tsv,
+    /// INSERT statements, for the stock clients.
+    Sql,
+    /// Comma-separated text with a line of names, for other programs.
+    Csv,
+}
+
+impl RowFormat {
+    /// Its name.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::None => "tsv",
-            Self::Zstd => "tsv.zst",
+            Self::Tsv => "tsv",
+            Self::Sql => "sql",
+            Self::Csv => "csv",
+        }
+    }
+
+    fn is_tsv(&self) -> bool {
+        *self == Self::Tsv
+    }
+
+    /// What the name of a data file ends with.
+    pub fn ending(self, compression: Compression) -> &'static str {
+        match (self, compression) {
+            (Self::Tsv, Compression::None) => "tsv",
+            (Self::Tsv, Compression::Zstd) => "tsv.zst",
+            (Self::Sql, Compression::None) => "sql",
+            (Self::Sql, Compression::Zstd) => "sql.zst",
+            (Self::Csv, Compression::None) => "csv",
+            (Self::Csv, Compression::Zstd) => "csv.zst",
         }
     }
 }
@@ -215,6 +254,11 @@ impl Manifest {
     pub fn snapshots_used(&self) -> BTreeSet<usize> {
         let written = self.tables.iter().flat_map(|table| &table.chunks).filter_map(|chunk| chunk.written);
         written.map(|written| written.snapshot).collect()
+    }
+
+    /// What names of data files end with.
+    pub fn ending(&self) -> &'static str {
+        self.rows.ending(self.compression)
     }
 
     /// Whether every table is finished.

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::manifest::{Compression, ObjectKind};
+use super::manifest::ObjectKind;
 
 /// The most bytes of an encoded name: two of them, a number and an ending fit into the 255 of a file's name.
 const ENCODED_BYTES_MAX: usize = 100;
@@ -11,6 +11,20 @@ const ENCODED_BYTES_MAX: usize = 100;
 pub const MANIFEST: &str = "manifest.json";
 /// The journal of what is finished and not in the manifest yet.
 pub const JOURNAL: &str = "journal.jsonl";
+
+/// Who writes to a dump whose files cannot be locked.
+pub const WRITER: &str = "writer";
+
+/// A part of the journal, where files cannot grow.
+pub fn numbered_journal(number: u32) -> String {
+    format!("journal.{number:010}.jsonl")
+}
+
+/// The number of a part of the journal; `None` for other files.
+pub fn journal_number(file: &str) -> Option<u32> {
+    let number = file.strip_prefix("journal.")?.strip_suffix(".jsonl")?;
+    number.parse().ok().filter(|&number| numbered_journal(number) == file)
+}
 
 /// The name of an object of the server as a part of a file's name: bytes outside `[A-Za-z0-9_$-]` as `%XX`. Of a name too
 /// long for that the beginning, `~` and a hash of all of it.
@@ -41,9 +55,9 @@ pub fn table_file(schema: &str, table: &str) -> String {
     format!("{}.{}.table.sql", encode(schema), encode(table))
 }
 
-/// The file of a chunk of a table's rows; chunks are numbered from 0.
-pub fn chunk_file(schema: &str, table: &str, number: u32, compression: Compression) -> String {
-    format!("{}.{}.{number:06}.{}", encode(schema), encode(table), compression.ending())
+/// The file of a chunk of a table's rows; chunks are numbered from 0, and `ending` is that of [`super::Manifest::ending`].
+pub fn chunk_file(schema: &str, table: &str, number: u32, ending: &str) -> String {
+    format!("{}.{}.{number:06}.{}", encode(schema), encode(table), ending)
 }
 
 /// The file of the definition of anything else.
@@ -59,8 +73,8 @@ mod tests {
 
     #[test]
     fn names_are_encoded() {
-        assert_eq!(chunk_file("shop", "a.b/c d", 7, Compression::Zstd), "shop.a%2Eb%2Fc%20d.000007.tsv.zst");
-        assert_eq!(chunk_file("shop", "ä", 1_234_567, Compression::None), "shop.%C3%A4.1234567.tsv");
+        assert_eq!(chunk_file("shop", "a.b/c d", 7, "tsv.zst"), "shop.a%2Eb%2Fc%20d.000007.tsv.zst");
+        assert_eq!(chunk_file("shop", "ä", 1_234_567, "tsv"), "shop.%C3%A4.1234567.tsv");
         assert_eq!(object_file(ObjectKind::View, "s", "v"), "s.v.view.sql");
     }
 

@@ -15,6 +15,24 @@ use crate::cli::Output;
 /// The version of the lines for programs.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
+/// Where lines for programs go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// To standard output.
+    Out,
+    /// To standard error: the other one is taken.
+    Error,
+}
+
+impl Told {
+    fn line(self, line: &serde_json::Value) -> io::Result<()> {
+        match self {
+            Self::Out => writeln!(io::stdout(), "{line}"),
+            Self::Error => writeln!(io::stderr(), "{line}"),
+        }
+    }
+}
+
 /// How often it is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
 
@@ -26,6 +44,7 @@ pub(super) async fn shown<T, E>(
     doing: &'static str,
     progress: &Arc<Progress>,
     output: Output,
+    told: Told,
     work: impl Future<Output = Result<T, E>>,
 ) -> anyhow::Result<Result<T, E>> {
     let bar = match output {
@@ -49,7 +68,7 @@ pub(super) async fn shown<T, E>(
                         bar.set_length(figures.rows_total.max(figures.rows));
                         bar.set_position(figures.rows);
                     }
-                    None => writeln!(io::stdout(), "{}", line(doing, &figures, begun.elapsed()))?,
+                    None => told.line(&line(doing, &figures, begun.elapsed()))?,
                 }
             }
         }

@@ -4,17 +4,21 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::json;
 use tailwater_bulk::dump::{self, DumpOptions, DumpPlan, DumpReport};
-use tailwater_bulk::folder::Compression;
+use tailwater_bulk::folder::{Compression, RowFormat};
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::{Selection, TableName};
 
-use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
+use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
-use crate::cli::{CompressionArg, DumpArgs, Output};
+use super::dump_place::{dump_files, is_remote};
+use crate::cli::{CompressionArg, DumpArgs, FormatArg, Output};
 use crate::exit::Exit;
+
+/// The place that is standard output.
+const STREAM: &str = "-";
 
 /// Dumps databases into a folder, or says what it would do.
 ///
@@ -22,45 +26,80 @@ use crate::exit::Exit;
 /// Whatever ended it. What is finished is kept.
 pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit> {
     let options = options(arguments)?;
-    // Each connection compresses what it reads.
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(options.connections) + 1;
+    if arguments.place == STREAM {
+        ensure!(!arguments.resume, "a dump to standard output cannot be gone on with: leave --resume out");
+        let sql = matches!(arguments.format, None | Some(FormatArg::Sql));
+        ensure!(sql, "standard output gets one stream of SQL: leave --format out, or dump into a folder");
+        let plain = matches!(arguments.compression, None | Some(CompressionArg::None));
+        ensure!(plain, "standard output is not compressed: pipe it through zstd");
+    }
+    // Each connection compresses what it reads; and waits, if that goes over a network.
+    let threads = match is_remote(&arguments.place) || arguments.place == STREAM {
+        true => options.connections,
+        false => std::thread::available_parallelism().map_or(2, usize::from).min(options.connections),
+    } + 1;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
         if arguments.dry_run {
             let plan = dump::dry_run(&options).await?;
-            return print_plan(&options, &plan, output);
+            return print_plan(options.connections, &plan, output);
         }
         // What is worth knowing of the data, such as tables that no snapshot holds for, is told meanwhile.
         super::init_messages();
         let progress = Arc::new(Progress::default());
         let stop = stop_on_signal()?;
-        let work = dump::dump(options.clone(), Arc::clone(&progress), stop);
-        let report = shown("dumping", &progress, output, work).await??;
-        print_report(&report, output)?;
+        if arguments.place == STREAM {
+            // Standard output is the dump's.
+            let out = Box::new(io::stdout());
+            let work = dump::dump_stream(options.clone(), out, Arc::clone(&progress), stop);
+            let report = shown("dumping", &progress, output, Told::Error, work).await??;
+            print_report(&report, output, &mut io::stderr())?;
+        } else {
+            let work = dump::dump(options.clone(), Arc::clone(&progress), stop);
+            let report = shown("dumping", &progress, output, Told::Out, work).await??;
+            print_report(&report, output, &mut io::stdout())?;
+        }
         Ok(Exit::Done)
     })
 }
 
 fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
-    let tables = |names: &[String]| names.iter().map(|name| table_name(name)).collect::<anyhow::Result<_>>();
     Ok(DumpOptions {
-        selection: Selection {
-            schemas: arguments.database.clone(),
-            tables: tables(&arguments.table)?,
-            except: tables(&arguments.exclude_table)?,
-        },
+        selection: selection(&arguments.database, &arguments.table, &arguments.exclude_table)?,
         connections: usize::from(arguments.workers),
         compression: match arguments.compression {
-            CompressionArg::None => Compression::None,
-            CompressionArg::Zstd => Compression::Zstd,
+            Some(CompressionArg::None) => Compression::None,
+            Some(CompressionArg::Zstd) | None => Compression::Zstd,
+        },
+        rows: match arguments.format {
+            Some(FormatArg::Tsv) | None => RowFormat::Tsv,
+            Some(FormatArg::Sql) => RowFormat::Sql,
+            Some(FormatArg::Csv) => RowFormat::Csv,
         },
         compression_level: arguments.compression_level,
         chunk_rows_max: arguments.chunk_rows_max,
         chunk_bytes_max: arguments.chunk_bytes_max,
         lock_wait_max: Duration::from_secs(arguments.lock_wait_max_s),
         resume: arguments.resume,
-        ..DumpOptions::new(connect_options(&arguments.server)?, &arguments.folder)
+        files: match arguments.place.as_str() {
+            STREAM => dump_files("")?,
+            place => dump_files(place)?,
+        },
+        ..DumpOptions::new(connect_options(&arguments.server)?, "")
     })
+}
+
+/// What the command line selects.
+///
+/// # Errors
+/// If a table is not named with its database.
+pub(super) fn selection(
+    databases: &[String],
+    tables: &[String],
+    except: &[String],
+) -> anyhow::Result<Selection> {
+    let named = |names: &[String]| names.iter().map(|name| table_name(name)).collect::<anyhow::Result<_>>();
+    Ok(Selection { schemas: databases.to_vec(), tables: named(tables)?, except: named(except)? })
 }
 
 fn table_name(name: &str) -> anyhow::Result<TableName> {
@@ -68,7 +107,7 @@ fn table_name(name: &str) -> anyhow::Result<TableName> {
     Ok(TableName::new(schema, table))
 }
 
-fn print_plan(options: &DumpOptions, plan: &DumpPlan, output: Output) -> anyhow::Result<Exit> {
+pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     match output {
         Output::Json => {
@@ -87,7 +126,7 @@ fn print_plan(options: &DumpOptions, plan: &DumpPlan, output: Output) -> anyhow:
             let line = json!({
                 "schema_version": SCHEMA_VERSION,
                 "event": "plan",
-                "workers": options.connections,
+                "workers": workers,
                 "ways": ways.collect::<Vec<_>>(),
                 "tables": tables.collect::<Vec<_>>(),
             });
@@ -97,7 +136,7 @@ fn print_plan(options: &DumpOptions, plan: &DumpPlan, output: Output) -> anyhow:
             writeln!(
                 out,
                 "{} connections at one point in time; the first way that is not refused:",
-                options.connections
+                workers
             )?;
             for way in &plan.ways {
                 write!(out, "\n{way}")?;
@@ -115,7 +154,7 @@ fn print_plan(options: &DumpOptions, plan: &DumpPlan, output: Output) -> anyhow:
     Ok(Exit::Done)
 }
 
-fn print_report(report: &DumpReport, output: Output) -> io::Result<()> {
+fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io::Result<()> {
     let DumpReport { manifest, method, stall, elapsed, not_in_snapshot } = report;
     let written = || manifest.tables.iter().flat_map(|table| &table.chunks).filter_map(|chunk| chunk.written);
     let (chunks, rows) = (written().count(), written().map(|chunk| chunk.rows).sum::<u64>());
@@ -124,7 +163,6 @@ fn print_report(report: &DumpReport, output: Output) -> io::Result<()> {
     let points: Vec<_> =
         manifest.snapshots_used().iter().filter_map(|&number| manifest.snapshots.get(number)).collect();
     let seconds = elapsed.as_secs_f64();
-    let mut out = io::stdout().lock();
     if output == Output::Json {
         let line = json!({
             "schema_version": SCHEMA_VERSION,

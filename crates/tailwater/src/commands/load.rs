@@ -9,8 +9,9 @@ use tailwater_bulk::BulkError;
 use tailwater_bulk::load::{self, LoadOptions, own_folder};
 use tailwater_bulk::progress::Progress;
 
-use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
+use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
+use super::dump_place::dump_files;
 use crate::cli::{LoadArgs, Output};
 use crate::exit::Exit;
 
@@ -26,16 +27,18 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         set_gtid: arguments.set_gtid,
         binlog: !arguments.no_binlog,
         inserts: arguments.inserts,
+        defer_indexes: arguments.defer_indexes.into(),
         ..LoadOptions::new(connect_options(&arguments.server)?)
     };
+    let files = dump_files(&arguments.place)?;
     let progress = Arc::new(Progress::default());
     let stop = stop_on_signal()?;
     let begun = Instant::now();
     let work = async {
-        let contents = own_folder::read(&arguments.folder, arguments.allow_mixed)?;
+        let contents = own_folder::read_files(files, arguments.allow_mixed)?;
         load::load(&contents, &options, &progress, &stop).await
     };
-    let report = match shown("loading", &progress, output, work).await? {
+    let report = match shown("loading", &progress, output, Told::Out, work).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {error}", error.code());
@@ -79,7 +82,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
 }
 
 /// Whether nothing was changed, since it would be unsafe.
-fn is_refusal(error: &BulkError) -> bool {
+pub(super) fn is_refusal(error: &BulkError) -> bool {
     matches!(
         error,
         BulkError::NotEmpty { .. }
@@ -87,6 +90,8 @@ fn is_refusal(error: &BulkError) -> bool {
             | BulkError::Loading { .. }
             | BulkError::Unfinished { .. }
             | BulkError::Mixed { .. }
+            | BulkError::RowsFormat { .. }
             | BulkError::GtidState { .. }
+            | BulkError::LocalInfileOff { .. }
     )
 }

@@ -1,0 +1,155 @@
+//! A dump as one stream of statements, which the stock client loads in one pass.
+//!
+//! To the rest of the dump it looks like a place for files: definitions are kept until it is their turn, and pieces of files of
+//! rows, each of whole statements, go out in the order in which connections have them. Nothing is gone on with later.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::BulkError;
+use crate::folder::files::failed;
+use crate::folder::names::journal_number;
+use crate::folder::{DumpFiles, DumpedFlavour, Manifest, NewFile, ObjectKind};
+
+/// What the last line of a whole stream begins with.
+pub const END: &str = "-- End of the dump: ";
+
+/// Where statements go.
+pub(super) struct Stream {
+    out: Arc<Mutex<Box<dyn Write + Send>>>,
+    /// Small files that were put.
+    kept: Mutex<HashMap<String, Vec<u8>>>,
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
+        Self { out: Arc::new(Mutex::new(out)), kept: Mutex::default() }
+    }
+
+    /// Writes what stands before rows.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub(super) fn begin(&self, manifest: &Manifest) -> Result<(), BulkError> {
+        let mut head = b"-- A dump by tailwater ".to_vec();
+        let family = match manifest.server.flavour {
+            DumpedFlavour::MySql => "MySQL",
+            DumpedFlavour::MariaDb => "MariaDB",
+        };
+        head.extend_from_slice(
+            format!("{} of {family} {}\n", manifest.tailwater, manifest.server.version).as_bytes(),
+        );
+        for point in &manifest.snapshots {
+            let file = point.binlog_file.as_deref().unwrap_or("no binlog");
+            let position = point.binlog_position.unwrap_or(0);
+            let gtids = point.gtid_set.as_deref().unwrap_or("none").replace(['\r', '\n'], "");
+            head.extend_from_slice(
+                format!("-- The data stands at {file}:{position}, GTIDs {gtids}\n").as_bytes(),
+            );
+        }
+        let sequences = manifest.objects.iter().filter(|object| object.kind == ObjectKind::Sequence);
+        let schemas = manifest.schemas.iter().map(|schema| &schema.file);
+        let tables = manifest.tables.iter().map(|table| &table.file);
+        for file in schemas.chain(sequences.map(|object| &object.file)).chain(tables) {
+            head.extend(self.definition(file));
+        }
+        self.write(&head)
+    }
+
+    /// Writes what stands behind rows, and that this was all.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub(super) fn end(&self, manifest: &Manifest) -> Result<(), BulkError> {
+        let mut rest = Vec::new();
+        for object in manifest.objects.iter().filter(|object| object.kind != ObjectKind::Sequence) {
+            rest.extend(self.definition(&object.file));
+        }
+        let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
+        rest.extend_from_slice(format!("{END}{rows} rows of {} tables\n", manifest.tables.len()).as_bytes());
+        self.write(&rest)
+    }
+
+    fn definition(&self, file: &str) -> Vec<u8> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(file).unwrap_or_default()
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), BulkError> {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = out.write_all(bytes).and_then(|()| out.flush());
+        written.map_err(failed("write", &self.path("")))
+    }
+}
+
+impl DumpFiles for Stream {
+    fn path(&self, _name: &str) -> PathBuf {
+        "standard output".into()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(kept.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match kept.get(name) {
+            Some(bytes) => Ok(Box::new(io::Cursor::new(bytes.clone()))),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn create(&self, _name: &str) -> io::Result<Box<dyn NewFile>> {
+        Ok(Box::new(Statements { out: Arc::clone(&self.out), bytes: 0 }))
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        if journal_number(name).is_none() {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.insert(name.to_owned(), bytes.to_vec());
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        Ok(())
+    }
+}
+
+/// A file of rows on its way out: each write is of whole statements.
+struct Statements {
+    out: Arc<Mutex<Box<dyn Write + Send>>>,
+    bytes: u64,
+}
+
+impl Write for Statements {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(bytes)?;
+        self.bytes += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl NewFile for Statements {
+    fn finish(self: Box<Self>, _durable: bool) -> io::Result<u64> {
+        Ok(self.bytes)
+    }
+}

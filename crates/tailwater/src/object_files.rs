@@ -1,0 +1,252 @@
+//! A dump's files in S3: chunks go up in parts while they are written and come down in ranges, with bounded memory.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::path::Path as ObjectPath;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
+use tailwater_bulk::folder::{DumpFiles, NewFile};
+use tailwater_log::archive::ArchiveStore;
+use tokio::task::JoinHandle;
+
+use crate::object_archive::{ArchiveAddress, ObjectArchive};
+
+/// Parts of an upload. S3 takes 10,000 of them, so later ones are larger: a file may have 300 GB.
+const PART_BYTES_FIRST: usize = 8 << 20;
+const PARTS_OF_A_SIZE: usize = 2500;
+
+/// Parts of one file on their way at the same time.
+const PARTS_MAX: usize = 2;
+
+/// What is asked for at once when a file is read, and how many such answers are on their way.
+const RANGE_BYTES: u64 = 4 << 20;
+const RANGES_MAX: usize = 2;
+
+/// How often a range is asked for again when its answer breaks off. What the client tries again by itself comes to it.
+const RANGE_TRIES_MAX: u32 = 5;
+
+/// The files of a dump in a bucket, below a prefix.
+#[derive(Debug)]
+pub struct ObjectFiles {
+    archive: Arc<ObjectArchive>,
+}
+
+impl ObjectFiles {
+    /// Those at `s3://BUCKET/PREFIX`. The store is not asked yet.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an address that makes no sense; what the system says of a thread.
+    pub fn open(url: &str) -> io::Result<Self> {
+        Ok(Self { archive: Arc::new(ObjectArchive::open_existing(&ArchiveAddress::at(url))?) })
+    }
+}
+
+impl DumpFiles for ObjectFiles {
+    fn path(&self, name: &str) -> PathBuf {
+        match name {
+            "" => self.archive.url().into(),
+            name => format!("{}/{name}", self.archive.url()).into(),
+        }
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        let objects = self.archive.list("")?;
+        Ok(objects.into_iter().map(|object| (object.name, object.bytes)).collect())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        let bytes = self.archive.length(name)?;
+        Ok(Box::new(ObjectReader {
+            archive: Arc::clone(&self.archive),
+            path: self.archive.path(name)?,
+            unasked: 0..bytes,
+            on_their_way: VecDeque::new(),
+            piece: Bytes::new(),
+        }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn NewFile>> {
+        Ok(Box::new(NewObject {
+            archive: Arc::clone(&self.archive),
+            path: self.archive.path(name)?,
+            part: Vec::new(),
+            parts: 0,
+            bytes: 0,
+            upload: None,
+            on_their_way: VecDeque::new(),
+        }))
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.archive.put(name, &mut &*bytes)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.archive.delete(name)
+    }
+}
+
+/// An object that is being uploaded: visible only as a whole.
+struct NewObject {
+    archive: Arc<ObjectArchive>,
+    path: ObjectPath,
+    part: Vec<u8>,
+    /// Parts sent.
+    parts: usize,
+    bytes: u64,
+    /// There is one as soon as the object is larger than a part.
+    upload: Option<Box<dyn MultipartUpload>>,
+    on_their_way: VecDeque<JoinHandle<object_store::Result<()>>>,
+}
+
+impl fmt::Debug for NewObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewObject").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl NewObject {
+    fn part_bytes(&self) -> usize {
+        PART_BYTES_FIRST << (self.parts / PARTS_OF_A_SIZE)
+    }
+
+    fn send_part(&mut self) -> io::Result<()> {
+        if self.upload.is_none() {
+            let (store, path) = (Arc::clone(self.archive.store()), self.path.clone());
+            self.upload = Some(self.archive.wait(async move { store.put_multipart(&path).await })?);
+        }
+        if self.on_their_way.len() == PARTS_MAX
+            && let Some(oldest) = self.on_their_way.pop_front()
+        {
+            self.archive.part_sent(oldest)?;
+        }
+        let part = PutPayload::from(std::mem::take(&mut self.part));
+        if let Some(upload) = &mut self.upload {
+            self.on_their_way.push_back(self.archive.spawn(upload.put_part(part))?);
+            self.parts += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Write for NewObject {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.part_bytes() - self.part.len();
+        let taken = room.min(bytes.len());
+        self.part.extend_from_slice(&bytes[..taken]);
+        self.bytes += taken as u64;
+        if self.part.len() == self.part_bytes() {
+            self.send_part()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl NewFile for NewObject {
+    fn finish(mut self: Box<Self>, _durable: bool) -> io::Result<u64> {
+        if self.upload.is_none() {
+            let (store, path) = (Arc::clone(self.archive.store()), self.path.clone());
+            let content = PutPayload::from(std::mem::take(&mut self.part));
+            self.archive.wait(async move { store.put(&path, content).await })?;
+            return Ok(self.bytes);
+        }
+        if !self.part.is_empty() {
+            self.send_part()?;
+        }
+        while let Some(part) = self.on_their_way.pop_front() {
+            self.archive.part_sent(part)?;
+        }
+        if let Some(mut upload) = self.upload.take() {
+            self.archive.wait(async move { upload.complete().await })?;
+        }
+        Ok(self.bytes)
+    }
+}
+
+impl Drop for NewObject {
+    fn drop(&mut self) {
+        // What a killed process leaves of an upload takes space until the bucket's own rules remove it.
+        if let Some(mut upload) = self.upload.take() {
+            let on_their_way = std::mem::take(&mut self.on_their_way);
+            let abort = async move {
+                for part in on_their_way {
+                    let _ = part.await;
+                }
+                let _ = upload.abort().await;
+            };
+            let _ = self.archive.spawn(abort);
+        }
+    }
+}
+
+/// An object that is read from its beginning to its end.
+struct ObjectReader {
+    archive: Arc<ObjectArchive>,
+    path: ObjectPath,
+    unasked: Range<u64>,
+    on_their_way: VecDeque<JoinHandle<object_store::Result<Bytes>>>,
+    piece: Bytes,
+}
+
+impl ObjectReader {
+    fn ask(&mut self) -> io::Result<()> {
+        while self.on_their_way.len() < RANGES_MAX && !self.unasked.is_empty() {
+            let range = self.unasked.start..self.unasked.end.min(self.unasked.start + RANGE_BYTES);
+            self.unasked.start = range.end;
+            let asked = fetch(Arc::clone(self.archive.store()), self.path.clone(), range);
+            self.on_their_way.push_back(self.archive.spawn(asked)?);
+        }
+        Ok(())
+    }
+}
+
+impl Read for ObjectReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.piece.is_empty() {
+            self.ask()?;
+            let Some(next) = self.on_their_way.pop_front() else { return Ok(0) };
+            // Of a kind of its own: the file is not damaged when the way to it is.
+            let failed = |error: io::Error| match error.kind() {
+                ErrorKind::Other => io::Error::new(ErrorKind::ConnectionAborted, error),
+                _ => error,
+            };
+            self.piece = self.archive.join(next).map_err(failed)?;
+        }
+        let count = buffer.len().min(self.piece.len());
+        buffer[..count].copy_from_slice(&self.piece.split_to(count));
+        Ok(count)
+    }
+}
+
+/// A part of an object; again if the answer breaks off.
+async fn fetch(
+    store: Arc<dyn ObjectStore>,
+    path: ObjectPath,
+    range: Range<u64>,
+) -> object_store::Result<Bytes> {
+    let mut tries = 1;
+    loop {
+        let asked = store.get_range(&path, range.clone()).await;
+        match asked {
+            Err(object_store::Error::Generic { .. }) if tries < RANGE_TRIES_MAX => {
+                tokio::time::sleep(Duration::from_millis(100) * 3u32.pow(tries)).await;
+                tries += 1;
+            }
+            done => return done,
+        }
+    }
+}
