@@ -11,6 +11,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::moment::Moment;
 
+mod checking;
+
+pub use checking::{CheckArgs, CompareArgs, RepairArgs, ThrottleArgs, WaitArg};
+
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
@@ -60,6 +64,12 @@ pub enum Command {
     Load(LoadArgs),
     /// Copies databases from one server into another, as a dump and a load at once with no disk between.
     Copy(CopyArgs),
+    /// Compares the data of two servers that are kept in step, while they are written to: no locks, no writes. Exits with 3 if
+    /// something differs.
+    Check(CheckArgs),
+    /// Makes rows of the target that differ as they are on the source, and compares them again. Exits with 3 if something
+    /// remains.
+    Repair(RepairArgs),
     /// The GRANT statements that capturing, applying, dumping and loading need.
     Grants {
         /// The family of the server; both if absent.

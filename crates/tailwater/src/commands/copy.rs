@@ -11,7 +11,7 @@ use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::Selection;
 use tailwater_session::ConnectOptions;
 
-use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
+use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump::{print_plan, selection};
 use super::load::is_refusal;
@@ -75,7 +75,7 @@ pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result
     let progress = Arc::new(Progress::default());
     let stop = stop_on_signal()?;
     let work = copy::copy(options, &progress, &stop);
-    match shown("copying", &progress, output, work).await? {
+    match shown("copying", &progress, output, Told::Out, work).await? {
         Ok(report) => Ok(Some(report)),
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {error}", error.code());
