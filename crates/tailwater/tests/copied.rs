@@ -31,6 +31,7 @@ const SCRIPT: &str = "
     INSERT INTO counters VALUES (0, 0), (1, 0), (2, 0);
     CREATE TABLE steps (writer INT, n BIGINT, PRIMARY KEY (writer, n));
     CREATE VIEW counted AS SELECT COUNT(*) AS n FROM steps;
+    CREATE EVENT spoil ON SCHEDULE EVERY 1 SECOND DO DELETE FROM shop.digits LIMIT 0;
 ";
 
 /// Everything that writers touch, and that they do not.
@@ -135,6 +136,9 @@ async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
         ensure!(begun.elapsed() < PATIENCE, "{found:?} and not {wanted:?}: {:?}", status());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    let event = "SELECT status FROM information_schema.events WHERE event_name = 'spoil'";
+    let status = target.sql(event).await?.concat();
+    ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
     shell.run(add)?.exits(1).complains(&["channel replica runs", "stopped = true"]);
     trial.stop_relay().await
 }
