@@ -367,6 +367,9 @@ pub struct LoadArgs {
     /// Keep the load out of the server's binlog, and so from its replicas.
     #[arg(long)]
     pub no_binlog: bool,
+    /// Make scheduled events disabled, as a replica has them.
+    #[arg(long)]
+    pub disable_events: bool,
     /// Load by INSERT statements, for a server with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,
@@ -401,6 +404,9 @@ pub struct CopyArgs {
     /// Go on behind an interrupted copy: tables that it finished are kept, the others are copied at another point in time.
     #[arg(long, conflicts_with = "anew")]
     pub resume: bool,
+    /// Make scheduled events disabled, as a replica has them.
+    #[arg(long)]
+    pub disable_events: bool,
     /// Load by INSERT statements, for a target with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,
