@@ -27,6 +27,7 @@ macro_rules! on_each_server {
 mod copying;
 mod dumping;
 mod error_codes;
+mod foreign;
 mod formats;
 mod loaded;
 mod loaded_limits;

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::contents::{Contents, Definition, LoadChunk, LoadTable};
+use super::contents::{Contents, LoadChunk, LoadTable};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
 use super::record::{Phase, Record};
@@ -194,7 +194,13 @@ impl Load<'_> {
     /// Finds out where to begin, and whether an earlier load did; refuses what would mix the dump with something else.
     async fn begin(&self, connection: &mut Connection) -> Result<(Phase, bool), BulkError> {
         let server = connection.endpoint().to_owned();
-        if !self.options.inserts {
+        if let Some(table) =
+            self.contents.tables.iter().find(|table| table.text.is_some()).filter(|_| self.options.inserts)
+        {
+            return Err(BulkError::NoInserts { table: table.name.to_string() });
+        }
+        let needs_it = |table: &LoadTable| table.columns.is_some() && !table.chunks.is_empty();
+        if !self.options.inserts && (self.rows.is_some() || self.contents.tables.iter().any(needs_it)) {
             let on = connection.query("SELECT @@GLOBAL.local_infile").await?;
             if on.scalar() == Some("0") {
                 return Err(BulkError::LocalInfileOff { server });
@@ -224,12 +230,8 @@ impl Load<'_> {
 
     async fn make_tables(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
         let Contents { schemas, sequences, tables, .. } = self.contents;
-        let table = |table: &LoadTable| Definition {
-            what: format!("table {}", table.name),
-            path: table.definition.clone(),
-        };
-        let tables: Vec<_> = tables.iter().map(table).collect();
-        for definition in schemas.iter().chain(sequences).chain(&tables) {
+        let tables = tables.iter().map(|table| &table.definition);
+        for definition in schemas.iter().chain(sequences).chain(tables) {
             definitions::make(connection, self.contents.files.as_ref(), definition, again).await?;
         }
         target::set_up(connection, self.options).await?;
