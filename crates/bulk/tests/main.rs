@@ -28,6 +28,7 @@ mod checked;
 mod copying;
 mod dumping;
 mod error_codes;
+mod foreign;
 mod formats;
 mod loaded;
 mod loaded_limits;

@@ -1,17 +1,23 @@
 //! Makes what has a definition.
 
+use std::borrow::Cow;
+use std::io::Read;
+
 use tailwater_session::{Connection, SessionError};
 
-use super::contents::{Definition, file_name};
-use super::events;
+use super::contents::{Definition, Dialect, Packing, file_name};
+use super::{events, feed, mydumper, statements};
 use crate::error::BulkError;
 use crate::folder::DumpFiles;
-use crate::folder::files::document;
+use crate::folder::files::{document, failed};
 use crate::schema::{TableName, script};
-use crate::sql::literals;
+use crate::sql::{literals, quoted};
 
 /// What servers say of something that is there: a table, view or sequence; a database; a routine; a trigger; an event.
 const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
+
+/// The longest script that is read if it is compressed.
+const SCRIPT_BYTES_MAX: u64 = 256 << 20;
 
 /// How much of a statement is shown.
 const SHOWN_LETTERS_MAX: usize = 120;
@@ -52,14 +58,15 @@ pub(crate) async fn make(
     again: bool,
     events_disabled: bool,
 ) -> Result<(), BulkError> {
-    let bytes = document(files, &file_name(&definition.path))?;
+    let bytes = read(files, definition)?;
+    let damaged = |reason| BulkError::Damaged { path: definition.path.clone(), reason };
     let status = events::status(connection.server());
-    for statement in script::statements(&bytes) {
+    for statement in statements(&bytes, &definition.dialect).map_err(damaged)? {
         let disabled = match events_disabled && definition.what.starts_with("event ") {
-            true => events::disabled(statement, status),
+            true => events::disabled(&statement, status),
             false => None,
         };
-        let statement = disabled.as_deref().unwrap_or(statement);
+        let statement = disabled.as_deref().unwrap_or(&statement);
         match connection.execute_bytes(statement).await {
             Ok(_) => {}
             Err(SessionError::Server { error, .. }) if again && EXISTS.contains(&error.number) => {}
@@ -80,4 +87,46 @@ pub(crate) async fn make(
         }
     }
     Ok(())
+}
+
+/// A script, whether compressed or not.
+fn read(files: &dyn DumpFiles, definition: &Definition) -> Result<Vec<u8>, BulkError> {
+    let name = file_name(&definition.path);
+    let packing = Packing::of(&name);
+    if packing == Packing::None {
+        return document(files, &name);
+    }
+    let mut bytes = Vec::new();
+    let opened = feed::open(files, &name, packing);
+    let read = opened.and_then(|script| script.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(failed("read", &definition.path))?;
+    if bytes.len() as u64 > SCRIPT_BYTES_MAX {
+        let reason = format!("it has more than {SCRIPT_BYTES_MAX} bytes");
+        return Err(BulkError::Damaged { path: definition.path.clone(), reason });
+    }
+    Ok(bytes)
+}
+
+/// The statements of a script.
+///
+/// # Errors
+/// If it breaks off within one.
+fn statements<'a>(script: &'a [u8], dialect: &Dialect) -> Result<Vec<Cow<'a, [u8]>>, String> {
+    let (schema, found) = match dialect {
+        Dialect::Own => return Ok(script::statements(script).into_iter().map(Cow::Borrowed).collect()),
+        Dialect::MysqlShell { schema } => {
+            (schema, script::statements(script).into_iter().map(Cow::Borrowed).collect())
+        }
+        Dialect::Mydumper { schema, is_program } => {
+            let mut found = if *is_program { mydumper::programs(script) } else { statements::all(script)? };
+            // It does not say under which they were made: most likely under the server's own.
+            if *is_program {
+                found.insert(0, b"SET sql_mode = @@GLOBAL.sql_mode".to_vec());
+            }
+            (schema, found.into_iter().map(Cow::Owned).collect::<Vec<_>>())
+        }
+    };
+    let schema = schema.iter().map(|schema| Cow::Owned(format!("USE {}", quoted(schema)).into_bytes()));
+    // What is there already is not theirs to drop.
+    Ok(schema.chain(found.into_iter().filter(|statement| statements::verb(statement) != "DROP")).collect())
 }

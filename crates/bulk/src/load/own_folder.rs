@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
-use super::contents::{Contents, Definition, LoadChunk, LoadTable, Packing};
+use super::contents::{Contents, Definition, Dialect, LoadChunk, LoadTable, Packing};
 use crate::error::BulkError;
 use crate::folder::names::MANIFEST;
 use crate::folder::{
@@ -64,15 +64,20 @@ pub(crate) fn contents(
     let object = |object: &ObjectEntry| {
         let kind = object.kind.name().replace('_', " ");
         let what = format!("{kind} {}.{}", object.schema, object.name);
-        Ok(Definition { what, path: path(&object.file)? })
+        Ok(Definition { what, path: path(&object.file)?, dialect: Dialect::Own })
     };
     let is_sequence = |entry: &&ObjectEntry| entry.kind == ObjectKind::Sequence;
     let schema = |schema: &crate::folder::SchemaEntry| {
-        Ok(Definition { what: format!("database {}", schema.name), path: path(&schema.file)? })
+        Ok(Definition {
+            what: format!("database {}", schema.name),
+            path: path(&schema.file)?,
+            dialect: Dialect::Own,
+        })
     };
     Ok(Contents {
         id: id(manifest),
         files: Arc::clone(&files),
+        accounts: Vec::new(),
         flavour: Some(match manifest.server.flavour {
             DumpedFlavour::MySql => Flavour::MySql,
             DumpedFlavour::MariaDb => Flavour::MariaDb,
@@ -146,7 +151,12 @@ fn table(folder: &Path, entry: &TableEntry, compression: Compression) -> Result<
     }
     Ok(LoadTable {
         name: TableName::new(&entry.schema, &entry.table),
-        definition: inside(folder, &entry.file)?,
+        definition: Definition {
+            what: format!("table {}.{}", entry.schema, entry.table),
+            path: inside(folder, &entry.file)?,
+            dialect: Dialect::Own,
+        },
+        text: None,
         columns: Some(entry.columns.iter().map(|column| column.name.clone()).collect()),
         chunks,
     })

@@ -197,7 +197,13 @@ impl Load<'_> {
     /// Finds out where to begin, and whether an earlier load did; refuses what would mix the dump with something else.
     async fn begin(&self, connection: &mut Connection) -> Result<(Phase, bool), BulkError> {
         let server = connection.endpoint().to_owned();
-        if !self.options.inserts {
+        if let Some(table) =
+            self.contents.tables.iter().find(|table| table.text.is_some()).filter(|_| self.options.inserts)
+        {
+            return Err(BulkError::NoInserts { table: table.name.to_string() });
+        }
+        let needs_it = |table: &LoadTable| table.columns.is_some() && !table.chunks.is_empty();
+        if !self.options.inserts && (self.rows.is_some() || self.contents.tables.iter().any(needs_it)) {
             let on = connection.query("SELECT @@GLOBAL.local_infile").await?;
             if on.scalar() == Some("0") {
                 return Err(BulkError::LocalInfileOff { server });
@@ -227,12 +233,8 @@ impl Load<'_> {
 
     async fn make_tables(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
         let Contents { schemas, sequences, tables, .. } = self.contents;
-        let table = |table: &LoadTable| Definition {
-            what: format!("table {}", table.name),
-            path: table.definition.clone(),
-        };
-        let tables: Vec<_> = tables.iter().map(table).collect();
-        for definition in schemas.iter().chain(sequences).chain(&tables) {
+        let tables = tables.iter().map(|table| &table.definition);
+        for definition in schemas.iter().chain(sequences).chain(tables) {
             self.make(connection, definition, again).await?;
         }
         target::set_up(connection, self.options).await?;
