@@ -244,9 +244,14 @@ pub enum BulkError {
         /// Which.
         server: String,
     },
-    /// It was told to stop.
-    #[error("stopped; what is finished is kept")]
-    Stopped,
+    /// Indexes that were left until all rows of their table are there cannot be made.
+    #[error("cannot make the indexes of {table}: {error}. Its rows are there: go on with --resume")]
+    Indexes {
+        /// The table.
+        table: String,
+        /// The server's error.
+        error: Box<ServerError>,
+    },
 }
 
 impl BulkError {
@@ -280,7 +285,7 @@ impl BulkError {
             Self::RowsMissing { .. } => "TW-BULK-0030",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
-            Self::Stopped => "TW-BULK-0033",
+            Self::Indexes { .. } => "TW-BULK-0060",
         }
     }
 }

@@ -34,13 +34,18 @@ fn every_code_is_documented() {
         BulkError::Loading { server: text() },
         BulkError::Unfinished { path: path(), tables: 1 },
         BulkError::Mixed { path: path(), points: 2 },
-        BulkError::Definition { what: text(), path: path(), statement: text(), error: Box::new(refusal) },
+        BulkError::Definition {
+            what: text(),
+            path: path(),
+            statement: text(),
+            error: Box::new(refusal.clone()),
+        },
         BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
-        BulkError::Stopped,
+        BulkError::Indexes { table: text(), error: Box::new(refusal) },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -71,7 +76,7 @@ fn every_code_is_documented() {
             | BulkError::RowsMissing { .. }
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
-            | BulkError::Stopped
+            | BulkError::Indexes { .. }
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());

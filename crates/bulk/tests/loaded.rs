@@ -236,7 +236,7 @@ async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
         };
         let loaded = load(&contents, &options, &progress, &stop).await;
         watching.abort();
-        ensure!(loaded.as_ref().is_err_and(|error| error.code() == "TW-BULK-0033"), "{loaded:?}");
+        ensure!(loaded.as_ref().is_err_and(|error| error.code() == "TW-BULK-0011"), "{loaded:?}");
         before = progress.figures().chunks;
         options.resume = true;
     }

@@ -58,7 +58,9 @@ pub enum Command {
     Dump(DumpArgs),
     /// Loads a dump into a server: rows on several connections, each file in one transaction with the note that it is there.
     Load(LoadArgs),
-    /// The GRANT statements that capturing from a source and applying to a target need.
+    /// Copies databases from one server into another, as a dump and a load at once with no disk between.
+    Copy(CopyArgs),
+    /// The GRANT statements that capturing, applying, dumping and loading need.
     Grants {
         /// The family of the server; both if absent.
         #[arg(long, value_enum)]
@@ -343,6 +345,148 @@ pub struct LoadArgs {
     /// Load by INSERT statements, for a server with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,
+    /// Whether secondary indexes are made when all rows of their table are there, which is faster for large tables.
+    #[arg(long, value_enum, default_value_t = DeferIndexesArg::Auto)]
+    pub defer_indexes: DeferIndexesArg,
+}
+
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    #[command(flatten)]
+    pub source: SourceServerArgs,
+    #[command(flatten)]
+    pub target: TargetServerArgs,
+    /// Only this database; again for more. All but the server's own if absent.
+    #[arg(long, value_name = "NAME")]
+    pub database: Vec<String>,
+    /// Only this table; again for more.
+    #[arg(long, value_name = "SCHEMA.TABLE")]
+    pub table: Vec<String>,
+    /// Not this table; again for more.
+    #[arg(long, value_name = "SCHEMA.TABLE")]
+    pub exclude_table: Vec<String>,
+    #[command(flatten)]
+    pub how: CopyHowArgs,
+    /// At the end tell the target that it has the transactions of the source: gtid_purged, or gtid_slave_pos.
+    #[arg(long)]
+    pub set_gtid: bool,
+    /// Keep the copy out of the target's binlog, and so from its replicas.
+    #[arg(long)]
+    pub no_binlog: bool,
+    /// Go on behind an interrupted copy: tables that it finished are kept, the others are copied at another point in time.
+    #[arg(long, conflicts_with = "anew")]
+    pub resume: bool,
+    /// Load by INSERT statements, for a target with local_infile=OFF: slower.
+    #[arg(long)]
+    pub inserts: bool,
+    /// Only say which statements would be run for the snapshot, and which tables would be copied.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// How rows are copied.
+#[derive(Debug, Args)]
+pub struct CopyHowArgs {
+    /// Connections on either side.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub workers: u16,
+    /// About how many bytes of rows one transaction of the target has.
+    #[arg(long, value_name = "N", default_value_t = 32 << 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub chunk_bytes_max: u64,
+    /// How long to wait for a lock on the source, and to keep writers waiting, at most.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub lock_wait_max_s: u64,
+    /// Whether secondary indexes are made when all rows of their table are there, which is faster for large tables.
+    #[arg(long, value_enum, default_value_t = DeferIndexesArg::Auto)]
+    pub defer_indexes: DeferIndexesArg,
+    /// Drop the tables that an interrupted copy has made, and begin anew.
+    #[arg(long)]
+    pub anew: bool,
+}
+
+/// Where the source is; what is not said here is taken from its option file and the environment.
+#[derive(Debug, Args)]
+pub struct SourceServerArgs {
+    /// Option file with a [client] group for the source, in place of ~/.my.cnf.
+    #[arg(long, value_name = "FILE")]
+    pub source_defaults_file: Option<PathBuf>,
+    /// The source's host.
+    #[arg(long, value_name = "HOST")]
+    pub source_host: Option<String>,
+    /// Its port.
+    #[arg(long, value_name = "PORT")]
+    pub source_port: Option<u16>,
+    /// Its Unix socket.
+    #[arg(long, value_name = "FILE")]
+    pub source_socket: Option<PathBuf>,
+    /// The user there; the password is taken from the option file or TAILWATER_PASSWORD.
+    #[arg(long, value_name = "USER")]
+    pub source_user: Option<String>,
+}
+
+/// Where the target is; what is not said here is taken from its option file and the environment.
+#[derive(Debug, Args)]
+pub struct TargetServerArgs {
+    /// Option file with a [client] group for the target, in place of ~/.my.cnf.
+    #[arg(long, value_name = "FILE")]
+    pub target_defaults_file: Option<PathBuf>,
+    /// The target's host.
+    #[arg(long, value_name = "HOST")]
+    pub target_host: Option<String>,
+    /// Its port.
+    #[arg(long, value_name = "PORT")]
+    pub target_port: Option<u16>,
+    /// Its Unix socket.
+    #[arg(long, value_name = "FILE")]
+    pub target_socket: Option<PathBuf>,
+    /// The user there; the password is taken from the option file or TAILWATER_PASSWORD.
+    #[arg(long, value_name = "USER")]
+    pub target_user: Option<String>,
+}
+
+impl From<&SourceServerArgs> for ServerArgs {
+    fn from(source: &SourceServerArgs) -> Self {
+        Self {
+            defaults_file: source.source_defaults_file.clone(),
+            host: source.source_host.clone(),
+            port: source.source_port,
+            socket: source.source_socket.clone(),
+            user: source.source_user.clone(),
+        }
+    }
+}
+
+impl From<&TargetServerArgs> for ServerArgs {
+    fn from(target: &TargetServerArgs) -> Self {
+        Self {
+            defaults_file: target.target_defaults_file.clone(),
+            host: target.target_host.clone(),
+            port: target.target_port,
+            socket: target.target_socket.clone(),
+            user: target.target_user.clone(),
+        }
+    }
+}
+
+/// Whether secondary indexes are made behind the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeferIndexesArg {
+    /// Of large tables.
+    Auto,
+    /// Of all tables.
+    Always,
+    /// Of none.
+    Never,
+}
+
+impl From<DeferIndexesArg> for tailwater_bulk::load::DeferIndexes {
+    fn from(defer: DeferIndexesArg) -> Self {
+        match defer {
+            DeferIndexesArg::Auto => Self::Auto,
+            DeferIndexesArg::Always => Self::Always,
+            DeferIndexesArg::Never => Self::Never,
+        }
+    }
 }
 
 /// Where a server is and who asks; what is not said here is taken from the option file and the environment.
@@ -379,6 +523,8 @@ pub struct TimeArgs {
 pub enum ChannelCommand {
     /// Shows all channels: state, lag, rate, and what is wrong.
     List(ConfigFile),
+    /// Copies a channel's source to its empty target, and starts the channel behind exactly what was copied.
+    Add(ChannelAdd),
     /// Goes on behind what is applied; a channel that failed tries again.
     Start {
         #[command(flatten)]
@@ -437,6 +583,23 @@ pub enum ChannelCommand {
         #[command(flatten)]
         edit: ChannelEditArgs,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct ChannelAdd {
+    #[command(flatten)]
+    pub channel: ChannelName,
+    /// Copy all databases of the source to the target.
+    #[arg(long, required = true)]
+    pub provision: bool,
+    /// Option file with an account that may dump the source, in place of the one that captures it.
+    #[arg(long, value_name = "FILE")]
+    pub source_defaults_file: Option<PathBuf>,
+    /// The user of that account.
+    #[arg(long, value_name = "USER")]
+    pub source_user: Option<String>,
+    #[command(flatten)]
+    pub how: CopyHowArgs,
 }
 
 #[derive(Debug, Args)]
@@ -534,6 +697,24 @@ pub enum BenchCommand {
     /// Replaying the same backlog by the server's own replication, at its best of all its settings, and by Tailwater in
     /// both commit orders: transactions per second, CPU time, memory; and how late a steady stream arrives.
     Apply(ApplyBench),
+    /// Dumping whole tables by Tailwater, mydumper and the server's own tool: rows per second, CPU time, memory; and how
+    /// long those who commit meanwhile wait.
+    Dump(TablesBench),
+    /// Loading the same tables into an empty server by Tailwater, myloader and the server's own client.
+    Load(TablesBench),
+}
+
+#[derive(Debug, Args)]
+pub struct TablesBench {
+    /// The family of the servers; both if absent.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerFamily>,
+    /// Rows of each set of tables.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
+    pub rows: Option<u64>,
+    /// Fewer rows and fewer repeats.
+    #[arg(long)]
+    pub quick: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
-use tailwater_apply::channel::{Channel, ChannelEdit, ChannelStatus, Until};
+use tailwater_apply::channel::{Channel, ChannelEdit, ChannelState, ChannelStatus, Until, reader_name};
 use tailwater_apply::filter::FilterSet;
-use tailwater_log::LogHandle;
+use tailwater_log::{LogHandle, LogPosition};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -77,6 +77,12 @@ pub enum ChannelRequest {
         filters: FilterSet,
         /// From this transaction on.
         from_gtid: Option<String>,
+    },
+    /// Keeps what comes from now on in the log until the channel, which is stopped, has applied it.
+    #[serde(rename = "channel_hold")]
+    Hold {
+        /// The channel.
+        channel: String,
     },
     /// Changes how it works.
     #[serde(rename = "channel_set")]
@@ -232,7 +238,38 @@ async fn obeyed(request: ChannelRequest, controlled: &Controlled) -> anyhow::Res
             let from = from_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
             channel.filter(filters, from).await?;
         }
+        ChannelRequest::Hold { channel } => {
+            find(&channel)?;
+            if let Some((channel, log)) = controlled.channels.get(&channel) {
+                hold(channel, log)?;
+            }
+        }
         ChannelRequest::Set { channel, edit } => find(&channel)?.0.set(edit).await?,
+    }
+    Ok(())
+}
+
+/// Has the log remember a channel that is to begin behind what the source has now.
+///
+/// # Errors
+/// If it runs, or the log could not say later what the target lacks.
+fn hold(channel: &Channel, log: &LogHandle) -> anyhow::Result<()> {
+    let name = channel.name();
+    let state = channel.status().borrow().state;
+    ensure!(
+        matches!(state, ChannelState::Stopped | ChannelState::Failed),
+        "channel {name} runs; a channel whose target is to be provisioned has stopped = true in the configuration"
+    );
+    let newest = log.segments().last().map(|segment| segment.number);
+    let newest =
+        newest.context("the log is empty: nothing was captured yet; try again when it follows its source")?;
+    ensure!(
+        log.gtids_before(newest)?.is_some(),
+        "the log began in the middle of a binlog file, and cannot say what is before it: wait for the source's next file"
+    );
+    let reader = reader_name(name);
+    if !log.remembered_readers().iter().any(|known| known.name == reader) {
+        drop(log.register_remembered_reader(&reader, LogPosition { segment: newest, offset: 4 }));
     }
     Ok(())
 }

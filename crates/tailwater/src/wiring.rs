@@ -112,7 +112,7 @@ fn start_policy(start: &StartConfig) -> StartPolicy {
 }
 
 /// What the configuration says beats what the option file and the environment say.
-fn connect_options(server: ServerAddress<'_>) -> anyhow::Result<ConnectOptions> {
+pub(crate) fn connect_options(server: ServerAddress<'_>) -> anyhow::Result<ConnectOptions> {
     let defaults_file = server.defaults_file.map(Path::to_owned);
     let mut options = OptionSources { defaults_file, groups: Vec::new() }.load()?;
     options.override_with(ClientOptions {

@@ -2,6 +2,7 @@
 
 mod applied;
 mod archived;
+mod bulk_grants;
 mod captured;
 mod channels;
 mod cli;

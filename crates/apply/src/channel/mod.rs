@@ -90,6 +90,11 @@ pub struct Channel {
     task: JoinHandle<()>,
 }
 
+/// The name under which a log remembers a channel.
+pub fn reader_name(channel: &str) -> String {
+    format!("channel {channel}")
+}
+
 impl Channel {
     /// Starts a channel, on the tokio runtime that this is called in. It begins to apply at once, unless `stopped`.
     pub fn start(options: ChannelOptions, log: LogHandle, stopped: bool) -> Self {

@@ -172,7 +172,7 @@ impl Run {
         let low = begun.applied.low();
         info!(channel = options.name, %low, target = options.target.endpoint.to_string(), "applying");
         let scheduler = scheduler(&options);
-        let watermark = log.register_remembered_reader(&format!("channel {}", options.name), low);
+        let watermark = log.register_remembered_reader(&super::reader_name(&options.name), low);
         let shared = Arc::new(Shared {
             flavour,
             claim,

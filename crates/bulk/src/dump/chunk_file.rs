@@ -1,24 +1,22 @@
 //! One chunk's file while it is written.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 
-use tailwater_session::{RawRow, SessionError};
+use tailwater_session::RawRow;
 
-use super::tsv::put_field;
+use super::tsv::put_row;
 use crate::error::BulkError;
-use crate::folder::store::{failed, partial};
-use crate::folder::{Compression, WrittenChunk};
+use crate::folder::files::failed;
+use crate::folder::{Compression, DumpFiles, NewFile, WrittenChunk};
 
 /// How many bytes are gathered before they are compressed and written.
 const GATHERED_BYTES: usize = 256 << 10;
 
-/// A file that gets rows. It has another name until it is finished; dropped before, it is removed.
-#[derive(Debug)]
+/// A file that gets rows. It is there when it is finished; dropped before, it is not kept.
 pub struct ChunkFile {
+    /// For messages.
     path: PathBuf,
-    temporary: Temporary,
     sink: Sink,
     gathered: Vec<u8>,
     checksum: crc32fast::Hasher,
@@ -26,33 +24,9 @@ pub struct ChunkFile {
     bytes: u64,
 }
 
-#[derive(Debug)]
-struct Temporary {
-    path: PathBuf,
-    renamed: bool,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // It is written anew whether or not it is there.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
 enum Sink {
-    Plain(File),
-    Zstd(zstd::Encoder<'static, File>),
-}
-
-impl std::fmt::Debug for Sink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Plain(_) => "Plain",
-            Self::Zstd(_) => "Zstd",
-        })
-    }
+    Plain(Box<dyn NewFile>),
+    Zstd(zstd::Encoder<'static, Box<dyn NewFile>>),
 }
 
 impl ChunkFile {
@@ -60,10 +34,14 @@ impl ChunkFile {
     ///
     /// # Errors
     /// [`BulkError::File`]
-    pub fn create(path: &Path, compression: Compression, level: i32) -> Result<Self, BulkError> {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let temporary = Temporary { path: path.with_file_name(partial(&name)), renamed: false };
-        let created = File::create(&temporary.path).and_then(|file| {
+    pub fn create(
+        files: &dyn DumpFiles,
+        name: &str,
+        compression: Compression,
+        level: i32,
+    ) -> Result<Self, BulkError> {
+        let path = files.path(name);
+        let created = files.create(name).and_then(|file| {
             Ok(match compression {
                 Compression::None => Sink::Plain(file),
                 Compression::Zstd => {
@@ -74,10 +52,9 @@ impl ChunkFile {
                 }
             })
         });
-        let sink = created.map_err(failed("create", &temporary.path))?;
+        let sink = created.map_err(failed("create", &path))?;
         let gathered = Vec::with_capacity(GATHERED_BYTES + GATHERED_BYTES / 4);
-        let checksum = crc32fast::Hasher::new();
-        Ok(Self { path: path.to_owned(), temporary, sink, gathered, checksum, rows: 0, bytes: 0 })
+        Ok(Self { path, sink, gathered, checksum: crc32fast::Hasher::new(), rows: 0, bytes: 0 })
     }
 
     /// Appends a row; how many bytes it takes.
@@ -86,7 +63,7 @@ impl ChunkFile {
     /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes make no sense.
     pub fn put(&mut self, row: &RawRow) -> Result<u64, BulkError> {
         let before = self.gathered.len();
-        self.line(row)?;
+        put_row(&mut self.gathered, row)?;
         let bytes = (self.gathered.len() - before) as u64;
         self.rows += 1;
         self.bytes += bytes;
@@ -94,17 +71,6 @@ impl ChunkFile {
             self.flush()?;
         }
         Ok(bytes)
-    }
-
-    fn line(&mut self, row: &RawRow) -> Result<(), SessionError> {
-        for (index, value) in row.values().enumerate() {
-            if index > 0 {
-                self.gathered.push(b'\t');
-            }
-            put_field(&mut self.gathered, value?);
-        }
-        self.gathered.push(b'\n');
-        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), BulkError> {
@@ -116,31 +82,24 @@ impl ChunkFile {
         self.gathered.clear();
         // One giant row must not pin its memory until the chunk ends.
         self.gathered.shrink_to(2 * GATHERED_BYTES);
-        written.map_err(failed("write", &self.temporary.path))
+        written.map_err(failed("write", &self.path))
     }
 
-    /// Writes the rest, has the disk keep it, and gives the file its name.
+    /// Writes the rest, has it kept, and gives the file its name.
     ///
     /// # Errors
     /// [`BulkError::File`]
     pub fn finish(mut self, snapshot: usize) -> Result<WrittenChunk, BulkError> {
         self.flush()?;
-        let Self { path, mut temporary, sink, checksum, rows, bytes, .. } = self;
-        let finished = finish_sink(sink).and_then(|file_bytes| {
-            fs::rename(&temporary.path, &path)?;
-            Ok(file_bytes)
-        });
-        let file_bytes = finished.map_err(failed("finish", &temporary.path))?;
-        temporary.renamed = true;
+        let Self { path, sink, checksum, rows, bytes, .. } = self;
+        let file = match sink {
+            Sink::Plain(file) => Ok(file),
+            Sink::Zstd(encoder) => encoder.finish(),
+        };
+        // What a power cut leaves of a file without rows is found by its length, and costs nothing to read again. Databases
+        // may have thousands of empty tables.
+        let finished = file.and_then(|file| file.finish(rows > 0));
+        let file_bytes = finished.map_err(failed("finish", &path))?;
         Ok(WrittenChunk { rows, bytes, crc32: checksum.finalize(), file_bytes, snapshot })
     }
-}
-
-fn finish_sink(sink: Sink) -> io::Result<u64> {
-    let file = match sink {
-        Sink::Plain(file) => file,
-        Sink::Zstd(encoder) => encoder.finish()?,
-    };
-    file.sync_data()?;
-    Ok(file.metadata()?.len())
 }

@@ -1,15 +1,16 @@
 //! Dumps databases into a folder: rows go from the wire to files without being turned into values, on several connections
 //! that see the same point in time.
 //!
-//! - [`preparing`]: what is to be dumped, the folder, the snapshot.
+//! - [`preparing`]: what is to be dumped, the folder, the snapshot; [`origin`]: is it still the same server.
 //! - [`work`]: which chunk of which table comes next; [`worker`]: reads and writes one after the other.
 //! - [`chunk_file`]: one chunk's file; [`tsv`]: rows as lines.
 
 mod chunk_file;
-mod preparing;
-mod tsv;
-mod work;
-mod worker;
+mod origin;
+pub(crate) mod preparing;
+pub(crate) mod tsv;
+pub(crate) mod work;
+pub(crate) mod worker;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::BulkError;
-use crate::folder::{Compression, Manifest};
+use crate::folder::{Compression, DumpFiles, LocalFiles, Manifest};
 use crate::progress::Progress;
 use crate::schema::{self, Selection, TableName};
 use crate::snapshot::{SnapshotPlan, circumstances, plan};
@@ -33,8 +34,8 @@ use worker::Worker;
 pub struct DumpOptions {
     /// Where and how to connect.
     pub connect: ConnectOptions,
-    /// The folder.
-    pub folder: PathBuf,
+    /// Where to.
+    pub files: Arc<dyn DumpFiles>,
     /// Which databases and tables.
     pub selection: Selection,
     /// How many connections read; one at least.
@@ -63,7 +64,7 @@ impl DumpOptions {
         connect.rows_bytes_max = connect.rows_bytes_max.max(1 << 30);
         Self {
             connect,
-            folder: folder.into(),
+            files: Arc::new(LocalFiles::new(folder)),
             selection: Selection::default(),
             connections: 4,
             compression: Compression::default(),

@@ -1,23 +1,23 @@
 //! What stands before the first row: what there is, the folder, the snapshot, and all definitions.
 
-use std::collections::HashMap;
-use std::fs;
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use tailwater_session::Connection;
-use tailwater_wire::Flavour;
 use tokio::sync::Mutex;
 use tracing::warn;
 
 use super::work::TableWork;
 use super::worker::Shared;
-use super::{DumpOptions, now};
+use super::{DumpOptions, now, origin};
 use crate::error::BulkError;
 use crate::fields::selected;
+use crate::folder::files::{DumpFiles, document, failed};
 use crate::folder::names::{object_file, schema_file, table_file};
 use crate::folder::{
-    ColumnEntry, DumpFolder, DumpedFlavour, DumpedServer, FORMAT, JournalEntry, Manifest, ObjectEntry,
+    ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest, ObjectEntry,
     SchemaEntry, TableEntry,
 };
 use crate::progress::Progress;
@@ -27,29 +27,29 @@ use crate::sql::literals;
 use crate::walk::{TableShape, WalkKey, WalkPlan};
 
 /// Everything that workers need.
-pub(super) struct Prepared {
-    pub(super) shared: Arc<Shared>,
-    pub(super) snapshot: SnapshotTaken,
-    pub(super) not_in_snapshot: Vec<TableName>,
+pub(crate) struct Prepared {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) snapshot: SnapshotTaken,
+    pub(crate) not_in_snapshot: Vec<TableName>,
 }
 
 /// What is left of the snapshot when its hold on tables is shared.
-pub(super) struct SnapshotTaken {
-    pub(super) connections: Vec<Connection>,
-    pub(super) method: crate::snapshot::Method,
-    pub(super) stall: std::time::Duration,
+pub(crate) struct SnapshotTaken {
+    pub(crate) connections: Vec<Connection>,
+    pub(crate) method: crate::snapshot::Method,
+    pub(crate) stall: std::time::Duration,
 }
 
 /// Prepares a dump, or the rest of one.
 ///
 /// # Errors
 /// As [`super::dump`].
-pub(super) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
+pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
     let inventory = schema::inventory(&mut connection, &options.selection).await?;
-    let mut folder = open_folder(options, &connection)?;
-    check_finished_files(&mut folder);
+    let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
+    check_finished_files(&mut folder)?;
     let order = largest_first(&mut connection, inventory.tables.clone()).await?;
     let is_finished = |name: &TableName| {
         let mut entries = folder.manifest().tables.iter();
@@ -67,6 +67,7 @@ pub(super) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     let shapes = definitions.write(&inventory, &left).await?;
     // Where nothing is finished yet, the points in time before this one are of no data.
     let used = folder.manifest().snapshots_used();
+    origin::check_history(folder.manifest(), &point).map_err(cannot_go_on)?;
     if used.is_empty() {
         folder.manifest_mut().snapshots.clear();
         folder.manifest_mut().snapshots.push(point);
@@ -103,7 +104,7 @@ pub(super) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
 ///
 /// # Errors
 /// [`BulkError::Session`]
-pub(super) async fn largest_first(
+pub(crate) async fn largest_first(
     connection: &mut Connection,
     mut tables: Vec<TableName>,
 ) -> Result<Vec<TableName>, BulkError> {
@@ -126,27 +127,24 @@ pub(super) async fn largest_first(
     Ok(tables)
 }
 
-fn open_folder(options: &DumpOptions, connection: &Connection) -> Result<DumpFolder, BulkError> {
-    let flavour = match connection.server().flavour {
-        Flavour::MySql => DumpedFlavour::MySql,
-        Flavour::MariaDb => DumpedFlavour::MariaDb,
-    };
-    if options.resume && DumpFolder::is_one(&options.folder) {
-        let folder = DumpFolder::open(&options.folder)?;
+fn cannot_go_on(reason: String) -> BulkError {
+    BulkError::Changed { what: "the dump".into(), reason }
+}
+
+fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder, BulkError> {
+    if options.resume && DumpFolder::is_one(options.files.as_ref())? {
+        let folder = DumpFolder::open(Arc::clone(&options.files))?;
         let Manifest { server, compression, .. } = folder.manifest();
-        let changed = |reason: &str| BulkError::Changed { what: "the dump".into(), reason: reason.into() };
-        if server.flavour != flavour {
-            return Err(changed("it comes from a server of the other family"));
-        }
+        origin::check_server(server, &origin).map_err(cannot_go_on)?;
         if *compression != options.compression {
-            return Err(changed("its files are compressed in another way"));
+            return Err(cannot_go_on("its files are compressed in another way".into()));
         }
         return Ok(folder);
     }
     let manifest = Manifest {
         format: FORMAT,
         tailwater: env!("CARGO_PKG_VERSION").to_owned(),
-        server: DumpedServer { flavour, version: connection.server().version_text.clone() },
+        server: origin,
         started_at: now(),
         finished_at: None,
         compression: options.compression,
@@ -155,26 +153,48 @@ fn open_folder(options: &DumpOptions, connection: &Connection) -> Result<DumpFol
         tables: Vec::new(),
         objects: Vec::new(),
     };
-    DumpFolder::create(&options.folder, manifest)
+    DumpFolder::create(Arc::clone(&options.files), manifest)
 }
 
-/// Chunks whose file is not what was recorded, as a power cut or a clumsy hand may leave it, are dumped again.
-fn check_finished_files(folder: &mut DumpFolder) {
-    let mut wrong = Vec::new();
-    for (table_number, table) in folder.manifest().tables.iter().enumerate() {
-        for (number, chunk) in table.chunks.iter().enumerate() {
-            let length = fs::metadata(folder.file(&chunk.file)).map(|metadata| metadata.len()).ok();
-            if chunk.written.is_some_and(|written| length != Some(written.file_bytes)) {
+/// Chunks whose file is not what was recorded, as a power cut or a clumsy hand may leave it, are dumped again. Lengths tell, and
+/// of the files that were finished last, the content.
+fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
+    let files = Arc::clone(folder.files());
+    let listed = files.list().map_err(failed("list", &files.path("")))?;
+    let lengths: HashMap<_, _> = listed.into_iter().collect();
+    let last: HashSet<_> = folder.last_files().iter().cloned().collect();
+    let compression = folder.manifest().compression;
+    for table in &mut folder.manifest_mut().tables {
+        for chunk in &mut table.chunks {
+            let Some(written) = chunk.written else { continue };
+            let good = lengths.get(&chunk.file) == Some(&written.file_bytes)
+                && (!last.contains(&chunk.file)
+                    || crc32(files.as_ref(), &chunk.file, compression) == Some(written.crc32));
+            if !good {
                 warn!(file = chunk.file, "the file is not as it was written; it will be dumped again");
-                wrong.push((table_number, number));
+                chunk.written = None;
+                table.finished = false;
             }
         }
-    }
-    for (table_number, number) in wrong {
-        let table = &mut folder.manifest_mut().tables[table_number];
-        table.chunks[number].written = None;
-        table.finished = false;
         table.rows = table.chunks.iter().filter_map(|chunk| chunk.written).map(|chunk| chunk.rows).sum();
+    }
+    Ok(())
+}
+
+/// The CRC32 of what a file holds before compression; `None` if it cannot be read.
+fn crc32(files: &dyn DumpFiles, name: &str, compression: Compression) -> Option<u32> {
+    let file = files.open(name).ok()?;
+    let mut content: Box<dyn Read> = match compression {
+        Compression::None => Box::new(file),
+        Compression::Zstd => Box::new(zstd::Decoder::new(file).ok()?),
+    };
+    let mut checksum = crc32fast::Hasher::new();
+    let mut piece = vec![0; 256 << 10];
+    loop {
+        match content.read(&mut piece).ok()? {
+            0 => return Some(checksum.finalize()),
+            count => checksum.update(&piece[..count]),
+        }
     }
 }
 
@@ -231,14 +251,9 @@ impl Definitions<'_> {
         let missing =
             BulkError::Missing { what: format!("table {name}"), server: self.connection.endpoint().into() };
         let shape = TableShape::read(self.connection, &name.schema, &name.name).await?.ok_or(missing)?;
-        let path = self.folder.file(&file);
         match self.folder.manifest_mut().table_mut(&name.schema, &name.name) {
             Some(entry) if !entry.chunks.is_empty() => {
-                let before = fs::read(&path).map_err(|source| BulkError::File {
-                    action: "read",
-                    path: path.clone(),
-                    source,
-                })?;
+                let before = document(self.folder.files().as_ref(), &file)?;
                 if without_auto_increment(&before) != without_auto_increment(&definition) {
                     let reason = "its definition has changed since the dump began".into();
                     return Err(BulkError::Changed { what: format!("table {name}"), reason });

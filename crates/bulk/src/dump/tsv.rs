@@ -1,6 +1,23 @@
 //! Rows as the lines that `LOAD DATA` takes by default: tabs between fields, a backslash before what would end one, `\N`
 //! for NULL.
 
+use tailwater_session::{RawRow, SessionError};
+
+/// Appends a row as a line; behind an error half of it.
+///
+/// # Errors
+/// If the row's bytes make no sense.
+pub fn put_row(lines: &mut Vec<u8>, row: &RawRow) -> Result<(), SessionError> {
+    for (index, value) in row.values().enumerate() {
+        if index > 0 {
+            lines.push(b'\t');
+        }
+        put_field(lines, value?);
+    }
+    lines.push(b'\n');
+    Ok(())
+}
+
 /// Appends a field's value.
 pub fn put_field(line: &mut Vec<u8>, value: Option<&[u8]>) {
     let Some(value) = value else {

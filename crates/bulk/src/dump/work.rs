@@ -12,8 +12,8 @@ use crate::walk::{ChunkRange, Walk, WalkPlan};
 
 /// A table that is not finished.
 #[derive(Debug)]
-pub(super) struct TableWork {
-    pub(super) name: TableName,
+pub(crate) struct TableWork {
+    pub(crate) name: TableName,
     /// What is selected.
     expressions: String,
     cutting: Mutex<Cutting>,
@@ -33,9 +33,9 @@ struct Cutting {
 
 /// A chunk to be dumped.
 #[derive(Debug, Clone)]
-pub(super) struct Task {
-    pub(super) number: u32,
-    pub(super) range: ChunkRange,
+pub(crate) struct Task {
+    pub(crate) number: u32,
+    pub(crate) range: ChunkRange,
 }
 
 impl TableWork {
@@ -43,7 +43,7 @@ impl TableWork {
     ///
     /// # Errors
     /// Why it cannot be gone on with.
-    pub(super) fn new(
+    pub(crate) fn new(
         name: TableName,
         expressions: String,
         plan: WalkPlan,
@@ -68,7 +68,7 @@ impl TableWork {
     ///
     /// # Errors
     /// [`BulkError`] of the question or the record.
-    pub(super) async fn take(
+    pub(crate) async fn take(
         &self,
         connection: &mut Connection,
         folder: &Mutex<DumpFolder>,
@@ -97,7 +97,7 @@ impl TableWork {
     ///
     /// # Errors
     /// [`BulkError`] of the record.
-    pub(super) async fn done(
+    pub(crate) async fn done(
         &self,
         task: &Task,
         chunk: WrittenChunk,
@@ -121,13 +121,18 @@ impl TableWork {
     ///
     /// # Errors
     /// [`BulkError`] of the record.
-    pub(super) async fn finish_if_all(&self, folder: &mut DumpFolder) -> Result<bool, BulkError> {
+    pub(crate) async fn finish_if_all(&self, folder: &mut DumpFolder) -> Result<bool, BulkError> {
         let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
         self.cutting.lock().await.finish_if_all(folder, schema, table)
     }
 
+    /// About how many rows the table has.
+    pub(crate) async fn rows_estimate(&self) -> u64 {
+        self.cutting.lock().await.walk.plan().rows_estimate
+    }
+
     /// The statement that gives a chunk's rows.
-    pub(super) async fn statement(&self, task: &Task) -> String {
+    pub(crate) async fn statement(&self, task: &Task) -> String {
         let cutting = self.cutting.lock().await;
         let key = cutting.walk.plan().key.as_ref();
         let TableName { schema, name } = &self.name;

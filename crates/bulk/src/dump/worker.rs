@@ -20,29 +20,29 @@ const TOLD_ROWS: u64 = 1000;
 
 /// What all workers of a dump share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     /// In the order in which they are begun.
-    pub(super) tables: Vec<TableWork>,
+    pub(crate) tables: Vec<TableWork>,
     /// Before this one all tables are in hand or dumped.
-    pub(super) first: AtomicUsize,
-    pub(super) folder: Mutex<DumpFolder>,
-    pub(super) hold: Mutex<TableHold>,
-    pub(super) progress: Arc<Progress>,
+    pub(crate) first: AtomicUsize,
+    pub(crate) folder: Mutex<DumpFolder>,
+    pub(crate) hold: Mutex<TableHold>,
+    pub(crate) progress: Arc<Progress>,
     /// The number of the snapshot that is read.
-    pub(super) snapshot: usize,
+    pub(crate) snapshot: usize,
     /// Whether connections can let tables go before the end.
-    pub(super) lets_go: bool,
-    pub(super) compression: Compression,
-    pub(super) compression_level: i32,
+    pub(crate) lets_go: bool,
+    pub(crate) compression: Compression,
+    pub(crate) compression_level: i32,
 }
 
-pub(super) struct Worker {
+pub(crate) struct Worker {
     shared: Arc<Shared>,
     connection: Connection,
 }
 
 impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
         Self { shared, connection }
     }
 
@@ -50,7 +50,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`BulkError`] of the connection, the files, or a snapshot that did not last.
-    pub(super) async fn run(mut self) -> Result<(), BulkError> {
+    pub(crate) async fn run(mut self) -> Result<(), BulkError> {
         let shared = Arc::clone(&self.shared);
         while let Some((table, task)) = self.next(&shared).await? {
             let chunk = self.dump(table, &task).await?;
@@ -84,11 +84,11 @@ impl Worker {
     async fn dump(&mut self, table: &TableWork, task: &Task) -> Result<WrittenChunk, BulkError> {
         let Shared { progress, compression, compression_level, snapshot, .. } = &*self.shared;
         let name = chunk_file(&table.name.schema, &table.name.name, task.number, *compression);
-        let path = self.shared.folder.lock().await.file(&name);
+        let files = Arc::clone(self.shared.folder.lock().await.files());
         let sql = table.statement(task).await;
         let server = self.connection.endpoint().to_owned();
         let mut rows = self.connection.query_stream(&sql).await?;
-        let mut file = ChunkFile::create(&path, *compression, *compression_level)?;
+        let mut file = ChunkFile::create(files.as_ref(), &name, *compression, *compression_level)?;
         let (mut untold_rows, mut untold_bytes) = (0, 0);
         while let Some(row) = rows.next_raw().await? {
             untold_bytes += file.put(&row)?;

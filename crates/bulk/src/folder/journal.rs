@@ -157,7 +157,12 @@ mod tests {
         Manifest {
             format: FORMAT,
             tailwater: "0.1.0".into(),
-            server: DumpedServer { flavour: DumpedFlavour::MySql, version: "9.7.0".into() },
+            server: DumpedServer {
+                flavour: DumpedFlavour::MySql,
+                version: "9.7.0".into(),
+                identity: None,
+                server_id: Some(1),
+            },
             started_at: "2026-01-01T00:00:00Z".into(),
             finished_at: None,
             compression: Compression::Zstd,

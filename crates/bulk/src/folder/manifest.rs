@@ -42,6 +42,12 @@ pub struct DumpedServer {
     pub flavour: DumpedFlavour,
     /// Its version as it spells it.
     pub version: String,
+    /// `server_uuid` (MySQL) or `server_uid` (MariaDB); absent where the server has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// `server_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_id: Option<u32>,
 }
 
 /// The family of a dump's server.

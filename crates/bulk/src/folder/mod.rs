@@ -4,16 +4,22 @@
 //! - [`manifest`]: what the folder holds.
 //! - [`journal`]: what became finished since the manifest was written.
 //! - [`names`]: how files are called.
-//! - [`store`]: the files themselves.
+//! - [`files`]: the files themselves, and what a dump needs of whatever keeps them.
+//! - `recorder`: how the journal is kept there. [`store`]: a dump that is written or read.
 
+pub mod files;
 pub mod journal;
 pub mod manifest;
+pub mod memory;
 pub mod names;
+mod recorder;
 pub mod store;
 
+pub use files::{DumpFiles, LocalFiles, NewFile};
 pub use journal::JournalEntry;
 pub use manifest::{
     ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest, ObjectEntry,
     ObjectKind, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
 };
+pub use memory::MemoryFiles;
 pub use store::DumpFolder;

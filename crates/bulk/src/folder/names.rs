@@ -12,6 +12,20 @@ pub const MANIFEST: &str = "manifest.json";
 /// The journal of what is finished and not in the manifest yet.
 pub const JOURNAL: &str = "journal.jsonl";
 
+/// Who writes to a dump whose files cannot be locked.
+pub const WRITER: &str = "writer";
+
+/// A part of the journal, where files cannot grow.
+pub fn numbered_journal(number: u32) -> String {
+    format!("journal.{number:010}.jsonl")
+}
+
+/// The number of a part of the journal; `None` for other files.
+pub fn journal_number(file: &str) -> Option<u32> {
+    let number = file.strip_prefix("journal.")?.strip_suffix(".jsonl")?;
+    number.parse().ok().filter(|&number| numbered_journal(number) == file)
+}
+
 /// The name of an object of the server as a part of a file's name: bytes outside `[A-Za-z0-9_$-]` as `%XX`. Of a name too
 /// long for that the beginning, `~` and a hash of all of it.
 pub fn encode(name: &str) -> String {

@@ -1,10 +1,11 @@
 //! What a dump holds, whoever wrote it, as a load needs to know it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tailwater_wire::Flavour;
 
-use crate::folder::SnapshotPoint;
+use crate::folder::{DumpFiles, SnapshotPoint};
 use crate::schema::TableName;
 
 /// A dump to be loaded.
@@ -12,8 +13,8 @@ use crate::schema::TableName;
 pub struct Contents {
     /// Tells this dump from others, the same each time that it is read: at most 64 letters of ASCII.
     pub id: String,
-    /// The folder.
-    pub folder: PathBuf,
+    /// Its files.
+    pub files: Arc<dyn DumpFiles>,
     /// The family of the server that it comes from, if it says so.
     pub flavour: Option<Flavour>,
     /// The definitions of databases.
@@ -76,6 +77,11 @@ pub enum Packing {
     None,
     /// Zstandard.
     Zstd,
+}
+
+/// The name of a file within its dump.
+pub(super) fn file_name(path: &Path) -> std::borrow::Cow<'_, str> {
+    path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default()
 }
 
 impl Contents {

@@ -2,9 +2,10 @@
 
 use tailwater_session::{Connection, SessionError};
 
-use super::contents::{Contents, Definition};
-use super::own_folder::document;
+use super::contents::{Definition, file_name};
 use crate::error::BulkError;
+use crate::folder::DumpFiles;
+use crate::folder::files::document;
 use crate::schema::{TableName, script};
 use crate::sql::literals;
 
@@ -14,12 +15,12 @@ const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
 /// How much of a statement is shown.
 const SHOWN_LETTERS_MAX: usize = 120;
 
-/// Which of the dump's tables are on the target. A view of that name counts, too.
-pub(super) async fn tables_there(
+/// Which of the tables are on the target. A view of that name counts, too.
+pub(crate) async fn tables_there<'a>(
     connection: &mut Connection,
-    contents: &Contents,
+    names: impl Iterator<Item = &'a TableName> + Clone,
 ) -> Result<Vec<TableName>, BulkError> {
-    let mut schemas: Vec<_> = contents.tables.iter().map(|table| table.name.schema.as_str()).collect();
+    let mut schemas: Vec<_> = names.clone().map(|name| name.schema.as_str()).collect();
     schemas.sort_unstable();
     schemas.dedup();
     if schemas.is_empty() {
@@ -35,7 +36,6 @@ pub(super) async fn tables_there(
         let text = |column| row.get_str(column).unwrap_or_default();
         there.insert(TableName::new(text(0), text(1)));
     }
-    let names = contents.tables.iter().map(|table| &table.name);
     Ok(names.filter(|name| there.contains(name)).cloned().collect())
 }
 
@@ -44,12 +44,13 @@ pub(super) async fn tables_there(
 ///
 /// # Errors
 /// [`BulkError::Definition`] if the server refuses a statement; [`BulkError::Session`] if the connection breaks.
-pub(super) async fn make(
+pub(crate) async fn make(
     connection: &mut Connection,
+    files: &dyn DumpFiles,
     definition: &Definition,
     again: bool,
 ) -> Result<(), BulkError> {
-    let bytes = document(&definition.path)?;
+    let bytes = document(files, &file_name(&definition.path))?;
     for statement in script::statements(&bytes) {
         match connection.execute_bytes(statement).await {
             Ok(_) => {}

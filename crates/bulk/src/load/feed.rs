@@ -1,14 +1,14 @@
 //! A file's rows, decompressed and checked on a thread of their own, as pieces for a connection.
 
-use std::fs::File;
 use std::io::{self, Read};
 
 use bytes::{Bytes, BytesMut};
 use tailwater_session::LoadPiece;
 use tokio::sync::mpsc;
 
-use super::contents::{LoadChunk, Packing};
+use super::contents::{LoadChunk, Packing, file_name};
 use crate::error::BulkError;
+use crate::folder::DumpFiles;
 
 /// The size of pieces.
 const PIECE_BYTES: usize = 256 << 10;
@@ -22,18 +22,15 @@ pub const PIECES_MAX: usize = 4;
 ///
 /// # Errors
 /// [`BulkError::File`] if it cannot be read; [`BulkError::Damaged`] if it is not what was written.
-pub fn send(chunk: &LoadChunk, to: &mpsc::Sender<LoadPiece>) -> Result<(), BulkError> {
+pub fn send(files: &dyn DumpFiles, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiece>) -> Result<(), BulkError> {
     let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
-            BulkError::File { action: "read", path: chunk.path.clone(), source }
-        }
-        // What zstd says of its own is no error of the system.
-        _ if source.raw_os_error().is_none() => {
+        // What zstd says of its own is no error of the system, nor of a store.
+        io::ErrorKind::Other | io::ErrorKind::UnexpectedEof if source.raw_os_error().is_none() => {
             BulkError::Damaged { path: chunk.path.clone(), reason: source.to_string() }
         }
         _ => BulkError::File { action: "read", path: chunk.path.clone(), source },
     };
-    let mut file = open(chunk).map_err(failed)?;
+    let mut file = open(files, chunk).map_err(failed)?;
     let mut checksum = crc32fast::Hasher::new();
     let mut bytes = 0;
     loop {
@@ -63,10 +60,10 @@ pub fn send(chunk: &LoadChunk, to: &mpsc::Sender<LoadPiece>) -> Result<(), BulkE
     Ok(())
 }
 
-fn open(chunk: &LoadChunk) -> io::Result<Box<dyn Read>> {
-    let file = File::open(&chunk.path)?;
+fn open(files: &dyn DumpFiles, chunk: &LoadChunk) -> io::Result<Box<dyn Read>> {
+    let file = files.open(&file_name(&chunk.path))?;
     Ok(match chunk.packing {
-        Packing::None => Box::new(file),
+        Packing::None => file,
         // Its window is bounded: larger ones than by default are refused.
         Packing::Zstd => Box::new(zstd::Decoder::new(file)?),
     })
@@ -93,6 +90,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::folder::LocalFiles;
 
     fn chunk(path: PathBuf, packing: Packing, of: &[u8]) -> LoadChunk {
         let (bytes, crc32) = (Some(of.len() as u64), Some(crc32fast::hash(of)));
@@ -102,7 +100,8 @@ mod tests {
     /// What arrives, and whether the end was said.
     fn received(chunk: &LoadChunk) -> (Vec<u8>, bool, Result<(), BulkError>) {
         let (sender, mut receiver) = mpsc::channel(1000);
-        let result = send(chunk, &sender);
+        let files = LocalFiles::new(chunk.path.parent().expect("a folder"));
+        let result = send(&files, chunk, &sender);
         drop(sender);
         let (mut bytes, mut ended) = (Vec::new(), false);
         while let Some(piece) = receiver.blocking_recv() {

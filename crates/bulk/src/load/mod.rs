@@ -8,18 +8,21 @@
 //! - [`run`]: the load from beginning to end.
 //! - `record`: what a load notes on the target. `target`: sessions there. `definitions`: makes what has a definition.
 //! - `rows`: loads a file; `feed` reads it; `inserts` makes statements of it where there is no `LOAD DATA LOCAL`.
+//! - [`indexes`]: those that are made when all rows of their table are there.
 //! - `gtid`: tells the target which transactions it now has.
 
 pub mod contents;
 mod definitions;
 pub mod feed;
 mod gtid;
+pub mod indexes;
 pub mod inserts;
 pub mod own_folder;
-mod record;
-mod rows;
+pub(crate) mod record;
+pub(crate) mod rows;
 pub mod run;
-mod target;
+pub(crate) mod target;
 
 pub use contents::Contents;
+pub use indexes::DeferIndexes;
 pub use run::{LoadOptions, LoadReport, load};

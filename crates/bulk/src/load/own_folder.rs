@@ -1,21 +1,19 @@
 //! Reads a dump that we wrote.
 
-use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
 use super::contents::{Contents, Definition, LoadChunk, LoadTable, Packing};
 use crate::error::BulkError;
-use crate::folder::names::{JOURNAL, MANIFEST};
+use crate::folder::names::MANIFEST;
 use crate::folder::{
-    Compression, DumpedFlavour, FORMAT, Manifest, ObjectEntry, ObjectKind, TableEntry, journal,
+    Compression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry, ObjectKind,
+    SnapshotPoint, TableEntry,
 };
 use crate::schema::TableName;
-
-/// The most bytes of a manifest or journal: some hundred for each of a million chunks.
-const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
 
 /// Reads what a folder holds, without taking it from a dump that writes to it.
 ///
@@ -23,7 +21,16 @@ const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
 /// [`BulkError::File`], [`BulkError::Damaged`], [`BulkError::NewerFormat`]; [`BulkError::Unfinished`] if the dump is not
 /// complete; [`BulkError::Mixed`] if it is not of one point in time and `mixed_allowed` is not set.
 pub fn read(folder: &Path, mixed_allowed: bool) -> Result<Contents, BulkError> {
-    let manifest = manifest(folder)?;
+    read_files(Arc::new(LocalFiles::new(folder)), mixed_allowed)
+}
+
+/// As [`read`], of files anywhere.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_files(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<Contents, BulkError> {
+    let manifest = DumpFolder::read_files(files.as_ref())?;
+    let folder = &files.path("");
     if !manifest.is_complete() || manifest.finished_at.is_none() {
         let unfinished = manifest.tables.iter().filter(|table| !table.finished).count();
         return Err(BulkError::Unfinished { path: folder.into(), tables: unfinished });
@@ -37,7 +44,19 @@ pub fn read(folder: &Path, mixed_allowed: bool) -> Result<Contents, BulkError> {
         [only] => manifest.snapshots.get(only),
         _ => None,
     };
-    let point = point.cloned();
+    contents(Arc::clone(&files), &manifest, point.cloned())
+}
+
+/// What a manifest says, with the rows of finished chunks only.
+///
+/// # Errors
+/// [`BulkError::Damaged`] if it names files of elsewhere.
+pub(crate) fn contents(
+    files: Arc<dyn DumpFiles>,
+    manifest: &Manifest,
+    point: Option<SnapshotPoint>,
+) -> Result<Contents, BulkError> {
+    let folder = &files.path("");
     let path = |file: &str| inside(folder, file);
     let object = |object: &ObjectEntry| {
         let kind = object.kind.name().replace('_', " ");
@@ -49,8 +68,8 @@ pub fn read(folder: &Path, mixed_allowed: bool) -> Result<Contents, BulkError> {
         Ok(Definition { what: format!("database {}", schema.name), path: path(&schema.file)? })
     };
     Ok(Contents {
-        id: id(&manifest),
-        folder: folder.into(),
+        id: id(manifest),
+        files: Arc::clone(&files),
         flavour: Some(match manifest.server.flavour {
             DumpedFlavour::MySql => Flavour::MySql,
             DumpedFlavour::MariaDb => Flavour::MariaDb,
@@ -75,46 +94,6 @@ pub fn read(folder: &Path, mixed_allowed: bool) -> Result<Contents, BulkError> {
             .collect::<Result<_, _>>()?,
         point,
     })
-}
-
-/// The manifest with what the journal adds to it.
-fn manifest(folder: &Path) -> Result<Manifest, BulkError> {
-    let path = folder.join(MANIFEST);
-    let damaged = |reason: String| BulkError::Damaged { path: path.clone(), reason };
-    let bytes = document(&path)?;
-    let value: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-    // Before anything else is understood: what else there is may differ.
-    let format = value.get("format").and_then(serde_json::Value::as_u64);
-    match format {
-        Some(found) if found > u64::from(FORMAT) => {
-            let found = u32::try_from(found).unwrap_or(u32::MAX);
-            return Err(BulkError::NewerFormat { path, found, known: FORMAT });
-        }
-        Some(_) => {}
-        None => return Err(damaged("it names no format".into())),
-    }
-    let mut manifest: Manifest = serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
-    let path = folder.join(JOURNAL);
-    let journal = match document(&path) {
-        Err(BulkError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
-        read => read?,
-    };
-    for entry in journal::parse(&journal).0 {
-        manifest.absorb(entry).map_err(|reason| BulkError::Damaged { path: path.clone(), reason })?;
-    }
-    Ok(manifest)
-}
-
-/// All of a file that is small unless somebody tampered with it.
-pub(super) fn document(path: &Path) -> Result<Vec<u8>, BulkError> {
-    let failed = |source| BulkError::File { action: "read", path: path.into(), source };
-    let bytes = std::fs::metadata(path).map_err(failed)?.len();
-    if bytes > DOCUMENT_BYTES_MAX {
-        let reason = format!("it has {bytes} bytes, more than {DOCUMENT_BYTES_MAX}");
-        return Err(BulkError::Damaged { path: path.into(), reason });
-    }
-    std::fs::read(path).map_err(failed)
 }
 
 /// The path of a file that a manifest names. It must be one of the folder: what it holds is sent to a server.

@@ -12,7 +12,7 @@ const DUPLICATE_KEY: u16 = 1062;
 
 /// How far a load is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Making tables.
     Tables,
     /// Loading rows; all tables are there.
@@ -38,18 +38,18 @@ impl Phase {
 
 /// The notes of one load.
 #[derive(Debug, Clone)]
-pub(super) struct Record {
+pub(crate) struct Record {
     dump: String,
 }
 
 impl Record {
     /// The record of the load of a dump, whose id this is.
-    pub(super) fn new(dump: &str) -> Self {
+    pub(crate) fn new(dump: &str) -> Self {
         Self { dump: literal(dump) }
     }
 
     /// Makes sure that nobody else loads the same dump into this server, for as long as the connection lives.
-    pub(super) async fn lock(&self, connection: &mut Connection) -> Result<(), BulkError> {
+    pub(crate) async fn lock(&self, connection: &mut Connection) -> Result<(), BulkError> {
         // A predecessor that was killed may not be gone yet.
         const PATIENCE_SECONDS: u32 = 20;
         let sql = format!("SELECT GET_LOCK(CONCAT('tailwater.load.', {}), {PATIENCE_SECONDS})", self.dump);
@@ -60,7 +60,7 @@ impl Record {
     }
 
     /// How far an earlier load came; `None` if there was none. Nothing is made here: a load that is refused leaves no trace.
-    pub(super) async fn phase(&self, connection: &mut Connection) -> Result<Option<Phase>, BulkError> {
+    pub(crate) async fn phase(&self, connection: &mut Connection) -> Result<Option<Phase>, BulkError> {
         let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tailwater' AND \
                      table_name IN ('loads', 'load_chunks')";
         if connection.query(there).await?.scalar() != Some("2") {
@@ -79,7 +79,7 @@ impl Record {
     }
 
     /// Begins a load from the beginning, whatever an earlier one noted.
-    pub(super) async fn begin(&self, connection: &mut Connection) -> Result<(), BulkError> {
+    pub(crate) async fn begin(&self, connection: &mut Connection) -> Result<(), BulkError> {
         connection.execute("CREATE DATABASE IF NOT EXISTS tailwater").await?;
         let tables = [
             "CREATE TABLE IF NOT EXISTS tailwater.loads (\
@@ -94,8 +94,11 @@ impl Record {
         for table in tables {
             connection.execute(table).await?;
         }
+        self.prepare_indexes(connection).await?;
         connection.execute("START TRANSACTION").await?;
-        connection.execute(&format!("DELETE FROM tailwater.load_chunks WHERE dump = {}", self.dump)).await?;
+        for table in ["load_chunks", "load_indexes"] {
+            connection.execute(&format!("DELETE FROM tailwater.{table} WHERE dump = {}", self.dump)).await?;
+        }
         let phase = literal(Phase::Tables.name());
         let sql = format!("REPLACE INTO tailwater.loads VALUES ({}, {phase}, UTC_TIMESTAMP())", self.dump);
         connection.execute(&sql).await?;
@@ -103,8 +106,64 @@ impl Record {
         Ok(())
     }
 
+    /// Makes room for notes of indexes, which loads of earlier versions did not have.
+    pub(crate) async fn prepare_indexes(&self, connection: &mut Connection) -> Result<(), BulkError> {
+        let table = "CREATE TABLE IF NOT EXISTS tailwater.load_indexes (\
+                     dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+                     schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+                     table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+                     definitions LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
+                     PRIMARY KEY (dump, schema_name, table_name)) ENGINE=InnoDB";
+        connection.execute(table).await?;
+        Ok(())
+    }
+
+    /// Notes which indexes a table waits for, unless they are noted already.
+    pub(crate) async fn note_indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+        definitions: &str,
+    ) -> Result<(), BulkError> {
+        let sql = format!(
+            "INSERT IGNORE INTO tailwater.load_indexes VALUES ({}, {}, {}, {})",
+            self.dump,
+            literal(&table.schema),
+            literal(&table.name),
+            literal(definitions)
+        );
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    /// Which indexes a table waits for.
+    pub(crate) async fn indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<Option<String>, BulkError> {
+        let sql = format!("SELECT definitions FROM tailwater.load_indexes WHERE {}", self.of_table(table));
+        Ok(connection.query(&sql).await?.scalar().map(str::to_owned))
+    }
+
+    /// Forgets that a table waits for indexes.
+    pub(crate) async fn forget_indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<(), BulkError> {
+        let sql = format!("DELETE FROM tailwater.load_indexes WHERE {}", self.of_table(table));
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    fn of_table(&self, table: &TableName) -> String {
+        let (schema, name) = (literal(&table.schema), literal(&table.name));
+        format!("dump = {} AND schema_name = {schema} AND table_name = {name}", self.dump)
+    }
+
     /// Notes how far the load is.
-    pub(super) async fn reach(&self, connection: &mut Connection, phase: Phase) -> Result<(), BulkError> {
+    pub(crate) async fn reach(&self, connection: &mut Connection, phase: Phase) -> Result<(), BulkError> {
         let phase = literal(phase.name());
         let sql = format!("UPDATE tailwater.loads SET phase = {phase} WHERE dump = {}", self.dump);
         connection.execute(&sql).await?;
@@ -112,7 +171,7 @@ impl Record {
     }
 
     /// The files that are there.
-    pub(super) async fn chunks(
+    pub(crate) async fn chunks(
         &self,
         connection: &mut Connection,
     ) -> Result<HashSet<(TableName, u32)>, BulkError> {
@@ -134,7 +193,7 @@ impl Record {
     /// be committed with them.
     ///
     /// To be called before the rows are loaded: it waits for a predecessor that may still be committing the same ones.
-    pub(super) async fn note_chunk(
+    pub(crate) async fn note_chunk(
         &self,
         connection: &mut Connection,
         table: &TableName,
@@ -154,17 +213,12 @@ impl Record {
     }
 
     /// Forgets that anything of a table is there.
-    pub(super) async fn forget_table(
+    pub(crate) async fn forget_table(
         &self,
         connection: &mut Connection,
         table: &TableName,
     ) -> Result<(), BulkError> {
-        let sql = format!(
-            "DELETE FROM tailwater.load_chunks WHERE dump = {} AND schema_name = {} AND table_name = {}",
-            self.dump,
-            literal(&table.schema),
-            literal(&table.name)
-        );
+        let sql = format!("DELETE FROM tailwater.load_chunks WHERE {}", self.of_table(table));
         connection.execute(&sql).await?;
         Ok(())
     }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tailwater_session::{Connection, LoadPiece, OkInfo, Row, SessionError};
 use tokio::sync::mpsc;
 
-use super::contents::{LoadChunk, LoadTable};
+use super::contents::{LoadChunk, LoadTable, file_name};
 use super::feed;
 use super::inserts::Inserts;
 use super::record::Record;
 use crate::error::BulkError;
 use crate::fields::stored;
+use crate::folder::DumpFiles;
 use crate::schema::TableName;
 use crate::sql::{literal, qualified, quoted};
 
@@ -25,12 +26,12 @@ const DATA_TRUNCATED: u64 = 1265;
 
 /// How the rows of a table are stored on the target.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) table: TableName,
+pub(crate) struct Target {
+    pub(crate) table: TableName,
     /// Names, and types on the target.
     columns: Vec<(String, String)>,
     /// Whether a transaction that is given up leaves nothing behind.
-    pub(super) transactional: bool,
+    pub(crate) transactional: bool,
     /// Whether INSERT statements are used, and how long they may be.
     inserts: Option<usize>,
 }
@@ -40,7 +41,7 @@ impl Target {
     ///
     /// # Errors
     /// [`BulkError::Missing`] if it, or one of the columns, is not there.
-    pub(super) async fn of(
+    pub(crate) async fn of(
         connection: &mut Connection,
         table: &LoadTable,
         inserts: bool,
@@ -100,7 +101,7 @@ impl Target {
                 None => fields.push(quoted(name)),
             }
         }
-        let file = chunk.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let file = file_name(&chunk.path);
         let set = if sets.is_empty() { String::new() } else { format!(" SET {}", sets.join(", ")) };
         format!(
             "LOAD DATA LOCAL INFILE {} INTO TABLE {} CHARACTER SET binary FIELDS TERMINATED BY '\\t' \
@@ -122,17 +123,48 @@ impl Target {
     /// [`BulkError::Rows`] with the server's or the connection's reason; [`BulkError::RowsChanged`] and
     /// [`BulkError::RowsMissing`] if rows would not be what they are in the file; those of [`feed::send`]. The transaction is
     /// not committed then, and the connection must not be used on.
-    pub(super) async fn load(
+    pub(crate) async fn load(
         &self,
         connection: &mut Connection,
+        files: &Arc<dyn DumpFiles>,
         record: &Record,
         chunk: &Arc<LoadChunk>,
     ) -> Result<bool, BulkError> {
+        let feed = |sender| {
+            let (files, chunk) = (files.clone(), chunk.clone());
+            async move {
+                let rows = chunk.rows;
+                let sent = tokio::task::spawn_blocking(move || feed::send(files.as_ref(), &chunk, &sender));
+                match sent.await {
+                    Ok(sent) => sent.map(|()| rows),
+                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                }
+            }
+        };
+        self.load_from(connection, record, chunk, feed).await
+    }
+
+    /// As [`Self::load`], with the rows that `feed` sends; it gives their number, if it knows it. What it says of an error
+    /// counts for more than what the target says.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and those of `feed`.
+    pub(crate) async fn load_from<Feed, Fed>(
+        &self,
+        connection: &mut Connection,
+        record: &Record,
+        chunk: &LoadChunk,
+        feed: Feed,
+    ) -> Result<bool, BulkError>
+    where
+        Feed: FnOnce(mpsc::Sender<LoadPiece>) -> Fed,
+        Fed: Future<Output = Result<Option<u64>, BulkError>>,
+    {
         let failed = |error| self.failed(chunk, error);
         if !self.transactional {
             // Servers with GTIDs let no transaction change such a table and another one. The note comes last: a table that
             // lacks one is emptied when the load goes on.
-            self.send(connection, chunk).await?;
+            self.send(connection, chunk, feed).await?;
             return record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed);
         }
         connection.execute("START TRANSACTION").await.map_err(failed)?;
@@ -140,34 +172,43 @@ impl Target {
             connection.execute("ROLLBACK").await.map_err(failed)?;
             return Ok(false);
         }
-        self.send(connection, chunk).await?;
+        self.send(connection, chunk, feed).await?;
         connection.execute("COMMIT").await.map_err(failed)?;
         Ok(true)
     }
 
-    /// Sends a file's rows, and checks what the server made of them.
-    async fn send(&self, connection: &mut Connection, chunk: &Arc<LoadChunk>) -> Result<(), BulkError> {
+    /// Sends rows, and checks what the server made of them.
+    async fn send<Feed, Fed>(
+        &self,
+        connection: &mut Connection,
+        chunk: &LoadChunk,
+        feed: Feed,
+    ) -> Result<(), BulkError>
+    where
+        Feed: FnOnce(mpsc::Sender<LoadPiece>) -> Fed,
+        Fed: Future<Output = Result<Option<u64>, BulkError>>,
+    {
         let (sender, mut pieces) = mpsc::channel(feed::PIECES_MAX);
-        let feeding = {
-            let chunk = chunk.clone();
-            tokio::task::spawn_blocking(move || feed::send(&chunk, &sender))
+        let loading = async {
+            let loaded = match self.inserts {
+                None => {
+                    let statement = self.load_data(connection, chunk);
+                    let loaded = connection.load_data(statement.as_bytes(), &mut pieces).await;
+                    loaded.map_err(|error| self.failed(chunk, error))
+                }
+                Some(bytes_max) => self.insert(connection, bytes_max, chunk, &mut pieces).await,
+            };
+            // Who sends must not wait for somebody who takes nothing any more.
+            pieces.close();
+            while pieces.try_recv().is_ok() {}
+            loaded
         };
-        let loaded = match self.inserts {
-            None => {
-                let statement = self.load_data(connection, chunk);
-                let loaded = connection.load_data(statement.as_bytes(), &mut pieces).await;
-                loaded.map_err(|error| self.failed(chunk, error))
-            }
-            Some(bytes_max) => self.insert(connection, bytes_max, chunk, &mut pieces).await,
-        };
-        pieces.close();
-        // Why a file broke off says more than that it did.
-        if let Ok(Err(error)) = feeding.await {
-            return Err(error);
-        }
+        let (fed, loaded) = tokio::join!(feed(sender), loading);
+        // Why rows broke off says more than that they did.
+        let rows = fed?;
         let loaded = loaded?;
         self.check_warnings(connection, chunk, loaded.warnings).await?;
-        self.check_rows(chunk, loaded.affected_rows)
+        self.check_rows(chunk, rows, loaded.affected_rows)
     }
 
     async fn insert(
@@ -223,8 +264,8 @@ impl Target {
         Err(BulkError::RowsChanged { table, path, warnings, first })
     }
 
-    fn check_rows(&self, chunk: &LoadChunk, found: u64) -> Result<(), BulkError> {
-        match chunk.rows {
+    fn check_rows(&self, chunk: &LoadChunk, wanted: Option<u64>, found: u64) -> Result<(), BulkError> {
+        match wanted {
             Some(wanted) if wanted != found => {
                 let (table, path) = (self.table.to_string(), chunk.path.clone());
                 Err(BulkError::RowsMissing { table, path, found, wanted })

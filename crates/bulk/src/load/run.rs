@@ -1,6 +1,8 @@
 //! A load from beginning to end.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,16 +12,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::contents::{Contents, Definition, LoadChunk, LoadTable};
+pub(crate) use super::definitions::tables_there;
+use super::indexes::{self, DeferIndexes};
 use super::record::{Phase, Record};
 use super::rows::Target;
 use super::{definitions, gtid, target};
+use crate::copy::rows::CopyRows;
 use crate::error::BulkError;
+use crate::folder::DumpFiles;
 use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::sql::qualified;
 
 /// How often one file is tried when the target is away or a lock is held.
-const TRIES_MAX: u32 = 6;
+pub(crate) const TRIES_MAX: u32 = 6;
 
 /// How to load.
 #[derive(Debug, Clone)]
@@ -38,6 +44,9 @@ pub struct LoadOptions {
     pub binlog: bool,
     /// Load by INSERT statements.
     pub inserts: bool,
+    /// Whether secondary indexes are made when all rows are there. Tables that are loaded into with [`Self::merge`] keep
+    /// theirs.
+    pub defer_indexes: DeferIndexes,
 }
 
 impl LoadOptions {
@@ -51,6 +60,7 @@ impl LoadOptions {
             set_gtid: false,
             binlog: true,
             inserts: false,
+            defer_indexes: DeferIndexes::Auto,
         }
     }
 }
@@ -75,17 +85,38 @@ pub struct LoadReport {
 /// # Errors
 /// Refusals before anything is changed: [`BulkError::NotEmpty`], [`BulkError::EarlierLoad`], [`BulkError::Loading`],
 /// [`BulkError::LocalInfileOff`], [`BulkError::GtidState`]. Behind all others the load can go on with
-/// [`LoadOptions::resume`]; [`BulkError::Stopped`] if `stop` was asked for.
+/// [`LoadOptions::resume`]; [`BulkError::Interrupted`] if `stop` was asked for.
 pub async fn load(
     contents: &Contents,
     options: &LoadOptions,
     progress: &Arc<Progress>,
     stop: &CancellationToken,
 ) -> Result<LoadReport, BulkError> {
-    let work = Load { contents, options, progress, record: Record::new(&contents.id) };
+    run(contents, options, progress, stop, None).await
+}
+
+/// As [`load`], with rows from a server instead of the dump's files.
+pub(crate) async fn load_rows_of(
+    contents: &Contents,
+    options: &LoadOptions,
+    progress: &Arc<Progress>,
+    stop: &CancellationToken,
+    rows: &CopyRows,
+) -> Result<LoadReport, BulkError> {
+    run(contents, options, progress, stop, Some(rows)).await
+}
+
+async fn run(
+    contents: &Contents,
+    options: &LoadOptions,
+    progress: &Arc<Progress>,
+    stop: &CancellationToken,
+    rows: Option<&CopyRows>,
+) -> Result<LoadReport, BulkError> {
+    let work = Load { contents, options, progress, rows, record: Record::new(&contents.id) };
     tokio::select! {
         biased;
-        () = stop.cancelled() => Err(BulkError::Stopped),
+        () = stop.cancelled() => Err(BulkError::Interrupted),
         done = work.run() => done,
     }
 }
@@ -94,26 +125,41 @@ struct Load<'a> {
     contents: &'a Contents,
     options: &'a LoadOptions,
     progress: &'a Arc<Progress>,
+    /// Where rows come from if not from files.
+    rows: Option<&'a CopyRows>,
     record: Record,
 }
 
 impl Load<'_> {
     async fn run(&self) -> Result<LoadReport, BulkError> {
-        self.progress.expect(self.contents.tables.len() as u64, self.contents.rows());
+        if self.rows.is_none() {
+            self.progress.expect(self.contents.tables.len() as u64, self.contents.rows());
+        }
         let mut connection = target::connect(self.options).await?;
         let gtid_set = match self.options.set_gtid {
             true => Some(gtid::state(self.contents, connection.server().flavour)?),
             false => None,
         };
-        let (phase, resumed) = self.begin(&mut connection).await?;
+        let (mut phase, resumed) = self.begin(&mut connection).await?;
         let again = resumed || self.options.merge;
+        if let Some(rows) = self.rows.filter(|rows| resumed && (rows.is_anew() || phase <= Phase::Rows)) {
+            let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
+            info!(finished, "tables of the earlier copy are kept");
+            // What is not finished begins with its table.
+            phase = Phase::Tables;
+        }
         if phase <= Phase::Tables {
             self.make_tables(&mut connection, again).await?;
             self.record.reach(&mut connection, Phase::Rows).await?;
         }
-        let chunks_before = match phase <= Phase::Rows {
-            true => self.load_rows(&mut connection).await?,
-            false => {
+        let chunks_before = match (phase <= Phase::Rows, self.rows) {
+            (true, None) => self.load_rows(&mut connection).await?,
+            (true, Some(rows)) => {
+                let Self { contents, options, record, progress, .. } = self;
+                rows.copy(&mut connection, contents, options, record, progress).await?;
+                0
+            }
+            (false, _) => {
                 self.chunks().for_each(|chunk| note(self.progress, chunk));
                 self.progress.figures().chunks
             }
@@ -121,10 +167,14 @@ impl Load<'_> {
         if phase <= Phase::Objects {
             self.record.reach(&mut connection, Phase::Objects).await?;
             self.make_objects(&mut connection, again).await?;
+            // Without a binlog first: a load that is done has set it.
+            if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
+                gtid::set(&mut connection, state).await?;
+            }
             self.record.reach(&mut connection, Phase::Done).await?;
         }
         // Last: nothing of the load is to stand in the target's binlog behind it.
-        if let Some(state) = gtid_set {
+        if let Some(state) = gtid_set.filter(|_| self.options.binlog) {
             gtid::set(&mut connection, state).await?;
         }
         connection.close().await;
@@ -152,11 +202,14 @@ impl Load<'_> {
         }
         self.record.lock(connection).await?;
         let earlier = self.record.phase(connection).await?;
-        if let Some(phase) = earlier.filter(|_| self.options.resume) {
+        let anew = self.rows.is_some_and(CopyRows::is_anew);
+        let goes_on = |phase: &Phase| self.options.resume || (anew && *phase < Phase::Done);
+        if let Some(phase) = earlier.filter(goes_on) {
             info!(?phase, "going on behind an earlier load");
             return Ok((phase, true));
         }
-        let there = definitions::tables_there(connection, self.contents).await?;
+        let names = self.contents.tables.iter().map(|table| &table.name);
+        let there = definitions::tables_there(connection, names).await?;
         if let Some(first) = there.first() {
             if earlier.is_some_and(|phase| phase < Phase::Done) {
                 return Err(BulkError::EarlierLoad { server });
@@ -177,9 +230,21 @@ impl Load<'_> {
         };
         let tables: Vec<_> = tables.iter().map(table).collect();
         for definition in schemas.iter().chain(sequences).chain(&tables) {
-            definitions::make(connection, definition, again).await?;
+            definitions::make(connection, self.contents.files.as_ref(), definition, again).await?;
         }
-        target::set_up(connection, self.options).await
+        target::set_up(connection, self.options).await?;
+        for table in self.contents.tables.iter().filter(|_| !self.options.merge) {
+            let wanted = match self.rows {
+                None => self.options.defer_indexes.wants_table(table),
+                Some(rows) => {
+                    self.options.defer_indexes.wants(Some(rows.rows_estimate(&table.name).await), 0)
+                }
+            };
+            if wanted {
+                indexes::drop_waiting(connection, &self.record, &table.name).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes views, routines, triggers and events. What needs something that is not there yet is tried again behind the
@@ -190,7 +255,7 @@ impl Load<'_> {
             let mut refused = Vec::new();
             let mut first = None;
             for definition in &waiting {
-                match definitions::make(connection, definition, again).await {
+                match definitions::make(connection, self.contents.files.as_ref(), definition, again).await {
                     Ok(()) => {}
                     Err(error) if needs_another(&error) => {
                         refused.push(*definition);
@@ -209,6 +274,7 @@ impl Load<'_> {
 
     /// Loads all rows that are not there; gives how many files were there before.
     async fn load_rows(&self, connection: &mut Connection) -> Result<u64, BulkError> {
+        self.record.prepare_indexes(connection).await?;
         let mut done = self.record.chunks(connection).await?;
         let mut units = Vec::new();
         for table in &self.contents.tables {
@@ -227,7 +293,11 @@ impl Load<'_> {
             let (before, missing): (Vec<_>, Vec<_>) =
                 table.chunks.iter().partition(|chunk| is_done(chunk, &done));
             before.into_iter().for_each(|chunk| note(self.progress, chunk));
-            units.push((Arc::new(target), missing.into_iter().cloned().map(Arc::new).collect()));
+            if missing.is_empty() {
+                indexes::make_waiting(connection, &self.record, &table.name).await?;
+            }
+            let table = Arc::new(Loading { target, left: AtomicUsize::new(missing.len()) });
+            units.push((table, missing.into_iter().cloned().map(Arc::new).collect()));
         }
         let before = self.progress.figures().chunks;
         let queue = Arc::new(Mutex::new(taking_turns(units)));
@@ -237,8 +307,9 @@ impl Load<'_> {
                 options: self.options.clone(),
                 record: self.record.clone(),
                 progress: self.progress.clone(),
+                files: self.contents.files.clone(),
                 queue: queue.clone(),
-                backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed as u64),
+                backoff: backoff(seed as u64),
             };
             workers.spawn(worker.run());
         }
@@ -267,10 +338,17 @@ fn note(progress: &Progress, chunk: &LoadChunk) {
     progress.chunk(chunk.file_bytes);
 }
 
-type Unit = (Arc<Target>, Arc<LoadChunk>);
+/// A table whose rows are being loaded.
+struct Loading {
+    target: Target,
+    /// How many of its files are not there yet.
+    left: AtomicUsize,
+}
+
+type Unit = (Arc<Loading>, Arc<LoadChunk>);
 
 /// Files of all tables in turn, so that connections work on different tables as long as there are several.
-fn taking_turns(tables: Vec<(Arc<Target>, VecDeque<Arc<LoadChunk>>)>) -> VecDeque<Unit> {
+fn taking_turns(tables: Vec<(Arc<Loading>, VecDeque<Arc<LoadChunk>>)>) -> VecDeque<Unit> {
     let mut queue = VecDeque::new();
     let mut tables: VecDeque<_> = tables.into();
     while let Some((target, mut chunks)) = tables.pop_front() {
@@ -292,6 +370,7 @@ struct Worker {
     options: LoadOptions,
     record: Record,
     progress: Arc<Progress>,
+    files: Arc<dyn DumpFiles>,
     queue: Arc<Mutex<VecDeque<Unit>>>,
     backoff: Backoff,
 }
@@ -301,9 +380,15 @@ impl Worker {
         let mut connection = None;
         loop {
             let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            let Some((target, chunk)) = unit else { break };
-            self.load(&mut connection, &target, &chunk).await?;
+            let Some((table, chunk)) = unit else { break };
+            self.load(&mut connection, &table.target, &chunk).await?;
             note(&self.progress, &chunk);
+            // Who loads the last file makes the indexes, while others go on with other tables.
+            if table.left.fetch_sub(1, Relaxed) == 1
+                && let Some(connection) = &mut connection
+            {
+                indexes::make_waiting(connection, &self.record, &table.target.table).await?;
+            }
         }
         if let Some(connection) = connection {
             connection.close().await;
@@ -347,13 +432,19 @@ impl Worker {
             Some(connection) => connection,
             None => target::connect(&self.options).await?,
         };
-        target.load(&mut connection, &self.record, chunk).await?;
+        target.load(&mut connection, &self.files, &self.record, chunk).await?;
         *slot = Some(connection);
         Ok(())
     }
 }
 
-fn may_pass(error: &BulkError) -> bool {
+/// How long to wait between tries.
+pub(crate) fn backoff(seed: u64) -> Backoff {
+    Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed)
+}
+
+/// Whether the same may go well later.
+pub(crate) fn may_pass(error: &BulkError) -> bool {
     let session = |error: &SessionError| error.retry() == Retry::Later;
     match error {
         BulkError::Session(error) => session(error),

@@ -19,7 +19,7 @@ const MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITU
 ///
 /// # Errors
 /// [`BulkError::Session`], also if the user may not do what the options ask for.
-pub(super) async fn connect(options: &LoadOptions) -> Result<Connection, BulkError> {
+pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkError> {
     let connect = ConnectOptions {
         local_infile: !options.inserts,
         read_timeout: Some(Duration::from_secs(ANSWER_SECONDS_MAX)),
@@ -33,13 +33,12 @@ pub(super) async fn connect(options: &LoadOptions) -> Result<Connection, BulkErr
 }
 
 /// Also undoes what scripts have set.
-pub(super) async fn set_up(connection: &mut Connection, options: &LoadOptions) -> Result<(), BulkError> {
+pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -> Result<(), BulkError> {
     connection.execute("SET NAMES utf8mb4").await?;
-    // What a dump holds was unique; what stands on the target beside it may be anything.
-    let unique_checks = u8::from(options.merge);
+    // Without these checks a server may keep rows that are not unique, and in MariaDB the first connection locks the table.
     let sql = format!(
         "SET SESSION sql_mode = '{MODE}', time_zone = '+00:00', foreign_key_checks = 0, \
-         unique_checks = {unique_checks}, innodb_lock_wait_timeout = 600, net_read_timeout = 600, \
+         unique_checks = 1, innodb_lock_wait_timeout = 600, net_read_timeout = 600, \
          max_error_count = 1000, wait_timeout = 28800"
     );
     connection.execute(&sql).await?;

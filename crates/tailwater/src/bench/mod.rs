@@ -1,6 +1,6 @@
 //! `tailwater bench`: the measurements behind every claim, ours and the peers' on the same machine in the same run.
 //!
-//! The map: [`capture`], [`serve`] and [`apply`] are the benchmarks; [`stage`] is what they play on (a primary that can be captured
+//! The map: [`capture`], [`serve`], [`apply`] and [`tables`] (dump, load) are the benchmarks; [`stage`] is what they play on (a primary that can be captured
 //! by us, by a native replica, or by nobody), [`load`] who commits, [`followers`] who reads, [`bulk`] a binlog that is
 //! there already, [`report`] what is printed.
 
@@ -12,6 +12,7 @@ mod load;
 mod report;
 mod serve;
 mod stage;
+mod tables;
 
 use crate::cli::{BenchCommand, Output};
 use crate::exit::Exit;
@@ -25,6 +26,8 @@ pub async fn bench(command: &BenchCommand, output: Output) -> anyhow::Result<Exi
         BenchCommand::Capture { server, quick } => capture::capture(*server, *quick).await?,
         BenchCommand::Serve { server, quick } => serve::serve(*server, *quick).await?,
         BenchCommand::Apply(options) => apply::apply(options).await?,
+        BenchCommand::Dump(options) => tables::dump(options).await?,
+        BenchCommand::Load(options) => tables::load(options).await?,
     };
     match output {
         Output::Text => print!("{}", report.to_text()),

@@ -16,6 +16,9 @@ use crate::exit::Exit;
 /// # Errors
 /// If no daemon runs with that configuration, or it refuses.
 pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> {
+    if let ChannelCommand::Add(arguments) = &command {
+        return super::on_runtime(super::channel_add::add(arguments, output));
+    }
     let planned = plan(&command);
     let (config, only, request) = request(command)?;
     let config = Config::load(&config)?;
@@ -32,13 +35,29 @@ pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> 
         }
         return Ok(Exit::Done);
     }
-    let channels = match ask(&socket_of(&config.log.directory), &request)? {
-        Answer::Channels(channels) => channels,
+    let channels = told(&config, &request)?;
+    print(&channels, only.as_deref(), output)
+}
+
+/// Tells the daemon; how its channels are then.
+///
+/// # Errors
+/// If no daemon runs with that configuration, or it refuses.
+pub(super) fn told(config: &Config, request: &ChannelRequest) -> anyhow::Result<Vec<ChannelStatus>> {
+    match ask(&socket_of(&config.log.directory), request)? {
+        Answer::Channels(channels) => Ok(channels),
         Answer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
-    };
-    let shown = channels.iter().filter(|channel| only.as_ref().is_none_or(|only| *only == channel.name));
+    }
+}
+
+/// Prints channels, or one of them.
+///
+/// # Errors
+/// If one cannot be written as JSON.
+pub(super) fn print(channels: &[ChannelStatus], only: Option<&str>, output: Output) -> anyhow::Result<Exit> {
+    let shown = channels.iter().filter(|channel| only.is_none_or(|only| only == channel.name));
     match output {
         Output::Json => {
             for channel in shown {
@@ -54,6 +73,7 @@ type Prepared = (std::path::PathBuf, Option<String>, ChannelRequest);
 
 fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
     Ok(match command {
+        ChannelCommand::Add(_) => bail!("adding is no single request"),
         ChannelCommand::List(file) => (file.config, None, ChannelRequest::List),
         ChannelCommand::Start { channel, idempotent_once, idempotent_until, .. }
             if idempotent_once || idempotent_until.is_some() =>

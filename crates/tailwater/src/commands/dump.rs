@@ -28,7 +28,7 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
     runtime.block_on(async {
         if arguments.dry_run {
             let plan = dump::dry_run(&options).await?;
-            return print_plan(&options, &plan, output);
+            return print_plan(options.connections, &plan, output);
         }
         // What is worth knowing of the data, such as tables that no snapshot holds for, is told meanwhile.
         super::init_messages();
@@ -42,13 +42,8 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
 }
 
 fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
-    let tables = |names: &[String]| names.iter().map(|name| table_name(name)).collect::<anyhow::Result<_>>();
     Ok(DumpOptions {
-        selection: Selection {
-            schemas: arguments.database.clone(),
-            tables: tables(&arguments.table)?,
-            except: tables(&arguments.exclude_table)?,
-        },
+        selection: selection(&arguments.database, &arguments.table, &arguments.exclude_table)?,
         connections: usize::from(arguments.workers),
         compression: match arguments.compression {
             CompressionArg::None => Compression::None,
@@ -63,12 +58,25 @@ fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
     })
 }
 
+/// What the command line selects.
+///
+/// # Errors
+/// If a table is not named with its database.
+pub(super) fn selection(
+    databases: &[String],
+    tables: &[String],
+    except: &[String],
+) -> anyhow::Result<Selection> {
+    let named = |names: &[String]| names.iter().map(|name| table_name(name)).collect::<anyhow::Result<_>>();
+    Ok(Selection { schemas: databases.to_vec(), tables: named(tables)?, except: named(except)? })
+}
+
 fn table_name(name: &str) -> anyhow::Result<TableName> {
     let (schema, table) = name.split_once('.').with_context(|| format!("{name}: want SCHEMA.TABLE"))?;
     Ok(TableName::new(schema, table))
 }
 
-fn print_plan(options: &DumpOptions, plan: &DumpPlan, output: Output) -> anyhow::Result<Exit> {
+pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     match output {
         Output::Json => {
@@ -87,7 +95,7 @@ fn print_plan(options: &DumpOptions, plan: &DumpPlan, output: Output) -> anyhow:
             let line = json!({
                 "schema_version": SCHEMA_VERSION,
                 "event": "plan",
-                "workers": options.connections,
+                "workers": workers,
                 "ways": ways.collect::<Vec<_>>(),
                 "tables": tables.collect::<Vec<_>>(),
             });
@@ -97,7 +105,7 @@ fn print_plan(options: &DumpOptions, plan: &DumpPlan, output: Output) -> anyhow:
             writeln!(
                 out,
                 "{} connections at one point in time; the first way that is not refused:",
-                options.connections
+                workers
             )?;
             for way in &plan.ways {
                 write!(out, "\n{way}")?;

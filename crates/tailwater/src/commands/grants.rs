@@ -43,5 +43,41 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
             "target",
             grant_statement(Purpose::Publish, flavour, account),
         ),
+        ("dump all of it", "source", grant(DUMP, flavour, account)),
+        ("dump accounts, too (--users)", "source", format!("GRANT SELECT ON mysql.* TO {account}")),
+        ("load all of it", "target", grant(LOAD, flavour, account)),
+        ("keep a load out of its binlog (--no-binlog)", "target", grant(NO_BINLOG, flavour, account)),
+        ("tell it which transactions it has (--set-gtid)", "target", grant(SET_GTID, flavour, account)),
     ]
+}
+
+/// Privileges on everything, of MySQL and of MariaDB.
+type Privileges = (&'static str, &'static str);
+
+const DUMP: Privileges = (
+    "SELECT, SHOW VIEW, TRIGGER, EVENT, SHOW_ROUTINE, RELOAD, PROCESS, BACKUP_ADMIN, REPLICATION CLIENT",
+    // MariaDB shows routines to who may read mysql.proc.
+    "SELECT, SHOW VIEW, TRIGGER, EVENT, RELOAD, PROCESS, BINLOG MONITOR, BINLOG ADMIN",
+);
+
+/// `SET_ANY_DEFINER` and its like are for objects of other accounts, and of such as are not there; without SUPER nobody makes
+/// functions and triggers on a server that writes a binlog, unless `log_bin_trust_function_creators` is on.
+const LOAD: Privileges = (
+    "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, \
+     ALTER ROUTINE, EXECUTE, TRIGGER, EVENT, SYSTEM_USER, SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER, \
+     SESSION_VARIABLES_ADMIN, SUPER",
+    "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, \
+     ALTER ROUTINE, EXECUTE, TRIGGER, EVENT, SET USER, SUPER",
+);
+
+const NO_BINLOG: Privileges = ("SESSION_VARIABLES_ADMIN", "BINLOG ADMIN");
+
+const SET_GTID: Privileges = ("SYSTEM_VARIABLES_ADMIN", "REPLICATION SLAVE ADMIN");
+
+fn grant((mysql, mariadb): Privileges, flavour: Flavour, account: &str) -> String {
+    let privileges = match flavour {
+        Flavour::MySql => mysql,
+        Flavour::MariaDb => mariadb,
+    };
+    format!("GRANT {privileges} ON *.* TO {account}")
 }

@@ -26,6 +26,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         set_gtid: arguments.set_gtid,
         binlog: !arguments.no_binlog,
         inserts: arguments.inserts,
+        defer_indexes: arguments.defer_indexes.into(),
         ..LoadOptions::new(connect_options(&arguments.server)?)
     };
     let progress = Arc::new(Progress::default());
@@ -79,7 +80,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
 }
 
 /// Whether nothing was changed, since it would be unsafe.
-fn is_refusal(error: &BulkError) -> bool {
+pub(super) fn is_refusal(error: &BulkError) -> bool {
     matches!(
         error,
         BulkError::NotEmpty { .. }
@@ -88,5 +89,6 @@ fn is_refusal(error: &BulkError) -> bool {
             | BulkError::Unfinished { .. }
             | BulkError::Mixed { .. }
             | BulkError::GtidState { .. }
+            | BulkError::LocalInfileOff { .. }
     )
 }

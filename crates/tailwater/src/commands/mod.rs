@@ -4,8 +4,10 @@ mod binlog_file;
 mod bulk_progress;
 mod cat;
 mod channel;
+mod channel_add;
 mod client_server;
 pub mod config;
+mod copy;
 mod dump;
 mod grants;
 mod load;
@@ -45,6 +47,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output),
         Command::Dump(arguments) => dump::dump(&arguments, cli.output),
+        Command::Copy(arguments) => on_runtime(copy::copy(&arguments, cli.output)),
         Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
         Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),

@@ -1,0 +1,326 @@
+//! Rows from the source's connections into the target's, chunk by chunk, many at once.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tailwater_session::{Connection, LoadPiece};
+use tailwater_wire::protocol::ServerStatus;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::warn;
+
+use crate::dump::tsv::put_row;
+use crate::dump::work::{TableWork, Task};
+use crate::dump::worker::Shared;
+use crate::error::BulkError;
+use crate::folder::WrittenChunk;
+use crate::load::contents::{Contents, LoadChunk, Packing};
+use crate::load::indexes;
+use crate::load::record::Record;
+use crate::load::rows::Target;
+use crate::load::run::{LoadOptions, TRIES_MAX, backoff, may_pass};
+use crate::load::target;
+use crate::progress::Progress;
+use crate::schema::TableName;
+use crate::snapshot::Snapshot;
+
+/// The size of pieces on their way.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Stands for all chunks of a table in the notes on the target: they are there.
+const WHOLE: u32 = u32::MAX;
+
+/// What is to be read, and the connections that read it.
+#[derive(Debug)]
+pub(crate) struct CopyRows {
+    shared: Arc<Shared>,
+    readers: Mutex<Vec<Connection>>,
+    tables_before: AtomicU64,
+    anew: bool,
+}
+
+/// What all workers need.
+struct Copying {
+    shared: Arc<Shared>,
+    options: LoadOptions,
+    record: Record,
+    progress: Arc<Progress>,
+    /// Where rows go, by the number of their table in [`Shared::tables`]; `None` if they are there.
+    targets: Vec<Option<Target>>,
+}
+
+impl CopyRows {
+    /// What was prepared.
+    pub(crate) fn new(shared: Arc<Shared>, readers: Vec<Connection>, anew: bool) -> Self {
+        Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), anew }
+    }
+
+    /// Whether an interrupted copy's tables are dropped.
+    pub(crate) fn is_anew(&self) -> bool {
+        self.anew
+    }
+
+    /// How many tables an earlier copy had finished.
+    pub(crate) fn tables_before(&self) -> u64 {
+        self.tables_before.load(Relaxed)
+    }
+
+    /// About how many rows a table has.
+    pub(crate) async fn rows_estimate(&self, table: &TableName) -> u64 {
+        match self.shared.tables.iter().find(|work| work.name == *table) {
+            Some(work) => work.rows_estimate().await,
+            None => 0,
+        }
+    }
+
+    /// Before tables are made: drops those that an earlier copy did not finish, or all that are to be made anew; how many
+    /// are left.
+    ///
+    /// # Errors
+    /// [`BulkError::GtidState`] if there are some, and all are wanted at `one_point` in time; [`BulkError::Session`].
+    pub(crate) async fn begin(
+        &self,
+        target: &mut Connection,
+        record: &Record,
+        one_point: bool,
+    ) -> Result<usize, BulkError> {
+        let chunks = record.chunks(target).await?;
+        let is_kept = |chunk: &u32| *chunk == WHOLE && !self.anew;
+        let finished: HashSet<_> =
+            chunks.into_iter().filter(|(_, chunk)| is_kept(chunk)).map(|(table, _)| table).collect();
+        if one_point && !finished.is_empty() {
+            let reason = format!(
+                "{} tables are there since before the interruption, and stand at another point in time; drop what the copy \
+                 has made to begin anew",
+                finished.len()
+            );
+            return Err(BulkError::GtidState { reason });
+        }
+        for work in self.shared.tables.iter().filter(|work| !finished.contains(&work.name)) {
+            record.forget_table(target, &work.name).await?;
+            record.forget_indexes(target, &work.name).await?;
+            let name = crate::sql::qualified(&work.name.schema, &work.name.name);
+            target.execute(&format!("DROP TABLE IF EXISTS {name}")).await?;
+        }
+        Ok(finished.len())
+    }
+
+    /// Copies all rows of tables that are not `finished`.
+    pub(crate) async fn copy(
+        &self,
+        target: &mut Connection,
+        contents: &Contents,
+        options: &LoadOptions,
+        record: &Record,
+        progress: &Arc<Progress>,
+    ) -> Result<(), BulkError> {
+        record.prepare_indexes(target).await?;
+        let chunks = record.chunks(target).await?;
+        let mut targets = Vec::with_capacity(self.shared.tables.len());
+        for work in &self.shared.tables {
+            if chunks.contains(&(work.name.clone(), WHOLE)) {
+                self.tables_before.fetch_add(1, Relaxed);
+                indexes::make_waiting(target, record, &work.name).await?;
+                self.shared.hold.lock().await.finished(&work.name).await?;
+                progress.table();
+                targets.push(None);
+                continue;
+            }
+            let Some(table) = contents.tables.iter().find(|table| table.name == work.name) else {
+                targets.push(None);
+                continue;
+            };
+            targets.push(Some(Target::of(target, table, options.inserts).await?));
+        }
+        let copying = Arc::new(Copying {
+            shared: Arc::clone(&self.shared),
+            options: options.clone(),
+            record: record.clone(),
+            progress: Arc::clone(progress),
+            targets,
+        });
+        let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut workers = JoinSet::new();
+        for (number, reader) in readers.into_iter().enumerate() {
+            let worker = Worker { copying: Arc::clone(&copying), reader, number };
+            workers.spawn(worker.run());
+        }
+        // The first error ends all: dropping the set aborts the others, whose transactions are rolled back.
+        while let Some(ended) = workers.join_next().await {
+            match ended {
+                Ok(result) => result?,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+        target.ping().await?;
+        Ok(())
+    }
+}
+
+/// One connection of the snapshot, and one of the target.
+struct Worker {
+    copying: Arc<Copying>,
+    reader: Connection,
+    number: usize,
+}
+
+impl Worker {
+    async fn run(mut self) -> Result<(), BulkError> {
+        let copying = Arc::clone(&self.copying);
+        let Copying { shared, record, progress, .. } = &*copying;
+        let mut slot = None;
+        // Workers begin with different tables, where there are several: inserts into one contend for its pages.
+        let tables = shared.tables.len().max(1);
+        let mut at = self.number % tables;
+        let mut without = 0;
+        while without < tables && !shared.tables.is_empty() {
+            let (work, target) = (&shared.tables[at], &copying.targets[at]);
+            let task = match target {
+                Some(target) => work.take(&mut self.reader, &shared.folder).await?.map(|task| (target, task)),
+                None => None,
+            };
+            let Some((target, task)) = task else {
+                at = (at + 1) % tables;
+                without += 1;
+                continue;
+            };
+            without = 0;
+            let chunk = self.chunk(&mut slot, work, target, &task).await?;
+            progress.chunk(chunk.bytes);
+            if shared.lets_go {
+                Snapshot::let_go(&mut self.reader).await?;
+            }
+            if work.done(&task, chunk, &shared.folder).await? {
+                shared.hold.lock().await.finished(&work.name).await?;
+                if let Some(connection) = &mut slot {
+                    record.note_chunk(connection, &work.name, WHOLE).await?;
+                    indexes::make_waiting(connection, record, &work.name).await?;
+                }
+                progress.table();
+            }
+        }
+        Snapshot::check_open(&mut self.reader).await?;
+        self.reader.close().await;
+        if let Some(connection) = slot {
+            connection.close().await;
+        }
+        Ok(())
+    }
+
+    /// Copies a chunk; if the target is away or a lock is held there, again.
+    async fn chunk(
+        &mut self,
+        slot: &mut Option<Connection>,
+        work: &TableWork,
+        target: &Target,
+        task: &Task,
+    ) -> Result<WrittenChunk, BulkError> {
+        let sql = work.statement(task).await;
+        let mut backoff = backoff(self.number as u64);
+        let mut tries = 0;
+        loop {
+            let error = match self.try_chunk(slot, target, &sql, task.number).await {
+                Ok(chunk) => return Ok(chunk),
+                Err(error) => error,
+            };
+            tries += 1;
+            // Without a transaction, what was loaded before the error is there.
+            if tries == TRIES_MAX || !may_pass(&error) || !target.transactional {
+                return Err(error);
+            }
+            let delay = backoff.next_delay();
+            warn!(code = error.code(), %error, ?delay, "trying again");
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    async fn try_chunk(
+        &mut self,
+        slot: &mut Option<Connection>,
+        target: &Target,
+        sql: &str,
+        number: u32,
+    ) -> Result<WrittenChunk, BulkError> {
+        let Copying { options, record, progress, .. } = &*self.copying;
+        // Behind an error it is not put back: its transaction ends with it.
+        let mut connection = match slot.take() {
+            Some(connection) => connection,
+            None => target::connect(options).await?,
+        };
+        let chunk = LoadChunk {
+            number,
+            path: format!("chunk {number} of the source").into(),
+            packing: Packing::None,
+            rows: None,
+            bytes: None,
+            crc32: None,
+            file_bytes: 0,
+        };
+        let mut sent = Sent::default();
+        let (reader, counted) = (&mut self.reader, &mut sent);
+        let loaded = target
+            .load_from(&mut connection, record, &chunk, move |sender| send(reader, sql, sender, counted))
+            .await?;
+        if !loaded {
+            // An earlier try had committed it, and its answer was lost; its rows are what was read now.
+            sent = count(&mut self.reader, sql).await?;
+        }
+        progress.rows(sent.rows, sent.bytes);
+        *slot = Some(connection);
+        let Sent { rows, bytes } = sent;
+        Ok(WrittenChunk { rows, bytes, crc32: 0, file_bytes: bytes, snapshot: 0 })
+    }
+}
+
+/// What was sent of a chunk.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    rows: u64,
+    bytes: u64,
+}
+
+/// Sends a statement's rows; how many there were. When nobody takes them any more the rest is read all the same: the
+/// connection has the snapshot, and must stay in step.
+async fn send(
+    reader: &mut Connection,
+    sql: &str,
+    to: mpsc::Sender<LoadPiece>,
+    sent: &mut Sent,
+) -> Result<Option<u64>, BulkError> {
+    let server = reader.endpoint().to_owned();
+    let mut rows = reader.query_stream(sql).await?;
+    let mut piece = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
+    while let Some(row) = rows.next_raw().await? {
+        sent.rows += 1;
+        if to.is_closed() {
+            continue;
+        }
+        put_row(&mut piece, &row)?;
+        if piece.len() >= PIECE_BYTES {
+            sent.bytes += piece.len() as u64;
+            let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
+            // That nobody takes it shows above.
+            let _ = to.send(LoadPiece::Bytes(Bytes::from(full))).await;
+        }
+    }
+    // Outside of its transaction the statement has read what is there now.
+    if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
+        return Err(BulkError::SnapshotLost { server });
+    }
+    sent.bytes += piece.len() as u64;
+    let _ = to.send(LoadPiece::Bytes(Bytes::from(piece))).await;
+    let _ = to.send(LoadPiece::End).await;
+    Ok(Some(sent.rows))
+}
+
+/// How many rows a statement gives, and their bytes.
+async fn count(reader: &mut Connection, sql: &str) -> Result<Sent, BulkError> {
+    let (sender, mut receiver) = mpsc::channel(1);
+    let mut sent = Sent::default();
+    let drain = async { while receiver.recv().await.is_some() {} };
+    let (counted, ()) = tokio::join!(send(reader, sql, sender, &mut sent), drain);
+    counted?;
+    Ok(sent)
+}

@@ -1,0 +1,99 @@
+//! Which server a dump comes from, so that it goes on with no other.
+
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use crate::error::BulkError;
+use crate::folder::{DumpedFlavour, DumpedServer, Manifest, SnapshotPoint};
+
+/// Asks a server who it is.
+///
+/// # Errors
+/// [`BulkError::Session`].
+pub(super) async fn of(connection: &mut Connection) -> Result<DumpedServer, BulkError> {
+    // MariaDB has its own only since 10.6 or so.
+    let (flavour, variable) = match connection.server().flavour {
+        Flavour::MySql => (DumpedFlavour::MySql, "server_uuid"),
+        Flavour::MariaDb => (DumpedFlavour::MariaDb, "server_uid"),
+    };
+    let mut values = [None, None];
+    for (value, variable) in values.iter_mut().zip([variable, "server_id"]) {
+        let shown = connection.query(&format!("SHOW GLOBAL VARIABLES LIKE '{variable}'")).await?;
+        *value = shown.first().and_then(|row| row.get_str(1)).map(str::to_owned);
+    }
+    let [identity, server_id] = values;
+    let server_id = server_id.and_then(|id| id.parse().ok());
+    Ok(DumpedServer { flavour, version: connection.server().version_text.clone(), identity, server_id })
+}
+
+/// Whether a dump of `begun` may go on with `now`.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check_server(begun: &DumpedServer, now: &DumpedServer) -> Result<(), String> {
+    if begun.flavour != now.flavour {
+        return Err("it comes from a server of the other family".into());
+    }
+    match (&begun.identity, &now.identity) {
+        (Some(begun), Some(now)) if begun != now => {
+            return Err(format!("it comes from the server {begun}, and this is {now}"));
+        }
+        (Some(_), Some(_)) => return Ok(()),
+        _ => {}
+    }
+    match (begun.server_id, now.server_id) {
+        (Some(begun), Some(now)) if begun != now => {
+            Err(format!("it comes from the server with server_id {begun}, and this one has {now}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a server that stands at `now` still has all that the dump was read from: one that was restored from a backup
+/// calls itself the same and has another history.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check_history(manifest: &Manifest, now: &SnapshotPoint) -> Result<(), String> {
+    let flavour = match manifest.server.flavour {
+        DumpedFlavour::MySql => Flavour::MySql,
+        DumpedFlavour::MariaDb => Flavour::MariaDb,
+    };
+    let set = |text: Option<&str>| GtidSet::parse(flavour, text.unwrap_or("")).ok();
+    let Some(has) = set(now.gtid_set.as_deref()) else { return Ok(()) };
+    for number in manifest.snapshots_used() {
+        let before = manifest.snapshots.get(number).and_then(|point| point.gtid_set.as_deref());
+        if set(before).is_some_and(|before| !before.is_subset_of(&has)) {
+            return Err(format!(
+                "its rows stand at {}, which the server's history does not hold any more: it is at {}",
+                before.unwrap_or_default(),
+                now.gtid_set.as_deref().unwrap_or("no GTIDs")
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(identity: Option<&str>, server_id: Option<u32>) -> DumpedServer {
+        let flavour = DumpedFlavour::MariaDb;
+        DumpedServer { flavour, version: "1".into(), identity: identity.map(str::to_owned), server_id }
+    }
+
+    #[test]
+    fn the_same_server_is_known_by_what_it_says_of_itself() {
+        let check = |begun, now| check_server(&begun, &now).is_ok();
+        assert!(check(server(Some("a"), Some(1)), server(Some("a"), Some(2))));
+        assert!(!check(server(Some("a"), Some(1)), server(Some("b"), Some(1))));
+        assert!(!check(server(None, Some(1)), server(Some("b"), Some(2))));
+        assert!(check(server(None, Some(1)), server(Some("b"), Some(1))));
+        // As older dumps have it.
+        assert!(check(server(None, None), server(Some("b"), Some(1))));
+        let other = DumpedServer { flavour: DumpedFlavour::MySql, ..server(Some("a"), Some(1)) };
+        assert!(!check(other, server(Some("a"), Some(1))));
+    }
+}

@@ -1,0 +1,229 @@
+//! The journal as it is kept: a file that grows, where files can grow; or else numbered files of some entries each.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+
+use super::files::{DumpFiles, document, failed};
+use super::journal::{self, JournalEntry};
+use super::names::{JOURNAL, WRITER, journal_number, numbered_journal};
+use crate::error::BulkError;
+
+/// How much may be lost of what is finished when a process is killed whose journal is numbered files: every one costs a
+/// request, and databases may have thousands of small tables.
+const LOST_FILE_BYTES_MAX: u64 = 16 << 20;
+const LOST_ENTRIES_MAX: usize = 64;
+
+/// Where entries go.
+pub(super) enum Recorder {
+    /// To the end of a file, which is locked as long as it is open.
+    Growing(File),
+    /// Into numbered files.
+    Numbered(Numbered),
+}
+
+/// What of a journal is not in a file yet.
+pub(super) struct Numbered {
+    files: Arc<dyn DumpFiles>,
+    /// Tells this process from others.
+    writer: String,
+    /// The numbers of files that are there.
+    there: Vec<u32>,
+    next: u32,
+    lines: String,
+    entries: usize,
+    /// Bytes of files that only `lines` knows to be finished.
+    file_bytes: u64,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Growing(_) => "Growing",
+            Self::Numbered(_) => "Numbered",
+        })
+    }
+}
+
+impl Recorder {
+    /// Takes the journal: no other process writes to it from here on, or that one notices.
+    ///
+    /// # Errors
+    /// [`BulkError::Busy`], [`BulkError::File`].
+    pub(super) fn take(files: &Arc<dyn DumpFiles>) -> Result<Self, BulkError> {
+        if let Some(folder) = files.folder() {
+            return lock(folder).map(Self::Growing);
+        }
+        let listed = files.list().map_err(failed("list", &files.path("")))?;
+        let mut there: Vec<_> = listed.iter().filter_map(|(name, _)| journal_number(name)).collect();
+        there.sort_unstable();
+        let numbered = Numbered {
+            files: Arc::clone(files),
+            writer: unique_name(),
+            next: there.last().map_or(0, |last| last.saturating_add(1)),
+            there,
+            lines: String::new(),
+            entries: 0,
+            file_bytes: 0,
+        };
+        files.put(WRITER, numbered.writer.as_bytes()).map_err(failed("write", &files.path(WRITER)))?;
+        Ok(Self::Numbered(numbered))
+    }
+
+    /// What it holds. A torn end is cut off.
+    ///
+    /// # Errors
+    /// [`BulkError::File`], [`BulkError::Damaged`].
+    pub(super) fn entries(&mut self, files: &dyn DumpFiles) -> Result<Vec<JournalEntry>, BulkError> {
+        match self {
+            Self::Growing(file) => {
+                let path = files.path(JOURNAL);
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes).map_err(failed("read", &path))?;
+                let (entries, good_bytes) = journal::parse(&bytes);
+                file.set_len(good_bytes as u64).map_err(failed("cut", &path))?;
+                file.seek(SeekFrom::End(0)).map_err(failed("read", &path))?;
+                Ok(entries)
+            }
+            Self::Numbered(numbered) => numbered_entries(files, &numbered.there),
+        }
+    }
+
+    /// Appends an entry.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken the journal meanwhile.
+    pub(super) fn record(&mut self, entry: &JournalEntry, files: &dyn DumpFiles) -> Result<(), BulkError> {
+        match self {
+            Self::Growing(file) => {
+                let path = files.path(JOURNAL);
+                file.write_all(entry.to_line().as_bytes()).map_err(failed("write", &path))
+            }
+            Self::Numbered(numbered) => {
+                numbered.lines.push_str(&entry.to_line());
+                numbered.entries += 1;
+                if let JournalEntry::Finished { chunk, .. } = entry {
+                    numbered.file_bytes += chunk.file_bytes;
+                }
+                let enough =
+                    numbered.entries >= LOST_ENTRIES_MAX || numbered.file_bytes >= LOST_FILE_BYTES_MAX;
+                if enough { numbered.flush() } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Empties the journal: the manifest, just written by `write`, has all of it.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken the journal meanwhile.
+    pub(super) fn empty_behind(
+        &mut self,
+        files: &dyn DumpFiles,
+        write: impl FnOnce() -> Result<(), BulkError>,
+    ) -> Result<(), BulkError> {
+        match self {
+            Self::Growing(file) => {
+                write()?;
+                let path = files.path(JOURNAL);
+                file.set_len(0).map_err(failed("empty", &path))?;
+                file.seek(SeekFrom::Start(0)).map_err(failed("empty", &path))?;
+            }
+            Self::Numbered(numbered) => {
+                numbered.check_mine()?;
+                write()?;
+                numbered.forget_lines();
+                for number in numbered.there.drain(..) {
+                    let name = numbered_journal(number);
+                    files.remove(&name).map_err(failed("remove", &files.path(&name)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Numbered {
+    fn flush(&mut self) -> Result<(), BulkError> {
+        self.check_mine()?;
+        let name = numbered_journal(self.next);
+        let put = self.files.put(&name, self.lines.as_bytes());
+        put.map_err(failed("write", &self.files.path(&name)))?;
+        self.there.push(self.next);
+        self.next += 1;
+        self.forget_lines();
+        Ok(())
+    }
+
+    fn forget_lines(&mut self) {
+        self.lines.clear();
+        (self.entries, self.file_bytes) = (0, 0);
+    }
+
+    /// There are no locks: of two processes the one that began later goes on, and the other one stops here.
+    fn check_mine(&self) -> Result<(), BulkError> {
+        let now = document(self.files.as_ref(), WRITER)?;
+        match now == self.writer.as_bytes() {
+            true => Ok(()),
+            false => Err(BulkError::Busy { path: self.files.path("") }),
+        }
+    }
+}
+
+/// What a journal holds, without taking part in it.
+///
+/// # Errors
+/// [`BulkError::File`], [`BulkError::Damaged`].
+pub(super) fn read(files: &dyn DumpFiles) -> Result<Vec<JournalEntry>, BulkError> {
+    if files.folder().is_none() {
+        let listed = files.list().map_err(failed("list", &files.path("")))?;
+        let mut there: Vec<_> = listed.iter().filter_map(|(name, _)| journal_number(name)).collect();
+        there.sort_unstable();
+        return numbered_entries(files, &there);
+    }
+    match document(files, JOURNAL) {
+        Err(BulkError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => Ok(journal::parse(&read?).0),
+    }
+}
+
+fn numbered_entries(files: &dyn DumpFiles, there: &[u32]) -> Result<Vec<JournalEntry>, BulkError> {
+    let mut all = Vec::new();
+    for &number in there {
+        let name = numbered_journal(number);
+        let bytes = document(files, &name)?;
+        let (entries, good_bytes) = journal::parse(&bytes);
+        // Such a file is there as a whole or not at all.
+        if good_bytes != bytes.len() {
+            let reason = format!("the line at byte {good_bytes} does not hold");
+            return Err(BulkError::Damaged { path: files.path(&name), reason });
+        }
+        all.extend(entries);
+    }
+    Ok(all)
+}
+
+fn lock(folder: &Path) -> Result<File, BulkError> {
+    let path = folder.join(JOURNAL);
+    let journal = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let journal = journal.map_err(failed("open", &path))?;
+    match flock(&journal, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(journal),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(BulkError::Busy { path: folder.to_owned() }),
+        Err(error) => Err(BulkError::File { action: "lock", path, source: error.into() }),
+    }
+}
+
+/// A name that no other process has: of the process, the moment, and the hasher's own seed.
+fn unique_name() -> String {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let mut hash = Sha256::new();
+    hash.update(std::process::id().to_le_bytes());
+    hash.update(chrono::Utc::now().to_rfc3339());
+    hash.update(RandomState::new().build_hasher().finish().to_le_bytes());
+    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,155 @@
+//! `tailwater bench dump`
+
+use std::path::Path;
+
+use tailwater_sandbox::Server;
+
+use super::contender::Dumper;
+use super::data::DataSet;
+use super::program::{self, Measured};
+use super::source::{fill, start_source};
+use super::writers::Writers;
+use super::{Headline, Plan, kinds, setting, summarise};
+use crate::bench::report::{Machine, Report, Row};
+use crate::cli::TablesBench;
+use crate::trial::TrialFolder;
+
+const PLAIN: &str = "dump, not compressed";
+const COMPRESSED: &str = "dump, compressed";
+const WAITS: &str = "the longest commit while a dump runs";
+
+/// Runs the benchmark for one family, or for both.
+///
+/// # Errors
+/// If a measurement cannot be taken.
+pub async fn dump(options: &TablesBench) -> anyhow::Result<Report> {
+    let plan = Plan::new(options);
+    let mydumper = program::version("mydumper")?;
+    let folder = TrialFolder::new(None)?;
+    let machine = Machine::look(folder.path())?;
+    let mut rows = Vec::new();
+    let mut versions = vec![("mydumper".to_owned(), mydumper)];
+    for kind in kinds(options.server)? {
+        let source = start_source(kind, plan.rows).await?;
+        versions.push((Dumper::Stock.name(kind).to_owned(), source.version().to_owned()));
+        for set in DataSet::ALL {
+            eprintln!("{kind}, {}: making {} rows", set.name(), plan.rows);
+            fill(&source, set, plan.rows).await?;
+            measure(&plan, &source, set, folder.path(), &mut rows).await?;
+            if set == DataSet::Sysbench {
+                waits(&plan, &source, set, folder.path(), &mut rows).await?;
+            }
+            source.sql(&format!("SET sql_log_bin=0; DROP DATABASE {}", set.schema())).await?;
+        }
+    }
+    let headline = Headline { name: "dump", measurement: PLAIN, ours: "tailwater, plain" };
+    let notes = vec![
+        format!(
+            "{} connections each through the Unix socket; contenders take turns, the figure is the median of the repeats, \
+             the spread their least and greatest",
+            super::WORKERS
+        ),
+        "tailwater syncs each file to the disk and checks its snapshots; mydumper and the servers' own tools sync nothing"
+            .to_owned(),
+        "mydumper of Debian has gzip only; tailwater has Zstandard".to_owned(),
+    ];
+    // The compressed ones are compared by themselves.
+    let mut report = summarise(&headline, rows, &versions, machine, notes)?;
+    let compressed = Headline { name: "dump", measurement: COMPRESSED, ours: "tailwater, zstd" };
+    report.notes.extend(super::ratios(&compressed, &report.rows));
+    Ok(report)
+}
+
+/// Measures all dumpers in turns.
+async fn measure(
+    plan: &Plan,
+    source: &Server,
+    set: DataSet,
+    folder: &Path,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
+    let kind = source.kind();
+    let mut runs: Vec<(Dumper, Vec<Measured>, f64)> =
+        Dumper::ALL.map(|dumper| (dumper, Vec::new(), 0.0)).into();
+    for repeat in 0..plan.repeats {
+        for (dumper, measured, mib) in &mut runs {
+            let (run, bytes) = run(*dumper, source, set, plan.rows, folder).await?;
+            *mib = bytes as f64 / f64::from(1 << 20);
+            eprintln!(
+                "{kind}, {}, {}, repeat {}: {:.2} s, CPU {:.2} s, server's {:.2} s, {:.0} MiB of memory, {mib:.0} MiB written",
+                set.name(),
+                dumper.name(kind),
+                repeat + 1,
+                run.seconds,
+                run.cpu_seconds,
+                run.server_cpu_seconds,
+                run.memory_mib
+            );
+            measured.push(run);
+        }
+    }
+    // One after the other, so that each measurement's rows stand together.
+    runs.sort_by_key(|(dumper, ..)| dumper.compresses());
+    for (dumper, measured, mib) in runs {
+        let measurement = if dumper.compresses() { COMPRESSED } else { PLAIN };
+        let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
+        let mut row =
+            Row::new(measurement, setting(kind, set, plan.rows), dumper.name(kind), "rows/s", rates);
+        row.also = super::also(&measured);
+        row.also.insert("written_mib", mib);
+        rows.push(row);
+    }
+    Ok(())
+}
+
+/// Dumps once; how many bytes were written. The files are removed.
+async fn run(
+    dumper: Dumper,
+    source: &Server,
+    set: DataSet,
+    rows: u64,
+    folder: &Path,
+) -> anyhow::Result<(Measured, u64)> {
+    let into = folder.join("dump");
+    let measured = dumper.program(source, set, rows, &into)?.run(&[source], &folder.join("output")).await?;
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(&into)? {
+        bytes += entry?.metadata()?.len();
+    }
+    std::fs::remove_dir_all(&into)?;
+    Ok((measured, bytes))
+}
+
+/// How long writers wait with each of the dumpers, and with none.
+async fn waits(
+    plan: &Plan,
+    source: &Server,
+    set: DataSet,
+    folder: &Path,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
+    let kind = source.kind();
+    let dumpers = [None, Some(Dumper::OursPlain), Some(Dumper::MydumperParts), Some(Dumper::Stock)];
+    let mut seen = dumpers.map(|dumper| (dumper, Vec::new(), Vec::new()));
+    for _ in 0..plan.repeats.max(2) {
+        for (dumper, longest, p99) in &mut seen {
+            let writers = Writers::start(source).await?;
+            match dumper {
+                Some(dumper) => drop(run(*dumper, source, set, plan.rows, folder).await?),
+                None => {
+                    tokio::time::sleep(std::time::Duration::from_secs(if plan.quick { 2 } else { 10 })).await
+                }
+            }
+            let waits = writers.stop().await?;
+            longest.push(waits.longest_ms);
+            p99.push(waits.p99_ms);
+        }
+    }
+    for (dumper, longest, p99) in seen {
+        let name = dumper.map_or("nobody", |dumper| dumper.name(kind));
+        let mut row = Row::new(WAITS, setting(kind, set, plan.rows), name, "ms", longest);
+        row.also.insert("p99_ms", p99.iter().copied().fold(0.0, f64::max));
+        rows.push(row);
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Clients that commit small inserts, and how long one had to wait.
+
+use std::time::{Duration, Instant};
+
+use tailwater_sandbox::Server;
+use tailwater_session::Connection;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Clients.
+const CLIENTS: usize = 4;
+/// Between two commits of a client: the machine is to have time for the dump, too.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What the clients saw.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Waits {
+    /// The longest commit.
+    pub longest_ms: f64,
+    /// What one commit of a hundred exceeds.
+    pub p99_ms: f64,
+}
+
+/// Writers under way.
+#[derive(Debug)]
+pub struct Writers {
+    stop: CancellationToken,
+    clients: JoinSet<anyhow::Result<Vec<f64>>>,
+}
+
+impl Writers {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// If their table cannot be made.
+    pub async fn start(server: &Server) -> anyhow::Result<Self> {
+        let mut connection = Connection::connect(&server.socket_options()).await?;
+        connection.execute("CREATE DATABASE IF NOT EXISTS tw_writes").await?;
+        let table =
+            "CREATE TABLE IF NOT EXISTS tw_writes.w (id BIGINT AUTO_INCREMENT PRIMARY KEY, t VARCHAR(100))";
+        connection.execute(table).await?;
+        connection.close().await;
+        let stop = CancellationToken::new();
+        let mut clients = JoinSet::new();
+        for _ in 0..CLIENTS {
+            let (stop, options) = (stop.clone(), server.socket_options());
+            clients.spawn(async move {
+                let mut connection = Connection::connect(&options).await?;
+                let mut waits = Vec::new();
+                while !stop.is_cancelled() {
+                    let begin = Instant::now();
+                    connection.execute("INSERT INTO tw_writes.w (t) VALUES (REPEAT('w', 100))").await?;
+                    waits.push(begin.elapsed().as_secs_f64() * 1e3);
+                    tokio::time::sleep(PAUSE).await;
+                }
+                connection.close().await;
+                Ok(waits)
+            });
+        }
+        Ok(Self { stop, clients })
+    }
+
+    /// Stops them.
+    ///
+    /// # Errors
+    /// If one of them failed.
+    pub async fn stop(mut self) -> anyhow::Result<Waits> {
+        self.stop.cancel();
+        let mut waits = Vec::new();
+        while let Some(client) = self.clients.join_next().await {
+            waits.extend(client??);
+        }
+        waits.sort_by(f64::total_cmp);
+        let at = |share: f64| waits.get((waits.len() as f64 * share) as usize).copied();
+        Ok(Waits {
+            longest_ms: waits.last().copied().unwrap_or(f64::NAN),
+            p99_ms: at(0.99).unwrap_or(f64::NAN),
+        })
+    }
+}

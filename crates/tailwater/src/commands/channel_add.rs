@@ -1,0 +1,125 @@
+//! `tailwater channel add NAME --provision`: a copy of the source to an empty target, and the channel behind it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use tailwater_apply::channel::{ChannelStart, ChannelState, ChannelStatus};
+use tailwater_apply::filter::FilterSet;
+use tailwater_bulk::load::LoadOptions;
+use tailwater_bulk::schema::Selection;
+use tailwater_session::{ConnectOptions, Connection};
+
+use super::channel::{print, told};
+use super::copy::{options, print_report, run};
+use crate::cli::{ChannelAdd, Output};
+use crate::config::{ChannelConfig, Config, ServerAddress};
+use crate::control::ChannelRequest;
+use crate::exit::Exit;
+use crate::wiring::connect_options;
+
+/// How long a channel may take to begin.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Copies, and starts the channel. The log keeps what comes from before the copy's snapshot on, and the target is told
+/// exactly which transactions it was copied with: the channel begins behind them.
+///
+/// # Errors
+/// If the configuration or the daemon does not fit, or the copy or the channel fails.
+pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Result<Exit> {
+    let config = Config::load(&arguments.channel.file.config)?;
+    let name = &arguments.channel.name;
+    let channel = config.channels.iter().find(|channel| channel.name == *name);
+    let channel = channel.with_context(|| not_configured(&config, name))?;
+    check(channel)?;
+    let target = connect_options(channel.server())?;
+    let source = source(&config, channel, arguments)?;
+    same_family(&source, &target).await?;
+    told(&config, &ChannelRequest::Hold { channel: name.clone() })?;
+
+    super::init_messages();
+    let load = LoadOptions { set_gtid: true, binlog: false, ..LoadOptions::new(target) };
+    let copy = options(&arguments.how, source, Selection::default(), load);
+    let Some(report) = run(&copy, output).await? else { return Ok(Exit::Refused) };
+    print_report(&report, output)?;
+
+    let start = ChannelRequest::Start { channel: name.clone(), until_gtid: None, until_time_us: None };
+    told(&config, &start)?;
+    let channels = begun(&config, name).await?;
+    print(&channels, Some(name), output)
+}
+
+/// What to write into the configuration first.
+fn not_configured(config: &Config, name: &str) -> String {
+    let source = config.sources.first().map_or("primary", |source| source.name.as_str());
+    format!(
+        "the configuration has no channel {name:?}. Add it, with where its target is and who applies there, and start \
+         the daemon anew:\n\n[[channel]]\nname = \"{name}\"\nsource = \"{source}\"\nhost = \"...\"\n\
+         defaults_file = \"...\"\nstopped = true\n"
+    )
+}
+
+fn check(channel: &ChannelConfig) -> anyhow::Result<()> {
+    let name = &channel.name;
+    ensure!(
+        channel.start == ChannelStart::Target,
+        "channel {name} is to begin at the log's oldest entry; to begin behind a copy it needs start = \"target\""
+    );
+    ensure!(
+        channel.filters == FilterSet::default(),
+        "channel {name} has filters, and a copy is of everything: copy by `tailwater copy` what the filters let through, \
+         with --set-gtid and --no-binlog, and start the channel"
+    );
+    Ok(())
+}
+
+/// How the source is connected to for the copy.
+fn source(
+    config: &Config,
+    channel: &ChannelConfig,
+    arguments: &ChannelAdd,
+) -> anyhow::Result<ConnectOptions> {
+    let source = config.sources.iter().find(|source| source.name == channel.source);
+    let source = source.with_context(|| format!("there is no source {:?}", channel.source))?;
+    let server = source.server();
+    let user = arguments.source_user.as_deref();
+    Ok(match &arguments.source_defaults_file {
+        None => connect_options(ServerAddress { user: user.or(server.user), ..server })?,
+        // Who captures is somebody else.
+        Some(file) => connect_options(ServerAddress { user, defaults_file: Some(file), ..server })?,
+    })
+}
+
+/// GTIDs of one family mean nothing to the other.
+async fn same_family(source: &ConnectOptions, target: &ConnectOptions) -> anyhow::Result<()> {
+    let source = Connection::connect(source).await.context("the source")?;
+    let target = Connection::connect(target).await.context("the target")?;
+    let (from, to) = (source.server().flavour, target.server().flavour);
+    source.close().await;
+    target.close().await;
+    ensure!(from == to, "the source is {from} and the target {to}: whose GTIDs mean nothing to each other");
+    Ok(())
+}
+
+/// Waits until the channel follows.
+async fn begun(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>> {
+    let begin = Instant::now();
+    loop {
+        let channels = told(config, &ChannelRequest::List)?;
+        let channel = channels.iter().find(|channel| channel.name == name);
+        match channel.map(|channel| channel.state) {
+            Some(ChannelState::Running) => return Ok(channels),
+            Some(ChannelState::Failed) => {
+                let fault = channel.and_then(|channel| channel.fault.as_ref());
+                let fault =
+                    fault.map(|fault| format!("{}: {}", fault.code, fault.message)).unwrap_or_default();
+                bail!("the target is copied, and channel {name} has failed: {fault}");
+            }
+            _ if begin.elapsed() > BEGIN_PATIENCE => {
+                bail!(
+                    "the target is copied, and channel {name} does not run yet: `tailwater channel list` shows it"
+                )
+            }
+            _ => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}

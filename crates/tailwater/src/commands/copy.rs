@@ -1,0 +1,136 @@
+//! `tailwater copy`
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tailwater_bulk::copy::{self, CopyOptions, CopyReport};
+use tailwater_bulk::load::LoadOptions;
+use tailwater_bulk::progress::Progress;
+use tailwater_bulk::schema::Selection;
+use tailwater_session::ConnectOptions;
+
+use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
+use super::client_server::connect_options;
+use super::dump::{print_plan, selection};
+use super::load::is_refusal;
+use crate::cli::{CopyArgs, CopyHowArgs, Output};
+use crate::exit::Exit;
+
+/// Copies databases from one server into another, or says what it would do.
+///
+/// # Errors
+/// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
+pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
+    let load = LoadOptions {
+        resume: arguments.resume,
+        set_gtid: arguments.set_gtid,
+        binlog: !arguments.no_binlog,
+        inserts: arguments.inserts,
+        ..LoadOptions::new(connect_options(&(&arguments.target).into())?)
+    };
+    let selection = selection(&arguments.database, &arguments.table, &arguments.exclude_table)?;
+    let source = connect_options(&(&arguments.source).into())?;
+    let options = options(&arguments.how, source, selection, load);
+    if arguments.dry_run {
+        let plan = copy::dry_run(&options).await?;
+        print_plan(options.load.workers, &plan.source, output)?;
+        if let Some(first) = plan.there.first() {
+            eprintln!("the target has {} of these tables already, {first} for one", plan.there.len());
+        }
+        return Ok(if plan.there.is_empty() { Exit::Done } else { Exit::Refused });
+    }
+    super::init_messages();
+    match run(&options, output).await? {
+        Some(report) => {
+            print_report(&report, output)?;
+            Ok(Exit::Done)
+        }
+        None => Ok(Exit::Refused),
+    }
+}
+
+/// Options of a copy, as the command line has them.
+pub(super) fn options(
+    how: &CopyHowArgs,
+    source: ConnectOptions,
+    selection: Selection,
+    load: LoadOptions,
+) -> CopyOptions {
+    let load =
+        LoadOptions { workers: usize::from(how.workers), defer_indexes: how.defer_indexes.into(), ..load };
+    let mut options = CopyOptions::new(source, selection, load)
+        .lock_wait_max(Duration::from_secs(how.lock_wait_max_s))
+        .chunk_bytes_max(how.chunk_bytes_max);
+    options.anew = how.anew;
+    options
+}
+
+/// Copies, and shows how far it is; `None` if it was refused, which is said.
+///
+/// # Errors
+/// Whatever ended it.
+pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result<Option<CopyReport>> {
+    let progress = Arc::new(Progress::default());
+    let stop = stop_on_signal()?;
+    let work = copy::copy(options, &progress, &stop);
+    match shown("copying", &progress, output, work).await? {
+        Ok(report) => Ok(Some(report)),
+        Err(error) if is_refusal(&error) => {
+            eprintln!("tailwater: {}: {error}", error.code());
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Prints what was done.
+///
+/// # Errors
+/// If standard output cannot be written to.
+pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()> {
+    let CopyReport { load, tables_before, point, method, stall, elapsed, not_in_snapshot } = report;
+    let seconds = elapsed.as_secs_f64();
+    let mut out = io::stdout().lock();
+    if output == Output::Json {
+        let line = json!({
+            "schema_version": SCHEMA_VERSION,
+            "event": "done",
+            "tables": load.tables,
+            "tables_before": tables_before,
+            "rows": load.rows,
+            "chunks": load.chunks_loaded,
+            "snapshot": point,
+            "method": method,
+            "stall_ms": stall.as_secs_f64() * 1000.0,
+            "gtid_set": load.gtid_set,
+            "not_in_snapshot": not_in_snapshot.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "seconds": seconds,
+        });
+        return writeln!(out, "{line}");
+    }
+    writeln!(
+        out,
+        "copied {} rows of {} tables in {seconds:.1} s ({} chunks)",
+        load.rows, load.tables, load.chunks_loaded
+    )?;
+    writeln!(out, "snapshot by {method}; writers waited {:.1} ms", stall.as_secs_f64() * 1000.0)?;
+    let gtids = point.gtid_set.as_deref().unwrap_or("none");
+    let file = point.binlog_file.as_deref().unwrap_or("no binlog");
+    let position = point.binlog_position.map(|position| format!(":{position}")).unwrap_or_default();
+    writeln!(out, "the data stands at {file}{position}, GTIDs {gtids}")?;
+    if *tables_before > 0 {
+        writeln!(
+            out,
+            "{tables_before} tables were copied before the interruption, and stand at another point in time"
+        )?;
+    }
+    if let Some(set) = &load.gtid_set {
+        writeln!(out, "the target now has the transactions {set}")?;
+    }
+    for table in not_in_snapshot {
+        writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
+    }
+    Ok(())
+}
