@@ -3,7 +3,7 @@
 //! The map:
 //! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
 //! - [`dump`]: databases into a folder.
-//! - [`copy`]: databases from one server into another.
+//! - [`copy`]: databases from one server into another; [`binary`]: whole servers, as their files lie.
 //! - [`snapshot`]: the same point in time on many connections.
 //! - [`schema`]: what has a definition, and its definition as a script.
 //! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
@@ -13,6 +13,7 @@
 //! - [`sql`]: names and texts in statements.
 //! - [`error`]: what can go wrong, with stable codes.
 
+pub mod binary;
 pub mod copy;
 pub mod dump;
 pub mod error;

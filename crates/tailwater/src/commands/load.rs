@@ -90,5 +90,6 @@ pub(super) fn is_refusal(error: &BulkError) -> bool {
             | BulkError::Mixed { .. }
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
+            | BulkError::BinaryUnfit { .. }
     )
 }

@@ -8,6 +8,7 @@ mod channel_add;
 mod client_server;
 pub mod config;
 mod copy;
+mod copy_binary;
 mod dump;
 mod grants;
 mod load;
