@@ -129,7 +129,7 @@ pub enum BulkError {
     },
     /// Tables of the dump are on the target already.
     #[error(
-        "{server} has {count} of the dump's tables already, {first} for one; nothing was changed. Drop them, or load into \
+        "{server} has {count} of the tables already, {first} for one; nothing was changed. Drop them, or have `load` add to \
          them with --force-merge"
     )]
     NotEmpty {
@@ -142,7 +142,8 @@ pub enum BulkError {
     },
     /// An earlier load of the same dump was interrupted.
     #[error(
-        "an earlier load of this dump into {server} was interrupted; go on with --resume, or drop what it made to begin anew"
+        "an earlier load or copy of the same into {server} was interrupted; go on with --resume, or begin anew: a copy with --anew, \
+         a load when what it made is dropped"
     )]
     EarlierLoad {
         /// Where.

@@ -29,7 +29,7 @@ on_each_server!(
     the_target_may_restart,
 );
 
-async fn started(kind: ServerKind) -> Result<Server> {
+pub async fn started(kind: ServerKind) -> Result<Server> {
     Ok(Server::start(ServerSpec::new(kind).option("--local-infile=1")).await?)
 }
 
@@ -39,7 +39,7 @@ async fn load_into(folder: &Path, options: &LoadOptions) -> Result<LoadReport, B
 }
 
 /// Rows of each table, sorted, computed columns among them; and all definitions.
-async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
+pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     prepare(&mut connection).await?;
     let found = inventory(&mut connection, &Selection::default()).await?;
@@ -79,7 +79,10 @@ async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
     Ok(all)
 }
 
-fn ensure_equal(one: &BTreeMap<String, Vec<Vec<u8>>>, other: &BTreeMap<String, Vec<Vec<u8>>>) -> Result<()> {
+pub fn ensure_equal(
+    one: &BTreeMap<String, Vec<Vec<u8>>>,
+    other: &BTreeMap<String, Vec<Vec<u8>>>,
+) -> Result<()> {
     let names = |all: &BTreeMap<String, Vec<Vec<u8>>>| all.keys().cloned().collect::<Vec<_>>();
     ensure!(names(one) == names(other), "{:#?}\n{:#?}", names(one), names(other));
     let shown = |rows: &[Vec<u8>]| {
@@ -93,7 +96,7 @@ fn ensure_equal(one: &BTreeMap<String, Vec<Vec<u8>>>, other: &BTreeMap<String, V
 }
 
 /// A source with every type, and other objects.
-async fn source(kind: ServerKind) -> Result<Server> {
+pub async fn source(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     run_script(&server, types::script(kind).as_bytes())?;
     let objects = "

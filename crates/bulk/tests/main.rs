@@ -25,6 +25,7 @@ macro_rules! on_each_server {
 }
 
 mod binary;
+mod copying;
 mod dumping;
 mod error_codes;
 mod loaded;

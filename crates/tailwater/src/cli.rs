@@ -342,6 +342,9 @@ pub struct LoadArgs {
     /// Keep the load out of the server's binlog, and so from its replicas.
     #[arg(long)]
     pub no_binlog: bool,
+    /// Make scheduled events disabled, as a replica has them.
+    #[arg(long)]
+    pub disable_events: bool,
     /// Load by INSERT statements, for a server with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,
@@ -376,6 +379,9 @@ pub struct CopyArgs {
     /// Go on behind an interrupted copy: tables that it finished are kept, the others are copied at another point in time.
     #[arg(long, conflicts_with = "anew")]
     pub resume: bool,
+    /// Make scheduled events disabled, as a replica has them.
+    #[arg(long)]
+    pub disable_events: bool,
     /// Load by INSERT statements, for a target with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,
@@ -396,12 +402,8 @@ pub struct CopyBinaryArgs {
         conflicts_with_all = ["database", "table", "exclude_table", "set_gtid", "no_binlog", "resume", "inserts", "anew"]
     )]
     pub binary: bool,
-    /// Where the target finds the source, if not where it is found from here (MySQL).
-    #[arg(long, value_name = "HOST:PORT", requires = "binary", value_parser = host_and_port)]
-    pub source_address: Option<(String, u16)>,
-    /// How long to wait for the target to come back with its new data (MySQL).
-    #[arg(long, value_name = "SECONDS", requires = "binary", default_value_t = 600)]
-    pub restart_wait_max_s: u64,
+    #[command(flatten)]
+    pub clone: CloneArgs,
     /// The folder that becomes a data folder (MariaDB).
     #[arg(long, value_name = "DIR", requires = "binary")]
     pub to_directory: Option<PathBuf>,
@@ -411,6 +413,17 @@ pub struct CopyBinaryArgs {
     /// Memory for replaying what was written meanwhile (MariaDB).
     #[arg(long, value_name = "BYTES", requires = "binary", default_value_t = 256 << 20)]
     pub prepare_memory_bytes: u64,
+}
+
+/// How MySQL clones.
+#[derive(Debug, Args)]
+pub struct CloneArgs {
+    /// Where the target finds the source, if not where it is found from here (MySQL).
+    #[arg(long, value_name = "HOST:PORT", requires = "binary", value_parser = host_and_port)]
+    pub source_address: Option<(String, u16)>,
+    /// How long to wait for the target to come back with its new data (MySQL).
+    #[arg(long, value_name = "SECONDS", requires = "binary", default_value_t = 600)]
+    pub restart_wait_max_s: u64,
 }
 
 /// Reads HOST:PORT.
@@ -630,6 +643,11 @@ pub struct ChannelAdd {
     /// Copy all databases of the source to the target.
     #[arg(long, required = true)]
     pub provision: bool,
+    /// Copy the whole server by MySQL's CLONE, its accounts too.
+    #[arg(long, conflicts_with = "anew")]
+    pub binary: bool,
+    #[command(flatten)]
+    pub clone: CloneArgs,
     /// Option file with an account that may dump the source, in place of the one that captures it.
     #[arg(long, value_name = "FILE")]
     pub source_defaults_file: Option<PathBuf>,

@@ -6,6 +6,7 @@ mod bulk_grants;
 mod captured;
 mod channels;
 mod cli;
+mod copied;
 mod dumped;
 mod faults;
 mod large;

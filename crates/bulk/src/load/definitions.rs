@@ -3,6 +3,7 @@
 use tailwater_session::{Connection, SessionError};
 
 use super::contents::{Definition, file_name};
+use super::events;
 use crate::error::BulkError;
 use crate::folder::DumpFiles;
 use crate::folder::files::document;
@@ -40,7 +41,7 @@ pub(crate) async fn tables_there<'a>(
 }
 
 /// Runs the script of a definition. What is there already is passed over if `again` is set, as after a load that was
-/// interrupted; the statements behind it are run all the same.
+/// interrupted; the statements behind it are run all the same. Events come disabled if that is wanted.
 ///
 /// # Errors
 /// [`BulkError::Definition`] if the server refuses a statement; [`BulkError::Session`] if the connection breaks.
@@ -49,9 +50,16 @@ pub(crate) async fn make(
     files: &dyn DumpFiles,
     definition: &Definition,
     again: bool,
+    events_disabled: bool,
 ) -> Result<(), BulkError> {
     let bytes = document(files, &file_name(&definition.path))?;
+    let status = events::status(connection.server());
     for statement in script::statements(&bytes) {
+        let disabled = match events_disabled && definition.what.starts_with("event ") {
+            true => events::disabled(statement, status),
+            false => None,
+        };
+        let statement = disabled.as_deref().unwrap_or(statement);
         match connection.execute_bytes(statement).await {
             Ok(_) => {}
             Err(SessionError::Server { error, .. }) if again && EXISTS.contains(&error.number) => {}

@@ -9,10 +9,12 @@
 //! - `record`: what a load notes on the target. `target`: sessions there. `definitions`: makes what has a definition.
 //! - `rows`: loads a file; `feed` reads it; `inserts` makes statements of it where there is no `LOAD DATA LOCAL`.
 //! - [`indexes`]: those that are made when all rows of their table are there.
+//! - `events`: those that come disabled.
 //! - `gtid`: tells the target which transactions it now has.
 
 pub mod contents;
 mod definitions;
+mod events;
 pub mod feed;
 mod gtid;
 pub mod indexes;

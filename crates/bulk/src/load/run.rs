@@ -47,6 +47,8 @@ pub struct LoadOptions {
     /// Whether secondary indexes are made when all rows are there. Tables that are loaded into with [`Self::merge`] keep
     /// theirs.
     pub defer_indexes: DeferIndexes,
+    /// Scheduled events come disabled, as they do to a replica.
+    pub events_disabled: bool,
 }
 
 impl LoadOptions {
@@ -61,6 +63,7 @@ impl LoadOptions {
             binlog: true,
             inserts: false,
             defer_indexes: DeferIndexes::Auto,
+            events_disabled: false,
         }
     }
 }
@@ -230,7 +233,7 @@ impl Load<'_> {
         };
         let tables: Vec<_> = tables.iter().map(table).collect();
         for definition in schemas.iter().chain(sequences).chain(&tables) {
-            definitions::make(connection, self.contents.files.as_ref(), definition, again).await?;
+            self.make(connection, definition, again).await?;
         }
         target::set_up(connection, self.options).await?;
         for table in self.contents.tables.iter().filter(|_| !self.options.merge) {
@@ -247,6 +250,16 @@ impl Load<'_> {
         Ok(())
     }
 
+    async fn make(
+        &self,
+        connection: &mut Connection,
+        definition: &Definition,
+        again: bool,
+    ) -> Result<(), BulkError> {
+        let files = self.contents.files.as_ref();
+        definitions::make(connection, files, definition, again, self.options.events_disabled).await
+    }
+
     /// Makes views, routines, triggers and events. What needs something that is not there yet is tried again behind the
     /// others.
     async fn make_objects(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
@@ -255,7 +268,7 @@ impl Load<'_> {
             let mut refused = Vec::new();
             let mut first = None;
             for definition in &waiting {
-                match definitions::make(connection, self.contents.files.as_ref(), definition, again).await {
+                match self.make(connection, definition, again).await {
                     Ok(()) => {}
                     Err(error) if needs_another(&error) => {
                         refused.push(*definition);

@@ -32,6 +32,7 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
         set_gtid: arguments.set_gtid,
         binlog: !arguments.no_binlog,
         inserts: arguments.inserts,
+        events_disabled: arguments.disable_events,
         ..LoadOptions::new(connect_options(&(&arguments.target).into())?)
     };
     let selection = selection(&arguments.database, &arguments.table, &arguments.exclude_table)?;

@@ -9,11 +9,12 @@ use tailwater_bulk::binary::BinaryPoint;
 use tailwater_bulk::binary::backup::{self, BackupOptions};
 use tailwater_bulk::binary::cloning::{self, CloneOptions};
 use tailwater_bulk::{BulkError, Progress};
+use tailwater_session::ConnectOptions;
 
 use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::load::is_refusal;
-use crate::cli::{CopyArgs, Output};
+use crate::cli::{CloneArgs, CopyArgs, Output};
 use crate::exit::Exit;
 
 /// Copies a whole server as its files lie, or says whether it would.
@@ -21,10 +22,65 @@ use crate::exit::Exit;
 /// # Errors
 /// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
 pub(super) async fn copy_binary(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
-    let done = match &arguments.binary.to_directory {
-        Some(directory) => into_folder(arguments, directory.clone(), output).await?,
-        None => into_server(arguments, output).await?,
-    };
+    if let Some(directory) = &arguments.binary.to_directory {
+        return refused_or_done(into_folder(arguments, directory.clone(), output).await?);
+    }
+    let (donor, recipient) = (&arguments.source, &arguments.target);
+    let options = clone_options(
+        connect_options(&donor.into())?,
+        connect_options(&recipient.into())?,
+        &arguments.binary.clone,
+    );
+    if arguments.dry_run {
+        return refused_or_done(match cloning::plan(&options).await {
+            Ok(plan) => {
+                let (host, port) = &plan.donor_address;
+                let how =
+                    format!("{} clones {host}:{port}, MySQL {}", options.recipient.endpoint, plan.version);
+                print_plan(&how, plan.bytes_estimate, output)?;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        });
+    }
+    clone_server(&options, output).await
+}
+
+/// Options of a clone, as the command line has them.
+pub(super) fn clone_options(
+    donor: ConnectOptions,
+    recipient: ConnectOptions,
+    arguments: &CloneArgs,
+) -> CloneOptions {
+    CloneOptions {
+        donor,
+        recipient,
+        donor_address: arguments.source_address.clone(),
+        restart_wait_max: Duration::from_secs(arguments.restart_wait_max_s),
+    }
+}
+
+/// Clones, and shows how far it is.
+///
+/// # Errors
+/// Whatever ended it.
+pub(super) async fn clone_server(options: &CloneOptions, output: Output) -> anyhow::Result<Exit> {
+    super::init_messages();
+    let progress = Arc::new(Progress::default());
+    let stop = stop_on_signal()?;
+    refused_or_done(
+        match shown("cloning", &progress, output, cloning::clone(options, &progress, &stop)).await? {
+            Ok(done) => {
+                let to = options.recipient.endpoint.to_string();
+                print_report(&to, &done.point, done.bytes, done.elapsed, output)?;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+    )
+}
+
+fn refused_or_done(done: Result<(), BulkError>) -> anyhow::Result<Exit> {
     match done {
         Ok(()) => Ok(Exit::Done),
         Err(error) if is_refusal(&error) => {
@@ -32,36 +88,6 @@ pub(super) async fn copy_binary(arguments: &CopyArgs, output: Output) -> anyhow:
             Ok(Exit::Refused)
         }
         Err(error) => Err(error.into()),
-    }
-}
-
-async fn into_server(arguments: &CopyArgs, output: Output) -> anyhow::Result<Result<(), BulkError>> {
-    let options = CloneOptions {
-        donor: connect_options(&(&arguments.source).into())?,
-        recipient: connect_options(&(&arguments.target).into())?,
-        donor_address: arguments.binary.source_address.clone(),
-        restart_wait_max: Duration::from_secs(arguments.binary.restart_wait_max_s),
-    };
-    if arguments.dry_run {
-        return match cloning::plan(&options).await {
-            Ok(plan) => {
-                let (host, port) = &plan.donor_address;
-                let how =
-                    format!("{} clones {host}:{port}, MySQL {}", options.recipient.endpoint, plan.version);
-                Ok(Ok(print_plan(&how, plan.bytes_estimate, output)?))
-            }
-            Err(error) => Ok(Err(error)),
-        };
-    }
-    super::init_messages();
-    let progress = Arc::new(Progress::default());
-    let stop = stop_on_signal()?;
-    match shown("cloning", &progress, output, cloning::clone(&options, &progress, &stop)).await? {
-        Ok(done) => {
-            let to = options.recipient.endpoint.to_string();
-            Ok(Ok(print_report(&to, &done.point, done.bytes, done.elapsed, output)?))
-        }
-        Err(error) => Ok(Err(error)),
     }
 }
 

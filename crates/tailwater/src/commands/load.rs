@@ -26,6 +26,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         set_gtid: arguments.set_gtid,
         binlog: !arguments.no_binlog,
         inserts: arguments.inserts,
+        events_disabled: arguments.disable_events,
         defer_indexes: arguments.defer_indexes.into(),
         ..LoadOptions::new(connect_options(&arguments.server)?)
     };

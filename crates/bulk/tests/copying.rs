@@ -1,0 +1,163 @@
+//! Copies between real servers.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_bulk::BulkError;
+use tailwater_bulk::copy::{CopyOptions, CopyReport, copy, dry_run};
+use tailwater_bulk::load::{DeferIndexes, LoadOptions, load, own_folder};
+use tailwater_bulk::progress::Progress;
+use tailwater_bulk::schema::{Selection, TableName};
+use tailwater_sandbox::{Server, ServerKind, require};
+use tailwater_session::Connection;
+use tokio_util::sync::CancellationToken;
+
+use crate::loaded::{all, ensure_equal, source, started};
+use crate::{support, written};
+
+on_each_server!(
+    everything_is_copied,
+    an_interrupted_copy_keeps_what_it_finished,
+    one_that_begins_anew_is_of_one_point,
+    rows_that_are_not_unique_end_a_load,
+);
+
+fn options(source: &Server, target: &Server) -> CopyOptions {
+    let load = LoadOptions {
+        workers: 3,
+        defer_indexes: DeferIndexes::Always,
+        ..LoadOptions::new(target.connect_options())
+    };
+    CopyOptions::new(source.connect_options(), Selection::default(), load).chunk_bytes_max(2_000)
+}
+
+async fn run(options: &CopyOptions) -> Result<CopyReport, BulkError> {
+    copy(options, &Arc::default(), &CancellationToken::new()).await
+}
+
+async fn everything_is_copied(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = source(kind).await?;
+    let before = all(&source).await?;
+    for inserts in [false, true] {
+        let target = started(kind).await?;
+        let mut options = options(&source, &target);
+        options.load.inserts = inserts;
+        ensure!(dry_run(&options).await?.there.is_empty());
+        let report = run(&options).await?;
+        ensure!(report.tables_before == 0 && report.load.rows > 0, "{report:?}");
+        ensure_equal(&before, &all(&target).await?)?;
+        // Not twice.
+        ensure!(!dry_run(&options).await?.there.is_empty());
+        let again = run(&options).await;
+        ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"), "{again:?}");
+        let waiting = target.sql("SELECT COUNT(*) FROM tailwater.load_indexes").await?;
+        ensure!(waiting == ["0"], "{waiting:?}");
+    }
+    Ok(())
+}
+
+/// Several tables with indexes, large enough to be interrupted in.
+async fn shop(kind: ServerKind) -> Result<Server> {
+    let server = started(kind).await?;
+    let script = "
+        CREATE DATABASE shop; USE shop;
+        CREATE TABLE digits (d INT PRIMARY KEY);
+        INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
+        CREATE TABLE orders (id INT PRIMARY KEY, n INT, note VARCHAR(200), UNIQUE KEY u (n), KEY k (note));
+        INSERT INTO orders SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d, -a.d - 10 * b.d - 100 * c.d - 1000 * e.d,
+            REPEAT(CHAR(65 + a.d), 100) FROM digits a, digits b, digits c, digits e;
+        CREATE TABLE small (id INT PRIMARY KEY, KEY again (id));
+        INSERT INTO small SELECT d FROM digits;
+        CREATE VIEW counted AS SELECT COUNT(*) AS n FROM orders;
+    ";
+    support::run_script(&server, script.as_bytes())?;
+    Ok(server)
+}
+
+/// Copies until some rows of the big table, and all of another one, are there.
+async fn interrupted(options: &CopyOptions) -> Result<()> {
+    let (progress, stop) = (Arc::new(Progress::default()), CancellationToken::new());
+    let watch = {
+        let (progress, stop) = (Arc::clone(&progress), stop.clone());
+        tokio::spawn(async move {
+            while progress.figures().tables == 0 || progress.figures().chunks < 20 {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            stop.cancel();
+        })
+    };
+    let outcome = copy(options, &progress, &stop).await;
+    watch.abort();
+    ensure!(outcome.as_ref().is_err_and(|error| error.code() == "TW-BULK-0011"), "{outcome:?}");
+    Ok(())
+}
+
+async fn an_interrupted_copy_keeps_what_it_finished(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, target) = (shop(kind).await?, started(kind).await?);
+    let mut options = options(&source, &target);
+    interrupted(&options).await?;
+    let again = run(&options).await;
+    ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0023"), "{again:?}");
+    // What is finished is not of the same point in time, and not said to be.
+    options.load.resume = true;
+    options.load.set_gtid = true;
+    let refused = run(&options).await;
+    ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
+    options.load.set_gtid = false;
+    let report = run(&options).await?;
+    ensure!((1..3).contains(&report.tables_before), "{report:?}");
+    ensure_equal(&all(&source).await?, &all(&target).await?)
+}
+
+async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, target) = (shop(kind).await?, started(kind).await?);
+    let mut options = options(&source, &target);
+    interrupted(&options).await?;
+    let mut connection = Connection::connect(&source.connect_options()).await?;
+    connection.execute("DELETE FROM shop.small WHERE id > 3").await?;
+    options.anew = true;
+    let report = run(&options).await?;
+    ensure!(report.tables_before == 0, "{report:?}");
+    ensure_equal(&all(&source).await?, &all(&target).await?)?;
+    // It is finished, and its tables are nobody's to drop.
+    let again = run(&options).await;
+    ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"), "{again:?}");
+    Ok(())
+}
+
+async fn rows_that_are_not_unique_end_a_load(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, target) = (shop(kind).await?, started(kind).await?);
+    let folder = written::write(&source, tailwater_bulk::folder::Compression::None, 500).await?;
+    let file = folder.path().join("shop.orders.table.sql");
+    let definition = std::fs::read_to_string(&file)?;
+    ensure!(definition.contains("  KEY `k`"), "{definition}");
+    std::fs::write(&file, definition.replace("  KEY `k`", "  UNIQUE KEY `k`"))?;
+    let contents = own_folder::read(folder.path(), false)?;
+    let mut options =
+        LoadOptions { defer_indexes: DeferIndexes::Always, ..LoadOptions::new(target.connect_options()) };
+    let refused = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await;
+    ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0060"), "{refused:?}");
+    // Mended, it goes on with the indexes alone.
+    target.sql("DELETE FROM shop.orders WHERE id >= 10").await?;
+    options.resume = true;
+    let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
+    ensure!(report.chunks_before > 0, "{report:?}");
+    let mut connection = Connection::connect(&target.connect_options()).await?;
+    let shown = connection.query("SHOW CREATE TABLE shop.orders").await?;
+    let table = shown.first().and_then(|row| row.get_str(1)).context("no table")?;
+    let name = TableName::new("shop", "orders");
+    ensure!(table.contains("UNIQUE KEY `u`") && table.contains("UNIQUE KEY `k`"), "{name}: {table}");
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! `tailwater copy` and `tailwater channel add --provision` from the outside, under writes and killed on the way.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::Flavour;
+use tokio_util::sync::CancellationToken;
+
+use crate::shell::{PROGRAM, Shell};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Connections that write meanwhile.
+const WRITERS: u32 = 3;
+
+const SCRIPT: &str = "
+    CREATE DATABASE shop; USE shop;
+    CREATE TABLE digits (d INT PRIMARY KEY);
+    INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
+    CREATE TABLE orders (id INT PRIMARY KEY, note VARCHAR(200), KEY (note));
+    INSERT INTO orders SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d, REPEAT(CHAR(65 + a.d), 100)
+        FROM digits a, digits b, digits c, digits e, digits f WHERE f.d < 2;
+    CREATE TABLE counters (writer INT PRIMARY KEY, n BIGINT NOT NULL);
+    INSERT INTO counters VALUES (0, 0), (1, 0), (2, 0);
+    CREATE TABLE steps (writer INT, n BIGINT, PRIMARY KEY (writer, n));
+    CREATE VIEW counted AS SELECT COUNT(*) AS n FROM steps;
+    CREATE EVENT spoil ON SCHEDULE EVERY 1 SECOND DO DELETE FROM shop.digits LIMIT 0;
+";
+
+/// Everything that writers touch, and that they do not.
+const SUMS: &str = "SELECT * FROM shop.counters ORDER BY writer; SELECT writer, COUNT(*), MIN(n), MAX(n) FROM shop.steps \
+                    GROUP BY writer ORDER BY writer; SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders; \
+                    SELECT n FROM shop.counted";
+
+#[tokio::test]
+async fn a_channel_joins_exactly_behind_a_copy_mysql() -> Result<()> {
+    a_channel_joins_exactly_behind_a_copy(ServerKind::Mysql97).await
+}
+
+#[tokio::test]
+async fn a_channel_joins_exactly_behind_a_copy_mariadb() -> Result<()> {
+    a_channel_joins_exactly_behind_a_copy(ServerKind::Mariadb1011).await
+}
+
+/// Counts its counter up, and writes each step down; both or neither.
+async fn write(options: ConnectOptions, writer: u32, stop: CancellationToken) -> Result<u64> {
+    let mut connection = Connection::connect(&options).await?;
+    let mut steps = 0;
+    while !stop.is_cancelled() {
+        steps += 1;
+        connection.execute("START TRANSACTION").await?;
+        connection.execute(&format!("UPDATE shop.counters SET n = n + 1 WHERE writer = {writer}")).await?;
+        connection
+            .execute(&format!(
+                "INSERT INTO shop.steps SELECT {writer}, n FROM shop.counters WHERE writer = {writer}"
+            ))
+            .await?;
+        connection
+            .execute(&format!("UPDATE shop.orders SET note = CONCAT('{steps}-', LEFT(note, 50)) WHERE id = {steps} * 7 % 20000"))
+            .await?;
+        connection.execute("COMMIT").await?;
+    }
+    connection.close().await;
+    Ok(steps)
+}
+
+async fn start_target(kind: ServerKind) -> Result<Server> {
+    let mut spec = ServerSpec::new(kind).name("target").options(["--server-id=2", "--local-infile=1"]);
+    if kind.flavour() == Flavour::MySql {
+        spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--log-bin=binlog"]);
+    }
+    Ok(Server::start(spec).await?)
+}
+
+async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let target = start_target(kind).await?;
+    let mut trial = Trial::start(TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    })
+    .await?;
+    shell
+        .run("channel add -c tailwater.toml replica --provision")?
+        .exits(1)
+        .complains(&["[[channel]]", "stopped"]);
+    let socket = target.socket().display();
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"replica\"\nsource = \"primary\"\nsocket = \"{socket}\"\nuser = \"root\"\ntls = \"off\"\n\
+         stopped = true\n"
+    ))?;
+    shell.write("root.cnf", "[client]\nuser=root\n")?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    trial.primary.sql(SCRIPT).await?;
+
+    let stop = CancellationToken::new();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write(trial.primary.connect_options(), writer, stop.clone())))
+        .collect();
+    let add = "channel add -c tailwater.toml replica --provision --source-defaults-file root.cnf --chunk-bytes-max 20000";
+    killed_on_the_way(&shell, &target, add).await?;
+    // What it left behind is not taken for a copy, and not dropped unasked.
+    shell.run(add)?.exits(4).complains(&["TW-BULK-0023"]);
+    let ran = shell.run(&format!("{add} --anew"))?.exits(0);
+    ran.says(&["copied", "the target now has the transactions", "replica", "running"]);
+
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    stop.cancel();
+    for writer in writers {
+        ensure!(writer.await?? > 0);
+    }
+    let wanted = trial.primary.sql(SUMS).await?;
+    let begun = Instant::now();
+    loop {
+        let found = target.sql(SUMS).await?;
+        if found == wanted {
+            break;
+        }
+        let status =
+            || shell.run("channel list -c tailwater.toml --output json").and_then(|ran| ran.exits(0).json());
+        ensure!(begun.elapsed() < PATIENCE, "{found:?} and not {wanted:?}: {:?}", status());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let event = "SELECT status FROM information_schema.events WHERE event_name = 'spoil'";
+    let status = target.sql(event).await?.concat();
+    ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
+    shell.run(add)?.exits(1).complains(&["channel replica runs", "stopped = true"]);
+    trial.stop_relay().await
+}
+
+/// As a clone, whose accounts and GTIDs are the source's.
+#[tokio::test]
+async fn a_channel_joins_exactly_behind_a_clone() -> Result<()> {
+    let kind = ServerKind::Mysql97;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let mut target = start_target(kind).await?;
+    let mut trial = Trial::start(TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    })
+    .await?;
+    let socket = target.socket().display();
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"replica\"\nsource = \"primary\"\nsocket = \"{socket}\"\nuser = \"root\"\ntls = \"off\"\n\
+         stopped = true\n"
+    ))?;
+    shell.write("root.cnf", "[client]\nuser=root\n")?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    trial.primary.sql(SCRIPT).await?;
+    for server in [&trial.primary, &target] {
+        server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
+    }
+    let stop = CancellationToken::new();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write(trial.primary.connect_options(), writer, stop.clone())))
+        .collect();
+    let add = "channel add -c tailwater.toml replica --provision --binary --source-defaults-file root.cnf";
+    shell.run(add)?.exits(1).complains(&["shop.spoil", "event_scheduler = OFF"]);
+    target.sql("SET PERSIST event_scheduler = OFF").await?;
+    let mut child = Command::new(PROGRAM)
+        .args(add.split_whitespace())
+        .current_dir(shell.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()?;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        // Nothing else starts it again when it has all of the clone.
+        if !target.is_running() {
+            target.set_options([target.options(), &["--event-scheduler=OFF".to_owned()]].concat());
+            target.start_again().await?;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    ensure!(status.success(), "{status}");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    stop.cancel();
+    for writer in writers {
+        ensure!(writer.await?? > 0);
+    }
+    let wanted = trial.primary.sql(SUMS).await?;
+    let begun = Instant::now();
+    while target.sql(SUMS).await? != wanted {
+        ensure!(begun.elapsed() < PATIENCE, "the target does not become what the source is");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    trial.stop_relay().await
+}
+
+/// Starts a copy and kills it with some rows on the target.
+async fn killed_on_the_way(shell: &Shell, target: &Server, words: &str) -> Result<()> {
+    let mut child = Command::new(PROGRAM)
+        .args(words.split_whitespace())
+        .current_dir(shell.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let begun = Instant::now();
+    loop {
+        ensure!(begun.elapsed() < PATIENCE, "it copies nothing");
+        ensure!(child.try_wait()?.is_none(), "it was done before it was killed");
+        // Not there at first.
+        let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
+        if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= 10) {
+            break;
+        }
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_killed_copy_goes_on() -> Result<()> {
+    let kind = ServerKind::Mariadb118;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let source = Server::start(ServerSpec::new(kind).options(["--log-bin=binlog", "--server-id=1"])).await?;
+    source.sql(SCRIPT).await?;
+    let target = start_target(kind).await?;
+    let at = |side: &str, server: &Server| {
+        format!("--{side}-socket {} --{side}-user root", server.socket().display())
+    };
+    let copy = format!("copy {} {} --chunk-bytes-max 20000", at("source", &source), at("target", &target));
+    shell
+        .run(&format!("{copy} --dry-run"))?
+        .exits(0)
+        .says(&["START TRANSACTION WITH CONSISTENT SNAPSHOT", "shop.orders"]);
+    killed_on_the_way(&shell, &target, &copy).await?;
+    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0023", "--resume"]);
+    let ran = shell.run(&format!("{copy} --resume --output json"))?.exits(0);
+    let lines = ran.json()?;
+    let done = lines.last().context("no lines")?;
+    ensure!(done["event"] == "done" && done["schema_version"] == 1 && done["tables"] == 4, "{done}");
+    ensure!(source.sql(SUMS).await? == target.sql(SUMS).await?);
+    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0022"]);
+    shell.run(&format!("{copy} --dry-run"))?.exits(4).complains(&["the target has"]);
+    Ok(())
+}
