@@ -303,6 +303,13 @@ pub struct DumpArgs {
     /// Go on with an interrupted dump, at another point in time: the manifest says which rows stand at which.
     #[arg(long)]
     pub resume: bool,
+    /// The server is the target of this channel, with gtid = "log": stop it until the snapshot is there, so that the GTIDs that
+    /// the server names are those of its data; again for more.
+    #[arg(long, value_name = "CHANNEL", requires = "config")]
+    pub pause_channel: Vec<String>,
+    /// Configuration file of the daemon that runs these channels.
+    #[arg(short = 'c', long = "config", value_name = "FILE", requires = "pause_channel")]
+    pub config: Option<PathBuf>,
     /// Only say which statements would be run for the snapshot, and which tables would be dumped.
     #[arg(long)]
     pub dry_run: bool,

@@ -13,6 +13,7 @@ use tailwater_bulk::schema::{Selection, TableName};
 
 use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
 use super::client_server::connect_options;
+use super::dump_paused::Paused;
 use crate::cli::{CompressionArg, DumpArgs, Output};
 use crate::exit::Exit;
 
@@ -34,7 +35,11 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
         super::init_messages();
         let progress = Arc::new(Progress::default());
         let stop = stop_on_signal()?;
-        let work = dump::dump(options.clone(), Arc::clone(&progress), stop);
+        let paused = Paused::stop(arguments)?;
+        let work = async {
+            let dumping = dump::dump(options.clone(), Arc::clone(&progress), stop);
+            paused.until(&options.snapshot_taken, dumping).await
+        };
         let report = shown("dumping", &progress, output, work).await??;
         print_report(&report, output)?;
         Ok(Exit::Done)
@@ -54,6 +59,7 @@ fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
         chunk_bytes_max: arguments.chunk_bytes_max,
         lock_wait_max: Duration::from_secs(arguments.lock_wait_max_s),
         resume: arguments.resume,
+        channels_stopped: arguments.pause_channel.clone(),
         ..DumpOptions::new(connect_options(&arguments.server)?, &arguments.folder)
     })
 }

@@ -10,6 +10,7 @@ pub mod config;
 mod copy;
 mod copy_binary;
 mod dump;
+mod dump_paused;
 mod grants;
 mod load;
 pub mod log;
