@@ -24,6 +24,7 @@ macro_rules! on_each_server {
     )*};
 }
 
+mod binary;
 mod checked;
 mod copying;
 mod dumping;

@@ -59,6 +59,10 @@ pub struct DumpOptions {
     pub lock_wait_max: Duration,
     /// Go on with the interrupted dump that is in the folder.
     pub resume: bool,
+    /// Of the channels that feed the server past its binlog ([`crate::snapshot::fed`]) these have stopped.
+    pub channels_stopped: Vec<String>,
+    /// Is cancelled when the snapshot is there: they may go on.
+    pub snapshot_taken: CancellationToken,
 }
 
 impl DumpOptions {
@@ -81,6 +85,8 @@ impl DumpOptions {
             chunk_bytes_max: 64 << 20,
             lock_wait_max: Duration::from_secs(5),
             resume: false,
+            channels_stopped: Vec::new(),
+            snapshot_taken: CancellationToken::new(),
         }
     }
 

@@ -94,5 +94,6 @@ pub(super) fn is_refusal(error: &BulkError) -> bool {
             | BulkError::RowsFormat { .. }
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
+            | BulkError::BinaryUnfit { .. }
     )
 }
