@@ -314,6 +314,9 @@ pub enum BulkError {
         /// The server.
         server: String,
     },
+    /// A check without a state, or a repair, was told to stop.
+    #[error("interrupted; rows that are repaired stay so, and of a check nothing is kept without --state")]
+    NotKept,
     /// The target may not be repaired by this user.
     #[error("{server} does not let this user repair it: {error}; {advice}")]
     NotRepairable {
@@ -373,6 +376,7 @@ impl BulkError {
             Self::StateInUse { .. } => "TW-BULK-0043",
             Self::StateOther { .. } => "TW-BULK-0044",
             Self::SameServer { .. } => "TW-BULK-0045",
+            Self::NotKept => "TW-BULK-0047",
             Self::NotRepairable { .. } => "TW-BULK-0046",
             Self::Indexes { .. } => "TW-BULK-0060",
         }

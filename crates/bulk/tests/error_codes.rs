@@ -53,6 +53,7 @@ fn every_code_is_documented() {
         BulkError::StateInUse { path: path() },
         BulkError::StateOther { path: path(), reason: text() },
         BulkError::SameServer { server: text() },
+        BulkError::NotKept,
         BulkError::NotRepairable { server: text(), error: Box::new(refusal.clone()), advice: "grant it" },
         BulkError::Indexes { table: text(), error: Box::new(refusal) },
     ];
@@ -93,6 +94,7 @@ fn every_code_is_documented() {
             | BulkError::StateInUse { .. }
             | BulkError::StateOther { .. }
             | BulkError::SameServer { .. }
+            | BulkError::NotKept
             | BulkError::NotRepairable { .. }
             | BulkError::Indexes { .. }
             | BulkError::Session(_) => {}

@@ -34,6 +34,7 @@ mod loaded_limits;
 mod planted;
 mod schema;
 mod support;
+mod throttled;
 mod types;
 mod walking;
 mod written;

@@ -284,6 +284,8 @@ pub struct DumpArgs {
     pub place: String,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub throttle: ThrottleArgs,
     /// Only this database; again for more. All but the server's own if absent.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
@@ -349,6 +351,8 @@ pub struct LoadArgs {
     pub place: String,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub throttle: ThrottleArgs,
     /// Connections that load rows side by side.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
@@ -384,6 +388,8 @@ pub struct CopyArgs {
     pub source: SourceServerArgs,
     #[command(flatten)]
     pub target: TargetServerArgs,
+    #[command(flatten)]
+    pub throttle: ThrottleArgs,
     /// Only this database; again for more. All but the server's own if absent.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,

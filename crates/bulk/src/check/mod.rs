@@ -146,7 +146,7 @@ struct Shared {
 /// [`CheckOptions::resume`].
 ///
 /// # Errors
-/// [`BulkError::Interrupted`] if it was cancelled; [`BulkError::SameServer`]; [`BulkError::NotInStep`],
+/// [`BulkError::Interrupted`] or [`BulkError::NotKept`] if it was cancelled; [`BulkError::SameServer`]; [`BulkError::NotInStep`],
 /// [`BulkError::TargetBehind`] about waiting for the target; [`BulkError::StateInUse`], [`BulkError::StateOther`],
 /// [`BulkError::Busy`], [`BulkError::Damaged`], [`BulkError::File`] about the state; [`BulkError::Changed`] if a table's key
 /// is another than before the interruption; [`BulkError::Missing`], [`BulkError::RowTooLong`], [`BulkError::Session`].
@@ -164,7 +164,9 @@ pub async fn check(
     };
     let mut report = tokio::select! {
         report = work => report?,
-        () = cancel.cancelled() => return Err(BulkError::Interrupted),
+        () = cancel.cancelled() => {
+            return Err(if options.state.is_some() { BulkError::Interrupted } else { BulkError::NotKept });
+        }
     };
     report.elapsed = begun.elapsed();
     Ok(report)
@@ -260,7 +262,7 @@ async fn run(
     }
     let mut state = shared.state.lock().await;
     let mut differences = std::mem::take(&mut state.differences);
-    differences.sort_by_key(|difference| difference.table_name());
+    differences.sort_by_cached_key(Difference::order);
     let mut too_many: Vec<_> =
         state.tables.iter().filter(|(_, table)| table.too_many).map(|(name, _)| name.clone()).collect();
     too_many.sort();

@@ -30,6 +30,7 @@ use crate::folder::{Compression, DumpFiles, LocalFiles, Manifest, RowFormat};
 use crate::progress::Progress;
 use crate::schema::{self, Selection, TableName};
 use crate::snapshot::{SnapshotPlan, circumstances, plan};
+use crate::throttle::Throttle;
 use crate::walk::{ServoLimits, TableShape, WalkKey};
 use stream::Stream;
 use worker::Worker;
@@ -59,6 +60,8 @@ pub struct DumpOptions {
     pub lock_wait_max: Duration,
     /// Go on with the interrupted dump that is in the folder.
     pub resume: bool,
+    /// What holds it back between chunks.
+    pub throttle: Arc<Throttle>,
 }
 
 impl DumpOptions {
@@ -81,6 +84,7 @@ impl DumpOptions {
             chunk_bytes_max: 64 << 20,
             lock_wait_max: Duration::from_secs(5),
             resume: false,
+            throttle: Arc::new(Throttle::open()),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::folder::DumpFiles;
 use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::sql::qualified;
+use crate::throttle::Throttle;
 
 /// How often one file is tried when the target is away or a lock is held.
 pub(crate) const TRIES_MAX: u32 = 6;
@@ -49,6 +50,8 @@ pub struct LoadOptions {
     pub defer_indexes: DeferIndexes,
     /// Scheduled events come disabled, as they do to a replica.
     pub events_disabled: bool,
+    /// What holds it back between files.
+    pub throttle: Arc<Throttle>,
 }
 
 impl LoadOptions {
@@ -63,6 +66,7 @@ impl LoadOptions {
             binlog: true,
             inserts: false,
             defer_indexes: DeferIndexes::Auto,
+            throttle: Arc::new(Throttle::open()),
             events_disabled: false,
         }
     }
@@ -392,6 +396,7 @@ impl Worker {
     async fn run(mut self) -> Result<(), BulkError> {
         let mut connection = None;
         loop {
+            self.options.throttle.pass(&self.progress).await;
             let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some((table, chunk)) = unit else { break };
             self.load(&mut connection, &table.target, &chunk).await?;

@@ -15,6 +15,7 @@ use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump::{print_plan, selection};
 use super::load::is_refusal;
+use super::throttle::throttle;
 use crate::cli::{CopyArgs, CopyHowArgs, Output};
 use crate::exit::Exit;
 
@@ -23,7 +24,9 @@ use crate::exit::Exit;
 /// # Errors
 /// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
 pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
+    let source = connect_options(&(&arguments.source).into())?;
     let load = LoadOptions {
+        throttle: Arc::new(throttle(&arguments.throttle, &source)?),
         resume: arguments.resume,
         set_gtid: arguments.set_gtid,
         binlog: !arguments.no_binlog,
@@ -32,7 +35,6 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
         ..LoadOptions::new(connect_options(&(&arguments.target).into())?)
     };
     let selection = selection(&arguments.database, &arguments.table, &arguments.exclude_table)?;
-    let source = connect_options(&(&arguments.source).into())?;
     let options = options(&arguments.how, source, selection, load);
     if arguments.dry_run {
         let plan = copy::dry_run(&options).await?;
