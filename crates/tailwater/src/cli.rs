@@ -19,7 +19,7 @@ pub use checking::{CheckArgs, CompareArgs, RepairArgs, ThrottleArgs, WaitArg};
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 found what it looked for (a failed verification), \
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 found what it looked for (a failed verification, drift), \
                         4 refused because it would be unsafe."
 )]
 pub struct Cli {
@@ -739,6 +739,8 @@ pub enum BenchCommand {
     Dump(TablesBench),
     /// Loading the same tables into an empty server by Tailwater, myloader and the server's own client.
     Load(TablesBench),
+    /// Comparing a primary with its replica by Tailwater and pt-table-checksum: rows per second, CPU time of the primary, memory.
+    Check(TablesBench),
 }
 
 #[derive(Debug, Args)]

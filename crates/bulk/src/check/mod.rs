@@ -105,6 +105,8 @@ impl CheckOptions {
 fn for_long_statements(options: ConnectOptions) -> ConnectOptions {
     ConnectOptions {
         read_timeout: Some(Duration::from_secs(3600)),
+        // As long as a row can be, for repairs.
+        rows_bytes_max: options.rows_bytes_max.max(1 << 30),
         program_name: "tailwater check".into(),
         ..options
     }
