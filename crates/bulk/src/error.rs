@@ -259,6 +259,20 @@ pub enum BulkError {
         /// The table.
         table: String,
     },
+    /// There are no accounts to dump or load.
+    #[error("no accounts can be had: {reason}")]
+    NoAccounts {
+        /// Why not.
+        reason: String,
+    },
+    /// Something of a dump means nothing to a server of the other family.
+    #[error("{what} cannot be loaded into a server of this family: {reason}. Nothing was changed")]
+    OtherFamily {
+        /// What: a table and its column, for one.
+        what: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// A dump into a stream was told to stop.
     #[error("interrupted; what was written is not a whole dump, and cannot be gone on with: dump again")]
     StreamCut,
@@ -319,6 +333,8 @@ impl BulkError {
             Self::RowsFormat { .. } => "TW-BULK-0080",
             Self::ForeignFolder { .. } => "TW-BULK-0082",
             Self::NoInserts { .. } => "TW-BULK-0083",
+            Self::NoAccounts { .. } => "TW-BULK-0084",
+            Self::OtherFamily { .. } => "TW-BULK-0085",
             Self::StreamCut => "TW-BULK-0081",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",

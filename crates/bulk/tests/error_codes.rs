@@ -46,6 +46,8 @@ fn every_code_is_documented() {
         BulkError::RowsFormat { path: path(), format: "csv" },
         BulkError::ForeignFolder { path: path(), tool: "mydumper", reason: text() },
         BulkError::NoInserts { table: text() },
+        BulkError::NoAccounts { reason: text() },
+        BulkError::OtherFamily { what: text(), reason: text() },
         BulkError::StreamCut,
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
@@ -81,6 +83,8 @@ fn every_code_is_documented() {
             | BulkError::RowsFormat { .. }
             | BulkError::ForeignFolder { .. }
             | BulkError::NoInserts { .. }
+            | BulkError::NoAccounts { .. }
+            | BulkError::OtherFamily { .. }
             | BulkError::StreamCut
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }

@@ -24,6 +24,8 @@ macro_rules! on_each_server {
     )*};
 }
 
+mod accounts;
+mod carried;
 mod copying;
 mod dumping;
 mod error_codes;
