@@ -129,7 +129,7 @@ pub enum BulkError {
     },
     /// Tables of the dump are on the target already.
     #[error(
-        "{server} has {count} of the dump's tables already, {first} for one; nothing was changed. Drop them, or load into \
+        "{server} has {count} of the tables already, {first} for one; nothing was changed. Drop them, or have `load` add to \
          them with --force-merge"
     )]
     NotEmpty {
@@ -142,7 +142,8 @@ pub enum BulkError {
     },
     /// An earlier load of the same dump was interrupted.
     #[error(
-        "an earlier load of this dump into {server} was interrupted; go on with --resume, or drop what it made to begin anew"
+        "an earlier load or copy of the same into {server} was interrupted; go on with --resume, or begin anew: a copy with --anew, \
+         a load when what it made is dropped"
     )]
     EarlierLoad {
         /// Where.
@@ -291,6 +292,73 @@ pub enum BulkError {
         /// Which.
         server: String,
     },
+    /// The target does not come to where the source was.
+    #[error(
+        "{target} has not come to where the source was in {seconds} s: {position}; is it replicating, without filters that \
+         leave transactions out? Give it more time with --wait-max-s"
+    )]
+    TargetBehind {
+        /// The target.
+        target: String,
+        /// How long it was waited for.
+        seconds: u64,
+        /// Where the source was.
+        position: String,
+    },
+    /// It cannot be told whether the target has what the source had.
+    #[error(
+        "cannot tell whether {target} is where the source is: {reason}; choose --wait mark, which writes a row to the source \
+         and waits for it, or --wait none if nobody writes"
+    )]
+    NotInStep {
+        /// The target.
+        target: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Rows are too long for the server to make one text of them.
+    #[error("{table}: {count} rows are too long to be compared on {server}; raise max_allowed_packet there")]
+    RowTooLong {
+        /// The table.
+        table: String,
+        /// Where.
+        server: String,
+        /// How many.
+        count: u64,
+    },
+    /// A file for the state of a new check is there already.
+    #[error("{}: holds the state of a check already; go on with it with --resume, or take another file", path.display())]
+    StateInUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The state is of another check.
+    #[error("{}: is the state of another check: {reason}; take another file", path.display())]
+    StateOther {
+        /// The file.
+        path: PathBuf,
+        /// In what it differs.
+        reason: String,
+    },
+    /// Source and target are the same server.
+    #[error("{server} is source and target; name two servers")]
+    SameServer {
+        /// The server.
+        server: String,
+    },
+    /// A check without a state, or a repair, was told to stop.
+    #[error("interrupted; rows that are repaired stay so, and of a check nothing is kept without --state")]
+    NotKept,
+    /// The target may not be repaired by this user.
+    #[error("{server} does not let this user repair it: {error}; {advice}")]
+    NotRepairable {
+        /// The target.
+        server: String,
+        /// What the target says.
+        error: Box<ServerError>,
+        /// What to do.
+        advice: &'static str,
+    },
     /// Indexes that were left until all rows of their table are there cannot be made.
     #[error("cannot make the indexes of {table}: {error}. Its rows are there: go on with --resume")]
     Indexes {
@@ -338,6 +406,14 @@ impl BulkError {
             Self::StreamCut => "TW-BULK-0081",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
+            Self::TargetBehind { .. } => "TW-BULK-0040",
+            Self::NotInStep { .. } => "TW-BULK-0041",
+            Self::RowTooLong { .. } => "TW-BULK-0042",
+            Self::StateInUse { .. } => "TW-BULK-0043",
+            Self::StateOther { .. } => "TW-BULK-0044",
+            Self::SameServer { .. } => "TW-BULK-0045",
+            Self::NotKept => "TW-BULK-0047",
+            Self::NotRepairable { .. } => "TW-BULK-0046",
             Self::Indexes { .. } => "TW-BULK-0060",
         }
     }

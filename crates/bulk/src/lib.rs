@@ -2,17 +2,21 @@
 //!
 //! The map:
 //! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
+//! - [`check`]: two servers compared while they are written to.
 //! - [`dump`]: databases into a folder.
 //! - [`copy`]: databases from one server into another.
 //! - [`snapshot`]: the same point in time on many connections.
+//! - [`repair`]: what differs, made the same.
 //! - [`schema`]: what has a definition, and its definition as a script.
 //! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
 //! - [`fields`]: how values travel as fields of a data file.
 //! - [`load`]: a dump into a server.
 //! - [`progress`]: how far it is.
+//! - [`throttle`]: holds work back while servers have enough to do.
 //! - [`sql`]: names and texts in statements.
 //! - [`error`]: what can go wrong, with stable codes.
 
+pub mod check;
 pub mod copy;
 pub mod dump;
 pub mod error;
@@ -20,11 +24,14 @@ pub mod fields;
 pub mod folder;
 pub mod load;
 pub mod progress;
+pub mod repair;
 pub mod schema;
 pub mod snapshot;
 pub mod sql;
+pub mod throttle;
 pub mod walk;
 
 pub use dump::{DumpOptions, DumpReport, dump, dump_stream};
 pub use error::BulkError;
 pub use progress::Progress;
+pub use throttle::{Throttle, ThrottleQuery, ThrottleRules};

@@ -1,6 +1,7 @@
 //! How far a dump is, for whoever watches.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Figures that workers add to while others look.
 #[derive(Debug, Default)]
@@ -12,6 +13,14 @@ pub struct Progress {
     bytes: AtomicU64,
     file_bytes: AtomicU64,
     chunks: AtomicU64,
+    held: Mutex<Held>,
+}
+
+/// What holds work back, and how many wait for it.
+#[derive(Debug, Default)]
+struct Held {
+    reason: Option<Arc<str>>,
+    waiting: usize,
 }
 
 /// The figures at one moment.
@@ -57,6 +66,19 @@ impl Progress {
         self.tables.fetch_add(1, Relaxed);
     }
 
+    /// Somebody is held back for a reason, until what is given here is dropped.
+    pub(crate) fn waits(&self, reason: impl Into<Arc<str>>) -> Waiter<'_> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.waiting += 1;
+        held.reason = Some(reason.into());
+        Waiter(self)
+    }
+
+    /// Why work is held back now, if it is.
+    pub fn held(&self) -> Option<Arc<str>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).reason.clone()
+    }
+
     /// The figures now.
     pub fn figures(&self) -> ProgressFigures {
         ProgressFigures {
@@ -67,6 +89,26 @@ impl Progress {
             bytes: self.bytes.load(Relaxed),
             file_bytes: self.file_bytes.load(Relaxed),
             chunks: self.chunks.load(Relaxed),
+        }
+    }
+}
+
+/// Somebody who is held back.
+pub(crate) struct Waiter<'a>(&'a Progress);
+
+impl Waiter<'_> {
+    /// The reason is another now.
+    pub(crate) fn because(&self, reason: Arc<str>) {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner).reason = Some(reason);
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.waiting = held.waiting.saturating_sub(1);
+        if held.waiting == 0 {
+            held.reason = None;
         }
     }
 }

@@ -51,6 +51,14 @@ fn every_code_is_documented() {
         BulkError::StreamCut,
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
+        BulkError::TargetBehind { target: text(), seconds: 1, position: text() },
+        BulkError::NotInStep { target: text(), reason: text() },
+        BulkError::RowTooLong { table: text(), server: text(), count: 1 },
+        BulkError::StateInUse { path: path() },
+        BulkError::StateOther { path: path(), reason: text() },
+        BulkError::SameServer { server: text() },
+        BulkError::NotKept,
+        BulkError::NotRepairable { server: text(), error: Box::new(refusal.clone()), advice: "grant it" },
         BulkError::Indexes { table: text(), error: Box::new(refusal) },
     ];
     for error in &errors {
@@ -88,6 +96,14 @@ fn every_code_is_documented() {
             | BulkError::StreamCut
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
+            | BulkError::TargetBehind { .. }
+            | BulkError::NotInStep { .. }
+            | BulkError::RowTooLong { .. }
+            | BulkError::StateInUse { .. }
+            | BulkError::StateOther { .. }
+            | BulkError::SameServer { .. }
+            | BulkError::NotKept
+            | BulkError::NotRepairable { .. }
             | BulkError::Indexes { .. }
             | BulkError::Session(_) => {}
         }

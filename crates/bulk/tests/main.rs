@@ -26,6 +26,7 @@ macro_rules! on_each_server {
 
 mod accounts;
 mod carried;
+mod checked;
 mod copying;
 mod dumping;
 mod error_codes;
@@ -33,8 +34,10 @@ mod foreign;
 mod formats;
 mod loaded;
 mod loaded_limits;
+mod planted;
 mod schema;
 mod support;
+mod throttled;
 mod types;
 mod walking;
 mod written;

@@ -28,6 +28,7 @@ pub fn run_script(server: &Server, script: &[u8]) -> Result<()> {
     drop(stdin);
     let output = child.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(script));
+    let front = &script[..script.len().min(4096)];
+    ensure!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(front));
     Ok(written?)
 }

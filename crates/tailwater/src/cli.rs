@@ -11,6 +11,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::moment::Moment;
 
+mod checking;
+
+pub use checking::{CheckArgs, CompareArgs, RepairArgs, ThrottleArgs, WaitArg};
+
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
@@ -60,6 +64,12 @@ pub enum Command {
     Load(LoadArgs),
     /// Copies databases from one server into another, as a dump and a load at once with no disk between.
     Copy(CopyArgs),
+    /// Compares the data of two servers that are kept in step, while they are written to: no locks, no writes. Exits with 3 if
+    /// something differs.
+    Check(CheckArgs),
+    /// Makes rows of the target that differ as they are on the source, and compares them again. Exits with 3 if something
+    /// remains.
+    Repair(RepairArgs),
     /// The GRANT statements that capturing, applying, dumping and loading need.
     Grants {
         /// The family of the server; both if absent.
@@ -274,6 +284,8 @@ pub struct DumpArgs {
     pub place: String,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub throttle: ThrottleArgs,
     /// Only this database; again for more. All but the server's own if absent.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
@@ -342,6 +354,8 @@ pub struct LoadArgs {
     pub place: String,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub throttle: ThrottleArgs,
     /// Connections that load rows side by side.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
@@ -366,6 +380,9 @@ pub struct LoadArgs {
     /// With --users: drop those that the server has, but for the one that loads, and make them anew.
     #[arg(long, requires = "users")]
     pub replace_users: bool,
+    /// Make scheduled events disabled, as a replica has them.
+    #[arg(long)]
+    pub disable_events: bool,
     /// Load by INSERT statements, for a server with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,
@@ -380,6 +397,8 @@ pub struct CopyArgs {
     pub source: SourceServerArgs,
     #[command(flatten)]
     pub target: TargetServerArgs,
+    #[command(flatten)]
+    pub throttle: ThrottleArgs,
     /// Only this database; again for more. All but the server's own if absent.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
@@ -400,6 +419,9 @@ pub struct CopyArgs {
     /// Go on behind an interrupted copy: tables that it finished are kept, the others are copied at another point in time.
     #[arg(long, conflicts_with = "anew")]
     pub resume: bool,
+    /// Make scheduled events disabled, as a replica has them.
+    #[arg(long)]
+    pub disable_events: bool,
     /// Load by INSERT statements, for a target with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tailwater::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
@@ -27,10 +27,12 @@ const SCRIPT: &str = "
     CREATE TABLE orders (id INT PRIMARY KEY, note VARCHAR(200), KEY (note));
     INSERT INTO orders SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d, REPEAT(CHAR(65 + a.d), 100)
         FROM digits a, digits b, digits c, digits e, digits f WHERE f.d < 2;
+    ANALYZE TABLE orders;
     CREATE TABLE counters (writer INT PRIMARY KEY, n BIGINT NOT NULL);
     INSERT INTO counters VALUES (0, 0), (1, 0), (2, 0);
     CREATE TABLE steps (writer INT, n BIGINT, PRIMARY KEY (writer, n));
     CREATE VIEW counted AS SELECT COUNT(*) AS n FROM steps;
+    CREATE EVENT spoil ON SCHEDULE EVERY 1 SECOND DO DELETE FROM shop.digits LIMIT 0;
 ";
 
 /// Everything that writers touch, and that they do not.
@@ -38,12 +40,12 @@ const SUMS: &str = "SELECT * FROM shop.counters ORDER BY writer; SELECT writer, 
                     GROUP BY writer ORDER BY writer; SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders; \
                     SELECT n FROM shop.counted";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_channel_joins_exactly_behind_a_copy_mysql() -> Result<()> {
     a_channel_joins_exactly_behind_a_copy(ServerKind::Mysql97).await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_channel_joins_exactly_behind_a_copy_mariadb() -> Result<()> {
     a_channel_joins_exactly_behind_a_copy(ServerKind::Mariadb1011).await
 }
@@ -97,9 +99,10 @@ async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
         .run("channel add -c tailwater.toml replica --provision")?
         .exits(1)
         .complains(&["[[channel]]", "stopped"]);
-    let socket = target.socket().display();
+    let link = Link::open(target.address()).await?;
+    let port = link.port();
     trial.add_channel(&format!(
-        "\n[[channel]]\nname = \"replica\"\nsource = \"primary\"\nsocket = \"{socket}\"\nuser = \"root\"\ntls = \"off\"\n\
+        "\n[[channel]]\nname = \"replica\"\nsource = \"primary\"\nhost = \"127.0.0.1\"\nport = {port}\nuser = \"root\"\ntls = \"off\"\n\
          stopped = true\n"
     ))?;
     shell.write("root.cnf", "[client]\nuser=root\n")?;
@@ -112,7 +115,7 @@ async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
         .map(|writer| tokio::spawn(write(trial.primary.connect_options(), writer, stop.clone())))
         .collect();
     let add = "channel add -c tailwater.toml replica --provision --source-defaults-file root.cnf --chunk-bytes-max 20000";
-    killed_on_the_way(&shell, &target, add).await?;
+    killed_on_the_way(&shell, &target, &link, add).await?;
     // What it left behind is not taken for a copy, and not dropped unasked.
     shell.run(add)?.exits(4).complains(&["TW-BULK-0023"]);
     let ran = shell.run(&format!("{add} --anew"))?.exits(0);
@@ -135,22 +138,30 @@ async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
         ensure!(begun.elapsed() < PATIENCE, "{found:?} and not {wanted:?}: {:?}", status());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    let event = "SELECT status FROM information_schema.events WHERE event_name = 'spoil'";
+    let status = target.sql(event).await?.concat();
+    ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
     shell.run(add)?.exits(1).complains(&["channel replica runs", "stopped = true"]);
     trial.stop_relay().await
 }
 
 /// Starts a copy and kills it with some rows on the target.
-async fn killed_on_the_way(shell: &Shell, target: &Server, words: &str) -> Result<()> {
+async fn killed_on_the_way(shell: &Shell, target: &Server, link: &Link, words: &str) -> Result<()> {
+    // Too slow for the copy to end soon.
+    link.set_bandwidth(Some(512 << 10));
     let mut child = Command::new(PROGRAM)
         .args(words.split_whitespace())
         .current_dir(shell.path())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()?;
     let begun = Instant::now();
     loop {
         ensure!(begun.elapsed() < PATIENCE, "it copies nothing");
-        ensure!(child.try_wait()?.is_none(), "it was done before it was killed");
+        if child.try_wait()?.is_some() {
+            let output = child.wait_with_output()?;
+            bail!("it has ended: {}", String::from_utf8_lossy(&output.stderr));
+        }
         // Not there at first.
         let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
         if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= 10) {
@@ -159,10 +170,11 @@ async fn killed_on_the_way(shell: &Shell, target: &Server, words: &str) -> Resul
     }
     child.kill()?;
     child.wait()?;
+    link.set_bandwidth(None);
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_copy_goes_on() -> Result<()> {
     let kind = ServerKind::Mariadb118;
     if require(kind).is_none() {
@@ -172,15 +184,15 @@ async fn a_killed_copy_goes_on() -> Result<()> {
     let source = Server::start(ServerSpec::new(kind).options(["--log-bin=binlog", "--server-id=1"])).await?;
     source.sql(SCRIPT).await?;
     let target = start_target(kind).await?;
-    let at = |side: &str, server: &Server| {
-        format!("--{side}-socket {} --{side}-user root", server.socket().display())
-    };
-    let copy = format!("copy {} {} --chunk-bytes-max 20000", at("source", &source), at("target", &target));
+    let link = Link::open(target.address()).await?;
+    let source_at = format!("--source-socket {} --source-user root", source.socket().display());
+    let target_at = format!("--target-host 127.0.0.1 --target-port {} --target-user root", link.port());
+    let copy = format!("copy {source_at} {target_at} --chunk-bytes-max 20000");
     shell
         .run(&format!("{copy} --dry-run"))?
         .exits(0)
         .says(&["START TRANSACTION WITH CONSISTENT SNAPSHOT", "shop.orders"]);
-    killed_on_the_way(&shell, &target, &copy).await?;
+    killed_on_the_way(&shell, &target, &link, &copy).await?;
     shell.run(&copy)?.exits(4).complains(&["TW-BULK-0023", "--resume"]);
     let ran = shell.run(&format!("{copy} --resume --output json"))?.exits(0);
     let lines = ran.json()?;

@@ -30,6 +30,7 @@ use crate::folder::{Compression, DumpFiles, LocalFiles, Manifest, RowFormat};
 use crate::progress::Progress;
 use crate::schema::{self, Selection, TableName};
 use crate::snapshot::{SnapshotPlan, circumstances, plan};
+use crate::throttle::Throttle;
 use crate::walk::{ServoLimits, TableShape, WalkKey};
 use stream::Stream;
 use worker::Worker;
@@ -61,6 +62,8 @@ pub struct DumpOptions {
     pub accounts: bool,
     /// Go on with the interrupted dump that is in the folder.
     pub resume: bool,
+    /// What holds it back between chunks.
+    pub throttle: Arc<Throttle>,
 }
 
 impl DumpOptions {
@@ -84,6 +87,7 @@ impl DumpOptions {
             lock_wait_max: Duration::from_secs(5),
             accounts: false,
             resume: false,
+            throttle: Arc::new(Throttle::open()),
         }
     }
 

@@ -95,6 +95,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         folder: Mutex::new(folder),
         hold: Mutex::new(hold),
         progress: Arc::clone(progress),
+        throttle: Arc::clone(&options.throttle),
         snapshot: number,
         lets_go,
         compression: options.compression,

@@ -1,6 +1,7 @@
 //! The journal of a dump: one line for each thing that happened since the manifest was written, each line with its own
 //! checksum. What a killed process left half written is cut off at the first line that does not hold.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::manifest::{ChunkEntry, Manifest, SnapshotPoint, WrittenChunk};
@@ -52,32 +53,42 @@ pub enum JournalEntry {
 impl JournalEntry {
     /// The entry as a line, with its end.
     pub fn to_line(&self) -> String {
-        // Serialising these types to a string cannot fail: keys are strings, and there are no foreign implementations.
-        let mut line = serde_json::to_string(self).unwrap_or_default();
-        line.pop();
-        let crc32 = crc32fast::hash(line.as_bytes());
-        line.push_str(&format!("{CHECKSUM}{crc32:08x}\"}}\n"));
-        line
+        line_of(self)
     }
 
     /// An entry out of its line, without the line's end; `None` if the line does not hold.
     pub fn from_line(line: &str) -> Option<Self> {
-        let body = line.get(..line.len().checked_sub(CHECKSUM_BYTES)?)?;
-        let crc32 = crc32fast::hash(body.as_bytes());
-        if line.get(body.len()..)? != format!("{CHECKSUM}{crc32:08x}\"}}") {
-            return None;
-        }
-        serde_json::from_str(&format!("{body}}}")).ok()
+        entry_of(line)
     }
 }
 
+/// An entry of any journal as a line, with its checksum and its end. Entries are enums whose variants have fields, so that
+/// they are objects.
+pub(crate) fn line_of<T: Serialize>(entry: &T) -> String {
+    // Serialising these types to a string cannot fail: keys are strings, and there are no foreign implementations.
+    let mut line = serde_json::to_string(entry).unwrap_or_default();
+    line.pop();
+    let crc32 = crc32fast::hash(line.as_bytes());
+    line.push_str(&format!("{CHECKSUM}{crc32:08x}\"}}\n"));
+    line
+}
+
+fn entry_of<T: DeserializeOwned>(line: &str) -> Option<T> {
+    let body = line.get(..line.len().checked_sub(CHECKSUM_BYTES)?)?;
+    let crc32 = crc32fast::hash(body.as_bytes());
+    if line.get(body.len()..)? != format!("{CHECKSUM}{crc32:08x}\"}}") {
+        return None;
+    }
+    serde_json::from_str(&format!("{body}}}")).ok()
+}
+
 /// The entries of a journal up to the first line that does not hold, and how many bytes they take.
-pub fn parse(journal: &[u8]) -> (Vec<JournalEntry>, usize) {
+pub fn parse<T: DeserializeOwned>(journal: &[u8]) -> (Vec<T>, usize) {
     let mut entries = Vec::new();
     let mut good_bytes = 0;
     for line in journal.split_inclusive(|&byte| byte == b'\n') {
         let text = line.strip_suffix(b"\n").and_then(|line| str::from_utf8(line).ok());
-        let Some(entry) = text.and_then(JournalEntry::from_line) else { break };
+        let Some(entry) = text.and_then(entry_of) else { break };
         good_bytes += line.len();
         entries.push(entry);
     }
@@ -230,9 +241,9 @@ mod tests {
                 numbered.map(|((keys, partition), number)| planned_entry(number, keys, partition)).collect();
             let lines: Vec<_> = entries.iter().map(JournalEntry::to_line).collect();
             let whole = lines.concat().into_bytes();
-            prop_assert_eq!(parse(&whole), (entries.clone(), whole.len()));
+            prop_assert_eq!(parse::<JournalEntry>(&whole), (entries.clone(), whole.len()));
             let cut = cut.index(whole.len());
-            let (kept, bytes) = parse(&whole[..cut]);
+            let (kept, bytes) = parse::<JournalEntry>(&whole[..cut]);
             prop_assert_eq!(&kept[..], &entries[..kept.len()]);
             prop_assert!(bytes <= cut && cut - bytes < lines[kept.len()].len());
         }
@@ -242,12 +253,12 @@ mod tests {
             let mut line = planned_entry(0, keys, None).to_line().into_bytes();
             let place = place.index(line.len());
             line[place] ^= 1 << bit;
-            prop_assert_eq!(parse(&line).0, Vec::new());
+            prop_assert_eq!(parse::<JournalEntry>(&line).0, Vec::new());
         }
 
         #[test]
         fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
-            let _ = parse(&bytes);
+            let _ = parse::<JournalEntry>(&bytes);
         }
     }
 }

@@ -83,7 +83,7 @@ pub(super) async fn load(
             record.note_chunk(connection, &mark, 0).await?;
         }
         if !there || !ours {
-            definitions::make(connection, contents.files.as_ref(), create, false).await?;
+            definitions::make(connection, contents.files.as_ref(), create, false, false).await?;
         }
         report.made += 1;
         made.push(account);
@@ -92,7 +92,8 @@ pub(super) async fn load(
         // Some may be of tables and routines that are not in the dump.
         let [table, routine] = definitions::MISSING;
         let passed = &[table, routine, definitions::NO_PROXY];
-        definitions::make_passing(connection, contents.files.as_ref(), &account.grants, passed).await?;
+        definitions::make_passing(connection, contents.files.as_ref(), &account.grants, passed, false)
+            .await?;
     }
     Ok(report)
 }

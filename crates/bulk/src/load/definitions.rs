@@ -7,7 +7,7 @@ use tailwater_session::{Connection, SessionError};
 use tracing::warn;
 
 use super::contents::{Definition, Dialect, Packing, file_name};
-use super::{feed, mydumper, statements};
+use super::{events, feed, mydumper, statements};
 use crate::error::BulkError;
 use crate::folder::DumpFiles;
 use crate::folder::files::{document, failed};
@@ -54,7 +54,7 @@ pub(crate) async fn tables_there<'a>(
 }
 
 /// Runs the script of a definition. What is there already is passed over if `again` is set, as after a load that was
-/// interrupted; the statements behind it are run all the same.
+/// interrupted; the statements behind it are run all the same. Events come disabled if that is wanted.
 ///
 /// # Errors
 /// [`BulkError::Definition`] if the server refuses a statement; [`BulkError::Session`] if the connection breaks.
@@ -63,8 +63,10 @@ pub(crate) async fn make(
     files: &dyn DumpFiles,
     definition: &Definition,
     again: bool,
+    events_disabled: bool,
 ) -> Result<(), BulkError> {
-    make_passing(connection, files, definition, if again { &EXISTS } else { &[] }).await
+    let passed: &[u16] = if again { &EXISTS } else { &[] };
+    make_passing(connection, files, definition, passed, events_disabled).await
 }
 
 /// As [`make`]; statements that the server refuses with one of these numbers are passed over.
@@ -76,11 +78,18 @@ pub(super) async fn make_passing(
     files: &dyn DumpFiles,
     definition: &Definition,
     passed: &[u16],
+    events_disabled: bool,
 ) -> Result<(), BulkError> {
     let bytes = read(files, definition)?;
     let damaged = |reason| BulkError::Damaged { path: definition.path.clone(), reason };
+    let status = events::status(connection.server());
     for statement in statements(&bytes, &definition.dialect).map_err(damaged)? {
-        let statement = statement.as_ref();
+        let is_event = definition.what.starts_with("event ") || definition.dialect != Dialect::Own;
+        let disabled = match events_disabled && is_event {
+            true => events::disabled(&statement, status),
+            false => None,
+        };
+        let statement = disabled.as_deref().unwrap_or(statement.as_ref());
         let mut done = connection.execute_bytes(statement).await;
         if let Err(SessionError::Server { error, .. }) = &done
             && let Some(other) = in_other_family(statement, error.number)

@@ -12,12 +12,14 @@
 //!   those that it holds.
 //! - [`indexes`]: those that are made when all rows of their table are there.
 //! - [`accounts`]: users and roles. `carried`: what a server of another family or version does not have.
+//! - `events`: those that come disabled.
 //! - `gtid`: tells the target which transactions it now has.
 
 pub mod accounts;
 mod carried;
 pub mod contents;
 mod definitions;
+mod events;
 pub mod feed;
 pub mod folder_kind;
 mod gtid;

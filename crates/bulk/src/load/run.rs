@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::accounts::{AccountsReport, LoadAccounts};
-use super::contents::{Contents, LoadChunk, LoadTable};
+use super::contents::{Contents, Definition, LoadChunk, LoadTable};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
 use super::record::{Phase, Record};
@@ -24,6 +24,7 @@ use crate::folder::DumpFiles;
 use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::sql::qualified;
+use crate::throttle::Throttle;
 
 /// How often one file is tried when the target is away or a lock is held.
 pub(crate) const TRIES_MAX: u32 = 6;
@@ -50,6 +51,10 @@ pub struct LoadOptions {
     /// Whether secondary indexes are made when all rows are there. Tables that are loaded into with [`Self::merge`] keep
     /// theirs.
     pub defer_indexes: DeferIndexes,
+    /// Scheduled events come disabled, as they do to a replica.
+    pub events_disabled: bool,
+    /// What holds it back between files.
+    pub throttle: Arc<Throttle>,
 }
 
 impl LoadOptions {
@@ -65,6 +70,8 @@ impl LoadOptions {
             inserts: false,
             accounts: LoadAccounts::None,
             defer_indexes: DeferIndexes::Auto,
+            throttle: Arc::new(Throttle::open()),
+            events_disabled: false,
         }
     }
 }
@@ -251,7 +258,7 @@ impl Load<'_> {
         let Contents { schemas, sequences, tables, .. } = self.contents;
         let tables = tables.iter().map(|table| &table.definition);
         for definition in schemas.iter().chain(sequences).chain(tables) {
-            definitions::make(connection, self.contents.files.as_ref(), definition, again).await?;
+            self.make(connection, definition, again).await?;
         }
         target::set_up(connection, self.options).await?;
         for table in self.contents.tables.iter().filter(|_| !self.options.merge) {
@@ -268,6 +275,16 @@ impl Load<'_> {
         Ok(())
     }
 
+    async fn make(
+        &self,
+        connection: &mut Connection,
+        definition: &Definition,
+        again: bool,
+    ) -> Result<(), BulkError> {
+        let files = self.contents.files.as_ref();
+        definitions::make(connection, files, definition, again, self.options.events_disabled).await
+    }
+
     /// Makes views, routines, triggers and events. What needs something that is not there yet is tried again behind the
     /// others.
     async fn make_objects(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
@@ -276,7 +293,7 @@ impl Load<'_> {
             let mut refused = Vec::new();
             let mut first = None;
             for definition in &waiting {
-                match definitions::make(connection, self.contents.files.as_ref(), definition, again).await {
+                match self.make(connection, definition, again).await {
                     Ok(()) => {}
                     Err(error) if needs_another(&error) => {
                         refused.push(*definition);
@@ -400,6 +417,7 @@ impl Worker {
     async fn run(mut self) -> Result<(), BulkError> {
         let mut connection = None;
         loop {
+            self.options.throttle.pass(&self.progress).await;
             let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some((table, chunk)) = unit else { break };
             self.load(&mut connection, &table.target, &chunk).await?;

@@ -47,7 +47,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    fn wants_table(&self, schema: &str, name: &str) -> bool {
+    /// Whether a table of a database that is wanted is wanted itself.
+    pub(crate) fn wants_table(&self, schema: &str, name: &str) -> bool {
         let is_it = |table: &TableName| table.schema == schema && table.name == name;
         (self.tables.is_empty() || self.tables.iter().any(is_it)) && !self.except.iter().any(is_it)
     }

@@ -37,6 +37,10 @@ pub struct ShapeColumn {
     pub data_type: String,
     /// The type as it is declared.
     pub column_type: String,
+    /// The character set, of types that have one.
+    pub charset: Option<String>,
+    /// Whether it may be NULL.
+    pub nullable: bool,
 }
 
 impl TableShape {
@@ -86,8 +90,6 @@ impl TableShape {
 
 struct Described {
     column: ShapeColumn,
-    charset: Option<String>,
-    nullable: bool,
     generated: bool,
 }
 
@@ -101,9 +103,9 @@ async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<Desc
             name: text(row, 0),
             data_type: text(row, 1).to_lowercase(),
             column_type: text(row, 2).to_lowercase(),
+            charset: row.get_str(3).map(str::to_owned),
+            nullable: row.get_str(4) != Some("NO"),
         },
-        charset: row.get_str(3).map(str::to_owned),
-        nullable: row.get_str(4) != Some("NO"),
         generated: row.get(5).is_some_and(|expression| !expression.is_empty()),
     };
     Ok(connection.query(&sql).await?.rows.iter().map(described).collect())
@@ -144,9 +146,10 @@ fn keys_of(parts: &QueryResult, columns: &[Described]) -> Vec<WalkKey> {
 }
 
 fn key_column(name: &str, columns: &[Described]) -> Option<KeyColumn> {
-    let described = columns.iter().find(|described| described.column.name.eq_ignore_ascii_case(name))?;
-    let kind = KeyKind::of(&described.column.data_type, described.charset.as_deref())?;
-    Some(KeyColumn { name: described.column.name.clone(), kind, nullable: described.nullable })
+    let Described { column, .. } =
+        columns.iter().find(|described| described.column.name.eq_ignore_ascii_case(name))?;
+    let kind = KeyKind::of(&column.data_type, column.charset.as_deref())?;
+    Some(KeyColumn { name: column.name.clone(), kind, nullable: column.nullable })
 }
 
 fn text(row: &Row, index: usize) -> String {

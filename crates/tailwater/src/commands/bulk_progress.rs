@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use tailwater_bulk::progress::{Progress, ProgressFigures};
+use tailwater_bulk::progress::Progress;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -67,8 +67,12 @@ pub(super) async fn shown<T, E>(
                     Some(bar) => {
                         bar.set_length(figures.rows_total.max(figures.rows));
                         bar.set_position(figures.rows);
+                        match progress.held() {
+                            Some(reason) => bar.set_message(format!("{doing}, held back: {reason}")),
+                            None => bar.set_message(doing),
+                        }
                     }
-                    None => told.line(&line(doing, &figures, begun.elapsed()))?,
+                    None => told.line(&line(doing, progress, begun.elapsed()))?,
                 }
             }
         }
@@ -97,7 +101,8 @@ pub(super) fn stop_on_signal() -> io::Result<CancellationToken> {
     Ok(stop)
 }
 
-fn line(doing: &str, figures: &ProgressFigures, elapsed: Duration) -> serde_json::Value {
+fn line(doing: &str, progress: &Progress, elapsed: Duration) -> serde_json::Value {
+    let figures = progress.figures();
     json!({
         "schema_version": SCHEMA_VERSION,
         "event": "progress",
@@ -110,5 +115,6 @@ fn line(doing: &str, figures: &ProgressFigures, elapsed: Duration) -> serde_json
         "bytes": figures.bytes,
         "file_bytes": figures.file_bytes,
         "chunks": figures.chunks,
+        "held": progress.held().as_deref(),
     })
 }

@@ -37,7 +37,8 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     told(&config, &ChannelRequest::Hold { channel: name.clone() })?;
 
     super::init_messages();
-    let load = LoadOptions { set_gtid: true, binlog: false, ..LoadOptions::new(target) };
+    let load =
+        LoadOptions { set_gtid: true, binlog: false, events_disabled: true, ..LoadOptions::new(target) };
     let copy = options(&arguments.how, source, Selection::default(), load);
     let Some(report) = run(&copy, output).await? else { return Ok(Exit::Refused) };
     print_report(&report, output)?;

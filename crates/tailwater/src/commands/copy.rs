@@ -11,10 +11,11 @@ use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::Selection;
 use tailwater_session::ConnectOptions;
 
-use super::bulk_progress::{SCHEMA_VERSION, shown, stop_on_signal};
+use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump::{print_plan, selection};
 use super::load::is_refusal;
+use super::throttle::throttle;
 use crate::cli::{CopyArgs, CopyHowArgs, Output};
 use crate::exit::Exit;
 
@@ -23,15 +24,17 @@ use crate::exit::Exit;
 /// # Errors
 /// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
 pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
+    let source = connect_options(&(&arguments.source).into())?;
     let load = LoadOptions {
+        throttle: Arc::new(throttle(&arguments.throttle, &source)?),
         resume: arguments.resume,
         set_gtid: arguments.set_gtid,
         binlog: !arguments.no_binlog,
         inserts: arguments.inserts,
+        events_disabled: arguments.disable_events,
         ..LoadOptions::new(connect_options(&(&arguments.target).into())?)
     };
     let selection = selection(&arguments.database, &arguments.table, &arguments.exclude_table)?;
-    let source = connect_options(&(&arguments.source).into())?;
     let options = options(&arguments.how, source, selection, load);
     if arguments.dry_run {
         let plan = copy::dry_run(&options).await?;
@@ -75,7 +78,7 @@ pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result
     let progress = Arc::new(Progress::default());
     let stop = stop_on_signal()?;
     let work = copy::copy(options, &progress, &stop);
-    match shown("copying", &progress, output, work).await? {
+    match shown("copying", &progress, output, Told::Out, work).await? {
         Ok(report) => Ok(Some(report)),
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {error}", error.code());

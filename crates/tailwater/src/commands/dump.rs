@@ -14,6 +14,7 @@ use tailwater_bulk::schema::{Selection, TableName};
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump_place::{dump_files, is_remote};
+use super::throttle::throttle;
 use crate::cli::{CompressionArg, DumpArgs, FormatArg, Output};
 use crate::exit::Exit;
 
@@ -25,7 +26,7 @@ const STREAM: &str = "-";
 /// # Errors
 /// Whatever ended it. What is finished is kept.
 pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit> {
-    let options = options(arguments)?;
+    let mut options = options(arguments)?;
     if arguments.place == STREAM {
         ensure!(!arguments.resume, "a dump to standard output cannot be gone on with: leave --resume out");
         let sql = matches!(arguments.format, None | Some(FormatArg::Sql));
@@ -46,6 +47,7 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
         }
         // What is worth knowing of the data, such as tables that no snapshot holds for, is told meanwhile.
         super::init_messages();
+        options.throttle = Arc::new(throttle(&arguments.throttle, &options.connect)?);
         let progress = Arc::new(Progress::default());
         let stop = stop_on_signal()?;
         if arguments.place == STREAM {

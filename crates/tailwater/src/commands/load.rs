@@ -13,6 +13,7 @@ use tailwater_bulk::progress::Progress;
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump_place::dump_files;
+use super::throttle::throttle;
 use crate::cli::{LoadArgs, Output};
 use crate::exit::Exit;
 
@@ -21,7 +22,9 @@ use crate::exit::Exit;
 /// # Errors
 /// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
 pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result<Exit> {
+    let connect = connect_options(&arguments.server)?;
     let options = LoadOptions {
+        throttle: Arc::new(throttle(&arguments.throttle, &connect)?),
         workers: usize::from(arguments.workers),
         resume: arguments.resume,
         merge: arguments.force_merge,
@@ -33,8 +36,9 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
             (true, false) => LoadAccounts::New,
             (true, true) => LoadAccounts::Replace,
         },
+        events_disabled: arguments.disable_events,
         defer_indexes: arguments.defer_indexes.into(),
-        ..LoadOptions::new(connect_options(&arguments.server)?)
+        ..LoadOptions::new(connect)
     };
     let files = dump_files(&arguments.place)?;
     let progress = Arc::new(Progress::default());

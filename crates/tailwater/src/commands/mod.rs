@@ -5,6 +5,7 @@ mod bulk_progress;
 mod cat;
 mod channel;
 mod channel_add;
+mod check;
 mod client_server;
 pub mod config;
 mod copy;
@@ -16,9 +17,11 @@ pub mod log;
 mod log_archive;
 mod log_purge;
 mod log_source;
+mod repair;
 pub mod run;
 pub mod sandbox;
 mod stats;
+mod throttle;
 mod verify;
 
 use std::io::IsTerminal;
@@ -50,6 +53,8 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Dump(arguments) => dump::dump(&arguments, cli.output),
         Command::Copy(arguments) => on_runtime(copy::copy(&arguments, cli.output)),
         Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),
+        Command::Check(arguments) => on_runtime(check::check(&arguments, cli.output)),
+        Command::Repair(arguments) => on_runtime(repair::repair(&arguments, cli.output)),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
         Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
         Command::Demo(arguments) => on_runtime(demo::demo(&arguments, cli.output)),

@@ -58,6 +58,15 @@ impl Dumper {
         }
     }
 
+    /// The program.
+    pub fn tool(self, kind: ServerKind) -> &'static str {
+        match self {
+            Self::OursPlain | Self::OursZstd => OURS,
+            Self::MydumperWhole | Self::MydumperParts | Self::MydumperGzip => "mydumper",
+            Self::Stock => self.name(kind),
+        }
+    }
+
     /// Whether what it writes is compressed.
     pub fn compresses(self) -> bool {
         matches!(self, Self::OursZstd | Self::MydumperGzip)
@@ -142,6 +151,15 @@ impl Loader {
             Self::OursZstd => "tailwater, zstd",
             Self::Myloader => "myloader, plain",
             Self::MyloaderGzip => "myloader, gzip",
+            Self::Stock => client(kind),
+        }
+    }
+
+    /// The program.
+    pub fn tool(self, kind: ServerKind) -> &'static str {
+        match self {
+            Self::OursPlain | Self::OursZstd => OURS,
+            Self::Myloader | Self::MyloaderGzip => "myloader",
             Self::Stock => client(kind),
         }
     }

@@ -7,6 +7,7 @@ use anyhow::ensure;
 use tailwater_sandbox::{Server, ServerKind};
 
 use super::contender::Loader;
+use super::copying;
 use super::data::DataSet;
 use super::program::{self, Measured};
 use super::source::{checksums, fill, start_source, start_target};
@@ -39,10 +40,14 @@ pub async fn load(options: &TablesBench) -> anyhow::Result<Report> {
             versions.push((Loader::Stock.name(kind).to_owned(), dumps.version.clone()));
             measure(&plan, kind, set, &dumps, folder.path(), &mut rows, &mut notes).await?;
             std::fs::remove_dir_all(&dumps.folder)?;
+            copying::measure(&plan, &dumps.source, set, folder.path(), &mut rows).await?;
         }
     }
     let ours = Headline { name: "load", measurement: LOAD, ours: "tailwater, zstd" };
-    summarise(&ours, rows, &versions, machine, notes)
+    let mut report = summarise(&ours, rows, &versions, machine, notes)?;
+    let copied = Headline { name: "copy", measurement: copying::COPY, ours: copying::OURS };
+    report.notes.extend(super::ratios(&copied, &report.rows));
+    Ok(report)
 }
 
 /// Everybody's dumps of the same data.
@@ -50,6 +55,7 @@ struct Dumps {
     folder: PathBuf,
     checksums: BTreeMap<String, String>,
     version: String,
+    source: Server,
 }
 
 impl Dumps {
@@ -64,7 +70,7 @@ impl Dumps {
             program.run(&[&source], &folder.join("output")).await?;
         }
         let checksums = checksums(&source, set, plan.rows).await?;
-        Ok(Self { folder: dumps, checksums, version: source.version().to_owned() })
+        Ok(Self { folder: dumps, checksums, version: source.version().to_owned(), source })
     }
 
     fn of(dumps: &Path, loader: Loader) -> PathBuf {

@@ -1,10 +1,11 @@
 //! `tailwater bench dump` and `tailwater bench load`: whole tables out of a server and into one, by us and by the peers.
 //!
 //! The map: [`data`] is what the tables are made of, [`source`] a server that has them; [`program`] runs one of the
-//! contenders and measures it, [`contender`] says how each is called at its best; [`dumping`] and [`loading`] are the
-//! benchmarks, [`writers`] what a dump costs those who commit meanwhile.
+//! contenders and measures it, [`contender`] says how each is called at its best; [`dumping`] and [`loading`], with
+//! [`copying`], are the benchmarks, [`writers`] what a dump costs those who commit meanwhile.
 
 mod contender;
+mod copying;
 mod data;
 mod dumping;
 mod loading;

@@ -37,6 +37,18 @@ pub struct Measured {
     pub memory_mib: f64,
 }
 
+impl Measured {
+    /// One run, and another behind it.
+    pub fn then(self, next: Self) -> Self {
+        Self {
+            seconds: self.seconds + next.seconds,
+            cpu_seconds: self.cpu_seconds + next.cpu_seconds,
+            server_cpu_seconds: self.server_cpu_seconds + next.server_cpu_seconds,
+            memory_mib: self.memory_mib.max(next.memory_mib),
+        }
+    }
+}
+
 impl Program {
     /// A program.
     pub fn new(path: impl Into<OsString>) -> Self {

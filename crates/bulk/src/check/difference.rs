@@ -1,0 +1,106 @@
+//! What a check finds.
+
+use serde::{Deserialize, Serialize};
+
+use super::pair::Mismatch;
+use super::verdict::Version;
+use crate::schema::TableName;
+use crate::walk::range::KeyLiteral;
+
+/// A row that is not the same on both sides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The database.
+    pub schema: String,
+    /// The table.
+    pub table: String,
+    /// The row's key, as SQL literals; none for rows that no key tells apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key: Vec<KeyLiteral>,
+    /// What is wrong with it.
+    pub what: What,
+    /// The row's values on source and target. They are in no file.
+    #[serde(skip)]
+    pub values: Option<Box<Values>>,
+}
+
+/// How a row differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// Values of these columns are others.
+    Changed {
+        /// The columns.
+        columns: Vec<String>,
+    },
+    /// The target does not have it.
+    Missing,
+    /// Only the target has it.
+    Extra,
+    /// It changed each time it was asked for: not known whether it differs.
+    Undecided,
+    /// Of rows that no key tells apart: so many are there with these values.
+    Count {
+        /// A digest of the values.
+        hash: u64,
+        /// How many the source has.
+        source: u64,
+        /// How many the target has.
+        target: u64,
+    },
+}
+
+impl What {
+    /// Its name, in output for programs and people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Changed { .. } => "changed",
+            Self::Missing => "missing",
+            Self::Extra => "extra",
+            Self::Undecided => "undecided",
+            Self::Count { .. } => "count",
+        }
+    }
+}
+
+/// A row's values on both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Values {
+    /// Their columns.
+    pub columns: Vec<String>,
+    /// On the source.
+    pub source: Version,
+    /// On the target.
+    pub target: Version,
+}
+
+impl Difference {
+    /// The table.
+    pub fn table_name(&self) -> TableName {
+        TableName::new(&self.schema, &self.table)
+    }
+
+    /// What it is sorted by: table and key, numbers by their value.
+    pub(super) fn order(&self) -> (TableName, Vec<(Option<i128>, String)>) {
+        let part = |literal: &KeyLiteral| (literal.0.parse().ok(), literal.0.clone());
+        (self.table_name(), self.key.iter().map(part).collect())
+    }
+
+    /// Whether its key is one: what stands in a file becomes a part of statements.
+    pub(super) fn is_sound(&self) -> bool {
+        self.key.iter().all(KeyLiteral::is_literal)
+    }
+}
+
+/// Something about a whole table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TableFinding {
+    /// The target does not have it.
+    OnlySource(TableName),
+    /// The source does not have it.
+    OnlyTarget(TableName),
+    /// Not all columns could be compared; the others were.
+    Columns(TableName, Mismatch),
+    /// More rows differ than were asked for; the rest was not looked at.
+    TooMany(TableName),
+}

@@ -1,0 +1,224 @@
+//! How to know that the target has what the source had.
+
+use std::time::{Duration, Instant};
+
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+
+use crate::error::BulkError;
+use crate::progress::Progress;
+use crate::sql::literal;
+
+/// How the two servers are kept in step, as far as waiting for it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InStep {
+    /// The target executes the source's transactions under the source's GTIDs.
+    Gtid,
+    /// A row is written to `tailwater.check_marks` on the source and awaited on the target: for whatever brings the source's
+    /// transactions to the target in the source's order.
+    Mark,
+    /// Nothing is waited for: nobody writes.
+    AtOnce,
+}
+
+/// How long one statement waits on the target, so that other things can be seen to meanwhile.
+const WAIT_SECONDS: u64 = 2;
+const MARK_POLL: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
+const NO_SUCH_TABLE: u16 = 1146;
+const UNKNOWN_DATABASE: u16 = 1049;
+
+/// What the target is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Position {
+    /// These transactions.
+    Gtids(String),
+    /// This number under this name in the table of marks.
+    Mark(String, u64),
+    /// Nothing.
+    None,
+}
+
+/// Takes positions and waits for them. Each worker has its own.
+#[derive(Debug)]
+pub struct Waiting {
+    way: InStep,
+    wait_max: Duration,
+    /// The name of this worker's mark.
+    mark: String,
+    number: u64,
+    /// The last position that the target reached.
+    reached: Option<Position>,
+}
+
+impl InStep {
+    /// Finds out how these servers can be waited for.
+    ///
+    /// # Errors
+    /// [`BulkError::NotInStep`] if that cannot be told; [`BulkError::Session`].
+    pub async fn find_out(source: &mut Connection, target: &mut Connection) -> Result<Self, BulkError> {
+        let name = target.endpoint().to_owned();
+        let not = |reason: &str| BulkError::NotInStep { target: name.clone(), reason: reason.into() };
+        match (source.server().flavour, target.server().flavour) {
+            (Flavour::MySql, Flavour::MySql) => {
+                for connection in [source, target] {
+                    let mode = connection.query("SELECT @@GLOBAL.gtid_mode").await?;
+                    if mode.scalar() != Some("ON") {
+                        return Err(not("gtid_mode is not ON on both"));
+                    }
+                }
+                Ok(Self::Gtid)
+            }
+            (Flavour::MariaDb, Flavour::MariaDb) => {
+                let position = target.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
+                if position.scalar().is_some_and(|position| !position.is_empty()) {
+                    return Ok(Self::Gtid);
+                }
+                // It may have replicated nothing yet.
+                match target.query("SHOW ALL SLAVES STATUS").await?.rows.is_empty() {
+                    true => Err(not("it is no replica, and its gtid_slave_pos is empty")),
+                    false => Ok(Self::Gtid),
+                }
+            }
+            _ => Err(not("the two are of different families, with different GTIDs")),
+        }
+    }
+
+    /// What has to be there before [`Waiting::position`].
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub async fn prepare(self, source: &mut Connection) -> Result<(), BulkError> {
+        if self == Self::Mark {
+            source.execute("CREATE DATABASE IF NOT EXISTS tailwater").await?;
+            let table = "CREATE TABLE IF NOT EXISTS tailwater.check_marks (\
+                         name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin PRIMARY KEY, \
+                         number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB";
+            source.execute(table).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Waiting {
+    /// For one worker. Nobody else may use the same name for a mark at any time.
+    pub fn new(way: InStep, wait_max: Duration, mark: String) -> Self {
+        Self { way, wait_max, mark, number: 0, reached: None }
+    }
+
+    /// Takes this worker's mark away again.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub async fn finish(&self, source: &mut Connection) -> Result<(), BulkError> {
+        if self.number > 0 {
+            let sql = format!("DELETE FROM tailwater.check_marks WHERE name = {}", literal(&self.mark));
+            source.execute(&sql).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the source is: everything that was seen on it before is within.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub async fn position(&mut self, source: &mut Connection) -> Result<Position, BulkError> {
+        match self.way {
+            InStep::AtOnce => Ok(Position::None),
+            InStep::Gtid => {
+                let variable = match source.server().flavour {
+                    Flavour::MySql => "SELECT @@GLOBAL.gtid_executed",
+                    Flavour::MariaDb => "SELECT @@GLOBAL.gtid_binlog_pos",
+                };
+                let answer = source.query(variable).await?;
+                let gtids = answer.scalar().unwrap_or_default();
+                Ok(Position::Gtids(gtids.split_whitespace().collect()))
+            }
+            InStep::Mark => {
+                self.number += 1;
+                let sql = format!(
+                    "REPLACE INTO tailwater.check_marks (name, number) VALUES ({}, {})",
+                    literal(&self.mark),
+                    self.number
+                );
+                source.execute(&sql).await?;
+                Ok(Position::Mark(self.mark.clone(), self.number))
+            }
+        }
+    }
+
+    /// Waits until the target has a position. What it waits for stands in the progress.
+    ///
+    /// # Errors
+    /// [`BulkError::TargetBehind`] if that takes too long; [`BulkError::NotInStep`] if the target cannot wait for it;
+    /// [`BulkError::Session`].
+    pub async fn wait(
+        &mut self,
+        target: &mut Connection,
+        position: Position,
+        progress: &Progress,
+    ) -> Result<(), BulkError> {
+        if self.reached.as_ref() == Some(&position) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let mut told = None;
+        let mut poll = MARK_POLL[0];
+        while !has(target, &position).await? {
+            if begun.elapsed() >= self.wait_max {
+                return Err(BulkError::TargetBehind {
+                    target: target.endpoint().into(),
+                    seconds: self.wait_max.as_secs(),
+                    position: format!("{position:?}"),
+                });
+            }
+            if matches!(position, Position::Mark(..)) {
+                tokio::time::sleep(poll).await;
+                poll = (poll * 2).min(MARK_POLL[1]);
+            }
+            if told.is_none() && begun.elapsed() >= Duration::from_secs(1) {
+                told = Some(progress.waits(format!("{} is not yet where the source was", target.endpoint())));
+            }
+        }
+        self.reached = Some(position);
+        Ok(())
+    }
+}
+
+/// Whether the target has a position; waits a little for GTIDs.
+async fn has(target: &mut Connection, position: &Position) -> Result<bool, BulkError> {
+    match position {
+        Position::None => Ok(true),
+        Position::Gtids(gtids) if gtids.is_empty() => Ok(true),
+        Position::Gtids(gtids) => {
+            let function = match target.server().flavour {
+                Flavour::MySql => "WAIT_FOR_EXECUTED_GTID_SET",
+                Flavour::MariaDb => "MASTER_GTID_WAIT",
+            };
+            let answer =
+                target.query(&format!("SELECT {function}({}, {WAIT_SECONDS})", literal(gtids))).await?;
+            match answer.scalar() {
+                Some("0") => Ok(true),
+                Some("1" | "-1") => Ok(false),
+                other => Err(BulkError::NotInStep {
+                    target: target.endpoint().into(),
+                    reason: format!("{function} answered {other:?}"),
+                }),
+            }
+        }
+        Position::Mark(name, number) => {
+            let sql = format!("SELECT number FROM tailwater.check_marks WHERE name = {}", literal(name));
+            match target.query(&sql).await {
+                Ok(answer) => {
+                    Ok(answer.first().and_then(|row| row.get_u64(0)).is_some_and(|found| found >= *number))
+                }
+                // The table comes with the first mark.
+                Err(SessionError::Server { error, .. })
+                    if [NO_SUCH_TABLE, UNKNOWN_DATABASE].contains(&error.number) =>
+                {
+                    Ok(false)
+                }
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+}

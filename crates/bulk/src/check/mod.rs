@@ -1,0 +1,339 @@
+//! Compares two servers that are kept in step, while both are written to and without holding locks.
+//!
+//! - [`pair`]: a table on both sides; [`rendering`]: how values are rendered alike.
+//! - [`verdict`]: the core: whether a row differs, told from versions read one after the other.
+//! - [`in_step`]: waiting until the target has what the source had.
+//! - [`comparing`]: one chunk on both sides; [`work`]: which comes next; [`state`]: how far it is.
+//! - [`difference`]: what is found.
+
+pub mod comparing;
+pub mod difference;
+pub mod in_step;
+pub mod pair;
+pub mod rendering;
+mod state;
+pub(crate) mod tables;
+pub mod verdict;
+mod work;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tailwater_session::{ConnectOptions, Connection};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::BulkError;
+use crate::progress::Progress;
+use crate::schema::{Selection, TableName};
+use crate::throttle::Throttle;
+use crate::walk::ServoLimits;
+use crate::walk::asking::SESSION;
+use comparing::Comparing;
+pub use difference::{Difference, TableFinding, Values, What};
+use in_step::{InStep, Waiting};
+use pair::TablePair;
+use state::State;
+use tables::Found;
+use work::{TableWork, Task};
+
+/// What to compare, and how.
+#[derive(Debug, Clone)]
+pub struct CheckOptions {
+    /// Where the data is right.
+    pub source: ConnectOptions,
+    /// Where it is compared.
+    pub target: ConnectOptions,
+    /// Which databases and tables.
+    pub selection: Selection,
+    /// How many chunks are compared side by side; one at least.
+    pub workers: usize,
+    /// How to know that the target has what the source had; found out if absent.
+    pub in_step: Option<InStep>,
+    /// How long to wait for the target at most.
+    pub wait_max: Duration,
+    /// The most rows of a chunk of a table with a key.
+    pub chunk_rows_max: u64,
+    /// About how long a chunk may take on either side.
+    pub chunk_time_max: Duration,
+    /// More differences of a table are not looked for.
+    pub differences_max: u64,
+    /// Where to keep how far it is.
+    pub state: Option<PathBuf>,
+    /// Go on with the check whose state is in the file.
+    pub resume: bool,
+}
+
+impl CheckOptions {
+    /// Options with defaults: everything, four chunks at once of about half a second, and up to 10,000 differences of a table.
+    pub fn new(source: ConnectOptions, target: ConnectOptions) -> Self {
+        Self {
+            source: for_long_statements(source),
+            target: for_long_statements(target),
+            selection: Selection::default(),
+            workers: 4,
+            in_step: None,
+            wait_max: Duration::from_secs(300),
+            chunk_rows_max: 1_000_000,
+            chunk_time_max: Duration::from_millis(500),
+            differences_max: 10_000,
+            state: None,
+            resume: false,
+        }
+    }
+
+    fn servo_limits(&self) -> ServoLimits {
+        /// Before it is known how fast the servers are.
+        const ROWS_FIRST: u64 = 10_000;
+        ServoLimits {
+            rows_first: ROWS_FIRST.min(self.chunk_rows_max),
+            rows_max: self.chunk_rows_max,
+            cost_max: u64::try_from(self.chunk_time_max.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// What both connections are called in messages and in the state.
+    fn names(&self) -> [String; 2] {
+        [self.source.endpoint.to_string(), self.target.endpoint.to_string()]
+    }
+}
+
+/// The server may have to read many rows before it answers.
+fn for_long_statements(options: ConnectOptions) -> ConnectOptions {
+    ConnectOptions {
+        read_timeout: Some(Duration::from_secs(3600)),
+        program_name: "tailwater check".into(),
+        ..options
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct CheckReport {
+    /// How many tables were compared.
+    pub tables: u64,
+    /// How many rows the source had in them.
+    pub rows: u64,
+    /// Rows that differ, in the order of tables and keys.
+    pub differences: Vec<Difference>,
+    /// What there is about whole tables.
+    pub findings: Vec<TableFinding>,
+    /// How long it took, since it was begun or gone on with.
+    pub elapsed: Duration,
+}
+
+impl CheckReport {
+    /// Whether the two are the same.
+    pub fn is_equal(&self) -> bool {
+        self.differences.is_empty() && self.findings.is_empty()
+    }
+}
+
+/// What all workers share.
+struct Shared {
+    tables: Vec<TableWork>,
+    /// Tables before this one are done, or in other hands.
+    first: AtomicUsize,
+    state: Mutex<State>,
+    throttle: Arc<Throttle>,
+    progress: Arc<Progress>,
+}
+
+/// Compares. What is compared when it fails, is cancelled or is killed is in the state, and not compared again with
+/// [`CheckOptions::resume`].
+///
+/// # Errors
+/// [`BulkError::Interrupted`] or [`BulkError::NotKept`] if it was cancelled; [`BulkError::SameServer`]; [`BulkError::NotInStep`],
+/// [`BulkError::TargetBehind`] about waiting for the target; [`BulkError::StateInUse`], [`BulkError::StateOther`],
+/// [`BulkError::Busy`], [`BulkError::Damaged`], [`BulkError::File`] about the state; [`BulkError::Changed`] if a table's key
+/// is another than before the interruption; [`BulkError::Missing`], [`BulkError::RowTooLong`], [`BulkError::Session`].
+pub async fn check(
+    options: &CheckOptions,
+    throttle: Arc<Throttle>,
+    progress: Arc<Progress>,
+    cancel: CancellationToken,
+) -> Result<CheckReport, BulkError> {
+    let begun = Instant::now();
+    let work = async {
+        let mut comparing = connect(options, 0, &progress).await?;
+        let found = tables::find(&mut comparing, &options.selection).await?;
+        run(options, comparing, found, throttle, &progress).await
+    };
+    let mut report = tokio::select! {
+        report = work => report?,
+        () = cancel.cancelled() => {
+            return Err(if options.state.is_some() { BulkError::Interrupted } else { BulkError::NotKept });
+        }
+    };
+    report.elapsed = begun.elapsed();
+    Ok(report)
+}
+
+/// The differences that an earlier check kept in its state.
+///
+/// # Errors
+/// [`BulkError::StateOther`] if it was of other servers; [`BulkError::Damaged`]; [`BulkError::File`].
+pub(crate) fn found_before(options: &CheckOptions) -> Result<Vec<Difference>, BulkError> {
+    let [source, target] = options.names();
+    match &options.state {
+        Some(path) => State::read_differences(path, &source, &target),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Connects to both sides, for the worker of this number.
+pub(crate) async fn connect(
+    options: &CheckOptions,
+    worker: usize,
+    progress: &Arc<Progress>,
+) -> Result<Comparing, BulkError> {
+    let mut source = Connection::connect(&options.source).await?;
+    let mut target = Connection::connect(&options.target).await?;
+    for connection in [&mut source, &mut target] {
+        connection.execute(SESSION).await?;
+        // Values come as the bytes that they are compared by.
+        connection.execute("SET NAMES utf8mb4").await?;
+        connection.execute("SET SESSION character_set_results = binary").await?;
+    }
+    if worker == 0 {
+        refuse_same(&mut source, &mut target).await?;
+    }
+    let in_step = match options.in_step {
+        Some(in_step) => in_step,
+        None => InStep::find_out(&mut source, &mut target).await?,
+    };
+    if worker == 0 {
+        in_step.prepare(&mut source).await?;
+    }
+    // Marks of two checks at once must not be taken for each other's.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let mark = format!("{}-{now}-{worker}", std::process::id());
+    let waiting = Waiting::new(in_step, options.wait_max, mark);
+    Ok(Comparing { source, target, waiting, progress: Arc::clone(progress) })
+}
+
+/// Two names of one server would be found equal, whatever is on the other.
+async fn refuse_same(source: &mut Connection, target: &mut Connection) -> Result<(), BulkError> {
+    let sql = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)";
+    let (one, other) = (source.query(sql).await?, target.query(sql).await?);
+    if one.scalar().is_some() && one.scalar() == other.scalar() {
+        return Err(BulkError::SameServer { server: source.endpoint().into() });
+    }
+    Ok(())
+}
+
+async fn run(
+    options: &CheckOptions,
+    first: Comparing,
+    found: Found,
+    throttle: Arc<Throttle>,
+    progress: &Arc<Progress>,
+) -> Result<CheckReport, BulkError> {
+    let [source, target] = options.names();
+    let state = State::open(options.state.as_deref(), options.resume, &source, &target)?;
+    let Found { pairs, mut findings } = found;
+    let count = pairs.len() as u64;
+    let tables = work(options, pairs, &state, progress)?;
+    let shared = Arc::new(Shared {
+        tables,
+        first: AtomicUsize::new(0),
+        state: Mutex::new(state),
+        throttle,
+        progress: Arc::clone(progress),
+    });
+    let mut workers = JoinSet::new();
+    let mut first = Some(first);
+    for number in 0..options.workers.max(1) {
+        let comparing = match first.take() {
+            Some(first) => first,
+            None => connect(options, number, progress).await?,
+        };
+        workers.spawn(Worker { shared: Arc::clone(&shared), comparing }.run());
+    }
+    // The first error ends all: dropping the set aborts the others.
+    while let Some(ended) = workers.join_next().await {
+        match ended {
+            Ok(result) => result?,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    let mut state = shared.state.lock().await;
+    let mut differences = std::mem::take(&mut state.differences);
+    differences.sort_by_cached_key(Difference::order);
+    let mut too_many: Vec<_> =
+        state.tables.iter().filter(|(_, table)| table.too_many).map(|(name, _)| name.clone()).collect();
+    too_many.sort();
+    findings.extend(too_many.into_iter().map(TableFinding::TooMany));
+    let rows = state.tables.values().map(|table| table.rows).sum();
+    Ok(CheckReport { tables: count, rows, differences, findings, elapsed: Duration::ZERO })
+}
+
+/// What is left of the tables, the largest first, so that at the end all workers have something to do.
+fn work(
+    options: &CheckOptions,
+    mut pairs: Vec<TablePair>,
+    state: &State,
+    progress: &Progress,
+) -> Result<Vec<TableWork>, BulkError> {
+    pairs.sort_by_key(|pair| std::cmp::Reverse(pair.rows_estimate));
+    let mut tables = Vec::with_capacity(pairs.len());
+    for pair in pairs {
+        let before = state.tables.get(&pair.name).cloned().unwrap_or_default();
+        progress.expect(1, pair.rows_estimate);
+        progress.rows(before.rows, 0);
+        if before.done {
+            progress.table();
+            continue;
+        }
+        let changed =
+            |name: &TableName, reason| BulkError::Changed { what: format!("the check of {name}"), reason };
+        let name = pair.name.clone();
+        let table = TableWork::new(pair, options.servo_limits(), options.differences_max, &before);
+        tables.push(table.map_err(|reason| changed(&name, reason))?);
+    }
+    Ok(tables)
+}
+
+/// One pair of connections that compares chunk after chunk.
+struct Worker {
+    shared: Arc<Shared>,
+    comparing: Comparing,
+}
+
+impl Worker {
+    async fn run(mut self) -> Result<(), BulkError> {
+        let shared = Arc::clone(&self.shared);
+        while let Some((table, task)) = self.next(&shared).await? {
+            let begun = Instant::now();
+            let differences_left = table.differences_left().await;
+            let compared = self.comparing.chunk(&table.pair, &task.range.keys, differences_left).await?;
+            let cost = u64::try_from(begun.elapsed().as_micros() / 2).unwrap_or(u64::MAX);
+            shared.progress.rows(compared.rows, 0);
+            shared.progress.chunk(0);
+            if table.done(&task, compared, cost, &shared.state).await? {
+                shared.progress.table();
+            }
+        }
+        let Comparing { mut source, target, waiting, .. } = self.comparing;
+        waiting.finish(&mut source).await?;
+        source.close().await;
+        target.close().await;
+        Ok(())
+    }
+
+    async fn next<'a>(&mut self, shared: &'a Shared) -> Result<Option<(&'a TableWork, Task)>, BulkError> {
+        loop {
+            shared.throttle.pass(&shared.progress).await;
+            let first = shared.first.load(Relaxed);
+            let Some(table) = shared.tables.get(first) else { return Ok(None) };
+            if let Some(task) = table.take(&mut self.comparing.source, &shared.state).await? {
+                return Ok(Some((table, task)));
+            }
+            // Others may have been faster; nobody goes back.
+            let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
+        }
+    }
+}

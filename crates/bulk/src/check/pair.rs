@@ -1,0 +1,326 @@
+//! A table on both sides: what of it can be compared, by which key, in which statements.
+
+use tailwater_wire::Flavour;
+
+use super::rendering::{Rendered, Rendering, rendering, row_hash};
+use crate::schema::TableName;
+use crate::sql::{qualified, quoted};
+use crate::walk::condition::condition;
+use crate::walk::range::{KeyLiteral, KeyRange};
+use crate::walk::{KeyColumn, KeyKind, TableShape, WalkKey};
+
+/// The longest JSON documents that are compared as such; longer ones are compared as texts.
+const DOCUMENT_BYTES_MAX: u32 = 1 << 20;
+
+/// Which of the two servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Where the data is right.
+    Source,
+    /// Where it is compared.
+    Target,
+}
+
+/// A table that both sides have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TablePair {
+    /// The table.
+    pub name: TableName,
+    /// The columns that are compared.
+    pub columns: Vec<Rendering>,
+    /// The key that tells rows apart on both sides; absent if there is none.
+    pub key: Option<PairKey>,
+    /// What is not compared, or cannot be.
+    pub mismatch: Mismatch,
+    /// About how many rows it has.
+    pub rows_estimate: u64,
+    /// The source's own column names and types, for whoever writes rows.
+    pub shapes: Box<[TableShape; 2]>,
+}
+
+/// A key that both sides have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PairKey {
+    /// On the source.
+    pub source: WalkKey,
+    /// On the target.
+    pub target: WalkKey,
+}
+
+/// How two tables of the same name differ in their columns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mismatch {
+    /// Columns that only the source has.
+    pub only_source: Vec<String>,
+    /// Columns that only the target has.
+    pub only_target: Vec<String>,
+    /// Columns whose types on the two sides cannot be compared.
+    pub incomparable: Vec<String>,
+}
+
+impl Mismatch {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.only_source.is_empty() && self.only_target.is_empty() && self.incomparable.is_empty()
+    }
+}
+
+impl TablePair {
+    /// Finds what the two have in common.
+    pub fn new(name: TableName, source: TableShape, target: TableShape, flavours: [Flavour; 2]) -> Self {
+        let mut columns = Vec::new();
+        let mut mismatch = Mismatch::default();
+        let is_in = |shape: &TableShape, name: &str| {
+            shape.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
+        };
+        for column in &source.columns {
+            let Some(other) = is_in(&target, &column.name).and_then(|index| target.columns.get(index)) else {
+                mismatch.only_source.push(column.name.clone());
+                continue;
+            };
+            match rendering(column, other, flavours) {
+                Some(rendering) => columns.push(rendering),
+                None => mismatch.incomparable.push(format!(
+                    "{} ({} on the source, {} on the target)",
+                    column.name, column.column_type, other.column_type
+                )),
+            }
+        }
+        let extra = target.columns.iter().filter(|column| is_in(&source, &column.name).is_none());
+        mismatch.only_target.extend(extra.map(|column| column.name.clone()));
+        let key = common_key(&source, &target);
+        let rows_estimate = source.rows_estimate.max(target.rows_estimate);
+        Self { name, columns, key, mismatch, rows_estimate, shapes: Box::new([source, target]) }
+    }
+
+    fn rendered(&self, side: Side) -> impl Iterator<Item = &Rendered> + Clone {
+        self.columns.iter().map(move |column| match side {
+            Side::Source => &column.source,
+            Side::Target => &column.target,
+        })
+    }
+
+    /// The key as a side has it.
+    pub fn key(&self, side: Side) -> Option<&WalkKey> {
+        self.key.as_ref().map(|key| match side {
+            Side::Source => &key.source,
+            Side::Target => &key.target,
+        })
+    }
+
+    /// What a side calls the table and where.
+    pub fn shape(&self, side: Side) -> &TableShape {
+        match side {
+            Side::Source => &self.shapes[0],
+            Side::Target => &self.shapes[1],
+        }
+    }
+
+    fn from(&self, side: Side) -> String {
+        let table = qualified(&self.name.schema, &self.name.name);
+        match self.key(side) {
+            Some(key) => format!("FROM {table} FORCE INDEX ({})", quoted(&key.name)),
+            None => format!("FROM {table}"),
+        }
+    }
+
+    fn within(&self, side: Side, range: &KeyRange) -> String {
+        condition(self.key(side), range).map(|condition| format!(" WHERE {condition}")).unwrap_or_default()
+    }
+
+    fn hash(&self, side: Side) -> String {
+        row_hash(self.rendered(side))
+    }
+
+    /// The statement that gives a chunk's count of rows, count of rows that could be hashed, and sum of hashes: exact, so that
+    /// no two differences cancel, whatever the order of rows.
+    pub fn aggregate(&self, side: Side, range: &KeyRange) -> String {
+        format!(
+            "SELECT COUNT(*), COUNT(h), SUM(h) FROM (SELECT {} AS h {}{}) AS hashed",
+            self.hash(side),
+            self.from(side),
+            self.within(side, range)
+        )
+    }
+
+    /// The statement that gives each row's key and hash, in the key's order.
+    pub fn hashes(&self, side: Side, range: &KeyRange) -> Option<String> {
+        let key = self.key(side)?;
+        let names: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).collect();
+        Some(format!(
+            "SELECT {}, {} AS h {}{} ORDER BY {}",
+            key_expressions(key),
+            self.hash(side),
+            self.from(side),
+            self.within(side, range),
+            names.join(", ")
+        ))
+    }
+
+    /// The statement that gives each hash and how many rows have it, in the order of hashes: for rows that no key tells apart.
+    pub fn hash_counts(&self, side: Side, range: &KeyRange) -> String {
+        format!(
+            "SELECT {} AS h, COUNT(*) {}{} GROUP BY h ORDER BY h",
+            self.hash(side),
+            self.from(side),
+            self.within(side, range)
+        )
+    }
+
+    /// The statement that gives some rows by their keys: the key as it stands in the row, and all values, of which long ones
+    /// are shortened to `bytes_max`. Where a key's literals may be others on the two sides, the number of the key stands before.
+    pub fn rows(&self, side: Side, keys: &[&[KeyLiteral]], bytes_max: u32) -> Option<String> {
+        let key = self.key(side)?;
+        let values = self.columns.iter().zip(self.rendered(side)).map(|(column, rendered)| {
+            // Documents are compared as such, for which they must be there.
+            rendered.shown(if column.documents { DOCUMENT_BYTES_MAX } else { bytes_max })
+        });
+        let values: Vec<_> = values.collect();
+        let values = values.join(", ");
+        let (from, expressions) = (self.from(side), key_expressions(key));
+        if self.key_is_exact() {
+            let terms: Vec<_> = keys.iter().map(|literals| format!("({})", equals(key, literals))).collect();
+            return Some(format!("SELECT {expressions}, {values} {from} WHERE {}", terms.join(" OR ")));
+        }
+        let selects = keys.iter().enumerate().map(|(number, literals)| {
+            format!("SELECT {number}, {expressions}, {values} {from} WHERE {}", equals(key, literals))
+        });
+        Some(selects.collect::<Vec<_>>().join(" UNION ALL "))
+    }
+
+    /// Whether a row's key is the same literals on both sides, and no others are equal to it.
+    pub fn key_is_exact(&self) -> bool {
+        let is_exact =
+            |column: &KeyColumn| matches!(column.kind, KeyKind::Integer | KeyKind::Ordinal | KeyKind::Bytes);
+        self.key.as_ref().is_some_and(|key| key.source.columns.iter().all(is_exact))
+    }
+
+    /// How many rows to ask for at once with [`TablePair::rows`], so that neither statement nor answer becomes long.
+    pub fn rows_at_once(&self) -> usize {
+        const STATEMENT_BYTES_MAX: usize = 400_000;
+        let values = self.rendered(Side::Source).map(|column| column.shown(0).len());
+        let bytes = values.sum::<usize>() + self.from(Side::Source).len() + 200;
+        if self.columns.iter().any(|column| column.documents) {
+            return 10;
+        }
+        if self.key_is_exact() { 200 } else { (STATEMENT_BYTES_MAX / bytes).clamp(1, 50) }
+    }
+}
+
+fn key_expressions(key: &WalkKey) -> String {
+    let expressions: Vec<_> = key.columns.iter().map(|column| column.expression()).collect();
+    expressions.join(", ")
+}
+
+/// The condition that holds for the row with this key.
+pub fn equals(key: &WalkKey, literals: &[KeyLiteral]) -> String {
+    let terms = key.columns.iter().zip(literals);
+    let terms: Vec<_> =
+        terms.map(|(column, literal)| format!("{} = {}", quoted(&column.name), literal.0)).collect();
+    terms.join(" AND ")
+}
+
+/// The best key that both have: of the same columns, whose values go back and forth in the same way.
+fn common_key(source: &TableShape, target: &TableShape) -> Option<PairKey> {
+    let same = |one: &WalkKey, other: &WalkKey| {
+        one.columns.len() == other.columns.len()
+            && one.columns.iter().zip(&other.columns).all(|(one, other)| {
+                one.name.eq_ignore_ascii_case(&other.name)
+                    && one.kind == other.kind
+                    && one.nullable == other.nullable
+            })
+    };
+    let find = |key: &WalkKey| target.keys.iter().find(|other| same(key, other)).cloned();
+    let common: Vec<_> = source.keys.iter().filter(|key| find(key).is_some()).cloned().collect();
+    let source = WalkKey::choose(&common)?.clone();
+    let target = find(&source)?;
+    Some(PairKey { source, target })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::walk::shape::ShapeColumn;
+
+    fn shape(columns: &[(&str, &str)], keys: &[(&str, &[&str])]) -> TableShape {
+        let column = |name: &str, data_type: &str| ShapeColumn {
+            name: name.into(),
+            data_type: data_type.into(),
+            column_type: data_type.into(),
+            charset: None,
+            nullable: false,
+        };
+        let key = |name: &str, columns: &[&str]| WalkKey {
+            name: name.into(),
+            columns: columns
+                .iter()
+                .map(|name| KeyColumn { name: (*name).into(), kind: KeyKind::Integer, nullable: false })
+                .collect(),
+        };
+        TableShape {
+            schema: "s".into(),
+            table: "t".into(),
+            engine: "InnoDB".into(),
+            columns: columns.iter().map(|(name, data_type)| column(name, data_type)).collect(),
+            keys: keys.iter().map(|(name, columns)| key(name, columns)).collect(),
+            partitions: Vec::new(),
+            rows_estimate: 1,
+            bytes_estimate: 1,
+        }
+    }
+
+    fn pair(source: TableShape, target: TableShape) -> TablePair {
+        TablePair::new(TableName::new("s", "t"), source, target, [Flavour::MySql, Flavour::MySql])
+    }
+
+    #[test]
+    fn what_both_have_is_compared_and_the_rest_is_named() {
+        let source = shape(&[("id", "int"), ("a", "date"), ("b", "int")], &[("PRIMARY", &["id"])]);
+        let target = shape(&[("ID", "bigint"), ("c", "int"), ("a", "int")], &[("PRIMARY", &["ID"])]);
+        let pair = pair(source, target);
+        assert_eq!(pair.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), ["id"]);
+        let Mismatch { only_source, only_target, incomparable } = &pair.mismatch;
+        assert_eq!(
+            (only_source.as_slice(), only_target.as_slice()),
+            (&["b".to_owned()][..], &["c".to_owned()][..])
+        );
+        assert_eq!(incomparable, &["a (date on the source, int on the target)"]);
+        assert_eq!(
+            pair.hashes(Side::Target, &KeyRange::Integers { from: Some(1), to: None }).unwrap(),
+            "SELECT `ID`, CAST(CONV(LEFT(SHA2(CONCAT_WS('#', `ID`), 256), 16), 16, 10) AS UNSIGNED) AS h \
+             FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE `ID` >= 1 ORDER BY `ID`"
+        );
+    }
+
+    #[test]
+    fn the_key_is_one_that_both_have() {
+        let columns = [("a", "int"), ("b", "int")];
+        let source = shape(&columns, &[("PRIMARY", &["a"]), ("other", &["b"]), ("both", &["a", "b"])]);
+        let name = |target: TableShape| {
+            pair(source.clone(), target).key.map(|key| (key.source.name, key.target.name))
+        };
+        let found = name(shape(&columns, &[("x", &["a", "b"]), ("y", &["b"])]));
+        assert_eq!(found, Some(("other".into(), "y".into())));
+        assert_eq!(name(shape(&columns, &[("x", &["b", "a"])])), None);
+    }
+
+    #[test]
+    fn rows_are_asked_for_by_key_or_by_number() {
+        let columns = [("a", "int"), ("b", "int")];
+        let mut both = shape(&columns, &[("PRIMARY", &["a"])]);
+        let of = |shape: &TableShape| pair(shape.clone(), shape.clone());
+        let literal = |text: &str| vec![KeyLiteral(text.into())];
+        let (one, two) = (literal("1"), literal("2"));
+        let sql = of(&both).rows(Side::Source, &[&one, &two], 64).unwrap();
+        assert_eq!(
+            sql,
+            "SELECT `a`, `a`, `b` FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE (`a` = 1) OR (`a` = 2)"
+        );
+        both.keys[0].columns[0].kind = KeyKind::Number;
+        assert_eq!(
+            of(&both).rows(Side::Source, &[&one, &two], 64).unwrap(),
+            "SELECT 0, `a`, `a`, `b` FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE `a` = 1 UNION ALL \
+             SELECT 1, `a`, `a`, `b` FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE `a` = 2"
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! How far a check is and what it found: in memory, and in a file to go on from. The file is a journal as a dump has one:
+//! each line with its own checksum, so that what a killed process left half written is cut off.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::difference::Difference;
+use crate::error::BulkError;
+use crate::folder::files::failed;
+use crate::folder::journal::{line_of, parse};
+use crate::schema::TableName;
+use crate::walk::ChunkRange;
+
+/// The format of the file.
+const FORMAT: u32 = 1;
+
+/// The longest file that is believed to be one.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Entry {
+    /// Always the first line.
+    Begun { format: u32, source: String, target: String },
+    /// A chunk was cut out of a table; it stands before all about later chunks.
+    Planned { schema: String, table: String, number: u32, range: ChunkRange },
+    /// A chunk is compared, and this was found in it.
+    Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<Difference> },
+    /// A table is compared, or given up because of too many differences.
+    TableDone { schema: String, table: String, too_many: bool },
+}
+
+/// How far a table is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct TableState {
+    /// The last chunk that was cut.
+    pub(super) last: Option<(u32, ChunkRange)>,
+    /// Chunks that are cut and not compared.
+    pub(super) open: BTreeMap<u32, ChunkRange>,
+    /// Rows of compared chunks.
+    pub(super) rows: u64,
+    /// How many differences were found.
+    pub(super) differences: u64,
+    pub(super) done: bool,
+    /// It was given up because of too many differences.
+    pub(super) too_many: bool,
+}
+
+/// How far a check is, and what it found.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    file: Option<(PathBuf, File)>,
+    pub(super) tables: HashMap<TableName, TableState>,
+    pub(super) differences: Vec<Difference>,
+}
+
+impl State {
+    /// Begins, or goes on with what the file says. Without a file nothing outlives the process.
+    ///
+    /// # Errors
+    /// [`BulkError::StateInUse`], [`BulkError::StateOther`], [`BulkError::Busy`], [`BulkError::Damaged`],
+    /// [`BulkError::File`].
+    pub(super) fn open(
+        path: Option<&Path>,
+        resume: bool,
+        source: &str,
+        target: &str,
+    ) -> Result<Self, BulkError> {
+        let Some(path) = path else { return Ok(Self::default()) };
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed("open", path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(BulkError::Busy { path: path.to_owned() }),
+            Err(error) => {
+                return Err(BulkError::File { action: "lock", path: path.to_owned(), source: error.into() });
+            }
+        }
+        let (entries, good_bytes) = read(&mut file, path)?;
+        let mut state = Self::default();
+        let is_new = entries.is_empty();
+        if !is_new && !resume {
+            return Err(BulkError::StateInUse { path: path.to_owned() });
+        }
+        state.replay(entries, path, Some((source, target)))?;
+        file.set_len(good_bytes as u64).map_err(failed("cut", path))?;
+        file.seek(SeekFrom::End(0)).map_err(failed("read", path))?;
+        state.file = Some((path.to_owned(), file));
+        if is_new {
+            state.write(&[Entry::Begun { format: FORMAT, source: source.into(), target: target.into() }])?;
+        }
+        Ok(state)
+    }
+
+    /// The differences that a check found and wrote to a file.
+    ///
+    /// # Errors
+    /// [`BulkError::StateOther`] if it is of other servers; [`BulkError::Damaged`], [`BulkError::File`].
+    pub(super) fn read_differences(
+        path: &Path,
+        source: &str,
+        target: &str,
+    ) -> Result<Vec<Difference>, BulkError> {
+        let mut file = File::open(path).map_err(failed("open", path))?;
+        let (entries, _) = read(&mut file, path)?;
+        let mut state = Self::default();
+        state.replay(entries, path, Some((source, target)))?;
+        Ok(state.differences)
+    }
+
+    /// Notes that a chunk is cut.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub(super) fn planned(
+        &mut self,
+        table: &TableName,
+        number: u32,
+        range: &ChunkRange,
+    ) -> Result<(), BulkError> {
+        self.record(vec![Entry::Planned {
+            schema: table.schema.clone(),
+            table: table.name.clone(),
+            number,
+            range: range.clone(),
+        }])
+    }
+
+    /// Notes that a chunk is compared, with what was found in it.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub(super) fn compared(
+        &mut self,
+        table: &TableName,
+        number: u32,
+        rows: u64,
+        found: Vec<Difference>,
+    ) -> Result<(), BulkError> {
+        let (schema, name) = (table.schema.clone(), table.name.clone());
+        self.record(vec![Entry::Compared { schema, table: name, number, rows, found }])
+    }
+
+    /// Notes that a table is done.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub(super) fn table_done(&mut self, table: &TableName, too_many: bool) -> Result<(), BulkError> {
+        self.record(vec![Entry::TableDone {
+            schema: table.schema.clone(),
+            table: table.name.clone(),
+            too_many,
+        }])
+    }
+
+    fn record(&mut self, entries: Vec<Entry>) -> Result<(), BulkError> {
+        self.write(&entries)?;
+        for entry in entries {
+            self.absorb(entry);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, entries: &[Entry]) -> Result<(), BulkError> {
+        let Some((path, file)) = &mut self.file else { return Ok(()) };
+        let lines: String = entries.iter().map(line_of).collect();
+        file.write_all(lines.as_bytes()).map_err(failed("write", path))
+    }
+
+    fn replay(
+        &mut self,
+        entries: Vec<Entry>,
+        path: &Path,
+        servers: Option<(&str, &str)>,
+    ) -> Result<(), BulkError> {
+        let mut entries = entries.into_iter();
+        let other = |reason: String| BulkError::StateOther { path: path.to_owned(), reason };
+        match entries.next() {
+            None => return Ok(()),
+            Some(Entry::Begun { format, .. }) if format > FORMAT => {
+                return Err(other(format!("format {format}, and this version reads up to {FORMAT}")));
+            }
+            Some(Entry::Begun { source, target, .. }) => {
+                if servers.is_some_and(|servers| servers != (source.as_str(), target.as_str())) {
+                    return Err(other(format!("it compared {source} with {target}")));
+                }
+            }
+            Some(_) => return Err(other("its first line is not that of a check".into())),
+        }
+        for entry in entries {
+            let sound = match &entry {
+                Entry::Planned { range, .. } => range.keys.is_sound(),
+                Entry::Compared { found, .. } => found.iter().all(Difference::is_sound),
+                _ => true,
+            };
+            if !sound {
+                let reason = "a key in it is no literal".to_owned();
+                return Err(BulkError::Damaged { path: path.to_owned(), reason });
+            }
+            self.absorb(entry);
+        }
+        Ok(())
+    }
+
+    fn absorb(&mut self, entry: Entry) {
+        match entry {
+            Entry::Begun { .. } => {}
+            Entry::Planned { schema, table, number, range } => {
+                let table = self.tables.entry(TableName::new(schema, table)).or_default();
+                table.open.insert(number, range.clone());
+                table.last = Some((number, range));
+            }
+            Entry::Compared { schema, table, number, rows, found } => {
+                let table = self.tables.entry(TableName::new(schema, table)).or_default();
+                table.open.remove(&number);
+                table.rows += rows;
+                table.differences += found.len() as u64;
+                self.differences.extend(found);
+            }
+            Entry::TableDone { schema, table, too_many } => {
+                let table = self.tables.entry(TableName::new(schema, table)).or_default();
+                table.done = true;
+                table.too_many = too_many;
+            }
+        }
+    }
+}
+
+fn read(file: &mut File, path: &Path) -> Result<(Vec<Entry>, usize), BulkError> {
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed("read", path))?;
+    let (entries, good_bytes) = parse(&bytes);
+    if entries.is_empty() && bytes.contains(&b'\n') {
+        let reason = "its first line does not hold".to_owned();
+        return Err(BulkError::Damaged { path: path.to_owned(), reason });
+    }
+    Ok((entries, good_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::difference::What;
+    use super::*;
+    use crate::walk::KeyRange;
+    use crate::walk::range::KeyLiteral;
+
+    fn range(from: i128) -> ChunkRange {
+        ChunkRange { partition: None, keys: KeyRange::Integers { from: Some(from), to: Some(from + 9) } }
+    }
+
+    fn difference(key: &str) -> Difference {
+        Difference {
+            schema: "s".into(),
+            table: "t".into(),
+            key: vec![KeyLiteral(key.into())],
+            what: What::Missing,
+            values: None,
+        }
+    }
+
+    #[test]
+    fn a_killed_check_goes_on_and_counts_nothing_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let table = TableName::new("s", "t");
+        let mut state = State::open(Some(&path), false, "a", "b").unwrap();
+        state.planned(&table, 0, &range(0)).unwrap();
+        state.planned(&table, 1, &range(10)).unwrap();
+        state.compared(&table, 1, 5, vec![difference("12")]).unwrap();
+        drop(state);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, [&whole[..], b"{\"compared\":{\"sch"].concat()).unwrap();
+        assert!(matches!(State::open(Some(&path), false, "a", "b"), Err(BulkError::StateInUse { .. })));
+        assert!(matches!(State::open(Some(&path), true, "a", "c"), Err(BulkError::StateOther { .. })));
+        let mut state = State::open(Some(&path), true, "a", "b").unwrap();
+        assert!(matches!(State::open(Some(&path), true, "a", "b"), Err(BulkError::Busy { .. })));
+        let found = &state.tables[&table];
+        assert_eq!(found.last, Some((1, range(10))));
+        assert_eq!(found.open.keys().collect::<Vec<_>>(), [&0]);
+        assert_eq!((found.rows, found.differences, found.done), (5, 1, false));
+        assert_eq!(state.differences, [difference("12")]);
+        state.compared(&table, 0, 7, vec![difference("3")]).unwrap();
+        state.table_done(&table, false).unwrap();
+        assert_eq!(State::read_differences(&path, "a", "b").unwrap(), [difference("12"), difference("3")]);
+    }
+
+    #[test]
+    fn keys_that_are_no_literals_are_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let mut state = State::open(Some(&path), false, "a", "b").unwrap();
+        let table = TableName::new("s", "t");
+        state.planned(&table, 0, &range(0)).unwrap();
+        state.compared(&table, 0, 5, vec![difference("1 OR 1")]).unwrap();
+        drop(state);
+        assert!(matches!(State::open(Some(&path), true, "a", "b"), Err(BulkError::Damaged { .. })));
+        std::fs::write(&path, "something else\n").unwrap();
+        assert!(matches!(State::open(Some(&path), true, "a", "b"), Err(BulkError::Damaged { .. })));
+    }
+}

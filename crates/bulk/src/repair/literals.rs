@@ -1,0 +1,61 @@
+//! Values of the source as literals that the target stores as the same values.
+
+use crate::check::rendering::ValueKind;
+
+/// A value as a literal; `None` if it is not of its kind.
+pub(super) fn value_literal(kind: &ValueKind, value: Option<&[u8]>) -> Option<String> {
+    let Some(value) = value else { return Some("NULL".to_owned()) };
+    let text = || str::from_utf8(value).ok().filter(|text| !text.is_empty());
+    let only = |allowed: fn(u8) -> bool| text().filter(|text| text.bytes().all(allowed));
+    Some(match kind {
+        ValueKind::Number => only(|byte| byte.is_ascii_digit() || b".-".contains(&byte))?.to_owned(),
+        ValueKind::Real => {
+            let text = only(|byte| byte.is_ascii_digit() || b".-+e".contains(&byte))?;
+            if text.contains('e') { text.to_owned() } else { format!("{text}e0") }
+        }
+        ValueKind::Moment => {
+            format!("'{}'", only(|byte| byte.is_ascii_digit() || b"-:. ".contains(&byte))?)
+        }
+        ValueKind::Text(charset) => {
+            let is_name = charset.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            is_name.then(|| format!("_{charset} X'{}'", hex(value)))?
+        }
+        ValueKind::Bytes => format!("X'{}'", hex(value)),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_literals_and_nothing_else() {
+        let literal = |kind: &ValueKind, value: &str| value_literal(kind, Some(value.as_bytes()));
+        assert_eq!(value_literal(&ValueKind::Bytes, None).unwrap(), "NULL");
+        assert_eq!(literal(&ValueKind::Bytes, "").unwrap(), "X''");
+        assert_eq!(literal(&ValueKind::Number, "-1.50").unwrap(), "-1.50");
+        assert_eq!(literal(&ValueKind::Real, "-0").unwrap(), "-0e0");
+        assert_eq!(literal(&ValueKind::Real, "1e-300").unwrap(), "1e-300");
+        assert_eq!(literal(&ValueKind::Moment, "0000-00-00 00:00:00").unwrap(), "'0000-00-00 00:00:00'");
+        assert_eq!(literal(&ValueKind::Text("latin1".into()), "a'").unwrap(), "_latin1 X'6127'");
+        for (kind, value) in [
+            (ValueKind::Number, "1 OR 1"),
+            (ValueKind::Number, ""),
+            (ValueKind::Real, "nan"),
+            (ValueKind::Moment, "'"),
+            (ValueKind::Text("x' ".into()), "a"),
+        ] {
+            assert_eq!(literal(&kind, value), None, "{kind:?} {value}");
+        }
+    }
+}

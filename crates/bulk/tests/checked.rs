@@ -1,0 +1,246 @@
+//! Checks of real servers: what is the same is found the same, and what differs is found, nothing else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::{CheckOptions, CheckReport, TableFinding, What, check};
+use tailwater_bulk::repair::{Action, Outcome, RepairOptions, repair};
+use tailwater_bulk::schema::Selection;
+use tailwater_bulk::{BulkError, Progress, Throttle};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::Connection;
+use tokio_util::sync::CancellationToken;
+
+use crate::planted::{self, Writer};
+use crate::support::run_script;
+use crate::types;
+
+on_each_server!(planted_bits_are_found_and_repaired_while_a_writer_runs);
+
+/// A source and its native replica.
+pub struct Replicated {
+    pub source: Server,
+    pub target: Server,
+}
+
+impl Replicated {
+    pub async fn start(kind: ServerKind) -> Result<Self> {
+        let (source, target) = tokio::try_join!(
+            Server::start(ServerSpec::new(kind).name("source")),
+            Server::start(ServerSpec::new(kind).name("target"))
+        )?;
+        target.replicate_from(&source).await?;
+        Ok(Self { source, target })
+    }
+
+    pub fn options(&self) -> CheckOptions {
+        let selection = Selection { schemas: vec!["planted".into()], ..Selection::default() };
+        CheckOptions {
+            selection,
+            wait_max: Duration::from_secs(60),
+            ..CheckOptions::new(self.source.connect_options(), self.target.connect_options())
+        }
+    }
+}
+
+pub async fn run(options: &CheckOptions) -> Result<CheckReport, BulkError> {
+    let throttle = Arc::new(Throttle::open());
+    check(options, throttle, Arc::new(Progress::default()), CancellationToken::new()).await
+}
+
+async fn planted_bits_are_found_and_repaired_while_a_writer_runs(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let servers = Replicated::start(kind).await?;
+    let seed = planted::seed();
+    let plan = planted::Plan::new(seed);
+    run_script(&servers.source, plan.script().as_bytes())?;
+    let writer = Writer::start(&servers.source, plan.rows).await?;
+    let options = servers.options();
+    let report = run(&options).await?;
+    ensure!(report.is_equal(), "seed {seed}: before anything was planted: {report:#?}");
+    ensure!(report.tables == 2 && report.rows >= u64::from(plan.rows), "{} rows", report.rows);
+
+    let planted = plan.plant(&servers.target, 1000).await?;
+    let report = run(&CheckOptions { chunk_rows_max: 700, ..options.clone() }).await?;
+    let found: BTreeSet<_> = report
+        .differences
+        .iter()
+        .map(|difference| {
+            let key = difference.key.iter().map(|literal| literal.0.clone()).collect::<Vec<_>>().join(",");
+            let what = match &difference.what {
+                What::Changed { columns } => columns.join(","),
+                other => other.name().to_owned(),
+            };
+            (key, what)
+        })
+        .collect();
+    let missed: Vec<_> = planted.difference(&found).collect();
+    let wrong: Vec<_> = found.difference(&planted).collect();
+    ensure!(missed.is_empty() && wrong.is_empty(), "seed {seed}: missed {missed:?}, wrongly found {wrong:?}");
+    ensure!(report.findings.is_empty() && planted.len() == 1000, "{:?}", report.findings);
+    ensure!(writer.written() > 0, "nobody wrote");
+
+    let dry = RepairOptions { dry_run: true, ..RepairOptions::new(options.clone()) };
+    let report = run_repair(&dry).await?;
+    ensure!(report.rows.len() == 1000 && report.is_equal(), "{} rows", report.rows.len());
+    ensure!(!run(&options).await?.is_equal(), "a dry run has changed something");
+
+    let executed = servers.target.sql("SELECT @@GLOBAL.gtid_executed").await.unwrap_or_default();
+    let report = run_repair(&RepairOptions::new(options.clone())).await?;
+    let remains: Vec<_> =
+        report.rows.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Remains(_))).collect();
+    ensure!(report.is_equal(), "seed {seed}: {remains:#?}");
+    for action in [Action::Insert, Action::Update, Action::Delete] {
+        ensure!(report.rows.iter().any(|(_, outcome)| *outcome == Outcome::Done(action)), "no {action:?}");
+    }
+    let written = writer.stop().await?;
+    ensure!(written > 0);
+    let report = run(&options).await?;
+    ensure!(report.is_equal(), "seed {seed}: after the repair: {:#?}", report.differences);
+    let errant = errant(&servers, kind).await?;
+    ensure!(errant, "the target has transactions of its own, beyond {executed:?}");
+    Ok(())
+}
+
+/// Whether the target's transactions are all the source's.
+async fn errant(servers: &Replicated, kind: ServerKind) -> Result<bool> {
+    if kind != ServerKind::Mysql97 {
+        return Ok(true);
+    }
+    let of_source = servers.source.sql("SELECT @@GLOBAL.gtid_executed").await?.concat().replace("\\n", "");
+    let sql = format!("SELECT GTID_SUBSET(@@GLOBAL.gtid_executed, '{of_source}')");
+    Ok(servers.target.sql(&sql).await? == ["1"])
+}
+
+async fn run_repair(options: &RepairOptions) -> Result<tailwater_bulk::repair::RepairReport, BulkError> {
+    repair(options, Throttle::open(), Arc::new(Progress::default()), CancellationToken::new()).await
+}
+
+/// Each type at its edges, in tables with keys and without, is the same in both families.
+#[tokio::test]
+async fn all_types_are_the_same_in_both_families() -> Result<()> {
+    let kinds = [ServerKind::Mysql97, ServerKind::Mariadb1011];
+    if kinds.into_iter().any(|kind| require(kind).is_none()) {
+        return Ok(());
+    }
+    let (mysql, mariadb) =
+        tokio::try_join!(Server::start(ServerSpec::new(kinds[0])), Server::start(ServerSpec::new(kinds[1])))?;
+    for server in [&mysql, &mariadb] {
+        run_script(server, types::script(server.kind()).as_bytes())?;
+        // Of this system the families read texts in different orders.
+        server
+            .sql("UPDATE every.shapes SET p = ST_GeomFromText('POINT(-1.5 20)') WHERE p IS NOT NULL")
+            .await?;
+    }
+    let own = ["vectors", "addresses"];
+    for (source, target) in [(&mysql, &mariadb), (&mariadb, &mysql)] {
+        let selection = Selection {
+            schemas: vec!["every".into()],
+            except: own.iter().map(|name| tailwater_bulk::schema::TableName::new("every", *name)).collect(),
+            ..Selection::default()
+        };
+        let options = CheckOptions {
+            selection,
+            in_step: Some(InStep::AtOnce),
+            ..CheckOptions::new(source.connect_options(), target.connect_options())
+        };
+        let report = run(&options).await?;
+        ensure!(report.tables > 10 && report.is_equal(), "{report:#?}");
+    }
+    Ok(())
+}
+
+on_each_server!(what_is_of_one_side_is_named);
+
+async fn what_is_of_one_side_is_named(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let servers = Replicated::start(kind).await?;
+    let script = "CREATE DATABASE planted; USE planted; CREATE TABLE both_have (id INT PRIMARY KEY, a INT, b DATE); \
+         INSERT INTO both_have VALUES (1, 2, '2020-01-01'), (2, NULL, NULL); CREATE TABLE only_here (id INT); \
+         CREATE TABLE keyless (a INT, b VARCHAR(9)); INSERT INTO keyless VALUES (1, 'x'), (1, 'x'), (2, NULL); \
+         CREATE TABLE nullable (a INT UNIQUE, b INT); INSERT INTO nullable VALUES (NULL, 1), (NULL, 1), (3, 4)";
+    run_script(&servers.source, script.as_bytes())?;
+    let gtids = servers.source.sql(gtids(kind)).await?.concat().replace("\\n", "");
+    ensure!(servers.target.wait_for_gtids(&gtids, Duration::from_secs(60)).await?);
+    let apart = "SET sql_log_bin = 0; USE planted; DROP TABLE only_here; CREATE TABLE only_there (id INT); \
+         ALTER TABLE both_have DROP COLUMN a, ADD c INT, MODIFY b VARCHAR(20); INSERT INTO keyless VALUES (1, 'x'); \
+         DELETE FROM keyless WHERE a = 2; UPDATE nullable SET b = 2 WHERE a IS NULL LIMIT 1";
+    run_script(&servers.target, apart.as_bytes())?;
+    let report = run(&servers.options()).await?;
+    let findings = format!("{:?}", report.findings);
+    for part in [
+        "OnlySource(TableName { schema: \"planted\", name: \"only_here\" })",
+        "OnlyTarget(TableName { schema: \"planted\", name: \"only_there\" })",
+        "only_source: [\"a\"], only_target: [\"c\"], incomparable: [\"b (date on the source, varchar(20) on the target)\"]",
+    ] {
+        ensure!(findings.contains(part), "{part} in {findings}");
+    }
+    let mut counts: Vec<_> = report
+        .differences
+        .iter()
+        .map(|difference| match difference.what {
+            What::Count { source, target, .. } => (difference.table.clone(), source, target),
+            _ => (difference.what.name().to_owned(), 0, 0),
+        })
+        .collect();
+    counts.sort();
+    let count = |table: &str, source, target| (table.to_owned(), source, target);
+    let wanted =
+        [count("keyless", 1, 0), count("keyless", 2, 3), count("nullable", 0, 1), count("nullable", 2, 1)];
+    ensure!(counts == wanted, "{counts:?}");
+    let report = run_repair(&RepairOptions::new(servers.options())).await?;
+    ensure!(!report.is_equal() && report.rows.len() == 4, "{report:?}");
+
+    let few = CheckOptions { differences_max: 1, ..servers.options() };
+    ensure!(run(&few).await?.findings.iter().any(|finding| matches!(finding, TableFinding::TooMany(_))));
+    let same = CheckOptions { target: servers.source.connect_options(), ..servers.options() };
+    ensure!(matches!(run(&same).await, Err(BulkError::SameServer { .. })));
+    Ok(())
+}
+
+pub fn gtids(kind: ServerKind) -> &'static str {
+    match kind {
+        ServerKind::Mysql97 => "SELECT @@GLOBAL.gtid_executed",
+        _ => "SELECT @@GLOBAL.gtid_binlog_pos",
+    }
+}
+
+on_each_server!(a_target_that_is_not_in_step_is_no_difference);
+
+async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let servers = Replicated::start(kind).await?;
+    let script = "CREATE DATABASE planted; CREATE TABLE planted.t (id INT PRIMARY KEY, a INT); \
+         INSERT INTO planted.t VALUES (1, 2), (2, 3)";
+    run_script(&servers.source, script.as_bytes())?;
+    ensure!(run(&servers.options()).await?.is_equal());
+    servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
+    servers.source.sql("UPDATE planted.t SET a = 9").await?;
+    let hasty = CheckOptions { wait_max: Duration::ZERO, ..servers.options() };
+    ensure!(matches!(run(&hasty).await, Err(BulkError::TargetBehind { .. })));
+    for in_step in [None, Some(InStep::Mark)] {
+        let options = CheckOptions { in_step, ..servers.options() };
+        let waits = tokio::spawn(async move { run(&options).await });
+        // It is still waiting, as there is nothing to go on with.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        ensure!(!waits.is_finished(), "it did not wait");
+        servers.target.sql(tailwater_sandbox::replica::start_statement(kind.flavour())).await?;
+        let report = waits.await??;
+        ensure!(report.is_equal(), "{report:?}");
+        servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
+        servers.source.sql("UPDATE planted.t SET a = a + 1").await?;
+    }
+    let mut connection = Connection::connect(&servers.source.connect_options()).await?;
+    let marks = connection.query("SELECT COUNT(*) FROM tailwater.check_marks").await?;
+    ensure!(marks.scalar().context("a count")? == "0", "marks were left behind");
+    Ok(())
+}

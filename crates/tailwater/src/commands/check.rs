@@ -1,0 +1,254 @@
+//! `tailwater check`
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tailwater_bulk::BulkError;
+use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::pair::Mismatch;
+use tailwater_bulk::check::verdict::Version;
+use tailwater_bulk::check::{self, CheckOptions, CheckReport, Difference, TableFinding, What};
+use tailwater_bulk::progress::Progress;
+
+use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
+use super::client_server::connect_options;
+use super::dump::selection;
+use super::throttle::throttle;
+use crate::cli::{CheckArgs, CompareArgs, Output, WaitArg};
+use crate::exit::Exit;
+
+/// People get so many rows of differences, programs all.
+const ROWS_SHOWN: usize = 100;
+
+/// Compares two servers.
+///
+/// # Errors
+/// Whatever ended it. What is compared is kept, if there is a file for it.
+pub(super) async fn check(arguments: &CheckArgs, output: Output) -> anyhow::Result<Exit> {
+    super::init_messages();
+    let options = options(&arguments.what)?;
+    let throttle = Arc::new(throttle(&arguments.what.throttle, &options.source)?);
+    let progress = Arc::new(Progress::default());
+    let work = check::check(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
+    let report = match shown("checking", &progress, output, Told::Out, work).await? {
+        Ok(report) => report,
+        Err(error) if is_refusal(&error) => {
+            eprintln!("tailwater: {}: {error}", error.code());
+            return Ok(Exit::Refused);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut out = io::stdout().lock();
+    match output {
+        Output::Json => print_lines(&mut out, &report, arguments.show_values)?,
+        Output::Text => print_table(&mut out, &report, arguments.show_values)?,
+    }
+    Ok(if report.is_equal() { Exit::Done } else { Exit::Found })
+}
+
+/// What is compared, and how, as the command line has it.
+///
+/// # Errors
+/// If an option file cannot be read, or the name of a table is none.
+pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
+    let source = connect_options(&(&arguments.source).into())?;
+    let target = connect_options(&(&arguments.target).into())?;
+    Ok(CheckOptions {
+        selection: selection(&arguments.database, &arguments.table, &arguments.exclude_table)?,
+        workers: usize::from(arguments.workers),
+        in_step: match arguments.wait {
+            WaitArg::Auto => None,
+            WaitArg::Gtid => Some(InStep::Gtid),
+            WaitArg::Mark => Some(InStep::Mark),
+            WaitArg::None => Some(InStep::AtOnce),
+        },
+        wait_max: Duration::from_secs(arguments.wait_max_s),
+        chunk_rows_max: arguments.chunk_rows_max,
+        chunk_time_max: Duration::from_millis(arguments.chunk_time_ms),
+        differences_max: arguments.differences_max,
+        state: arguments.state.clone(),
+        resume: arguments.resume,
+        ..CheckOptions::new(source, target)
+    })
+}
+
+/// Whether nothing was done, since it would make no sense or be unsafe.
+pub(super) fn is_refusal(error: &BulkError) -> bool {
+    matches!(
+        error,
+        BulkError::StateInUse { .. }
+            | BulkError::StateOther { .. }
+            | BulkError::SameServer { .. }
+            | BulkError::NotInStep { .. }
+    )
+}
+
+/// A difference as an object for programs.
+pub(super) fn difference_object(difference: &Difference, show_values: bool) -> Map<String, Value> {
+    let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
+    let mut object = Map::new();
+    let mut put = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
+    put("schema", json!(difference.schema));
+    put("table", json!(difference.table));
+    put("key", json!(key));
+    put("what", json!(difference.what.name()));
+    match &difference.what {
+        What::Changed { columns } => put("columns", json!(columns)),
+        What::Count { hash, source, target } => {
+            put("hash", json!(format!("{hash:016x}")));
+            put("source_rows", json!(source));
+            put("target_rows", json!(target));
+        }
+        What::Missing | What::Extra | What::Undecided => {}
+    }
+    if let Some(values) = difference.values.as_ref().filter(|_| show_values) {
+        let version = |version: &Version| match version {
+            None => Value::Null,
+            Some(row) => {
+                let cells = values.columns.iter().zip(row);
+                cells.map(|(name, value)| (name.clone(), json!(value.as_deref().map(printable)))).collect()
+            }
+        };
+        put("source", version(&values.source));
+        put("target", version(&values.target));
+    }
+    object
+}
+
+/// A finding about a table: the table, what it is, and what is to be said about it.
+pub(super) fn finding(finding: &TableFinding) -> (String, &'static str, String) {
+    match finding {
+        TableFinding::OnlySource(table) => {
+            (table.to_string(), "only_source", "the target does not have it".into())
+        }
+        TableFinding::OnlyTarget(table) => {
+            (table.to_string(), "only_target", "the source does not have it".into())
+        }
+        TableFinding::TooMany(table) => (
+            table.to_string(),
+            "too_many",
+            "more rows differ than were looked for (--differences-max)".into(),
+        ),
+        TableFinding::Columns(table, Mismatch { only_source, only_target, incomparable }) => {
+            let parts = [
+                ("only on the source", only_source),
+                ("only on the target", only_target),
+                ("cannot be compared", incomparable),
+            ];
+            let parts = parts.iter().filter(|(_, columns)| !columns.is_empty());
+            let parts: Vec<_> =
+                parts.map(|(what, columns)| format!("{what}: {}", columns.join(", "))).collect();
+            (table.to_string(), "columns", format!("columns {}", parts.join("; ")))
+        }
+    }
+}
+
+/// Prints findings about tables as lines for programs.
+///
+/// # Errors
+/// If they cannot be written.
+pub(super) fn print_findings(out: &mut impl Write, findings: &[TableFinding]) -> io::Result<()> {
+    for (table, what, said) in findings.iter().map(finding) {
+        let line = json!({
+            "schema_version": SCHEMA_VERSION, "event": "table", "table": table, "what": what, "message": said,
+        });
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn print_lines(out: &mut impl Write, report: &CheckReport, show_values: bool) -> io::Result<()> {
+    for difference in &report.differences {
+        let mut object = difference_object(difference, show_values);
+        object.insert("schema_version".into(), json!(SCHEMA_VERSION));
+        object.insert("event".into(), json!("difference"));
+        writeln!(out, "{}", Value::Object(object))?;
+    }
+    print_findings(out, &report.findings)?;
+    let line = json!({
+        "schema_version": SCHEMA_VERSION,
+        "event": "done",
+        "equal": report.is_equal(),
+        "tables": report.tables,
+        "rows": report.rows,
+        "differences": report.differences.len(),
+        "seconds": report.elapsed.as_secs_f64(),
+    });
+    writeln!(out, "{line}")
+}
+
+fn print_table(out: &mut impl Write, report: &CheckReport, show_values: bool) -> io::Result<()> {
+    for (table, _, said) in report.findings.iter().map(finding) {
+        writeln!(out, "{table}: {said}")?;
+    }
+    let shown = &report.differences[..report.differences.len().min(ROWS_SHOWN)];
+    let names: Vec<_> = shown.iter().map(|difference| difference.table_name().to_string()).collect();
+    let keys: Vec<_> = shown.iter().map(key_text).collect();
+    let width = |texts: &[String], least: usize| {
+        texts.iter().map(|text| text.chars().count()).max().unwrap_or(0).max(least)
+    };
+    let (table_width, key_width) = (width(&names, 5), width(&keys, 3).min(60));
+    if !shown.is_empty() {
+        writeln!(out, "{:table_width$}  {:key_width$}  {:9}  DETAILS", "TABLE", "KEY", "WHAT")?;
+    }
+    for ((difference, name), key) in shown.iter().zip(&names).zip(&keys) {
+        let details = match &difference.what {
+            What::Changed { columns } => columns.join(", "),
+            What::Missing => "not on the target".into(),
+            What::Extra => "not on the source".into(),
+            What::Undecided => "changes too often to be sure".into(),
+            What::Count { hash, source, target } => {
+                format!("rows like {hash:016x}: {source} on the source, {target} on the target")
+            }
+        };
+        writeln!(out, "{name:table_width$}  {key:key_width$}  {:9}  {details}", difference.what.name())?;
+        if show_values {
+            print_values(out, difference)?;
+        }
+    }
+    if report.differences.len() > shown.len() {
+        let more = report.differences.len() - shown.len();
+        writeln!(out, "and {more} more; --output json prints all")?;
+    }
+    let CheckReport { tables, rows, differences, elapsed, .. } = report;
+    let verdict = match (differences.len(), report.is_equal()) {
+        (_, true) => "all the same".to_owned(),
+        (0, false) => "rows that could be compared are the same".to_owned(),
+        (1, _) => "1 difference".to_owned(),
+        (count, _) => format!("{count} differences"),
+    };
+    writeln!(out, "compared {rows} rows of {tables} tables in {:.1} s: {verdict}", elapsed.as_secs_f64())
+}
+
+fn key_text(difference: &Difference) -> String {
+    let parts: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
+fn print_values(out: &mut impl Write, difference: &Difference) -> io::Result<()> {
+    let Some(values) = &difference.values else { return Ok(()) };
+    for (index, column) in values.columns.iter().enumerate() {
+        let of = |version: &Version| {
+            let row = version.as_ref()?;
+            Some(row.get(index)?.as_deref().map_or_else(|| "NULL".to_owned(), printable))
+        };
+        let (source, target) = (of(&values.source), of(&values.target));
+        if source != target {
+            let text = |value: Option<String>| value.unwrap_or_else(|| "no row".to_owned());
+            writeln!(out, "    {column}: {} on the source, {} on the target", text(source), text(target))?;
+        }
+    }
+    Ok(())
+}
+
+/// A value as text if it is text, or in hexadecimal.
+fn printable(value: &[u8]) -> String {
+    match str::from_utf8(value) {
+        Ok(text) if !text.chars().any(|letter| letter.is_control() && !letter.is_whitespace()) => {
+            text.to_owned()
+        }
+        _ => value.iter().fold("0x".to_owned(), |text, byte| text + &format!("{byte:02X}")),
+    }
+}

@@ -1,0 +1,96 @@
+//! `tailwater repair`
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tailwater_bulk::progress::Progress;
+use tailwater_bulk::repair::{self, Outcome, RepairOptions, RepairReport};
+
+use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
+use super::check;
+use super::throttle::throttle;
+use crate::cli::{Output, RepairArgs};
+use crate::exit::Exit;
+
+/// Makes what differs on the target as it is on the source.
+///
+/// # Errors
+/// Whatever ended it. What is repaired stays so.
+pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Result<Exit> {
+    super::init_messages();
+    let options = RepairOptions {
+        from_state: arguments.from_state,
+        dry_run: arguments.dry_run,
+        log_to_binlog: arguments.log_to_binlog,
+        fire_triggers: arguments.fire_triggers,
+        lock_wait_max: Duration::from_secs(arguments.lock_wait_max_s),
+        ..RepairOptions::new(check::options(&arguments.what)?)
+    };
+    let throttle = throttle(&arguments.what.throttle, &options.check.source)?;
+    let progress = Arc::new(Progress::default());
+    let work = repair::repair(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
+    let report = match shown("repairing", &progress, output, Told::Out, work).await? {
+        Ok(report) => report,
+        Err(error) if check::is_refusal(&error) => {
+            eprintln!("tailwater: {}: {error}", error.code());
+            return Ok(Exit::Refused);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    print(&report, options.dry_run, output)?;
+    let is_left =
+        options.dry_run && report.rows.iter().any(|(_, outcome)| matches!(outcome, Outcome::Done(_)));
+    Ok(if report.is_equal() && !is_left { Exit::Done } else { Exit::Found })
+}
+
+fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let of = |wanted: fn(&Outcome) -> bool| report.rows.iter().filter(|(_, outcome)| wanted(outcome)).count();
+    let done = of(|outcome| matches!(outcome, Outcome::Done(_)));
+    let (same, remain) =
+        (of(|outcome| *outcome == Outcome::Same), of(|outcome| matches!(outcome, Outcome::Remains(_))));
+    let seconds = report.elapsed.as_secs_f64();
+    if output == Output::Json {
+        for (difference, outcome) in &report.rows {
+            let mut object = check::difference_object(difference, false);
+            let (outcome, said) = match outcome {
+                Outcome::Done(action) => (if dry_run { "would" } else { "done" }, action.name()),
+                Outcome::Same => ("same", ""),
+                Outcome::Remains(reason) => ("remains", reason.as_str()),
+            };
+            object.insert("schema_version".into(), json!(SCHEMA_VERSION));
+            object.insert("event".into(), json!("row"));
+            object.insert("outcome".into(), json!(outcome));
+            object.insert(if outcome == "remains" { "reason" } else { "action" }.into(), json!(said));
+            writeln!(out, "{}", Value::Object(object))?;
+        }
+        check::print_findings(&mut out, &report.findings)?;
+        let line = json!({
+            "schema_version": SCHEMA_VERSION,
+            "event": "done",
+            "dry_run": dry_run,
+            "equal": report.is_equal() && !(dry_run && done > 0),
+            "done": done,
+            "same": same,
+            "remain": remain,
+            "seconds": seconds,
+        });
+        return writeln!(out, "{line}");
+    }
+    for (table, _, said) in report.findings.iter().map(check::finding) {
+        writeln!(out, "{table}: {said}; tables are not repaired")?;
+    }
+    for (difference, outcome) in &report.rows {
+        let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
+        let (table, key) = (difference.table_name(), key.join(", "));
+        match outcome {
+            Outcome::Done(action) if dry_run => writeln!(out, "would {} {table} ({key})", action.name())?,
+            Outcome::Done(_) | Outcome::Same => {}
+            Outcome::Remains(reason) => writeln!(out, "{table} ({key}) remains: {reason}")?,
+        }
+    }
+    let what = if dry_run { "to be repaired" } else { "repaired" };
+    writeln!(out, "{done} rows {what}, {same} were the same already, {remain} remain, in {seconds:.1} s")
+}

@@ -1,0 +1,64 @@
+//! What holds bulk work back, as the command line has it.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tailwater_bulk::{Throttle, ThrottleQuery, ThrottleRules};
+use tailwater_session::{ConnectOptions, Endpoint};
+
+use crate::cli::ThrottleArgs;
+
+/// Begins to ask the servers that are named; `server` is where the work is done.
+///
+/// # Errors
+/// If a replica's name is none.
+pub(super) fn throttle(arguments: &ThrottleArgs, server: &ConnectOptions) -> anyhow::Result<Throttle> {
+    let replicas = arguments.throttle_replica.iter().map(|name| {
+        let endpoint = endpoint(name)?;
+        Ok(ConnectOptions { endpoint, ..server.clone() })
+    });
+    let rules = ThrottleRules {
+        replicas: replicas.collect::<anyhow::Result<_>>()?,
+        replica_lag_max: Duration::from_secs(arguments.replica_lag_max_s),
+        threads_running_max: arguments.threads_running_max,
+        query: arguments
+            .throttle_query
+            .clone()
+            .map(|sql| ThrottleQuery { sql, max: arguments.throttle_query_max }),
+        every: Duration::from_millis(arguments.throttle_every_ms),
+    };
+    Ok(Throttle::start(rules, server.clone()))
+}
+
+/// A server by its name: `host`, `host:port`, `[::1]:port`.
+fn endpoint(name: &str) -> anyhow::Result<Endpoint> {
+    const PORT: u16 = 3306;
+    if let Some(rest) = name.strip_prefix('[') {
+        let (host, port) = rest.split_once(']').with_context(|| format!("{name}: want [ADDRESS]:PORT"))?;
+        let port = match port.strip_prefix(':') {
+            Some(port) => port.parse().with_context(|| format!("{name}: {port:?} is no port"))?,
+            None => PORT,
+        };
+        return Ok(Endpoint::tcp(host, port));
+    }
+    match name.split_once(':') {
+        Some((host, port)) => {
+            let port = port.parse().with_context(|| format!("{name}: {port:?} is no port"))?;
+            Ok(Endpoint::tcp(host, port))
+        }
+        None => Ok(Endpoint::tcp(name, PORT)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_named_as_usual() {
+        assert_eq!(endpoint("db1").unwrap(), Endpoint::tcp("db1", 3306));
+        assert_eq!(endpoint("db1:33").unwrap(), Endpoint::tcp("db1", 33));
+        assert_eq!(endpoint("[::1]:33").unwrap(), Endpoint::tcp("::1", 33));
+        assert!(endpoint("db1:x").is_err());
+    }
+}
