@@ -112,6 +112,16 @@ impl Decoder {
         Ok(())
     }
 
+    /// Exchanges the format description by which is decoded what comes next.
+    pub fn swap_format(&mut self, other: &mut FormatDescription) {
+        std::mem::swap(&mut self.format, other);
+    }
+
+    /// The format description by which is decoded what comes next.
+    pub fn format(&self) -> &FormatDescription {
+        &self.format
+    }
+
     /// Forgets the answers of [`Tables`]: after statements that may have changed tables, and when filters change.
     pub fn forget(&mut self) {
         self.maps.forget();

@@ -125,6 +125,16 @@ pub enum ApplyError {
         /// The transaction.
         gtid: String,
     },
+    /// A part of the channel has died of a fault of Tailwater's own.
+    #[error(
+        "channel {channel}: {what}: a fault of Tailwater itself, please report it; what had not committed is not applied, and `tailwater channel start {channel}` goes on from there"
+    )]
+    Fault {
+        /// The channel.
+        channel: String,
+        /// Which part, and its last words.
+        what: String,
+    },
     /// The channel has ended.
     #[error("channel {channel} has ended")]
     Gone {
@@ -221,7 +231,9 @@ impl ApplyError {
             | Self::Record { .. }
             | Self::NewerSchema { .. }
             | Self::TakenOver { .. } => Retry::AfterChange,
-            Self::Start { .. } | Self::Gone { .. } | Self::Progress(_) => Retry::AfterChange,
+            Self::Start { .. } | Self::Fault { .. } | Self::Gone { .. } | Self::Progress(_) => {
+                Retry::AfterChange
+            }
             Self::Filter(_) | Self::Clash { .. } => Retry::AfterChange,
             Self::TooLarge { .. } | Self::Inexact { .. } | Self::Missing { .. } => Retry::AfterChange,
             Self::Interrupted { .. } => Retry::Later,
@@ -282,6 +294,7 @@ impl ApplyError {
             Self::Interrupted { .. } => "TW-APP-0010",
             Self::Missing { .. } => "TW-APP-0011",
             Self::NewerSchema { .. } => "TW-APP-0012",
+            Self::Fault { .. } => "TW-APP-0013",
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
             Self::Clash { .. } => "TW-APP-0022",

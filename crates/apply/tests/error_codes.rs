@@ -27,6 +27,7 @@ fn every_code_is_documented() {
         ApplyError::TakenOver { channel: channel() },
         ApplyError::Start { reason: reason() },
         ApplyError::Gone { channel: channel() },
+        ApplyError::Fault { channel: channel(), what: text() },
         ApplyError::Interrupted { gtid: gtid() },
         ApplyError::Missing { found: 1, wanted: 2, statement: text() },
         ApplyError::Progress(Applied::decode(&[]).expect_err("nothing is no progress")),
@@ -51,6 +52,7 @@ fn every_code_is_documented() {
             | ApplyError::TakenOver { .. }
             | ApplyError::Start { .. }
             | ApplyError::Gone { .. }
+            | ApplyError::Fault { .. }
             | ApplyError::Interrupted { .. }
             | ApplyError::Missing { .. }
             | ApplyError::Progress(_)

@@ -242,6 +242,38 @@ pub enum BulkError {
         /// The format.
         format: &'static str,
     },
+    /// Another tool's folder holds what is not understood.
+    #[error("{}: a folder of {tool}: {reason}", path.display())]
+    ForeignFolder {
+        /// The folder or a file of it.
+        path: PathBuf,
+        /// Who wrote it.
+        tool: &'static str,
+        /// What is not understood, and what to do.
+        reason: String,
+    },
+    /// Rows that only `LOAD DATA` can convert were to be loaded by INSERT statements.
+    #[error(
+        "the rows of {table} are in a character set of their own, and are loaded by LOAD DATA LOCAL only: leave --inserts out"
+    )]
+    NoInserts {
+        /// The table.
+        table: String,
+    },
+    /// There are no accounts to dump or load.
+    #[error("no accounts can be had: {reason}")]
+    NoAccounts {
+        /// Why not.
+        reason: String,
+    },
+    /// Something of a dump means nothing to a server of the other family.
+    #[error("{what} cannot be loaded into a server of this family: {reason}. Nothing was changed")]
+    OtherFamily {
+        /// What: a table and its column, for one.
+        what: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// A dump into a stream was told to stop.
     #[error("interrupted; what was written is not a whole dump, and cannot be gone on with: dump again")]
     StreamCut,
@@ -367,6 +399,10 @@ impl BulkError {
             Self::RowsChanged { .. } => "TW-BULK-0029",
             Self::RowsMissing { .. } => "TW-BULK-0030",
             Self::RowsFormat { .. } => "TW-BULK-0080",
+            Self::ForeignFolder { .. } => "TW-BULK-0082",
+            Self::NoInserts { .. } => "TW-BULK-0083",
+            Self::NoAccounts { .. } => "TW-BULK-0084",
+            Self::OtherFamily { .. } => "TW-BULK-0085",
             Self::StreamCut => "TW-BULK-0081",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",

@@ -44,6 +44,10 @@ fn every_code_is_documented() {
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
         BulkError::RowsFormat { path: path(), format: "csv" },
+        BulkError::ForeignFolder { path: path(), tool: "mydumper", reason: text() },
+        BulkError::NoInserts { table: text() },
+        BulkError::NoAccounts { reason: text() },
+        BulkError::OtherFamily { what: text(), reason: text() },
         BulkError::StreamCut,
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
@@ -85,6 +89,10 @@ fn every_code_is_documented() {
             | BulkError::RowsChanged { .. }
             | BulkError::RowsMissing { .. }
             | BulkError::RowsFormat { .. }
+            | BulkError::ForeignFolder { .. }
+            | BulkError::NoInserts { .. }
+            | BulkError::NoAccounts { .. }
+            | BulkError::OtherFamily { .. }
             | BulkError::StreamCut
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }

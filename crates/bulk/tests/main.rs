@@ -24,10 +24,13 @@ macro_rules! on_each_server {
     )*};
 }
 
+mod accounts;
+mod carried;
 mod checked;
 mod copying;
 mod dumping;
 mod error_codes;
+mod foreign;
 mod formats;
 mod loaded;
 mod loaded_limits;

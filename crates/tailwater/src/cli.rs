@@ -313,6 +313,9 @@ pub struct DumpArgs {
     /// About how many bytes a file of rows has, before compression.
     #[arg(long, value_name = "N", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk_bytes_max: u64,
+    /// Users and roles, too, with the hashes of their passwords and what they may do.
+    #[arg(long)]
+    pub users: bool,
     /// How long to wait for a lock, and to keep writers waiting, at most.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lock_wait_max_s: u64,
@@ -346,7 +349,7 @@ pub enum CompressionArg {
 
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// The folder of the dump, or s3://BUCKET/PREFIX.
+    /// The folder of the dump, or s3://BUCKET/PREFIX. Also one that mydumper or MySQL Shell wrote.
     #[arg(value_name = "PLACE")]
     pub place: String,
     #[command(flatten)]
@@ -371,6 +374,12 @@ pub struct LoadArgs {
     /// Keep the load out of the server's binlog, and so from its replicas.
     #[arg(long)]
     pub no_binlog: bool,
+    /// Users and roles of the dump, too; those that the server has are left as they are.
+    #[arg(long)]
+    pub users: bool,
+    /// With --users: drop those that the server has, but for the one that loads, and make them anew.
+    #[arg(long, requires = "users")]
+    pub replace_users: bool,
     /// Make scheduled events disabled, as a replica has them.
     #[arg(long)]
     pub disable_events: bool,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::reader::Held;
 use super::worker::{Shared, Worker};
@@ -25,6 +25,11 @@ pub(super) const LOOK: Duration = Duration::from_millis(60);
 /// What became of a batch; `None` if it was not begun, because the run is to end.
 pub(super) type Outcome = (Batch<Held>, Result<Option<Timing>, ApplyError>);
 
+/// A worker that has died; with what it died of, if that is known.
+#[derive(Debug, thiserror::Error)]
+#[error("a worker has died{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
+pub(super) struct Dead(Option<JoinError>);
+
 /// All workers of a run, each a task with a connection of its own. They end with it.
 pub(super) struct Crew {
     workers: Vec<mpsc::Sender<Batch<Held>>>,
@@ -32,7 +37,7 @@ pub(super) struct Crew {
     running: BTreeSet<BatchId>,
     head: Head,
     outcomes: mpsc::Receiver<(usize, Outcome)>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Crew {
@@ -41,24 +46,37 @@ impl Crew {
     /// # Errors
     /// [`ApplyError::Session`].
     pub(super) async fn connect(shared: &Arc<Shared>) -> Result<Self, ApplyError> {
-        let count = shared.options.workers.max(1);
-        let (sender, outcomes) = mpsc::channel(count);
+        let mut workers = Vec::new();
+        for number in 0..shared.options.workers.max(1) {
+            workers.push(Worker::connect(number, Arc::clone(shared)).await?);
+        }
+        Ok(Self::of(workers, work))
+    }
+
+    /// One task for each worker.
+    fn of<W, F>(
+        crew: Vec<W>,
+        work: impl Fn(usize, W, mpsc::Receiver<Batch<Held>>, mpsc::Sender<(usize, Outcome)>) -> F,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, outcomes) = mpsc::channel(crew.len());
         let mut tasks = JoinSet::new();
-        let mut workers = Vec::with_capacity(count);
-        for number in 0..count {
-            let worker = Worker::connect(number, Arc::clone(shared)).await?;
+        let mut workers = Vec::with_capacity(crew.len());
+        for (number, worker) in crew.into_iter().enumerate() {
             let (batches, received) = mpsc::channel(1);
             tasks.spawn(work(number, worker, received, sender.clone()));
             workers.push(batches);
         }
-        Ok(Self {
-            idle: (0..count).collect(),
+        Self {
+            idle: (0..workers.len()).collect(),
             workers,
             running: BTreeSet::new(),
             head: Head::default(),
             outcomes,
-            _tasks: tasks,
-        })
+            tasks,
+        }
     }
 
     /// How many they are.
@@ -86,12 +104,20 @@ impl Crew {
     }
 
     /// Waits for the next batch that has ended. Nothing is lost if it is not waited for to the end.
-    pub(super) async fn outcome(&mut self) -> Option<Outcome> {
-        let (worker, outcome) = self.outcomes.recv().await?;
+    ///
+    /// # Errors
+    /// [`Dead`] if a worker has died, and its batch with it.
+    pub(super) async fn outcome(&mut self) -> Result<Outcome, Dead> {
+        let (worker, outcome) = tokio::select! {
+            biased;
+            Some(outcome) = self.outcomes.recv() => outcome,
+            // As long as this lives they end in no other way.
+            ended = self.tasks.join_next() => return Err(Dead(ended.and_then(Result::err))),
+        };
         self.idle.push(worker);
         self.running.remove(&outcome.0.id);
         self.head.is_now(self.running.first().copied(), Instant::now());
-        Some(outcome)
+        Ok(outcome)
     }
 
     /// The oldest batch, if it takes much longer than those before it did, and others behind it may be why.
@@ -145,6 +171,31 @@ async fn work(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_dies_is_told() {
+        let mut crew = Crew::of(vec!["one", "two"], |_, name, mut batches, outcomes| async move {
+            while let Some(batch) = batches.recv().await {
+                assert!(name == "one", "cannot go on");
+                if outcomes.send((0, (batch, Ok(None)))).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let batch = |id| Batch {
+            id: BatchId(id),
+            first: Vec::new(),
+            rest: Vec::new(),
+            commit_after: None,
+            alone: false,
+        };
+        crew.give(batch(1)).await;
+        let dead = crew.outcome().await.expect_err("the last to come is the first to work").to_string();
+        assert!(dead.starts_with("a worker has died: ") && dead.contains("cannot go on"), "{dead}");
+        crew.give(batch(2)).await;
+        let (batch, _) = crew.outcome().await.expect("the other one lives");
+        assert_eq!(batch.id, BatchId(2));
+    }
 
     #[test]
     fn who_takes_longer_than_usual_is_held_up() {

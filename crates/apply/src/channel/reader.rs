@@ -22,7 +22,7 @@ pub(super) use self::held::Held;
 use self::held::Memory;
 pub(super) use self::stream::Streamed;
 use self::tables::TargetTables;
-use self::xa::Open;
+use self::xa::{Open, Source};
 use super::options::{GtidMode, Until};
 use super::statement_filter::filter_transaction;
 use super::worker::Shared;
@@ -53,6 +53,8 @@ pub(super) enum Read {
     Prepared { span: Span, gtid: Option<Gtid> },
     /// Here the channel is to stop.
     Reached,
+    /// Nothing more will come: the log is closed.
+    Closed,
 }
 
 /// What the reader is given.
@@ -183,7 +185,7 @@ impl Reader {
                     match self.log.next().await? {
                         Some(entry) => entry,
                         // The writer has closed the log: so does the channel, when all is applied.
-                        None => return Ok(()),
+                        None => return self.close().await,
                     }
                 }
             };
@@ -227,7 +229,7 @@ impl Reader {
             self.push(Read::Passed { span, gtid: None }).await?;
         } else if self.is_skipped(&entry) && self.needs_gtid(&entry) {
             let empty = Transaction::empty(span, entry.gtid.clone(), entry.commit_time_us);
-            self.hand_over(&entry, empty).await?;
+            self.hand_over(&mut Source { entry, format: None }, empty).await?;
         } else if self.is_skipped(&entry) {
             self.push(Read::Passed { span, gtid: entry.gtid }).await?;
         } else {
@@ -236,9 +238,9 @@ impl Reader {
                 self.decoder.forget();
             }
             match self.decode(&entry, span).await? {
-                Some((transaction, source)) => {
+                Some((transaction, mut source)) => {
                     self.refuse_lost(&transaction)?;
-                    self.hand_over(&source, transaction).await?;
+                    self.hand_over(&mut source, transaction).await?;
                 }
                 None => self.push(Read::Prepared { span, gtid: entry.gtid }).await?,
             }
@@ -266,7 +268,7 @@ impl Reader {
         })
     }
 
-    async fn hand_over(&mut self, entry: &Entry, transaction: Transaction) -> Result<(), ApplyError> {
+    async fn hand_over(&mut self, source: &mut Source, transaction: Transaction) -> Result<(), ApplyError> {
         let span = transaction.span;
         let streamed = matches!(transaction.content, Content::Streamed { .. });
         let defines = match &transaction.content {
@@ -281,7 +283,10 @@ impl Reader {
         self.push(Read::Transaction(held)).await?;
         if streamed {
             self.hand_on().await;
-            self.stream(entry, sender).await?;
+            self.swap_format(source);
+            let streamed = self.stream(&source.entry, sender).await;
+            self.swap_format(source);
+            streamed?;
         }
         if defines || streamed {
             self.wait_for_definition(span).await?;
@@ -293,6 +298,12 @@ impl Reader {
         self.ready.push(Read::Reached);
         self.hand_on().await;
         Ok(false)
+    }
+
+    async fn close(&mut self) -> Result<(), ApplyError> {
+        self.ready.push(Read::Closed);
+        self.hand_on().await;
+        Ok(())
     }
 
     /// Whether the target had it before the channel began.
@@ -316,12 +327,12 @@ impl Reader {
         preserves && entry.gtid.as_ref().is_some_and(|gtid| !is_logged(gtid))
     }
 
-    /// Decodes it; `None` for what is held until another completes it. With the entry that its rows are in.
+    /// Decodes it; `None` for what is held until another completes it. With where its rows stand.
     async fn decode(
         &mut self,
         entry: &Entry,
         span: Span,
-    ) -> Result<Option<(Transaction, Entry)>, ApplyError> {
+    ) -> Result<Option<(Transaction, Source)>, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { entries::read_entry(&mut self.log, entry)? };
         let transaction = self.decode_bytes(entry, span, bytes).await?;

@@ -237,7 +237,8 @@ impl Run {
             }
             tokio::select! {
                 biased;
-                Some(outcome) = self.crew.outcome() => {
+                outcome = self.crew.outcome() => {
+                    let outcome = outcome.map_err(|dead| self.fault(&dead.to_string()))?;
                     if let Err(failure) = self.finish(outcome) {
                         return Err(self.explain(failure).await);
                     }
@@ -251,13 +252,10 @@ impl Run {
                 }
                 () = stop.cancelled(), if end.is_none() => end = Some(End::Told),
                 read = self.reads.recv(), if end.is_none() && self.scheduler.has_room() => match read {
-                    Some(Ok(reads)) => {
-                        if self.take(reads) {
-                            end = Some(End::Reached);
-                        }
-                    }
+                    Some(Ok(reads)) => end = self.take(reads),
                     Some(Err(error)) => return Err(self.settle(error).await),
-                    None => end = Some(End::LogClosed),
+                    // It says why it ends, whatever comes.
+                    None => return Err(self.settle(self.fault("its reader has ended without a word")).await),
                 },
                 _ = tick.tick() => self.tick().await?,
                 _ = watch_turn.tick(), if ordered => self.watch_turn(),
@@ -292,10 +290,10 @@ impl Run {
         }
     }
 
-    /// Takes what was read; whether it is the end of it.
-    fn take(&mut self, reads: Vec<Read>) -> bool {
+    /// Takes what was read, and why it is the end of it, if it is.
+    fn take(&mut self, reads: Vec<Read>) -> Option<End> {
         let mut passed = Vec::new();
-        let mut reached = false;
+        let mut end = None;
         for read in reads {
             match read {
                 Read::Transaction(held) => {
@@ -310,13 +308,14 @@ impl Run {
                 }
                 // How long somebody leaves it open is no lag.
                 Read::Prepared { span, gtid } => self.progress.read(span.end, gtid, 0),
-                Read::Reached => reached = true,
+                Read::Reached => end = Some(End::Reached),
+                Read::Closed => end = Some(End::LogClosed),
             }
         }
         if !passed.is_empty() {
             self.note(passed.into_iter());
         }
-        reached
+        end
     }
 
     fn finish(&mut self, (batch, result): Outcome) -> Result<(), Box<Failure>> {
@@ -361,6 +360,11 @@ impl Run {
         self.done.send_modify(|count| *count += 1);
     }
 
+    /// The error that a part of the channel has died, which none should whatever comes.
+    fn fault(&self, what: &str) -> ApplyError {
+        ApplyError::Fault { channel: self.shared.options.name.clone(), what: what.to_owned() }
+    }
+
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
     async fn settle(&mut self, error: ApplyError) -> Box<Failure> {
         let mut watch_turn = interval(crew::LOOK);
@@ -373,7 +377,8 @@ impl Run {
                     continue;
                 }
             };
-            let Some(outcome) = outcome else { break };
+            // Of what a worker has died with nothing will be heard; the first error says why the run ends.
+            let Ok(outcome) = outcome else { break };
             match self.finish(outcome) {
                 // By this error.
                 Err(failure) if matches!(failure.error, ApplyError::Interrupted { .. }) => break,

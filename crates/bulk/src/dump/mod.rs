@@ -58,6 +58,8 @@ pub struct DumpOptions {
     pub chunk_bytes_max: u64,
     /// How long to wait for a lock, and how long to keep writers waiting, at most.
     pub lock_wait_max: Duration,
+    /// Whether accounts come with it.
+    pub accounts: bool,
     /// Go on with the interrupted dump that is in the folder.
     pub resume: bool,
     /// What holds it back between chunks.
@@ -83,6 +85,7 @@ impl DumpOptions {
             chunk_rows_max: 10_000_000,
             chunk_bytes_max: 64 << 20,
             lock_wait_max: Duration::from_secs(5),
+            accounts: false,
             resume: false,
             throttle: Arc::new(Throttle::open()),
         }

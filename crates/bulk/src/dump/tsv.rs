@@ -41,15 +41,32 @@ pub fn put_field(line: &mut Vec<u8>, value: Option<&[u8]>) {
 /// Bytes that are looked at together: as many as the compiler makes few instructions of.
 const BLOCK_BYTES: usize = 32;
 
+fn is_special(byte: u8) -> bool {
+    (byte == b'\\') | (byte == b'\t') | (byte == b'\n') | (byte == 0)
+}
+
 /// Where the first byte stands that must be escaped. Most values have none, and most of a dump's time would go into looking
 /// byte by byte.
 fn place_of_special(value: &[u8]) -> Option<usize> {
-    let is_special = |byte: u8| (byte == b'\\') | (byte == b'\t') | (byte == b'\n') | (byte == 0);
-    let blocks = value.chunks_exact(BLOCK_BYTES);
     // Without leaving a block early it is one pass over all its bytes at once.
     let plain = |block: &&[u8]| !block.iter().fold(false, |any, &byte| any | is_special(byte));
-    let at = blocks.take_while(plain).count() * BLOCK_BYTES;
-    Some(at + value.get(at..)?.iter().position(|&byte| is_special(byte))?)
+    let mut at = value.chunks_exact(BLOCK_BYTES).take_while(plain).count() * BLOCK_BYTES;
+    at += value[at..].chunks_exact(8).take_while(|word| is_plain_word(word)).count() * 8;
+    Some(at + value[at..].iter().position(|&byte| is_special(byte))?)
+}
+
+/// Whether none of eight bytes is special, all looked at as one number.
+fn is_plain_word(word: &[u8]) -> bool {
+    const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    let Ok(bytes) = word.try_into() else { return false };
+    let word = u64::from_ne_bytes(bytes);
+    // Not 0 if, and only if, one of the bytes is `byte`.
+    let has = |byte: u8| {
+        let others = word ^ (LOW * u64::from(byte));
+        others.wrapping_sub(LOW) & !others & HIGH
+    };
+    has(b'\\') | has(b'\t') | has(b'\n') | has(0) == 0
 }
 
 #[cfg(test)]
@@ -108,6 +125,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_first_special_byte_is_found(value: Vec<u8>, letters in "[a-z\\\\\t\n]{0,100}") {
+            for value in [&value[..], letters.as_bytes()] {
+                prop_assert_eq!(place_of_special(value), value.iter().position(|&byte| is_special(byte)));
+            }
+        }
+
         #[test]
         fn fields_round_trip(value: Option<Vec<u8>>) {
             let field = field(value.as_deref());

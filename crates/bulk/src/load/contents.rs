@@ -1,5 +1,6 @@
 //! What a dump holds, whoever wrote it, as a load needs to know it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub struct Contents {
     pub tables: Vec<LoadTable>,
     /// What is made when all rows are there, in this order.
     pub objects: Vec<Definition>,
+    /// Accounts.
+    pub accounts: Vec<AccountScripts>,
     /// Where the data stands in the history of its server; absent if it does not say so.
     pub point: Option<SnapshotPoint>,
 }
@@ -36,6 +39,40 @@ pub struct Definition {
     pub what: String,
     /// The script.
     pub path: PathBuf,
+    /// How it is written.
+    pub dialect: Dialect,
+}
+
+/// What makes an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountScripts {
+    /// The user's or role's name.
+    pub user: String,
+    /// Where it comes from; empty for a role of MariaDB.
+    pub host: String,
+    /// What makes it.
+    pub create: Definition,
+    /// What gives it what it may do, when all accounts are there.
+    pub grants: Definition,
+}
+
+/// How a script is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dialect {
+    /// By us: each script sets all that it depends on.
+    Own,
+    /// By mydumper: names come without their database, and bodies without another delimiter.
+    Mydumper {
+        /// The database.
+        schema: Option<String>,
+        /// Whether it has bodies.
+        is_program: bool,
+    },
+    /// By MySQL Shell: names come without their database.
+    MysqlShell {
+        /// The database.
+        schema: Option<String>,
+    },
 }
 
 /// A table and the files of its rows.
@@ -43,12 +80,32 @@ pub struct Definition {
 pub struct LoadTable {
     /// The table.
     pub name: TableName,
-    /// The script that makes it.
-    pub definition: PathBuf,
+    /// What makes it.
+    pub definition: Definition,
     /// Which columns the fields of its rows are for, in their order; `None` for files that say it themselves.
     pub columns: Option<Vec<String>>,
+    /// How fields are written, if not as the bytes that a server keeps.
+    pub text: Option<TextFields>,
     /// Files, by their numbers.
     pub chunks: Vec<LoadChunk>,
+}
+
+/// Fields in a character set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextFields {
+    /// Which.
+    pub character_set: String,
+    /// Columns whose fields are encoded.
+    pub decoded: BTreeMap<String, Decoding>,
+}
+
+/// How a field is decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decoding {
+    /// Base64.
+    Base64,
+    /// Hexadecimal digits.
+    Hex,
 }
 
 /// A file of rows.
@@ -77,6 +134,8 @@ pub enum Packing {
     None,
     /// Zstandard.
     Zstd,
+    /// gzip.
+    Gzip,
 }
 
 /// The name of a file within its dump.

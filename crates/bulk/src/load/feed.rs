@@ -24,13 +24,18 @@ pub const PIECES_MAX: usize = 4;
 /// [`BulkError::File`] if it cannot be read; [`BulkError::Damaged`] if it is not what was written.
 pub fn send(files: &dyn DumpFiles, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiece>) -> Result<(), BulkError> {
     let failed = |source: io::Error| match source.kind() {
-        // What zstd says of its own is no error of the system, nor of a store.
-        io::ErrorKind::Other | io::ErrorKind::UnexpectedEof if source.raw_os_error().is_none() => {
+        // What decompressors say of their own is no error of the system, nor of a store.
+        io::ErrorKind::Other
+        | io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::InvalidData
+        | io::ErrorKind::InvalidInput
+            if source.raw_os_error().is_none() =>
+        {
             BulkError::Damaged { path: chunk.path.clone(), reason: source.to_string() }
         }
         _ => BulkError::File { action: "read", path: chunk.path.clone(), source },
     };
-    let mut file = open(files, chunk).map_err(failed)?;
+    let mut file = open(files, &file_name(&chunk.path), chunk.packing).map_err(failed)?;
     let mut checksum = crc32fast::Hasher::new();
     let mut bytes = 0;
     loop {
@@ -60,12 +65,14 @@ pub fn send(files: &dyn DumpFiles, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
     Ok(())
 }
 
-fn open(files: &dyn DumpFiles, chunk: &LoadChunk) -> io::Result<Box<dyn Read>> {
-    let file = files.open(&file_name(&chunk.path))?;
-    Ok(match chunk.packing {
+/// Opens a file for what it holds before compression.
+pub(super) fn open(files: &dyn DumpFiles, name: &str, packing: Packing) -> io::Result<Box<dyn Read>> {
+    let file = files.open(name)?;
+    Ok(match packing {
         Packing::None => file,
         // Its window is bounded: larger ones than by default are refused.
         Packing::Zstd => Box::new(zstd::Decoder::new(file)?),
+        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
     })
 }
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
-use super::contents::{Contents, Definition, LoadChunk, LoadTable, Packing};
+use super::contents::{AccountScripts, Contents, Definition, Dialect, LoadChunk, LoadTable, Packing};
 use crate::error::BulkError;
 use crate::folder::names::MANIFEST;
 use crate::folder::{
-    Compression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry, ObjectKind,
-    RowFormat, SnapshotPoint, TableEntry,
+    AccountEntry, Compression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry,
+    ObjectKind, RowFormat, SnapshotPoint, TableEntry,
 };
 use crate::schema::TableName;
 
@@ -64,15 +64,32 @@ pub(crate) fn contents(
     let object = |object: &ObjectEntry| {
         let kind = object.kind.name().replace('_', " ");
         let what = format!("{kind} {}.{}", object.schema, object.name);
-        Ok(Definition { what, path: path(&object.file)? })
+        Ok(Definition { what, path: path(&object.file)?, dialect: Dialect::Own })
+    };
+    let account = |account: &AccountEntry| {
+        let AccountEntry { user, host, file, grants_file } = account;
+        let script = |what: String, file: &str| {
+            Ok::<_, BulkError>(Definition { what, path: path(file)?, dialect: Dialect::Own })
+        };
+        Ok(AccountScripts {
+            user: user.clone(),
+            host: host.clone(),
+            create: script(format!("account {user}@{host}"), file)?,
+            grants: script(format!("grants of {user}@{host}"), grants_file)?,
+        })
     };
     let is_sequence = |entry: &&ObjectEntry| entry.kind == ObjectKind::Sequence;
     let schema = |schema: &crate::folder::SchemaEntry| {
-        Ok(Definition { what: format!("database {}", schema.name), path: path(&schema.file)? })
+        Ok(Definition {
+            what: format!("database {}", schema.name),
+            path: path(&schema.file)?,
+            dialect: Dialect::Own,
+        })
     };
     Ok(Contents {
         id: id(manifest),
         files: Arc::clone(&files),
+        accounts: manifest.accounts.iter().map(account).collect::<Result<_, BulkError>>()?,
         flavour: Some(match manifest.server.flavour {
             DumpedFlavour::MySql => Flavour::MySql,
             DumpedFlavour::MariaDb => Flavour::MariaDb,
@@ -146,7 +163,12 @@ fn table(folder: &Path, entry: &TableEntry, compression: Compression) -> Result<
     }
     Ok(LoadTable {
         name: TableName::new(&entry.schema, &entry.table),
-        definition: inside(folder, &entry.file)?,
+        definition: Definition {
+            what: format!("table {}.{}", entry.schema, entry.table),
+            path: inside(folder, &entry.file)?,
+            dialect: Dialect::Own,
+        },
+        text: None,
         columns: Some(entry.columns.iter().map(|column| column.name.clone()).collect()),
         chunks,
     })

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tailwater_session::{Connection, LoadPiece, OkInfo, Row, SessionError};
 use tokio::sync::mpsc;
 
-use super::contents::{LoadChunk, LoadTable, file_name};
+use super::contents::{Decoding, LoadChunk, LoadTable, TextFields, file_name};
 use super::feed;
 use super::inserts::Inserts;
 use super::record::Record;
+use super::statements::{self, Statements};
 use crate::error::BulkError;
 use crate::fields::stored;
 use crate::folder::DumpFiles;
@@ -17,6 +18,9 @@ use crate::sql::{literal, qualified, quoted};
 
 /// The longest INSERT statement; shorter where the target's `max_allowed_packet` is.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
+
+/// The longest statement of a file that is read: no server takes longer ones.
+const FOREIGN_STATEMENT_BYTES_MAX: usize = 1 << 30;
 
 /// What a statement has around its text on the wire.
 const PACKET_OVERHEAD_BYTES: usize = 1024;
@@ -32,8 +36,18 @@ pub(crate) struct Target {
     columns: Vec<(String, String)>,
     /// Whether a transaction that is given up leaves nothing behind.
     pub(crate) transactional: bool,
-    /// Whether INSERT statements are used, and how long they may be.
-    inserts: Option<usize>,
+    way: Way,
+}
+
+/// How rows go in.
+#[derive(Debug, Clone)]
+enum Way {
+    /// By `LOAD DATA LOCAL`; of fields in a character set, if they are.
+    LoadData(Option<TextFields>),
+    /// By INSERT statements that are made here, and how long they may be.
+    Inserts(usize),
+    /// By the statements that the files hold.
+    Statements,
 }
 
 impl Target {
@@ -75,25 +89,34 @@ impl Target {
                 None => return Err(missing(format!("column {column} of {}", table.name), connection)),
             }
         }
-        let inserts = match inserts {
-            false => None,
-            true => {
+        let way = match (&table.columns, &table.text) {
+            (None, _) => Way::Statements,
+            (Some(_), Some(_)) if inserts => {
+                return Err(BulkError::NoInserts { table: table.name.to_string() });
+            }
+            (Some(_), None) if inserts => {
                 let sql = "SELECT @@SESSION.max_allowed_packet";
                 let packet = connection.query(sql).await?.first().and_then(|row| row.get_u64(0));
                 let packet = packet.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(1 << 20);
-                Some(STATEMENT_BYTES_MAX.min(packet.saturating_sub(PACKET_OVERHEAD_BYTES)))
+                Way::Inserts(STATEMENT_BYTES_MAX.min(packet.saturating_sub(PACKET_OVERHEAD_BYTES)))
             }
+            (Some(_), text) => Way::LoadData(text.clone()),
         };
-        Ok(Self { table: table.name.clone(), columns, transactional, inserts })
+        Ok(Self { table: table.name.clone(), columns, transactional, way })
     }
 
-    fn load_data(&self, connection: &Connection, chunk: &LoadChunk) -> String {
+    fn load_data(&self, connection: &Connection, chunk: &LoadChunk, text: Option<&TextFields>) -> String {
         let flavour = connection.server().flavour;
         let mut fields = Vec::new();
         let mut sets = Vec::new();
         for (index, (name, data_type)) in self.columns.iter().enumerate() {
             let field = format!("@tailwater_{index}");
-            match stored(&field, flavour, data_type) {
+            let decoded = text.and_then(|text| text.decoded.get(name)).map(|way| match way {
+                Decoding::Base64 => format!("FROM_BASE64({field})"),
+                Decoding::Hex => format!("UNHEX({field})"),
+            });
+            let converted = || stored(&field, flavour, data_type).filter(|_| text.is_none());
+            match decoded.or_else(converted) {
                 Some(value) => {
                     sets.push(format!("{} = {value}", quoted(name)));
                     fields.push(field);
@@ -104,10 +127,11 @@ impl Target {
         let file = file_name(&chunk.path);
         let set = if sets.is_empty() { String::new() } else { format!(" SET {}", sets.join(", ")) };
         format!(
-            "LOAD DATA LOCAL INFILE {} INTO TABLE {} CHARACTER SET binary FIELDS TERMINATED BY '\\t' \
+            "LOAD DATA LOCAL INFILE {} INTO TABLE {} CHARACTER SET {} FIELDS TERMINATED BY '\\t' \
              ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
             literal(&file),
             qualified(&self.table.schema, &self.table.name),
+            text.map_or("binary", |text| text.character_set.as_str()),
             fields.join(", ")
         )
     }
@@ -117,7 +141,8 @@ impl Target {
         BulkError::Rows { table, path, error: Box::new(error) }
     }
 
-    /// Loads a file, in one transaction with the note that it is there. False if it is there already.
+    /// Loads a file, in one transaction with the note that it is there. Gives how many rows it held; `None` if it is there
+    /// already.
     ///
     /// # Errors
     /// [`BulkError::Rows`] with the server's or the connection's reason; [`BulkError::RowsChanged`] and
@@ -129,7 +154,7 @@ impl Target {
         files: &Arc<dyn DumpFiles>,
         record: &Record,
         chunk: &Arc<LoadChunk>,
-    ) -> Result<bool, BulkError> {
+    ) -> Result<Option<u64>, BulkError> {
         let feed = |sender| {
             let (files, chunk) = (files.clone(), chunk.clone());
             async move {
@@ -155,7 +180,7 @@ impl Target {
         record: &Record,
         chunk: &LoadChunk,
         feed: Feed,
-    ) -> Result<bool, BulkError>
+    ) -> Result<Option<u64>, BulkError>
     where
         Feed: FnOnce(mpsc::Sender<LoadPiece>) -> Fed,
         Fed: Future<Output = Result<Option<u64>, BulkError>>,
@@ -164,17 +189,18 @@ impl Target {
         if !self.transactional {
             // Servers with GTIDs let no transaction change such a table and another one. The note comes last: a table that
             // lacks one is emptied when the load goes on.
-            self.send(connection, chunk, feed).await?;
-            return record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed);
+            let rows = self.send(connection, chunk, feed).await?;
+            let noted = record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
+            return Ok(noted.then_some(rows));
         }
         connection.execute("START TRANSACTION").await.map_err(failed)?;
         if !record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed)? {
             connection.execute("ROLLBACK").await.map_err(failed)?;
-            return Ok(false);
+            return Ok(None);
         }
-        self.send(connection, chunk, feed).await?;
+        let rows = self.send(connection, chunk, feed).await?;
         connection.execute("COMMIT").await.map_err(failed)?;
-        Ok(true)
+        Ok(Some(rows))
     }
 
     /// Sends rows, and checks what the server made of them.
@@ -183,20 +209,21 @@ impl Target {
         connection: &mut Connection,
         chunk: &LoadChunk,
         feed: Feed,
-    ) -> Result<(), BulkError>
+    ) -> Result<u64, BulkError>
     where
         Feed: FnOnce(mpsc::Sender<LoadPiece>) -> Fed,
         Fed: Future<Output = Result<Option<u64>, BulkError>>,
     {
         let (sender, mut pieces) = mpsc::channel(feed::PIECES_MAX);
         let loading = async {
-            let loaded = match self.inserts {
-                None => {
-                    let statement = self.load_data(connection, chunk);
+            let loaded = match &self.way {
+                Way::LoadData(text) => {
+                    let statement = self.load_data(connection, chunk, text.as_ref());
                     let loaded = connection.load_data(statement.as_bytes(), &mut pieces).await;
                     loaded.map_err(|error| self.failed(chunk, error))
                 }
-                Some(bytes_max) => self.insert(connection, bytes_max, chunk, &mut pieces).await,
+                Way::Inserts(bytes_max) => self.insert(connection, *bytes_max, chunk, &mut pieces).await,
+                Way::Statements => self.run_statements(connection, chunk, &mut pieces).await,
             };
             // Who sends must not wait for somebody who takes nothing any more.
             pieces.close();
@@ -208,7 +235,8 @@ impl Target {
         let rows = fed?;
         let loaded = loaded?;
         self.check_warnings(connection, chunk, loaded.warnings).await?;
-        self.check_rows(chunk, rows, loaded.affected_rows)
+        self.check_rows(chunk, rows, loaded.affected_rows)?;
+        Ok(loaded.affected_rows)
     }
 
     async fn insert(
@@ -240,6 +268,46 @@ impl Target {
                 sum.affected_rows += ok.affected_rows;
             }
         }
+        Ok(sum)
+    }
+
+    /// Runs the statements that a file holds: such as add rows to this table, and what sets the session up for them.
+    async fn run_statements(
+        &self,
+        connection: &mut Connection,
+        chunk: &LoadChunk,
+        pieces: &mut mpsc::Receiver<LoadPiece>,
+    ) -> Result<OkInfo, BulkError> {
+        let malformed = |reason| BulkError::Damaged { path: chunk.path.clone(), reason };
+        let failed = |error| self.failed(chunk, error);
+        // Names come without their database.
+        connection.execute(&format!("USE {}", quoted(&self.table.schema))).await.map_err(failed)?;
+        let mut splitter = Statements::new(FOREIGN_STATEMENT_BYTES_MAX);
+        let mut sum = OkInfo::default();
+        let mut ended = false;
+        while !ended {
+            let statements = match pieces.recv().await {
+                Some(LoadPiece::Bytes(bytes)) => splitter.push(&bytes).map_err(malformed)?,
+                Some(LoadPiece::End) => {
+                    ended = true;
+                    splitter.finish().map_err(malformed)?.into_iter().collect()
+                }
+                None => return Err(self.failed(chunk, SessionError::LoadBody)),
+            };
+            for statement in statements {
+                match statements::verb(&statement).as_str() {
+                    "INSERT" | "REPLACE" => {
+                        let ok = connection.execute_bytes(&statement).await.map_err(failed)?;
+                        self.check_warnings(connection, chunk, ok.warnings).await?;
+                        sum.affected_rows += ok.affected_rows;
+                    }
+                    "SET" => drop(connection.execute_bytes(&statement).await.map_err(failed)?),
+                    other => return Err(malformed(format!("a file of rows has the statement {other}"))),
+                }
+            }
+        }
+        // What the file has set does not hold for our own statements.
+        connection.execute("SET NAMES utf8mb4").await.map_err(failed)?;
         Ok(sum)
     }
 

@@ -11,12 +11,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::accounts::{AccountsReport, LoadAccounts};
 use super::contents::{Contents, Definition, LoadChunk, LoadTable};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
 use super::record::{Phase, Record};
 use super::rows::Target;
-use super::{definitions, gtid, target};
+use super::{accounts, carried, definitions, gtid, target};
 use crate::copy::rows::CopyRows;
 use crate::error::BulkError;
 use crate::folder::DumpFiles;
@@ -45,6 +46,8 @@ pub struct LoadOptions {
     pub binlog: bool,
     /// Load by INSERT statements.
     pub inserts: bool,
+    /// What to do with the dump's accounts.
+    pub accounts: LoadAccounts,
     /// Whether secondary indexes are made when all rows are there. Tables that are loaded into with [`Self::merge`] keep
     /// theirs.
     pub defer_indexes: DeferIndexes,
@@ -65,6 +68,7 @@ impl LoadOptions {
             set_gtid: false,
             binlog: true,
             inserts: false,
+            accounts: LoadAccounts::None,
             defer_indexes: DeferIndexes::Auto,
             throttle: Arc::new(Throttle::open()),
             events_disabled: false,
@@ -85,6 +89,8 @@ pub struct LoadReport {
     pub rows: u64,
     /// The GTID set that the target was told to have.
     pub gtid_set: Option<String>,
+    /// What became of accounts, if they were asked for.
+    pub accounts: Option<AccountsReport>,
 }
 
 /// Loads a dump.
@@ -147,6 +153,9 @@ impl Load<'_> {
             true => Some(gtid::state(self.contents, connection.server().flavour)?),
             false => None,
         };
+        if self.options.accounts != LoadAccounts::None {
+            accounts::check(self.contents, connection.server().flavour)?;
+        }
         let (mut phase, resumed) = self.begin(&mut connection).await?;
         let again = resumed || self.options.merge;
         if let Some(rows) = self.rows.filter(|rows| resumed && (rows.is_anew() || phase <= Phase::Rows)) {
@@ -171,9 +180,15 @@ impl Load<'_> {
                 self.progress.figures().chunks
             }
         };
+        let mut accounts = None;
         if phase <= Phase::Objects {
             self.record.reach(&mut connection, Phase::Objects).await?;
             self.make_objects(&mut connection, again).await?;
+            if self.options.accounts != LoadAccounts::None {
+                let replace = self.options.accounts == LoadAccounts::Replace;
+                let loaded = accounts::load(&mut connection, self.contents, &self.record, replace).await?;
+                accounts = Some(loaded);
+            }
             // Without a binlog first: a load that is done has set it.
             if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
                 gtid::set(&mut connection, state).await?;
@@ -191,6 +206,7 @@ impl Load<'_> {
             chunks_before,
             rows: self.progress.figures().rows,
             gtid_set: gtid_set.map(str::to_owned),
+            accounts,
         })
     }
 
@@ -201,7 +217,13 @@ impl Load<'_> {
     /// Finds out where to begin, and whether an earlier load did; refuses what would mix the dump with something else.
     async fn begin(&self, connection: &mut Connection) -> Result<(Phase, bool), BulkError> {
         let server = connection.endpoint().to_owned();
-        if !self.options.inserts {
+        if let Some(table) =
+            self.contents.tables.iter().find(|table| table.text.is_some()).filter(|_| self.options.inserts)
+        {
+            return Err(BulkError::NoInserts { table: table.name.to_string() });
+        }
+        let needs_it = |table: &LoadTable| table.columns.is_some() && !table.chunks.is_empty();
+        if !self.options.inserts && (self.rows.is_some() || self.contents.tables.iter().any(needs_it)) {
             let on = connection.query("SELECT @@GLOBAL.local_infile").await?;
             if on.scalar() == Some("0") {
                 return Err(BulkError::LocalInfileOff { server });
@@ -225,18 +247,17 @@ impl Load<'_> {
                 return Err(BulkError::NotEmpty { server, count: there.len(), first: first.to_string() });
             }
         }
+        if self.rows.is_none() {
+            carried::check(connection, self.contents).await?;
+        }
         self.record.begin(connection).await?;
         Ok((Phase::Tables, false))
     }
 
     async fn make_tables(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
         let Contents { schemas, sequences, tables, .. } = self.contents;
-        let table = |table: &LoadTable| Definition {
-            what: format!("table {}", table.name),
-            path: table.definition.clone(),
-        };
-        let tables: Vec<_> = tables.iter().map(table).collect();
-        for definition in schemas.iter().chain(sequences).chain(&tables) {
+        let tables = tables.iter().map(|table| &table.definition);
+        for definition in schemas.iter().chain(sequences).chain(tables) {
             self.make(connection, definition, again).await?;
         }
         target::set_up(connection, self.options).await?;
@@ -450,7 +471,11 @@ impl Worker {
             Some(connection) => connection,
             None => target::connect(&self.options).await?,
         };
-        target.load(&mut connection, &self.files, &self.record, chunk).await?;
+        let loaded = target.load(&mut connection, &self.files, &self.record, chunk).await?;
+        // Where the dump does not say how many there are.
+        if let Some(rows) = loaded.filter(|_| chunk.rows.is_none()) {
+            self.progress.rows(rows, 0);
+        }
         *slot = Some(connection);
         Ok(())
     }

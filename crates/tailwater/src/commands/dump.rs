@@ -83,6 +83,7 @@ fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
         chunk_bytes_max: arguments.chunk_bytes_max,
         lock_wait_max: Duration::from_secs(arguments.lock_wait_max_s),
         resume: arguments.resume,
+        accounts: arguments.users,
         files: match arguments.place.as_str() {
             STREAM => dump_files("")?,
             place => dump_files(place)?,

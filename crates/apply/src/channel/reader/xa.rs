@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use tailwater_log::Entry;
+use tailwater_wire::event::FormatDescription;
 use tracing::debug;
 
 use super::{Reader, entries};
@@ -13,35 +14,53 @@ use crate::transaction::{Content, Prepared, Span, Transaction};
 use crate::writeset::Writeset;
 
 /// XA transactions that were prepared and not completed yet, by their XIDs.
-pub(super) type Open = HashMap<Vec<u8>, (Entry, Span)>;
+pub(super) type Open = HashMap<Vec<u8>, Waiting>;
+
+/// A prepared XA transaction.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    span: Span,
+    source: Source,
+}
+
+/// Where the rows of a transaction stand.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// The entry that they are in.
+    pub(super) entry: Entry,
+    /// By what they are to be read, if it is not what is in force now: the source may have changed the format of its events,
+    /// as with `binlog_checksum`, after it had prepared them.
+    pub(super) format: Option<FormatDescription>,
+}
 
 impl Reader {
-    /// Holds what is prepared, and gives what completes it all that it completes; `None` for what is held. With the entry that
-    /// its rows are in.
+    /// Holds what is prepared, and gives what completes it all that it completes; `None` for what is held. With where its rows
+    /// stand.
     pub(super) async fn hold_xa(
         &mut self,
         entry: &Entry,
         mut transaction: Transaction,
-    ) -> Result<Option<(Transaction, Entry)>, ApplyError> {
+    ) -> Result<Option<(Transaction, Source)>, ApplyError> {
         if matches!(transaction.content, Content::Streamed { .. })
             && let Some(content) = self.xa_content(entry)?
         {
             (transaction.content, transaction.writeset) = (content, Writeset::default());
         }
-        let mut source = entry.clone();
+        let mut source = Source { entry: entry.clone(), format: None };
         match &transaction.content {
             Content::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
-                self.prepared.insert(xid.clone(), (source, transaction.span));
+                source.format = Some(self.decoder.format().clone());
+                self.prepared.insert(xid.clone(), Waiting { span: transaction.span, source });
                 return Ok(None);
             }
             Content::XaRollback { xid } => {
-                transaction.prepared = self.prepared.remove(xid).map(|(entry, span)| prepared(&entry, span));
+                transaction.prepared = self.prepared.remove(xid).map(|held| prepared(&held));
                 transaction.content = Content::Rows(Vec::new());
                 transaction.writeset.barrier = false;
             }
             Content::XaCommit { xid } => {
-                let Some((entry, span)) = self.prepared.remove(xid) else {
+                let Some(mut held) = self.prepared.remove(xid) else {
                     return Err(ApplyError::Unsupported {
                         gtid: transaction.gtid_text(),
                         what: format!("XA COMMIT {}", String::from_utf8_lossy(xid)),
@@ -50,28 +69,34 @@ impl Reader {
                             .to_owned(),
                     });
                 };
-                self.complete(&entry, span, &mut transaction).await?;
-                source = entry;
+                self.swap_format(&mut held.source);
+                let completed = self.complete(&held, &mut transaction).await;
+                self.swap_format(&mut held.source);
+                completed?;
+                source = held.source;
             }
             Content::Rows(_) | Content::Steps(_) | Content::Streamed { .. } => {}
         }
         Ok(Some((transaction, source)))
     }
 
+    /// Exchanges what events are read by for what those of `source` are to be read by; once more, and it is as before.
+    pub(super) fn swap_format(&mut self, source: &mut Source) {
+        if let Some(format) = &mut source.format {
+            self.decoder.swap_format(format);
+        }
+    }
+
     /// Gives `transaction`, which commits it, what an XA transaction did when it was prepared.
-    async fn complete(
-        &mut self,
-        entry: &Entry,
-        span: Span,
-        transaction: &mut Transaction,
-    ) -> Result<(), ApplyError> {
+    async fn complete(&mut self, held: &Waiting, transaction: &mut Transaction) -> Result<(), ApplyError> {
+        let Waiting { span, source: Source { entry, .. } } = held;
         let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { entries::read_entry(&mut log, entry)? };
         loop {
-            match self.decoder.xa_rows(entry, span, bytes.clone(), &mut self.target)? {
+            match self.decoder.xa_rows(entry, *span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(rows) => {
-                    transaction.prepared = Some(prepared(entry, span));
+                    transaction.prepared = Some(prepared(held));
                     transaction.content = rows.content;
                     transaction.writeset = rows.writeset;
                     transaction.memory_bytes += rows.memory_bytes;
@@ -83,7 +108,7 @@ impl Reader {
     }
 }
 
-/// What `entry` is to the transaction that completes it.
-fn prepared(entry: &Entry, span: Span) -> Prepared {
-    Prepared { span, gtid: entry.gtid.clone() }
+/// What it is to the transaction that completes it.
+fn prepared(held: &Waiting) -> Prepared {
+    Prepared { span: held.span, gtid: held.source.entry.gtid.clone() }
 }

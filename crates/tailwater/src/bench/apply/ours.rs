@@ -3,15 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
+use tailwater_apply::channel::ChannelState;
 use tailwater_sandbox::{OwnedProcess, SlowSync};
 
 use super::backlog::{Backlog, copy_folder, wait_until};
 use super::contender::CommitOrder;
 use super::target::Target;
 use crate::bench::bulk::durable_bytes;
+use crate::control::{self, Answer, ChannelRequest};
 use crate::trial::SOURCE_NAME;
 
+const CHANNEL_NAME: &str = "replica";
 /// Connections to the target.
 const WORKERS: u32 = 4;
 /// How long capturing a backlog may take.
@@ -79,6 +82,29 @@ pub fn apply(
     Daemon::start(folder, &(source_config(backlog) + &channel_config(target, order)), slow)
 }
 
+/// As [`apply`], but that nothing is applied before [`Daemon::begin`]: as a server is up, and has received everything, before
+/// its replication is started.
+///
+/// # Errors
+/// If it cannot be started, or ends.
+pub async fn stand_by(
+    backlog: &Backlog,
+    target: &Target,
+    order: CommitOrder,
+    slow: Option<&SlowSync>,
+    folder: &Path,
+) -> anyhow::Result<Daemon> {
+    let channel = channel_config(target, order) + "stopped = true\n";
+    let mut daemon = Daemon::start(folder, &(source_config(backlog) + &channel), slow)?;
+    wait_until("starting the daemon", PATIENCE, async || {
+        daemon.ensure_running()?;
+        let answer = control::ask(&daemon.socket(), &ChannelRequest::List);
+        Ok(matches!(answer, Ok(Answer::Channels(channels)) if channels.iter().all(|it| it.state == ChannelState::Stopped)))
+    })
+    .await?;
+    Ok(daemon)
+}
+
 fn source_config(backlog: &Backlog) -> String {
     format!(
         "[log]\ndirectory = \"log\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
@@ -89,7 +115,7 @@ fn source_config(backlog: &Backlog) -> String {
 
 fn channel_config(target: &Target, order: CommitOrder) -> String {
     format!(
-        "\n[[channel]]\nname = \"replica\"\nsource = \"{SOURCE_NAME}\"\nsocket = \"{}\"\ndefaults_file = \"target.cnf\"\n\
+        "\n[[channel]]\nname = \"{CHANNEL_NAME}\"\nsource = \"{SOURCE_NAME}\"\nsocket = \"{}\"\ndefaults_file = \"target.cnf\"\n\
          workers = {WORKERS}\ncommit_order = \"{}\"\ngtid = \"log\"\n",
         target.server.socket().display(),
         order.name()
@@ -111,6 +137,23 @@ impl Daemon {
         let output = folder.join("daemon.log");
         let process = OwnedProcess::start_with(std::env::current_exe()?, arguments, environment, &output)?;
         Ok(Self { process, folder: folder.to_owned() })
+    }
+
+    fn socket(&self) -> PathBuf {
+        control::socket_of(&self.folder.join("log"))
+    }
+
+    /// Has the channel begin.
+    ///
+    /// # Errors
+    /// If it is refused.
+    pub fn begin(&self) -> anyhow::Result<()> {
+        let channel = CHANNEL_NAME.to_owned();
+        let start = ChannelRequest::Start { channel, until_gtid: None, until_time_us: None };
+        match control::ask(&self.socket(), &start)? {
+            Answer::Channels(_) => Ok(()),
+            Answer::Failed { message, .. } => bail!("the channel does not start: {message}"),
+        }
     }
 
     /// Fails if it has ended, or has given something up: a channel that cannot go on stops alone.

@@ -85,7 +85,7 @@ const QUICK_SCENES: &[Scene] = &[scene(Conditions::FULL, 1, 1, false)];
 /// them.
 fn size(workload: ApplyWorkload) -> (u32, u32, u32) {
     match workload {
-        ApplyWorkload::OltpWriteOnly => (250_000, 30_000, 6_000),
+        ApplyWorkload::OltpWriteOnly => (250_000, 85_000, 6_000),
         ApplyWorkload::OltpInsert => (100_000, 50_000, 0),
         ApplyWorkload::UpdateHotRows => (10_000, 30_000, 0),
         ApplyWorkload::WideRows => (5_000, 8_000, 0),

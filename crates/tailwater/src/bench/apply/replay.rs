@@ -35,8 +35,8 @@ pub struct Stage {
 /// How a replay went.
 #[derive(Debug, Clone, Copy)]
 pub struct Replay {
-    /// From the order to begin until the last transaction was visible on the target; for ours, the start of its process
-    /// included.
+    /// From the order to begin (`START REPLICA`, `tailwater channel start`) until the last transaction was visible on the
+    /// target. Servers and daemon are up by then, and all of the backlog is on the target's side.
     pub seconds: f64,
     /// CPU time of the target and of ours together.
     pub cpu_seconds: f64,
@@ -60,19 +60,25 @@ pub async fn replay(stage: &Stage, conditions: Conditions, contender: Contender)
         }
         Contender::Ours(_) => Some(stage.captured.as_ref().context("nothing was captured")?.copy(folder)?),
     };
-    let cpu_before = target.cpu_time()?;
-    let begin = Instant::now();
     let mut daemon = match (contender, &log) {
-        (Contender::Ours(order), Some(log)) => Some(ours::apply(&stage.backlog, &target, order, slow, log)?),
-        _ => {
-            native::apply(&mut target).await?;
-            None
+        (Contender::Ours(order), Some(log)) => {
+            Some(ours::stand_by(&stage.backlog, &target, order, slow, log).await?)
         }
+        _ => None,
     };
+    let cpu_of = |daemon: &Option<Daemon>| {
+        daemon.as_ref().and_then(|daemon| daemon.process.cpu_time()).unwrap_or_default()
+    };
+    let cpu_before = (target.cpu_time()?, cpu_of(&daemon));
+    let begin = Instant::now();
+    match &daemon {
+        Some(daemon) => daemon.begin()?,
+        None => native::apply(&mut target).await?,
+    }
     wait_finished(&mut target, daemon.as_mut()).await.with_context(|| format!("replaying: {contender}"))?;
     let seconds = begin.elapsed().as_secs_f64();
-    let of_server = target.cpu_time()?.saturating_sub(cpu_before);
-    let of_ours = daemon.as_ref().and_then(|daemon| daemon.process.cpu_time()).unwrap_or_default();
+    let of_server = target.cpu_time()?.saturating_sub(cpu_before.0);
+    let of_ours = cpu_of(&daemon).saturating_sub(cpu_before.1);
     let memory_mib = daemon
         .as_ref()
         .and_then(|daemon| daemon.process.memory_bytes_max())

@@ -132,8 +132,8 @@ fn explanations() -> Vec<String> {
              backlog, and ends when the last transaction is visible, and its data are compared with the source's; {CLIENTS} clients \
              wrote it at full durability; keys are chosen uniformly but for update-hot-rows"
         ),
-        "native replication has received everything into its relay log before it begins, tailwater into its log; the start of \
-         tailwater's process is in its time"
+        "native replication has received everything into its relay log before it begins, tailwater into its log; both \
+         are up, and timed from the order to begin"
             .into(),
         "the target writes no binlog, where native replication is at its best; full durability: sync_binlog=1 and \
          innodb_flush_log_at_trx_commit=1, relaxed: 0 and 2; buffer pool 512 MiB"

@@ -1,0 +1,310 @@
+//! Reads a folder that MySQL Shell's `util.dumpInstance`, `dumpSchemas` or `dumpTables` wrote: `@.json` names databases, a file
+//! for each database its tables, a file for each table its columns and how its rows are written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use tailwater_wire::Flavour;
+
+use super::contents::{Contents, Decoding, Definition, Dialect, LoadChunk, LoadTable, Packing, TextFields};
+use crate::error::BulkError;
+use crate::folder::files::{document, failed};
+use crate::folder::{DumpFiles, SnapshotPoint};
+use crate::schema::TableName;
+
+/// What tells that MySQL Shell wrote a folder.
+pub(super) const DUMP: &str = "@.json";
+
+/// Written when all else is there.
+const DONE: &str = "@.done.json";
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Dump {
+    schemas: Vec<String>,
+    #[serde(default)]
+    basenames: BTreeMap<String, String>,
+    default_character_set: Option<String>,
+    gtid_executed: Option<String>,
+    #[serde(default)]
+    gtid_executed_inconsistent: bool,
+    binlog_file: Option<String>,
+    binlog_position: Option<u64>,
+    #[serde(default)]
+    begin: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Schema {
+    #[serde(default)]
+    tables: Vec<String>,
+    #[serde(default)]
+    views: Vec<String>,
+    #[serde(default)]
+    basenames: BTreeMap<String, String>,
+    #[serde(default = "yes")]
+    includes_ddl: bool,
+    includes_views_ddl: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Table {
+    #[serde(default)]
+    options: Options,
+    #[serde(default)]
+    triggers: Vec<String>,
+    #[serde(default = "yes")]
+    includes_data: bool,
+    #[serde(default = "yes")]
+    includes_ddl: bool,
+    #[serde(default = "tsv")]
+    extension: String,
+    #[serde(default)]
+    chunking: bool,
+    compression: Option<String>,
+    /// Of partitions.
+    #[serde(default)]
+    basenames: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Options {
+    columns: Vec<String>,
+    decode_columns: BTreeMap<String, String>,
+    default_character_set: Option<String>,
+    fields_terminated_by: Option<String>,
+    fields_enclosed_by: Option<String>,
+    fields_escaped_by: Option<String>,
+    lines_terminated_by: Option<String>,
+    compression: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn tsv() -> String {
+    "tsv".to_owned()
+}
+
+/// Reads what a folder holds.
+///
+/// # Errors
+/// [`BulkError::File`], [`BulkError::Damaged`]; [`BulkError::Unfinished`] if the dump is not complete;
+/// [`BulkError::ForeignFolder`] if it is written in a way that is not understood.
+pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
+    let place = files.path("");
+    let listed = files.list().map_err(failed("list", &place))?;
+    let reader = Reader { files: files.as_ref(), listed: listed.into_iter().collect() };
+    if !reader.listed.contains_key(DONE) {
+        return Err(BulkError::Unfinished { path: place, tables: 0 });
+    }
+    let dump: Dump = reader.json(DUMP)?;
+    let mut contents = Contents {
+        id: reader.id(&dump)?,
+        files: Arc::clone(&files),
+        flavour: Some(Flavour::MySql),
+        schemas: Vec::new(),
+        sequences: Vec::new(),
+        tables: Vec::new(),
+        objects: Vec::new(),
+        accounts: Vec::new(),
+        point: Some(SnapshotPoint {
+            gtid_set: dump
+                .gtid_executed
+                .clone()
+                .filter(|set| !set.is_empty() && !dump.gtid_executed_inconsistent)
+                .map(|set| set.replace(['\n', '\r'], "")),
+            binlog_file: dump.binlog_file.clone().filter(|file| !file.is_empty()),
+            binlog_position: dump.binlog_position,
+            taken_at: dump.begin.clone(),
+        }),
+    };
+    let mut triggers = Vec::new();
+    for name in &dump.schemas {
+        let base = dump.basenames.get(name).unwrap_or(name);
+        let schema: Schema = reader.json(&format!("{base}.json"))?;
+        if schema.includes_ddl {
+            contents.schemas.push(reader.definition(
+                format!("database {name}"),
+                None,
+                &format!("{base}.sql"),
+            ));
+        }
+        let base_of = |name: &String| match schema.basenames.get(name) {
+            Some(base) => base.clone(),
+            None => format!("{base}@{name}"),
+        };
+        for table in &schema.tables {
+            reader.table(name, table, &base_of(table), &dump, &mut contents, &mut triggers)?;
+        }
+        if schema.includes_views_ddl.unwrap_or(schema.includes_ddl) {
+            for view in &schema.views {
+                let file = format!("{}.sql", base_of(view));
+                contents.objects.push(reader.definition(format!("view {name}.{view}"), Some(name), &file));
+            }
+        }
+    }
+    contents.objects.extend(triggers);
+    Ok(contents)
+}
+
+struct Reader<'a> {
+    files: &'a dyn DumpFiles,
+    listed: BTreeMap<String, u64>,
+}
+
+impl Reader<'_> {
+    fn json<T: DeserializeOwned>(&self, file: &str) -> Result<T, BulkError> {
+        let bytes = document(self.files, file)?;
+        let damaged = |error: serde_json::Error| BulkError::Damaged {
+            path: self.files.path(file),
+            reason: error.to_string(),
+        };
+        serde_json::from_slice(&bytes).map_err(damaged)
+    }
+
+    fn id(&self, dump: &Dump) -> Result<String, BulkError> {
+        let mut id = Sha256::new();
+        id.update(&dump.begin);
+        id.update(document(self.files, DONE)?);
+        for (name, bytes) in &self.listed {
+            id.update(format!("{name}\0{bytes}\n"));
+        }
+        Ok(id.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn definition(&self, what: String, schema: Option<&String>, file: &str) -> Definition {
+        Definition {
+            what,
+            path: self.files.path(file),
+            dialect: Dialect::MysqlShell { schema: schema.cloned() },
+        }
+    }
+
+    fn table(
+        &self,
+        schema: &String,
+        name: &str,
+        base: &str,
+        dump: &Dump,
+        contents: &mut Contents,
+        triggers: &mut Vec<Definition>,
+    ) -> Result<(), BulkError> {
+        let file = format!("{base}.json");
+        let table: Table = self.json(&file)?;
+        let what = TableName::new(schema, name);
+        let refused = |reason: String| BulkError::ForeignFolder {
+            path: self.files.path(&file),
+            tool: "MySQL Shell",
+            reason,
+        };
+        if !table.includes_ddl {
+            return Err(refused(format!("it has no definition of {what}; dump without dataOnly")));
+        }
+        let Options { columns, decode_columns, .. } = &table.options;
+        check_format(&table.options).map_err(refused)?;
+        let mut decoded = BTreeMap::new();
+        for (column, way) in decode_columns {
+            let way = match way.as_str() {
+                "FROM_BASE64" => Decoding::Base64,
+                "UNHEX" => Decoding::Hex,
+                other => return Err(refused(format!("column {column} is to be decoded by {other}"))),
+            };
+            decoded.insert(column.clone(), way);
+        }
+        let compression = table.compression.as_ref().or(table.options.compression.as_ref());
+        let packing = match compression.map(String::as_str) {
+            Some("none") => Packing::None,
+            Some("zstd") => Packing::Zstd,
+            Some("gzip") => Packing::Gzip,
+            None => Packing::of(&table.extension),
+            Some(other) => return Err(refused(format!("its rows are compressed by {other}"))),
+        };
+        let mut chunks = Vec::new();
+        if table.includes_data {
+            let one = [base.to_owned()];
+            let bases: Vec<_> = match table.basenames.is_empty() {
+                true => one.iter().collect(),
+                false => table.basenames.values().collect(),
+            };
+            for base in bases {
+                self.chunks(base, &table, packing, &mut chunks).map_err(refused)?;
+            }
+        }
+        let character_set = table.options.default_character_set.clone();
+        let character_set = character_set.or_else(|| dump.default_character_set.clone());
+        let character_set = character_set.unwrap_or_else(|| "utf8mb4".to_owned());
+        if !character_set.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Err(refused(format!("{character_set:?} is the name of no character set")));
+        }
+        if !table.triggers.is_empty() {
+            let file = format!("{base}.triggers.sql");
+            triggers.push(self.definition(format!("triggers of {what}"), Some(schema), &file));
+        }
+        contents.tables.push(LoadTable {
+            definition: self.definition(format!("table {what}"), Some(schema), &format!("{base}.sql")),
+            name: what,
+            columns: Some(columns.clone()),
+            text: Some(TextFields { character_set, decoded }),
+            chunks,
+        });
+        Ok(())
+    }
+
+    /// The files of rows: `BASE.tsv.zst`, or `BASE@0.tsv.zst` and so on, the last one with two `@`.
+    fn chunks(
+        &self,
+        base: &str,
+        table: &Table,
+        packing: Packing,
+        found: &mut Vec<LoadChunk>,
+    ) -> Result<(), String> {
+        let mut add = |file: String| {
+            let Some(&file_bytes) = self.listed.get(&file) else { return false };
+            let number = u32::try_from(found.len()).unwrap_or(u32::MAX);
+            let path = self.files.path(&file);
+            found.push(LoadChunk { number, path, packing, rows: None, bytes: None, crc32: None, file_bytes });
+            true
+        };
+        let extension = &table.extension;
+        // Older versions wrote an empty table so although it was to be cut.
+        if add(format!("{base}.{extension}")) {
+            return Ok(());
+        }
+        if !table.chunking {
+            return Err(format!("{base}.{extension} is missing"));
+        }
+        for number in 0u32.. {
+            if !add(format!("{base}@{number}.{extension}")) {
+                return match add(format!("{base}@@{number}.{extension}")) {
+                    true => Ok(()),
+                    false => Err(format!("{base}@{number}.{extension} is missing")),
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Only the dialect that it writes by default is read: the same as ours.
+fn check_format(options: &Options) -> Result<(), String> {
+    let settings = [
+        ("fieldsTerminatedBy", &options.fields_terminated_by, "\t"),
+        ("fieldsEnclosedBy", &options.fields_enclosed_by, ""),
+        ("fieldsEscapedBy", &options.fields_escaped_by, "\\"),
+        ("linesTerminatedBy", &options.lines_terminated_by, "\n"),
+    ];
+    for (name, value, wanted) in settings {
+        if let Some(value) = value.as_ref().filter(|value| *value != wanted) {
+            return Err(format!("{name} is {value:?}; only dumps in the default dialect are read"));
+        }
+    }
+    Ok(())
+}

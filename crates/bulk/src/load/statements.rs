@@ -1,0 +1,245 @@
+//! Statements out of a file's bytes as they come, for files of INSERT statements that other tools wrote.
+//!
+//! A statement ends at a semicolon that is not in quotes nor in a comment. Nothing else of SQL is known here: what a statement
+//! means is the server's matter. `--` and `#` comments are left out; others stay, since servers run what stands in some.
+
+/// Splits bytes into statements.
+#[derive(Debug)]
+pub struct Statements {
+    state: State,
+    statement: Vec<u8>,
+    /// Whether there is more in it than space and comments.
+    is_something: bool,
+    bytes_max: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Plain,
+    /// Within quotes; whether the byte before was a backslash that escapes.
+    Quoted {
+        quote: u8,
+        escaped: bool,
+    },
+    /// Behind as many dashes: a comment if a space comes behind two.
+    Dashes(u8),
+    /// Behind a slash: a comment if a star comes.
+    Slash,
+    /// Behind `/*`.
+    CommentBegin,
+    /// Within such a comment; whether the byte before was a star.
+    Comment {
+        star: bool,
+    },
+    /// Within a comment up to the line's end.
+    LineComment,
+}
+
+impl Statements {
+    /// For statements of at most so many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { state: State::Plain, statement: Vec::new(), is_something: false, bytes_max }
+    }
+
+    /// Takes the next bytes, and gives the statements that ended in them, without their semicolons.
+    ///
+    /// # Errors
+    /// If a statement is too long.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        let mut ended = Vec::new();
+        for &byte in bytes {
+            if self.take(byte) {
+                ended.extend(self.end());
+            }
+            if self.statement.len() > self.bytes_max {
+                return Err(format!("a statement has more than {} bytes", self.bytes_max));
+            }
+        }
+        Ok(ended)
+    }
+
+    /// The last statement, if there is one: it may do without a semicolon.
+    ///
+    /// # Errors
+    /// If it ends in quotes or in a comment.
+    pub fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
+        match self.state {
+            State::Quoted { .. } => return Err("it ends within quotes".into()),
+            State::CommentBegin | State::Comment { .. } => return Err("it ends within a comment".into()),
+            State::Dashes(dashes) => self.statement.extend(std::iter::repeat_n(b'-', dashes.into())),
+            State::Slash => self.statement.push(b'/'),
+            State::Plain | State::LineComment => {}
+        }
+        self.is_something |= matches!(self.state, State::Dashes(_) | State::Slash);
+        self.state = State::Plain;
+        Ok(self.end())
+    }
+
+    fn end(&mut self) -> Option<Vec<u8>> {
+        let statement = std::mem::take(&mut self.statement);
+        std::mem::take(&mut self.is_something).then(|| statement.trim_ascii().to_vec())
+    }
+
+    /// Takes a byte; whether it ends the statement.
+    fn take(&mut self, byte: u8) -> bool {
+        self.state = match self.state {
+            State::Plain => return self.take_plain(byte),
+            State::Quoted { quote, escaped } => {
+                self.statement.push(byte);
+                match (byte == quote && !escaped, byte == b'\\' && !escaped && quote != b'`') {
+                    (true, _) => State::Plain,
+                    (false, escaped) => State::Quoted { quote, escaped },
+                }
+            }
+            State::Dashes(1) if byte == b'-' => State::Dashes(2),
+            State::Dashes(2) if byte.is_ascii_whitespace() || byte.is_ascii_control() => {
+                self.statement.push(byte);
+                if byte == b'\n' { State::Plain } else { State::LineComment }
+            }
+            State::Dashes(dashes) => {
+                self.statement.extend(std::iter::repeat_n(b'-', dashes.into()));
+                self.is_something = true;
+                return self.take_plain(byte);
+            }
+            State::Slash if byte == b'*' => {
+                self.statement.extend_from_slice(b"/*");
+                State::CommentBegin
+            }
+            State::Slash => {
+                self.statement.push(b'/');
+                self.is_something = true;
+                return self.take_plain(byte);
+            }
+            State::CommentBegin => {
+                self.statement.push(byte);
+                // Servers run these.
+                self.is_something |= matches!(byte, b'!' | b'M');
+                State::Comment { star: byte == b'*' }
+            }
+            State::Comment { star } => {
+                self.statement.push(byte);
+                match star && byte == b'/' {
+                    true => State::Plain,
+                    false => State::Comment { star: byte == b'*' },
+                }
+            }
+            State::LineComment if byte == b'\n' => {
+                self.statement.push(byte);
+                State::Plain
+            }
+            State::LineComment => State::LineComment,
+        };
+        false
+    }
+
+    fn take_plain(&mut self, byte: u8) -> bool {
+        self.state = match byte {
+            b';' => {
+                self.state = State::Plain;
+                return true;
+            }
+            b'-' => State::Dashes(1),
+            b'/' => State::Slash,
+            b'#' => State::LineComment,
+            _ => {
+                self.statement.push(byte);
+                self.is_something |= !byte.is_ascii_whitespace();
+                match byte {
+                    b'\'' | b'"' | b'`' => State::Quoted { quote: byte, escaped: false },
+                    _ => State::Plain,
+                }
+            }
+        };
+        false
+    }
+}
+
+/// All statements of a script.
+///
+/// # Errors
+/// As [`Statements::finish`].
+pub fn all(script: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let mut statements = Statements::new(usize::MAX);
+    let mut found = statements.push(script)?;
+    found.extend(statements.finish()?);
+    Ok(found)
+}
+
+/// The first word of a statement in capitals, also if it stands in a comment that servers run.
+pub fn verb(statement: &[u8]) -> String {
+    let mut rest = statement.trim_ascii_start();
+    if let Some(inside) = rest.strip_prefix(b"/*!").or_else(|| rest.strip_prefix(b"/*M!")) {
+        let digits = inside.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        rest = inside[digits..].trim_ascii_start();
+    }
+    let letters = rest.iter().take_while(|byte| byte.is_ascii_alphabetic()).take(20);
+    letters.map(|&byte| char::from(byte.to_ascii_uppercase())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(script: &str) -> Vec<String> {
+        let found = all(script.as_bytes()).expect("it is whole");
+        found.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
+    }
+
+    #[test]
+    fn quotes_and_comments_are_respected() {
+        let script = "-- a; comment\n/*!40101 SET NAMES binary*/;\n#x;\n/* only; this */;\n\
+            INSERT INTO `a;``b` VALUES(\"x\\\";\",'it''s;\\\\'), (1--2, 3 - -1, 4/2);;\nDO 1 -- end;";
+        let want = [
+            "/*!40101 SET NAMES binary*/",
+            "INSERT INTO `a;``b` VALUES(\"x\\\";\",'it''s;\\\\'), (1--2, 3 - -1, 4/2)",
+            "DO 1",
+        ];
+        assert_eq!(texts(script), want);
+        assert_eq!(verb(b" /*!40101 set NAMES x*/"), "SET");
+        assert_eq!(verb(b"insert into"), "INSERT");
+    }
+
+    #[test]
+    fn what_breaks_off_is_noticed() {
+        for script in ["INSERT INTO t VALUES ('a", "INSERT INTO t /* x", "INSERT INTO `t", "INSERT ('\\'"] {
+            assert!(all(script.as_bytes()).is_err(), "{script}");
+        }
+        let mut statements = Statements::new(10);
+        assert!(statements.push(b"INSERT INTO t").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            values in prop::collection::vec("['\"`;\\\\\n*/# -]{0,6}", 1..6),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let escaped = |value: &String| value.replace('\\', "\\\\").replace('\'', "\\'");
+            let wanted: Vec<_> = values
+                .iter()
+                .map(|value| format!("INSERT INTO `t` VALUES ('{}', `{}`)", escaped(value), value.replace('`', "``")))
+                .collect();
+            let script = wanted.join(";\n-- it's\n");
+            let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(script.len())).collect();
+            cuts.extend([0, script.len()]);
+            cuts.sort_unstable();
+            let mut statements = Statements::new(1 << 20);
+            let mut found = Vec::new();
+            for pair in cuts.windows(2) {
+                found.extend(statements.push(&script.as_bytes()[pair[0]..pair[1]]).expect("short"));
+            }
+            found.extend(statements.finish().expect("whole"));
+            let wanted: Vec<_> = wanted.into_iter().map(String::into_bytes).collect();
+            prop_assert_eq!(found, wanted);
+        }
+
+        #[test]
+        fn any_bytes_are_split_without_panic_and_without_loss_of_quotes(bytes: Vec<u8>) {
+            let mut statements = Statements::new(64);
+            let _ = statements.push(&bytes).and_then(|_| statements.finish());
+            let _ = verb(&bytes);
+        }
+    }
+}
