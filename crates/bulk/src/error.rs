@@ -367,6 +367,34 @@ pub enum BulkError {
         /// The server's error.
         error: Box<ServerError>,
     },
+    /// A server cannot be copied as its files lie.
+    #[error("a binary copy is not possible: {reason}; nothing was changed. Without --binary rows are copied")]
+    BinaryUnfit {
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// What copies files gave up.
+    #[error("{what} failed: {reason}; {left}")]
+    BinaryFailed {
+        /// Who.
+        what: String,
+        /// What it said.
+        reason: String,
+        /// What is left of it.
+        left: String,
+    },
+    /// A cloned server does not come back.
+    #[error(
+        "{server} has all of the copy, and did not come back within {seconds} s: start it. The last try said: {reason}"
+    )]
+    NotBack {
+        /// Which.
+        server: String,
+        /// How long it was waited for.
+        seconds: u64,
+        /// Why it could not be asked.
+        reason: String,
+    },
 }
 
 impl BulkError {
@@ -415,6 +443,9 @@ impl BulkError {
             Self::NotKept => "TW-BULK-0047",
             Self::NotRepairable { .. } => "TW-BULK-0046",
             Self::Indexes { .. } => "TW-BULK-0060",
+            Self::BinaryUnfit { .. } => "TW-BULK-0100",
+            Self::BinaryFailed { .. } => "TW-BULK-0101",
+            Self::NotBack { .. } => "TW-BULK-0102",
         }
     }
 }

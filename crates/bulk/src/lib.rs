@@ -4,7 +4,7 @@
 //! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
 //! - [`check`]: two servers compared while they are written to.
 //! - [`dump`]: databases into a folder.
-//! - [`copy`]: databases from one server into another.
+//! - [`copy`]: databases from one server into another; [`binary`]: whole servers, as their files lie.
 //! - [`snapshot`]: the same point in time on many connections.
 //! - [`repair`]: what differs, made the same.
 //! - [`schema`]: what has a definition, and its definition as a script.
@@ -16,6 +16,7 @@
 //! - [`sql`]: names and texts in statements.
 //! - [`error`]: what can go wrong, with stable codes.
 
+pub mod binary;
 pub mod check;
 pub mod copy;
 pub mod dump;

@@ -11,6 +11,7 @@ pub struct Progress {
     rows: AtomicU64,
     rows_total: AtomicU64,
     bytes: AtomicU64,
+    bytes_total: AtomicU64,
     file_bytes: AtomicU64,
     chunks: AtomicU64,
     held: Mutex<Held>,
@@ -36,6 +37,8 @@ pub struct ProgressFigures {
     pub rows_total: u64,
     /// Their bytes before compression.
     pub bytes: u64,
+    /// How many bytes there are about, where only bytes are known; else 0.
+    pub bytes_total: u64,
     /// Bytes of the files of finished chunks.
     pub file_bytes: u64,
     /// Finished chunks.
@@ -47,6 +50,11 @@ impl Progress {
     pub fn expect(&self, tables: u64, rows: u64) {
         self.tables_total.fetch_add(tables, Relaxed);
         self.rows_total.fetch_add(rows, Relaxed);
+    }
+
+    /// What there is to be done, where nobody counts rows.
+    pub fn expect_bytes(&self, bytes: u64) {
+        self.bytes_total.fetch_add(bytes, Relaxed);
     }
 
     /// Rows went through.
@@ -87,6 +95,7 @@ impl Progress {
             rows: self.rows.load(Relaxed),
             rows_total: self.rows_total.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
+            bytes_total: self.bytes_total.load(Relaxed),
             file_bytes: self.file_bytes.load(Relaxed),
             chunks: self.chunks.load(Relaxed),
         }

@@ -385,6 +385,7 @@ async fn a_snapshot_that_is_lost_is_noticed(kind: ServerKind) -> Result<()> {
         connections: 2,
         lock_wait_max: Duration::from_secs(5),
         tables: vec![TableName::new("shop", "plain")],
+        channels_stopped: Vec::new(),
     };
     let mut snapshot = Snapshot::take(&options).await?;
     for connection in &mut snapshot.connections {
@@ -417,6 +418,7 @@ async fn a_long_statement_does_not_stop_the_world(kind: ServerKind) -> Result<()
         connections: 2,
         lock_wait_max: Duration::from_secs(1),
         tables: vec![TableName::new("shop", "plain"), TableName::new("shop", "digits")],
+        channels_stopped: Vec::new(),
     };
     let snapshot = Snapshot::take(&options).await?;
     let expected = if kind.flavour() == Flavour::MySql { "table locks" } else { "lock-free comparison" };

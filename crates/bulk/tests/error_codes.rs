@@ -60,11 +60,17 @@ fn every_code_is_documented() {
         BulkError::NotKept,
         BulkError::NotRepairable { server: text(), error: Box::new(refusal.clone()), advice: "grant it" },
         BulkError::Indexes { table: text(), error: Box::new(refusal) },
+        BulkError::BinaryUnfit { reason: text() },
+        BulkError::BinaryFailed { what: text(), reason: text(), left: text() },
+        BulkError::NotBack { server: text(), seconds: 1, reason: text() },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
         match error {
             BulkError::File { .. }
+            | BulkError::BinaryUnfit { .. }
+            | BulkError::BinaryFailed { .. }
+            | BulkError::NotBack { .. }
             | BulkError::Damaged { .. }
             | BulkError::NewerFormat { .. }
             | BulkError::Busy { .. }

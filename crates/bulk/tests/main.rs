@@ -25,6 +25,7 @@ macro_rules! on_each_server {
 }
 
 mod accounts;
+mod binary;
 mod carried;
 mod checked;
 mod copying;

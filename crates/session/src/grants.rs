@@ -22,6 +22,10 @@ pub enum Purpose {
     Snapshot,
     /// Keep definitions from changing meanwhile; MySQL only, MariaDB counts it as [`Purpose::Snapshot`].
     BlockDefinitions,
+    /// Be copied by MySQL's clone plugin.
+    Donate,
+    /// Become a copy by MySQL's clone plugin.
+    Clone,
 }
 
 /// A privilege, by the name that the server prints; or others that hold it.
@@ -35,6 +39,8 @@ impl Purpose {
             Self::Publish => "telling the server what it has",
             Self::Snapshot => "taking a snapshot",
             Self::BlockDefinitions => "keeping definitions from changing",
+            Self::Donate => "being cloned",
+            Self::Clone => "cloning another server",
         }
     }
 
@@ -48,6 +54,10 @@ impl Purpose {
                 &[&["REPLICATION SLAVE"], &["REPLICATION CLIENT"]]
             }
             (Self::Snapshot, _) | (Self::BlockDefinitions, Flavour::MariaDb) => &[&["RELOAD"]],
+            (Self::Donate | Self::Clone, Flavour::MariaDb) => &[],
+            (Self::Clone, Flavour::MySql) => &[&["CLONE_ADMIN"], &["SYSTEM_VARIABLES_ADMIN", "SUPER"]],
+            // To clone takes the one; that no table would be missing is only seen with the other.
+            (Self::Donate, Flavour::MySql) => &[&["BACKUP_ADMIN"], &["SELECT"]],
             (Self::BlockDefinitions, Flavour::MySql) => &[&["BACKUP_ADMIN"]],
             (Self::Apply, Flavour::MySql) => &[
                 &["REPLICATION_APPLIER", "BINLOG_ADMIN", "SUPER"],

@@ -322,6 +322,13 @@ pub struct DumpArgs {
     /// Go on with an interrupted dump, at another point in time: the manifest says which rows stand at which.
     #[arg(long)]
     pub resume: bool,
+    /// The server is the target of this channel, with gtid = "log": stop it until the snapshot is there, so that the GTIDs that
+    /// the server names are those of its data; again for more.
+    #[arg(long, value_name = "CHANNEL", requires = "config")]
+    pub pause_channel: Vec<String>,
+    /// Configuration file of the daemon that runs these channels.
+    #[arg(short = 'c', long = "config", value_name = "FILE", requires = "pause_channel")]
+    pub config: Option<PathBuf>,
     /// Only say which statements would be run for the snapshot, and which tables would be dumped.
     #[arg(long)]
     pub dry_run: bool,
@@ -425,9 +432,54 @@ pub struct CopyArgs {
     /// Load by INSERT statements, for a target with local_infile=OFF: slower.
     #[arg(long)]
     pub inserts: bool,
+    #[command(flatten)]
+    pub binary: CopyBinaryArgs,
     /// Only say which statements would be run for the snapshot, and which tables would be copied.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// How a whole server is copied as its files lie.
+#[derive(Debug, Args)]
+pub struct CopyBinaryArgs {
+    /// Copy the whole server as its files lie, its accounts too: MySQL by CLONE into the target, MariaDB by mariadb-backup
+    /// into a folder.
+    #[arg(
+        long,
+        conflicts_with_all = ["database", "table", "exclude_table", "set_gtid", "no_binlog", "resume", "inserts", "anew"]
+    )]
+    pub binary: bool,
+    #[command(flatten)]
+    pub clone: CloneArgs,
+    /// The folder that becomes a data folder (MariaDB).
+    #[arg(long, value_name = "DIR", requires = "binary")]
+    pub to_directory: Option<PathBuf>,
+    /// The backup program of the server's release series (MariaDB).
+    #[arg(long, value_name = "PROGRAM", requires = "binary", default_value = "mariadb-backup")]
+    pub backup_program: PathBuf,
+    /// Memory for replaying what was written meanwhile (MariaDB).
+    #[arg(long, value_name = "BYTES", requires = "binary", default_value_t = 256 << 20)]
+    pub prepare_memory_bytes: u64,
+}
+
+/// How MySQL clones.
+#[derive(Debug, Args)]
+pub struct CloneArgs {
+    /// Where the target finds the source, if not where it is found from here (MySQL).
+    #[arg(long, value_name = "HOST:PORT", requires = "binary", value_parser = host_and_port)]
+    pub source_address: Option<(String, u16)>,
+    /// How long to wait for the target to come back with its new data (MySQL).
+    #[arg(long, value_name = "SECONDS", requires = "binary", default_value_t = 600)]
+    pub restart_wait_max_s: u64,
+}
+
+/// Reads HOST:PORT.
+fn host_and_port(text: &str) -> Result<(String, u16), String> {
+    let wrong = || format!("{text:?} is not HOST:PORT");
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?;
+    if host.is_empty() { Err(wrong()) } else { Ok((host.to_owned(), port)) }
 }
 
 /// How rows are copied.
@@ -638,6 +690,11 @@ pub struct ChannelAdd {
     /// Copy all databases of the source to the target.
     #[arg(long, required = true)]
     pub provision: bool,
+    /// Copy the whole server by MySQL's CLONE, its accounts too.
+    #[arg(long, conflicts_with = "anew")]
+    pub binary: bool,
+    #[command(flatten)]
+    pub clone: CloneArgs,
     /// Option file with an account that may dump the source, in place of the one that captures it.
     #[arg(long, value_name = "FILE")]
     pub source_defaults_file: Option<PathBuf>,

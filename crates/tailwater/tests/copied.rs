@@ -145,6 +145,157 @@ async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
     trial.stop_relay().await
 }
 
+/// As a clone, whose accounts and GTIDs are the source's.
+#[tokio::test]
+async fn a_channel_joins_exactly_behind_a_clone() -> Result<()> {
+    let kind = ServerKind::Mysql97;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let mut target = start_target(kind).await?;
+    let mut trial = Trial::start(TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    })
+    .await?;
+    let socket = target.socket().display();
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"replica\"\nsource = \"primary\"\nsocket = \"{socket}\"\nuser = \"root\"\ntls = \"off\"\n\
+         stopped = true\n"
+    ))?;
+    shell.write("root.cnf", "[client]\nuser=root\n")?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    trial.primary.sql(SCRIPT).await?;
+    for server in [&trial.primary, &target] {
+        server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
+    }
+    let stop = CancellationToken::new();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write(trial.primary.connect_options(), writer, stop.clone())))
+        .collect();
+    let add = "channel add -c tailwater.toml replica --provision --binary --source-defaults-file root.cnf";
+    shell.run(add)?.exits(1).complains(&["shop.spoil", "event_scheduler = OFF"]);
+    target.sql("SET PERSIST event_scheduler = OFF").await?;
+    let mut child = Command::new(PROGRAM)
+        .args(add.split_whitespace())
+        .current_dir(shell.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()?;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        // Nothing else starts it again when it has all of the clone.
+        if !target.is_running() {
+            target.set_options([target.options(), &["--event-scheduler=OFF".to_owned()]].concat());
+            target.start_again().await?;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    ensure!(status.success(), "{status}");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    stop.cancel();
+    for writer in writers {
+        ensure!(writer.await?? > 0);
+    }
+    let wanted = trial.primary.sql(SUMS).await?;
+    let begun = Instant::now();
+    while target.sql(SUMS).await? != wanted {
+        ensure!(begun.elapsed() < PATIENCE, "the target does not become what the source is");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    trial.stop_relay().await
+}
+
+/// What a server says of its GTIDs is behind what a channel writes past its binlog: a dump of it names none, unless the
+/// channel stops for the snapshot; then native replication goes on exactly behind the dump.
+async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (target, third) = (start_target(kind).await?, start_target(kind).await?);
+    let mut trial = Trial::start(TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    })
+    .await?;
+    let socket = target.socket().display();
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"replica\"\nsource = \"primary\"\nsocket = \"{socket}\"\nuser = \"root\"\ntls = \"off\"\n"
+    ))?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    trial.primary.sql(SCRIPT).await?;
+    let begun = Instant::now();
+    while target.sql("SELECT COUNT(*) FROM shop.counters").await.unwrap_or_default() != [WRITERS.to_string()]
+    {
+        ensure!(begun.elapsed() < PATIENCE, "the channel does not follow");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let stop = CancellationToken::new();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write(trial.primary.connect_options(), writer, stop.clone())))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let dump = format!("--socket {socket} --user root --database shop --workers 3");
+    shell.run(&format!("dump running {dump}"))?.exits(0).complains(&["behind its data", "--pause-channel"]);
+    shell
+        .run(&format!("dump paused {dump} --pause-channel none -c tailwater.toml"))?
+        .exits(1)
+        .complains(&["no channel"]);
+    shell.run(&format!("dump paused {dump} --pause-channel replica -c tailwater.toml"))?.exits(0);
+    let gtids = |folder: &str| -> Result<serde_json::Value> {
+        let manifest = std::fs::read(shell.path().join(folder).join("manifest.json"))?;
+        Ok(serde_json::from_slice::<serde_json::Value>(&manifest)?["snapshots"][0]["gtid_set"].clone())
+    };
+    ensure!(
+        gtids("running")?.is_null() && gtids("paused")?.is_string(),
+        "{} {}",
+        gtids("running")?,
+        gtids("paused")?
+    );
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    stop.cancel();
+    for writer in writers {
+        ensure!(writer.await?? > 0);
+    }
+    let at = format!("--socket {} --user root", third.socket().display());
+    shell.run(&format!("load paused {at} --set-gtid --no-binlog"))?.exits(0);
+    third.replicate_from(&trial.primary).await?;
+    let wanted = trial.primary.sql(SUMS).await?;
+    for server in [&target, &third] {
+        let begun = Instant::now();
+        while server.sql(SUMS).await? != wanted {
+            let status = server.replica_status().await?.unwrap_or_default();
+            ensure!(status.sql_error.0 == 0 && begun.elapsed() < PATIENCE, "{}: {status:?}", server.name());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    trial.stop_relay().await
+}
+
+#[tokio::test]
+async fn a_dump_of_a_mysql_target_names_the_gtids_of_its_data() -> Result<()> {
+    a_dump_of_a_target_names_the_gtids_of_its_data(ServerKind::Mysql97).await
+}
+
+#[tokio::test]
+async fn a_dump_of_a_mariadb_target_names_the_gtids_of_its_data() -> Result<()> {
+    a_dump_of_a_target_names_the_gtids_of_its_data(ServerKind::Mariadb1011).await
+}
+
 /// Starts a copy and kills it with some rows on the target.
 async fn killed_on_the_way(shell: &Shell, target: &Server, link: &Link, words: &str) -> Result<()> {
     // Too slow for the copy to end soon.

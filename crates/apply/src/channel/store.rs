@@ -37,6 +37,9 @@ const SCHEMA: &[&str] = &[
        target_gtids LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
        filters LONGTEXT CHARACTER SET utf8mb4 NOT NULL\
      ) ENGINE=InnoDB COMMENT='Channels of Tailwater that apply to this server'",
+    "CREATE TABLE IF NOT EXISTS tailwater.apply_unlogged (\
+       channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY\
+     ) ENGINE=InnoDB COMMENT='Channels that this server does not log, and of whose GTIDs it is told a little later'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_progress (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
        worker INT UNSIGNED NOT NULL, \
@@ -204,6 +207,7 @@ impl Store {
                  ON DUPLICATE KEY UPDATE incarnation=incarnation+1"
             ))
             .await?;
+        connection.execute(&unlogged_statement(&name, mode)).await?;
         let row = connection
             .query(&format!(
                 "SELECT incarnation, source, origin_gtids, target_gtids, filters FROM tailwater.apply_channel WHERE \
@@ -394,10 +398,20 @@ async fn schema_exists(connection: &mut Connection) -> Result<bool, SessionError
     let rows = connection
         .query(
             "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='tailwater' AND table_name IN \
-             ('apply_channel', 'apply_progress', 'apply_intent', 'apply_skipped')",
+             ('apply_channel', 'apply_progress', 'apply_intent', 'apply_skipped', 'apply_unlogged')",
         )
         .await?;
-    Ok(rows.scalar() == Some("4"))
+    Ok(rows.scalar() == Some("5"))
+}
+
+/// Whoever dumps the server must know that neither its binlog nor its GTIDs tell all of its commits at once.
+fn unlogged_statement(name: &str, mode: GtidMode) -> String {
+    match mode {
+        GtidMode::Log => format!("INSERT IGNORE INTO tailwater.apply_unlogged VALUES ({name})"),
+        GtidMode::Preserve | GtidMode::Own => {
+            format!("DELETE FROM tailwater.apply_unlogged WHERE channel={name}")
+        }
+    }
 }
 
 async fn set_logging(connection: &mut Connection, on: bool) -> Result<(), SessionError> {

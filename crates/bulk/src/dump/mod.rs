@@ -64,6 +64,10 @@ pub struct DumpOptions {
     pub resume: bool,
     /// What holds it back between chunks.
     pub throttle: Arc<Throttle>,
+    /// Of the channels that feed the server past its binlog ([`crate::snapshot::fed`]) these have stopped.
+    pub channels_stopped: Vec<String>,
+    /// Is cancelled when the snapshot is there: they may go on.
+    pub snapshot_taken: CancellationToken,
 }
 
 impl DumpOptions {
@@ -88,6 +92,8 @@ impl DumpOptions {
             accounts: false,
             resume: false,
             throttle: Arc::new(Throttle::open()),
+            channels_stopped: Vec::new(),
+            snapshot_taken: CancellationToken::new(),
         }
     }
 

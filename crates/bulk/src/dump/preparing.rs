@@ -64,8 +64,10 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         connections: options.connections.max(1),
         lock_wait_max: options.lock_wait_max,
         tables: left.clone(),
+        channels_stopped: options.channels_stopped.clone(),
     };
     let Snapshot { connections, lets_go, mut hold, point, method, stall } = Snapshot::take(&snapshot).await?;
+    options.snapshot_taken.cancel();
     let definitions = Definitions { connection: &mut connection, folder: &mut folder };
     let shapes = definitions.write(&inventory, &left, options.accounts).await?;
     // Where nothing is finished yet, the points in time before this one are of no data.

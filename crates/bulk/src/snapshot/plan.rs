@@ -95,6 +95,8 @@ pub struct Circumstances {
     pub reload: bool,
     /// Whether the user has BACKUP_ADMIN (MySQL).
     pub backup_admin: bool,
+    /// Whether somebody commits past the binlog, as channels of Tailwater do that the server does not log.
+    pub unlogged: bool,
 }
 
 impl fmt::Display for SnapshotPlan {
@@ -123,7 +125,9 @@ impl fmt::Display for SnapshotPlan {
 
 /// The ways that are open, the best first.
 pub fn plans(circumstances: Circumstances, connections: usize, tables: &[TableName]) -> Vec<SnapshotPlan> {
-    let Circumstances { flavour, binlog, reload, .. } = circumstances;
+    let Circumstances { flavour, reload, unlogged, .. } = circumstances;
+    // The same place of the binlog is no proof of the same data then.
+    let binlog = circumstances.binlog && !unlogged;
     let mut plans = Vec::new();
     // Alone, MariaDB tells where its snapshot is; MySQL tells nobody.
     if connections == 1 && flavour == Flavour::MariaDb {
@@ -255,7 +259,13 @@ mod tests {
 
     #[test]
     fn the_shortest_lock_comes_first() {
-        let all = Circumstances { flavour: Flavour::MariaDb, binlog: true, reload: true, backup_admin: true };
+        let all = Circumstances {
+            flavour: Flavour::MariaDb,
+            binlog: true,
+            reload: true,
+            backup_admin: true,
+            unlogged: false,
+        };
         let none = Circumstances { reload: false, backup_admin: false, ..all };
         let (compare, stage, locks) = (Method::Compare, Method::BackupStage, Method::TableLocks);
         assert_eq!(methods(all, 4), [compare, stage, compare, locks]);
@@ -265,6 +275,7 @@ mod tests {
         );
         assert_eq!(methods(none, 4), [Method::Compare, Method::TableLocks]);
         assert_eq!(methods(none, 1), [Method::Single, Method::TableLocks]);
+        assert_eq!(methods(Circumstances { unlogged: true, ..all }, 4), [stage, locks]);
         let mysql = |of: Circumstances| Circumstances { flavour: Flavour::MySql, ..of };
         assert_eq!(methods(mysql(all), 1), [Method::ReadLock, Method::TableLocks]);
         assert_eq!(methods(mysql(none), 4), [Method::TableLocks]);
@@ -275,7 +286,8 @@ mod tests {
     fn every_plan_lets_writers_go_on_and_holds_all_tables_behind_the_snapshots() {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             for (reload, backup_admin) in [(true, true), (true, false), (false, false)] {
-                let circumstances = Circumstances { flavour, binlog: true, reload, backup_admin };
+                let circumstances =
+                    Circumstances { flavour, binlog: true, reload, backup_admin, unlogged: false };
                 for plan in plans(circumstances, 2, &[TableName::new("a`b", "t")]) {
                     let waits: Vec<_> = plan.steps.iter().map(|step| step.writers).collect();
                     let count = |writers| waits.iter().filter(|&&step| step == writers).count();

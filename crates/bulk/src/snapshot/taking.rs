@@ -9,6 +9,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::protocol::ServerStatus;
 use tracing::{info, warn};
 
+use super::fed;
 use super::hold::TableHold;
 use super::plan::{Action, Circumstances, Method, SnapshotPlan, Writers, plans};
 use crate::error::BulkError;
@@ -38,6 +39,8 @@ pub struct SnapshotOptions {
     pub lock_wait_max: Duration,
     /// The tables that will be read, about in the order in which they will be finished.
     pub tables: Vec<TableName>,
+    /// Of the channels that feed the server past its binlog these have stopped until the snapshot is there: see [`fed`].
+    pub channels_stopped: Vec<String>,
 }
 
 /// Connections that see the same.
@@ -64,11 +67,26 @@ impl Snapshot {
     /// [`BulkError::NoSnapshot`] if all ways are refused; [`BulkError::Session`].
     pub async fn take(options: &SnapshotOptions) -> Result<Self, BulkError> {
         let mut control = connect_control(options).await?;
-        let circumstances = circumstances(&mut control).await?;
+        let mut circumstances = circumstances(&mut control).await?;
+        let channels = fed::unlogged_channels(&mut control).await?;
+        let fed = match channels.iter().all(|channel| options.channels_stopped.contains(channel)) {
+            _ if channels.is_empty() => Fed::No,
+            true => Fed::Stopped,
+            false => Fed::Running,
+        };
+        if fed == Fed::Running {
+            warn!(
+                channels = channels.join(", "),
+                "the server's GTIDs are behind its data while a channel of Tailwater applies to it, and are left out; stop it \
+                 for the snapshot with --pause-channel. If there is no such channel any more, delete its row in \
+                 tailwater.apply_unlogged"
+            );
+        }
+        circumstances.unlogged = fed == Fed::Running;
         let mut refusals = Vec::new();
         for plan in plans(circumstances, options.connections, &options.tables) {
             for tries in 1.. {
-                let mut taking = Taking::prepare(options).await?;
+                let mut taking = Taking::prepare(options, fed).await?;
                 match taking.run(&plan).await {
                     Ok(()) => return taking.finish(plan.method),
                     Err(error) if is_lock_timeout(&error) && tries < LOCK_TRIES_MAX => {
@@ -128,7 +146,8 @@ pub async fn circumstances(connection: &mut Connection) -> Result<Circumstances,
     };
     let reload = has(Purpose::Snapshot).await?;
     let backup_admin = flavour == Flavour::MySql && has(Purpose::BlockDefinitions).await?;
-    Ok(Circumstances { flavour, binlog, reload, backup_admin })
+    let unlogged = !fed::unlogged_channels(connection).await?.is_empty();
+    Ok(Circumstances { flavour, binlog, reload, backup_admin, unlogged })
 }
 
 fn is_lock_timeout(error: &BulkError) -> bool {
@@ -195,9 +214,18 @@ async fn stay(connection: &mut Connection) -> Result<(), BulkError> {
     Ok(())
 }
 
+/// Whether a channel feeds the server past its binlog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fed {
+    No,
+    Running,
+    Stopped,
+}
+
 /// A plan that is being run. Dropped half-way it closes all its connections, and whatever they lock is free.
 struct Taking<'a> {
     options: &'a SnapshotOptions,
+    fed: Fed,
     control: Connection,
     /// Taken by the step that holds tables.
     holder: Option<Connection>,
@@ -210,7 +238,7 @@ struct Taking<'a> {
 
 impl<'a> Taking<'a> {
     /// Connects everything before anybody is locked out.
-    async fn prepare(options: &'a SnapshotOptions) -> Result<Self, BulkError> {
+    async fn prepare(options: &'a SnapshotOptions, fed: Fed) -> Result<Self, BulkError> {
         let control = connect_control(options).await?;
         let mut holder = connect_control(options).await?;
         let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
@@ -223,7 +251,7 @@ impl<'a> Taking<'a> {
             warn!("without BINLOG ADMIN definitions of all tables stay as they are until the end");
         }
         let (hold, point, stall) = (None, None, Duration::ZERO);
-        Ok(Self { options, control, holder: Some(holder), readers, lets_go, hold, point, stall })
+        Ok(Self { options, fed, control, holder: Some(holder), readers, lets_go, hold, point, stall })
     }
 
     async fn run(&mut self, plan: &SnapshotPlan) -> Result<(), BulkError> {
@@ -308,16 +336,20 @@ impl<'a> Taking<'a> {
     async fn position(&mut self) -> Result<SnapshotPoint, BulkError> {
         let taken_at = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
         let point = SnapshotPoint { taken_at, ..SnapshotPoint::default() };
-        match self.control.server().flavour {
-            Flavour::MySql => mysql_position(&mut self.control, point).await,
+        let mut point = match self.control.server().flavour {
+            Flavour::MySql => mysql_position(&mut self.control, point).await?,
             Flavour::MariaDb => {
                 let place = match self.readers.first_mut() {
                     Some(reader) => binlog_snapshot(reader).await?,
                     None => None,
                 };
-                mariadb_position(&mut self.control, place, point).await
+                mariadb_position(&mut self.control, place, self.fed, point).await?
             }
+        };
+        if self.fed == Fed::Running {
+            point.gtid_set = None;
         }
+        Ok(point)
     }
 
     fn finish(self, method: Method) -> Result<Snapshot, BulkError> {
@@ -369,13 +401,19 @@ async fn binlog_snapshot(reader: &mut Connection) -> Result<Option<(String, u64)
 async fn mariadb_position(
     control: &mut Connection,
     place: Option<(String, u64)>,
+    fed: Fed,
     point: SnapshotPoint,
 ) -> Result<SnapshotPoint, BulkError> {
     let sql = match &place {
         Some((file, position)) => format!("SELECT BINLOG_GTID_POS({}, {position})", literal(file)),
         None => "SELECT @@GLOBAL.gtid_current_pos".to_owned(),
     };
-    let gtid_set = control.query(&sql).await?.scalar().filter(|gtids| !gtids.is_empty()).map(str::to_owned);
+    let mut gtid_set = control.query(&sql).await?.scalar().unwrap_or_default().to_owned();
+    if fed == Fed::Stopped {
+        let applied = control.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
+        gtid_set = fed::with_applied(&gtid_set, applied.scalar().unwrap_or_default());
+    }
+    let gtid_set = Some(gtid_set).filter(|gtids| !gtids.is_empty());
     let (binlog_file, binlog_position) = place.unzip();
     Ok(SnapshotPoint { gtid_set, binlog_file, binlog_position, ..point })
 }

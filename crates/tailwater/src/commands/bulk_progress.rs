@@ -36,6 +36,8 @@ impl Told {
 /// How often it is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
 
+const BYTES_STYLE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+
 /// Runs the work, and shows how far it is until it ends.
 ///
 /// # Errors
@@ -65,8 +67,16 @@ pub(super) async fn shown<T, E>(
                 let figures = progress.figures();
                 match &bar {
                     Some(bar) => {
-                        bar.set_length(figures.rows_total.max(figures.rows));
-                        bar.set_position(figures.rows);
+                        let (done, total) = match figures.bytes_total {
+                            0 => (figures.rows, figures.rows_total),
+                            // Nobody counts rows.
+                            total => {
+                                bar.set_style(ProgressStyle::with_template(BYTES_STYLE)?);
+                                (figures.bytes, total)
+                            }
+                        };
+                        bar.set_length(total.max(done));
+                        bar.set_position(done);
                         match progress.held() {
                             Some(reason) => bar.set_message(format!("{doing}, held back: {reason}")),
                             None => bar.set_message(doing),

@@ -11,6 +11,7 @@ use tailwater_session::{ConnectOptions, Connection};
 
 use super::channel::{print, told};
 use super::copy::{options, print_report, run};
+use super::copy_binary::{clone_options, clone_server};
 use crate::cli::{ChannelAdd, Output};
 use crate::config::{ChannelConfig, Config, ServerAddress};
 use crate::control::ChannelRequest;
@@ -36,6 +37,12 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     same_family(&source, &target).await?;
     told(&config, &ChannelRequest::Hold { channel: name.clone() })?;
 
+    if arguments.binary {
+        refuse_running_events(&source, &target).await?;
+        // The target's GTIDs are the source's then, and the channel begins behind them.
+        let exit = clone_server(&clone_options(source, target, &arguments.clone), output).await?;
+        return if exit == Exit::Done { start(&config, name, output).await } else { Ok(exit) };
+    }
     super::init_messages();
     let load =
         LoadOptions { set_gtid: true, binlog: false, events_disabled: true, ..LoadOptions::new(target) };
@@ -43,10 +50,35 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     let Some(report) = run(&copy, output).await? else { return Ok(Exit::Refused) };
     print_report(&report, output)?;
 
-    let start = ChannelRequest::Start { channel: name.clone(), until_gtid: None, until_time_us: None };
-    told(&config, &start)?;
-    let channels = begun(&config, name).await?;
+    start(&config, name, output).await
+}
+
+async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Exit> {
+    let start = ChannelRequest::Start { channel: name.to_owned(), until_gtid: None, until_time_us: None };
+    told(config, &start)?;
+    let channels = begun(config, name).await?;
     print(&channels, Some(name), output)
+}
+
+/// A clone has the source's events as they are there: they would run on both.
+async fn refuse_running_events(source: &ConnectOptions, target: &ConnectOptions) -> anyhow::Result<()> {
+    let mut target = Connection::connect(target).await.context("the target")?;
+    let runs = target.query("SELECT @@global.event_scheduler").await?.scalar() == Some("ON");
+    target.close().await;
+    let mut source = Connection::connect(source).await.context("the source")?;
+    let events = source
+        .query("SELECT CONCAT(EVENT_SCHEMA, '.', EVENT_NAME) FROM information_schema.EVENTS WHERE STATUS = 'ENABLED' ORDER BY 1")
+        .await?;
+    source.close().await;
+    let first = events.first().and_then(|row| row.get_str(0)).filter(|_| runs);
+    if let Some(first) = first {
+        bail!(
+            "the source has {} events, {first} for one, and they would run on the target, too: start the target with \
+             event_scheduler = OFF, as long as it is fed by a channel",
+            events.rows.len()
+        );
+    }
+    Ok(())
 }
 
 /// What to write into the configuration first.

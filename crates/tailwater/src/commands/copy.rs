@@ -13,6 +13,7 @@ use tailwater_session::ConnectOptions;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
+use super::copy_binary::copy_binary;
 use super::dump::{print_plan, selection};
 use super::load::is_refusal;
 use super::throttle::throttle;
@@ -24,6 +25,9 @@ use crate::exit::Exit;
 /// # Errors
 /// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
 pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
+    if arguments.binary.binary {
+        return copy_binary(arguments, output).await;
+    }
     let source = connect_options(&(&arguments.source).into())?;
     let load = LoadOptions {
         throttle: Arc::new(throttle(&arguments.throttle, &source)?),

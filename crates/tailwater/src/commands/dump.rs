@@ -13,6 +13,7 @@ use tailwater_bulk::schema::{Selection, TableName};
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
+use super::dump_paused::Paused;
 use super::dump_place::{dump_files, is_remote};
 use super::throttle::throttle;
 use crate::cli::{CompressionArg, DumpArgs, FormatArg, Output};
@@ -50,14 +51,21 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
         options.throttle = Arc::new(throttle(&arguments.throttle, &options.connect)?);
         let progress = Arc::new(Progress::default());
         let stop = stop_on_signal()?;
+        let paused = Paused::stop(arguments)?;
         if arguments.place == STREAM {
             // Standard output is the dump's.
             let out = Box::new(io::stdout());
-            let work = dump::dump_stream(options.clone(), out, Arc::clone(&progress), stop);
+            let work = async {
+                let dumping = dump::dump_stream(options.clone(), out, Arc::clone(&progress), stop);
+                paused.until(&options.snapshot_taken, dumping).await
+            };
             let report = shown("dumping", &progress, output, Told::Error, work).await??;
             print_report(&report, output, &mut io::stderr())?;
         } else {
-            let work = dump::dump(options.clone(), Arc::clone(&progress), stop);
+            let work = async {
+                let dumping = dump::dump(options.clone(), Arc::clone(&progress), stop);
+                paused.until(&options.snapshot_taken, dumping).await
+            };
             let report = shown("dumping", &progress, output, Told::Out, work).await??;
             print_report(&report, output, &mut io::stdout())?;
         }
@@ -83,6 +91,7 @@ fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
         chunk_bytes_max: arguments.chunk_bytes_max,
         lock_wait_max: Duration::from_secs(arguments.lock_wait_max_s),
         resume: arguments.resume,
+        channels_stopped: arguments.pause_channel.clone(),
         accounts: arguments.users,
         files: match arguments.place.as_str() {
             STREAM => dump_files("")?,

@@ -117,5 +117,6 @@ pub(super) fn is_refusal(error: &BulkError) -> bool {
             | BulkError::NoAccounts { .. }
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
+            | BulkError::BinaryUnfit { .. }
     )
 }

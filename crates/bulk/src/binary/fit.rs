@@ -1,0 +1,103 @@
+//! Whether servers and tools fit together for a binary copy, and what tools write about it. No I/O.
+
+use super::BinaryPoint;
+
+/// The first patch of MySQL 8.0 from which on patches of the series clone each other.
+const SERIES_CLONES_SINCE_8_0: u16 = 37;
+
+/// A version's release series, as `10.11`; `None` if it is none.
+fn series(version: &str) -> Option<(u16, u16, u16)> {
+    let mut numbers = version.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next().and_then(Result::ok).unwrap_or(0)))
+}
+
+/// Whether a MySQL server of `recipient` may clone one of `donor`; else why not.
+pub(super) fn may_clone(donor: &str, recipient: &str) -> Result<(), String> {
+    let (Some(from), Some(to)) = (series(donor), series(recipient)) else {
+        return Err(format!("the versions {donor:?} and {recipient:?} are not understood"));
+    };
+    if (from.0, from.1) != (to.0, to.1) {
+        return Err(format!(
+            "a server clones only from its own release series, and {donor} is not {recipient}'s"
+        ));
+    }
+    if (from.0, from.1) == (8, 0) && from.2 != to.2 && from.2.min(to.2) < SERIES_CLONES_SINCE_8_0 {
+        return Err(format!(
+            "before 8.0.{SERIES_CLONES_SINCE_8_0} both must be of the same version, not {donor} and {recipient}"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether `mariadb-backup`, which says `tool` of itself, fits a server of `version`; else why not.
+pub(super) fn may_back_up(tool: &str, version: &str) -> Result<(), String> {
+    // "mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)"
+    let of_tool = tool.split_once("MariaDB server ").and_then(|(_, version)| series(version));
+    let Some(of_tool) = of_tool else {
+        return Err(format!("it does not say which server it is for, but {:?}", tool.trim()));
+    };
+    match series(version) {
+        Some(of_server) if (of_server.0, of_server.1) == (of_tool.0, of_tool.1) => Ok(()),
+        _ => Err(format!(
+            "it is of {}.{} and the server of {version}; take that of the server's own release series",
+            of_tool.0, of_tool.1
+        )),
+    }
+}
+
+/// Reads what `mariadb-backup` writes about the position: file, position and GTID, with tabs between.
+pub(super) fn point_of_backup(text: &str) -> Option<BinaryPoint> {
+    let mut parts = text.trim_end().split('\t');
+    let file = parts.next().filter(|file| !file.is_empty())?;
+    let position = parts.next()?.parse().ok()?;
+    let gtid_set = parts.next().map(str::trim).filter(|set| !set.is_empty());
+    Some(BinaryPoint {
+        gtid_set: gtid_set.map(str::to_owned),
+        binlog_file: Some(file.to_owned()),
+        binlog_position: Some(position),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_clone_within_their_series() {
+        for (donor, recipient, may) in [
+            ("9.7.4-2", "9.7.0", true),
+            ("8.4.3", "8.4.6", true),
+            ("8.0.36", "8.0.36", true),
+            ("8.0.36", "8.0.37", false),
+            ("8.0.37", "8.0.42-0ubuntu", true),
+            ("8.4.3", "9.7.0", false),
+            ("9.6.0", "9.7.0", false),
+            ("nonsense", "9.7.0", false),
+        ] {
+            assert_eq!(may_clone(donor, recipient).is_ok(), may, "{donor} {recipient}");
+        }
+    }
+
+    #[test]
+    fn the_tool_is_of_the_servers_series() {
+        let tool =
+            "/usr/bin/mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)\n";
+        assert_eq!(may_back_up(tool, "10.11.6-MariaDB-log"), Ok(()));
+        assert!(may_back_up(tool, "11.8.3-MariaDB").unwrap_err().contains("10.11"));
+        assert!(may_back_up("xtrabackup 8", "11.8.3-MariaDB").is_err());
+    }
+
+    #[test]
+    fn what_the_tool_writes_is_read() {
+        let point = point_of_backup("binlog.000002\t1234\t0-1-5,1-1-7\n").unwrap();
+        assert_eq!(point.gtid_set.as_deref(), Some("0-1-5,1-1-7"));
+        assert_eq!(
+            (point.binlog_file.as_deref(), point.binlog_position),
+            (Some("binlog.000002"), Some(1234))
+        );
+        assert_eq!(point_of_backup("binlog.000002\t1234\t\n").unwrap().gtid_set, None);
+        for nothing in ["", "\n", "file", "file\tx\t"] {
+            assert_eq!(point_of_backup(nothing), None, "{nothing:?}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! `tailwater copy --binary`
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tailwater_bulk::binary::BinaryPoint;
+use tailwater_bulk::binary::backup::{self, BackupOptions};
+use tailwater_bulk::binary::cloning::{self, CloneOptions};
+use tailwater_bulk::{BulkError, Progress};
+use tailwater_session::ConnectOptions;
+
+use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
+use super::client_server::connect_options;
+use super::load::is_refusal;
+use crate::cli::{CloneArgs, CopyArgs, Output};
+use crate::exit::Exit;
+
+/// Copies a whole server as its files lie, or says whether it would.
+///
+/// # Errors
+/// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
+pub(super) async fn copy_binary(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
+    if let Some(directory) = &arguments.binary.to_directory {
+        return refused_or_done(into_folder(arguments, directory.clone(), output).await?);
+    }
+    let (donor, recipient) = (&arguments.source, &arguments.target);
+    let options = clone_options(
+        connect_options(&donor.into())?,
+        connect_options(&recipient.into())?,
+        &arguments.binary.clone,
+    );
+    if arguments.dry_run {
+        return refused_or_done(match cloning::plan(&options).await {
+            Ok(plan) => {
+                let (host, port) = &plan.donor_address;
+                let how =
+                    format!("{} clones {host}:{port}, MySQL {}", options.recipient.endpoint, plan.version);
+                print_plan(&how, plan.bytes_estimate, output)?;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        });
+    }
+    clone_server(&options, output).await
+}
+
+/// Options of a clone, as the command line has them.
+pub(super) fn clone_options(
+    donor: ConnectOptions,
+    recipient: ConnectOptions,
+    arguments: &CloneArgs,
+) -> CloneOptions {
+    CloneOptions {
+        donor,
+        recipient,
+        donor_address: arguments.source_address.clone(),
+        restart_wait_max: Duration::from_secs(arguments.restart_wait_max_s),
+    }
+}
+
+/// Clones, and shows how far it is.
+///
+/// # Errors
+/// Whatever ended it.
+pub(super) async fn clone_server(options: &CloneOptions, output: Output) -> anyhow::Result<Exit> {
+    super::init_messages();
+    let progress = Arc::new(Progress::default());
+    let stop = stop_on_signal()?;
+    refused_or_done(
+        match shown("cloning", &progress, output, Told::Out, cloning::clone(options, &progress, &stop))
+            .await?
+        {
+            Ok(done) => {
+                let to = options.recipient.endpoint.to_string();
+                print_report(&to, &done.point, done.bytes, done.elapsed, output)?;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+    )
+}
+
+fn refused_or_done(done: Result<(), BulkError>) -> anyhow::Result<Exit> {
+    match done {
+        Ok(()) => Ok(Exit::Done),
+        Err(error) if is_refusal(&error) => {
+            eprintln!("tailwater: {}: {error}", error.code());
+            Ok(Exit::Refused)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn into_folder(
+    arguments: &CopyArgs,
+    directory: std::path::PathBuf,
+    output: Output,
+) -> anyhow::Result<Result<(), BulkError>> {
+    let options = BackupOptions {
+        source: connect_options(&(&arguments.source).into())?,
+        directory,
+        program: arguments.binary.backup_program.clone(),
+        parallel: arguments.how.workers,
+        memory_bytes: arguments.binary.prepare_memory_bytes,
+    };
+    if arguments.dry_run {
+        return match backup::plan(&options).await {
+            Ok(plan) => {
+                let (program, directory) = (options.program.display(), options.directory.display());
+                let how = format!("{program} copies MariaDB {} into {directory}", plan.version);
+                Ok(Ok(print_plan(&how, plan.bytes_estimate, output)?))
+            }
+            Err(error) => Ok(Err(error)),
+        };
+    }
+    super::init_messages();
+    let progress = Arc::new(Progress::default());
+    let stop = stop_on_signal()?;
+    match shown("copying", &progress, output, Told::Out, backup::back_up(&options, &progress, &stop)).await? {
+        Ok(done) => {
+            let to = options.directory.display().to_string();
+            print_report(&to, &done.point, done.bytes, done.elapsed, output)?;
+            if output == Output::Text {
+                println!(
+                    "start a server on it (its files must belong to the server's user), and tell it where it stands:"
+                );
+                let gtids = done.point.gtid_set.as_deref().unwrap_or_default();
+                println!("  SET GLOBAL gtid_slave_pos = '{gtids}'");
+            }
+            Ok(Ok(()))
+        }
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+fn print_plan(how: &str, bytes: u64, output: Output) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if output == Output::Json {
+        let line = json!({ "schema_version": SCHEMA_VERSION, "event": "plan", "plan": how, "bytes_estimate": bytes });
+        return writeln!(out, "{line}");
+    }
+    writeln!(out, "{how}: about {:.1} MiB", mebibytes(bytes))
+}
+
+fn print_report(
+    to: &str,
+    point: &BinaryPoint,
+    bytes: u64,
+    elapsed: Duration,
+    output: Output,
+) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if output == Output::Json {
+        let line = json!({
+            "schema_version": SCHEMA_VERSION,
+            "event": "done",
+            "to": to,
+            "bytes": bytes,
+            "snapshot": {
+                "gtid_set": point.gtid_set,
+                "binlog_file": point.binlog_file,
+                "binlog_position": point.binlog_position,
+            },
+            "seconds": elapsed.as_secs_f64(),
+        });
+        return writeln!(out, "{line}");
+    }
+    writeln!(out, "copied {:.1} MiB to {to} in {:.1} s", mebibytes(bytes), elapsed.as_secs_f64())?;
+    let gtids = point.gtid_set.as_deref().unwrap_or("none");
+    let file = point.binlog_file.as_deref().unwrap_or("no binlog");
+    let position = point.binlog_position.map(|position| format!(":{position}")).unwrap_or_default();
+    writeln!(out, "the data stands at {file}{position}, GTIDs {gtids}")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

@@ -1,0 +1,91 @@
+//! Channels that wait until a dump of their target has its snapshot.
+
+use anyhow::{Context, ensure};
+use tailwater_apply::channel::ChannelState;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::channel::told;
+use crate::cli::DumpArgs;
+use crate::config::Config;
+use crate::control::ChannelRequest;
+
+/// Channels that were running, and stand still. They go on when this goes away.
+#[derive(Debug)]
+pub(super) struct Paused {
+    config: Option<Config>,
+    names: Vec<String>,
+}
+
+impl Paused {
+    /// Stops them: all that was under way has committed then, and their target knows of it.
+    ///
+    /// # Errors
+    /// If no daemon runs with that configuration, or a channel is not one of its.
+    pub(super) fn stop(arguments: &DumpArgs) -> anyhow::Result<Self> {
+        let mut paused = Self { config: None, names: Vec::new() };
+        let Some(config) = &arguments.config else { return Ok(paused) };
+        let config = Config::load(config)?;
+        let channels = told(&config, &ChannelRequest::List)?;
+        paused.config = Some(config);
+        for name in &arguments.pause_channel {
+            let channel = channels.iter().find(|channel| channel.name == *name);
+            let channel = channel.with_context(|| format!("the daemon has no channel {name:?}"))?;
+            let running = [ChannelState::Running, ChannelState::Connecting].contains(&channel.state);
+            ensure!(
+                running || channel.state == ChannelState::Stopped,
+                "channel {name} has failed, and its target may not know what it has: see `tailwater channel list`"
+            );
+            if running {
+                // Whatever comes next, it is started again.
+                paused.names.push(name.clone());
+                paused.tell(&ChannelRequest::Stop { channel: name.clone() })?;
+                info!(channel = name, "stopped until the snapshot is there");
+            }
+        }
+        Ok(paused)
+    }
+
+    /// Does the work, and has the channels go on when `snapshot_taken` is cancelled, or the work is done or given up.
+    pub(super) async fn until<T>(
+        mut self,
+        snapshot_taken: &CancellationToken,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            done = &mut work => return done,
+            () = snapshot_taken.cancelled() => self.go_on(),
+        }
+        work.await
+    }
+
+    fn tell(&self, request: &ChannelRequest) -> anyhow::Result<()> {
+        if let Some(config) = &self.config {
+            told(config, request)?;
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self) {
+        for channel in std::mem::take(&mut self.names) {
+            let start =
+                ChannelRequest::Start { channel: channel.clone(), until_gtid: None, until_time_us: None };
+            match self.tell(&start) {
+                Ok(()) => info!(channel, "goes on"),
+                Err(error) => {
+                    warn!(
+                        channel,
+                        "stands still: `tailwater channel start {channel}` has it go on: {error:#}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        self.go_on();
+    }
+}
