@@ -82,7 +82,8 @@ impl Dumper {
             Self::OursPlain | Self::OursZstd => {
                 let compression = if self.compresses() { "zstd" } else { "none" };
                 Program::new(std::env::current_exe()?)
-                    .arguments(["dump", "--user=root", "--database", set.schema(), "--workers", &workers])
+                    .arguments(["dump", "--output=json", "--user=root", "--database", set.schema()])
+                    .arguments(["--workers", &workers])
                     .arguments(["--compression", compression])
                     .path_argument("--socket=", source.socket())
                     .arguments([folder])

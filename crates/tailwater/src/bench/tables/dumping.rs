@@ -120,6 +120,15 @@ async fn run(
     Ok((measured, bytes))
 }
 
+/// How long ours kept writers from committing, as it says itself in its last line; `None` of a peer's output.
+fn stall(output: &Path) -> anyhow::Result<Option<f64>> {
+    let said = std::fs::read_to_string(output)?;
+    let done = said.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let stall = |line: serde_json::Value| line["stall_ms"].as_f64().filter(|_| line["event"] == "done");
+    std::fs::remove_file(output)?;
+    Ok(done.into_iter().find_map(stall))
+}
+
 /// How long writers wait with each of the dumpers, and with none.
 async fn waits(
     plan: &Plan,
@@ -130,12 +139,15 @@ async fn waits(
 ) -> anyhow::Result<()> {
     let kind = source.kind();
     let dumpers = [None, Some(Dumper::OursPlain), Some(Dumper::MydumperParts), Some(Dumper::Stock)];
-    let mut seen = dumpers.map(|dumper| (dumper, Vec::new(), Vec::new()));
-    for _ in 0..plan.repeats.max(2) {
-        for (dumper, longest, p99) in &mut seen {
+    let mut seen = dumpers.map(|dumper| (dumper, Vec::new(), Vec::new(), None));
+    for _ in 0..plan.repeats {
+        for (dumper, longest, p99, stall_ms) in &mut seen {
             let writers = Writers::start(source).await?;
             match dumper {
-                Some(dumper) => drop(run(*dumper, source, set, plan.rows, folder).await?),
+                Some(dumper) => {
+                    run(*dumper, source, set, plan.rows, folder).await?;
+                    *stall_ms = stall(&folder.join("output"))?.or(*stall_ms);
+                }
                 None => {
                     tokio::time::sleep(std::time::Duration::from_secs(if plan.quick { 2 } else { 10 })).await
                 }
@@ -145,10 +157,13 @@ async fn waits(
             p99.push(waits.p99_ms);
         }
     }
-    for (dumper, longest, p99) in seen {
+    for (dumper, longest, p99, stall_ms) in seen {
         let name = dumper.map_or("nobody", |dumper| dumper.name(kind));
         let mut row = Row::new(WAITS, setting(kind, set, plan.rows), name, "ms", longest);
         row.also.insert("p99_ms", p99.iter().copied().fold(0.0, f64::max));
+        if let Some(stall_ms) = stall_ms {
+            row.also.insert("lock_held_ms", stall_ms);
+        }
         rows.push(row);
     }
     Ok(())

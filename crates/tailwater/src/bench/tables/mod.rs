@@ -37,7 +37,7 @@ const ROWS_QUICK: u64 = 1_000_000;
 /// Connections of all contenders that can have several.
 const WORKERS: usize = 4;
 
-/// How much is measured.
+/// How much is measured: of three repeats the median is one that was seen.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     rows: u64,
@@ -48,8 +48,7 @@ struct Plan {
 impl Plan {
     fn new(options: &TablesBench) -> Self {
         let rows = if options.quick { ROWS_QUICK } else { ROWS };
-        let repeats = if options.quick { 2 } else { 3 };
-        Self { rows: options.rows.unwrap_or(rows), repeats, quick: options.quick }
+        Self { rows: options.rows.unwrap_or(rows), repeats: 3, quick: options.quick }
     }
 }
 
@@ -79,11 +78,19 @@ struct Headline {
 /// The rows with what they come to: the headline is the first server's, for the data in the manner of sysbench.
 fn summarise(
     headline: &Headline,
-    rows: Vec<Row>,
+    mut rows: Vec<Row>,
     versions: &[(String, String)],
     machine: Machine,
     mut notes: Vec<String>,
 ) -> anyhow::Result<Report> {
+    // Each measurement's rows stand together, in the order in which the measurements began.
+    let mut order = Vec::new();
+    for row in &rows {
+        if !order.contains(&row.measurement) {
+            order.push(row.measurement);
+        }
+    }
+    rows.sort_by_key(|row| order.iter().position(|measurement| *measurement == row.measurement));
     notes.extend(ratios(headline, &rows));
     let (ours, peers) = contests(headline, &rows).next().context("nothing was measured")?;
     let version = |name: &str| {
