@@ -260,6 +260,20 @@ pub enum BulkError {
         /// The table.
         table: String,
     },
+    /// There are no accounts to dump or load.
+    #[error("no accounts can be had: {reason}")]
+    NoAccounts {
+        /// Why not.
+        reason: String,
+    },
+    /// Something of a dump means nothing to a server of the other family.
+    #[error("{what} cannot be loaded into a server of this family: {reason}. Nothing was changed")]
+    OtherFamily {
+        /// What: a table and its column, for one.
+        what: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// A dump into a stream was told to stop.
     #[error("interrupted; what was written is not a whole dump, and cannot be gone on with: dump again")]
     StreamCut,
@@ -332,6 +346,9 @@ pub enum BulkError {
         /// The server.
         server: String,
     },
+    /// A check without a state, or a repair, was told to stop.
+    #[error("interrupted; rows that are repaired stay so, and of a check nothing is kept without --state")]
+    NotKept,
     /// The target may not be repaired by this user.
     #[error("{server} does not let this user repair it: {error}; {advice}")]
     NotRepairable {
@@ -412,6 +429,8 @@ impl BulkError {
             Self::RowsFormat { .. } => "TW-BULK-0080",
             Self::ForeignFolder { .. } => "TW-BULK-0082",
             Self::NoInserts { .. } => "TW-BULK-0083",
+            Self::NoAccounts { .. } => "TW-BULK-0084",
+            Self::OtherFamily { .. } => "TW-BULK-0085",
             Self::StreamCut => "TW-BULK-0081",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
@@ -421,6 +440,7 @@ impl BulkError {
             Self::StateInUse { .. } => "TW-BULK-0043",
             Self::StateOther { .. } => "TW-BULK-0044",
             Self::SameServer { .. } => "TW-BULK-0045",
+            Self::NotKept => "TW-BULK-0047",
             Self::NotRepairable { .. } => "TW-BULK-0046",
             Self::Indexes { .. } => "TW-BULK-0060",
             Self::BinaryUnfit { .. } => "TW-BULK-0100",

@@ -198,6 +198,20 @@ async fn what_is_of_one_side_is_named(kind: ServerKind) -> Result<()> {
     let report = run_repair(&RepairOptions::new(servers.options())).await?;
     ensure!(!report.is_equal() && report.rows.len() == 4, "{report:?}");
 
+    // Rows that a server cannot put together are not taken for the same.
+    let columns: Vec<_> = (0..20).map(|number| format!("c{number} MEDIUMBLOB")).collect();
+    let values: Vec<_> = (0..20).map(|_| "REPEAT('x', 60000)").collect();
+    let long = format!(
+        "CREATE DATABASE long_rows; USE long_rows; CREATE TABLE t (id INT PRIMARY KEY, {}); INSERT INTO t VALUES (1, {})",
+        columns.join(", "),
+        values.join(", ")
+    );
+    run_script(&servers.source, long.as_bytes())?;
+    servers.source.sql("SET GLOBAL max_allowed_packet = 1048576").await?;
+    let selection = Selection { schemas: vec!["long_rows".into()], ..Selection::default() };
+    let too_long = run(&CheckOptions { selection, ..servers.options() }).await;
+    ensure!(matches!(too_long, Err(BulkError::RowTooLong { count: 1, .. })), "{too_long:?}");
+
     let few = CheckOptions { differences_max: 1, ..servers.options() };
     ensure!(run(&few).await?.findings.iter().any(|finding| matches!(finding, TableFinding::TooMany(_))));
     let same = CheckOptions { target: servers.source.connect_options(), ..servers.options() };

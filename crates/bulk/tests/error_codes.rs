@@ -46,6 +46,8 @@ fn every_code_is_documented() {
         BulkError::RowsFormat { path: path(), format: "csv" },
         BulkError::ForeignFolder { path: path(), tool: "mydumper", reason: text() },
         BulkError::NoInserts { table: text() },
+        BulkError::NoAccounts { reason: text() },
+        BulkError::OtherFamily { what: text(), reason: text() },
         BulkError::StreamCut,
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
@@ -55,6 +57,7 @@ fn every_code_is_documented() {
         BulkError::StateInUse { path: path() },
         BulkError::StateOther { path: path(), reason: text() },
         BulkError::SameServer { server: text() },
+        BulkError::NotKept,
         BulkError::NotRepairable { server: text(), error: Box::new(refusal.clone()), advice: "grant it" },
         BulkError::Indexes { table: text(), error: Box::new(refusal) },
         BulkError::BinaryUnfit { reason: text() },
@@ -94,6 +97,8 @@ fn every_code_is_documented() {
             | BulkError::RowsFormat { .. }
             | BulkError::ForeignFolder { .. }
             | BulkError::NoInserts { .. }
+            | BulkError::NoAccounts { .. }
+            | BulkError::OtherFamily { .. }
             | BulkError::StreamCut
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
@@ -103,6 +108,7 @@ fn every_code_is_documented() {
             | BulkError::StateInUse { .. }
             | BulkError::StateOther { .. }
             | BulkError::SameServer { .. }
+            | BulkError::NotKept
             | BulkError::NotRepairable { .. }
             | BulkError::Indexes { .. }
             | BulkError::Session(_) => {}

@@ -24,7 +24,9 @@ macro_rules! on_each_server {
     )*};
 }
 
+mod accounts;
 mod binary;
+mod carried;
 mod checked;
 mod copying;
 mod dumping;
@@ -36,6 +38,7 @@ mod loaded_limits;
 mod planted;
 mod schema;
 mod support;
+mod throttled;
 mod types;
 mod walking;
 mod written;

@@ -19,7 +19,7 @@ pub use checking::{CheckArgs, CompareArgs, RepairArgs, ThrottleArgs, WaitArg};
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 found what it looked for (a failed verification), \
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 found what it looked for (a failed verification, drift), \
                         4 refused because it would be unsafe."
 )]
 pub struct Cli {
@@ -284,6 +284,8 @@ pub struct DumpArgs {
     pub place: String,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub throttle: ThrottleArgs,
     /// Only this database; again for more. All but the server's own if absent.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
@@ -311,6 +313,9 @@ pub struct DumpArgs {
     /// About how many bytes a file of rows has, before compression.
     #[arg(long, value_name = "N", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk_bytes_max: u64,
+    /// Users and roles, too, with the hashes of their passwords and what they may do.
+    #[arg(long)]
+    pub users: bool,
     /// How long to wait for a lock, and to keep writers waiting, at most.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lock_wait_max_s: u64,
@@ -351,11 +356,13 @@ pub enum CompressionArg {
 
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// The folder of the dump, or s3://BUCKET/PREFIX.
+    /// The folder of the dump, or s3://BUCKET/PREFIX. Also one that mydumper or MySQL Shell wrote.
     #[arg(value_name = "PLACE")]
     pub place: String,
     #[command(flatten)]
     pub server: ServerArgs,
+    #[command(flatten)]
+    pub throttle: ThrottleArgs,
     /// Connections that load rows side by side.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
@@ -374,6 +381,12 @@ pub struct LoadArgs {
     /// Keep the load out of the server's binlog, and so from its replicas.
     #[arg(long)]
     pub no_binlog: bool,
+    /// Users and roles of the dump, too; those that the server has are left as they are.
+    #[arg(long)]
+    pub users: bool,
+    /// With --users: drop those that the server has, but for the one that loads, and make them anew.
+    #[arg(long, requires = "users")]
+    pub replace_users: bool,
     /// Make scheduled events disabled, as a replica has them.
     #[arg(long)]
     pub disable_events: bool,
@@ -391,6 +404,8 @@ pub struct CopyArgs {
     pub source: SourceServerArgs,
     #[command(flatten)]
     pub target: TargetServerArgs,
+    #[command(flatten)]
+    pub throttle: ThrottleArgs,
     /// Only this database; again for more. All but the server's own if absent.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
@@ -790,6 +805,8 @@ pub enum BenchCommand {
     Dump(TablesBench),
     /// Loading the same tables into an empty server by Tailwater, myloader and the server's own client.
     Load(TablesBench),
+    /// Comparing a primary with its replica by Tailwater and pt-table-checksum: rows per second, CPU time of the primary, memory.
+    Check(TablesBench),
 }
 
 #[derive(Debug, Args)]

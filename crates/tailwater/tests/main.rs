@@ -5,6 +5,7 @@ mod archived;
 mod bulk_grants;
 mod captured;
 mod channels;
+mod checked;
 mod cli;
 mod copied;
 mod dumped;

@@ -80,6 +80,12 @@ impl Difference {
         TableName::new(&self.schema, &self.table)
     }
 
+    /// What it is sorted by: table and key, numbers by their value.
+    pub(super) fn order(&self) -> (TableName, Vec<(Option<i128>, String)>) {
+        let part = |literal: &KeyLiteral| (literal.0.parse().ok(), literal.0.clone());
+        (self.table_name(), self.key.iter().map(part).collect())
+    }
+
     /// Whether its key is one: what stands in a file becomes a part of statements.
     pub(super) fn is_sound(&self) -> bool {
         self.key.iter().all(KeyLiteral::is_literal)

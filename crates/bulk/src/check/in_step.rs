@@ -69,6 +69,9 @@ impl InStep {
                 Ok(Self::Gtid)
             }
             (Flavour::MariaDb, Flavour::MariaDb) => {
+                if source.query("SELECT @@GLOBAL.log_bin").await?.scalar() != Some("1") {
+                    return Err(not("the source writes no binlog"));
+                }
                 let position = target.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
                 if position.scalar().is_some_and(|position| !position.is_empty()) {
                     return Ok(Self::Gtid);

@@ -105,6 +105,8 @@ impl CheckOptions {
 fn for_long_statements(options: ConnectOptions) -> ConnectOptions {
     ConnectOptions {
         read_timeout: Some(Duration::from_secs(3600)),
+        // As long as a row can be, for repairs.
+        rows_bytes_max: options.rows_bytes_max.max(1 << 30),
         program_name: "tailwater check".into(),
         ..options
     }
@@ -146,7 +148,7 @@ struct Shared {
 /// [`CheckOptions::resume`].
 ///
 /// # Errors
-/// [`BulkError::Interrupted`] if it was cancelled; [`BulkError::SameServer`]; [`BulkError::NotInStep`],
+/// [`BulkError::Interrupted`] or [`BulkError::NotKept`] if it was cancelled; [`BulkError::SameServer`]; [`BulkError::NotInStep`],
 /// [`BulkError::TargetBehind`] about waiting for the target; [`BulkError::StateInUse`], [`BulkError::StateOther`],
 /// [`BulkError::Busy`], [`BulkError::Damaged`], [`BulkError::File`] about the state; [`BulkError::Changed`] if a table's key
 /// is another than before the interruption; [`BulkError::Missing`], [`BulkError::RowTooLong`], [`BulkError::Session`].
@@ -164,7 +166,9 @@ pub async fn check(
     };
     let mut report = tokio::select! {
         report = work => report?,
-        () = cancel.cancelled() => return Err(BulkError::Interrupted),
+        () = cancel.cancelled() => {
+            return Err(if options.state.is_some() { BulkError::Interrupted } else { BulkError::NotKept });
+        }
     };
     report.elapsed = begun.elapsed();
     Ok(report)
@@ -260,7 +264,7 @@ async fn run(
     }
     let mut state = shared.state.lock().await;
     let mut differences = std::mem::take(&mut state.differences);
-    differences.sort_by_key(|difference| difference.table_name());
+    differences.sort_by_cached_key(Difference::order);
     let mut too_many: Vec<_> =
         state.tables.iter().filter(|(_, table)| table.too_many).map(|(name, _)| name.clone()).collect();
     too_many.sort();

@@ -132,15 +132,17 @@ impl TablePair {
         row_hash(self.rendered(side))
     }
 
-    /// The statement that gives a chunk's count of rows, count of rows that could be hashed, and sum of hashes: exact, so that
-    /// no two differences cancel, whatever the order of rows.
+    /// The statement that gives a chunk's count of rows and sum of hashes: exact, so that no two differences cancel, whatever
+    /// the order of rows. Rows that cannot be hashed are not in the sum, and the server warns of them.
     pub fn aggregate(&self, side: Side, range: &KeyRange) -> String {
-        format!(
-            "SELECT COUNT(*), COUNT(h), SUM(h) FROM (SELECT {} AS h {}{}) AS hashed",
-            self.hash(side),
-            self.from(side),
-            self.within(side, range)
-        )
+        let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
+        format!("SELECT COUNT(*), SUM({hash}) {from}{within}")
+    }
+
+    /// The statement that gives the count of a chunk's rows that cannot be hashed.
+    pub fn unhashed(&self, side: Side, range: &KeyRange) -> String {
+        let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
+        format!("SELECT COUNT(*) FROM (SELECT {hash} AS h {from}{within}) AS hashed WHERE h IS NULL")
     }
 
     /// The statement that gives each row's key and hash, in the key's order.

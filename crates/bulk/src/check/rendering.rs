@@ -46,6 +46,8 @@ pub enum ValueKind {
 pub struct Rendered {
     /// The expression.
     pub expression: String,
+    /// What has the same length and costs least: often the column itself.
+    pub length_of: String,
     /// Whether it is short and never holds a `#`: a number or a time.
     pub is_plain: bool,
     /// Whether it may be NULL.
@@ -138,7 +140,11 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
     let is_ordinal = classes == [Member, Member] && source.column_type == target.column_type;
     let is_plain = is_ordinal || matches!(classes[0], Number | Class::Real | Moment);
     let [on_source, on_target] = expressions;
-    let rendered = |expression, column: &ShapeColumn| Rendered {
+    let rendered = |expression: String, column: &ShapeColumn| Rendered {
+        length_of: match expression == in_binary(column) {
+            true => quoted(&column.name),
+            false => expression.clone(),
+        },
         expression,
         is_plain,
         nullable: column.nullable,
@@ -157,10 +163,14 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
 fn bytes(column: &ShapeColumn) -> String {
     let name = quoted(&column.name);
     match column.charset {
-        Some(_) => format!("CONVERT({name} USING binary)"),
+        Some(_) => in_binary(column),
         // An address or UUID of MariaDB, whose text is not bytes yet.
         None => format!("CONVERT({name} USING utf8mb4)"),
     }
+}
+
+fn in_binary(column: &ShapeColumn) -> String {
+    format!("CONVERT({} USING binary)", quoted(&column.name))
 }
 
 fn as_utf8(column: &ShapeColumn) -> String {
@@ -212,9 +222,9 @@ fn is_long(column: &ShapeColumn) -> bool {
 impl Rendered {
     /// The expression in a row's rendering: at most [`LONG_BYTES`] long.
     fn bounded(&self) -> String {
-        let Self { expression, .. } = self;
+        let Self { expression, length_of, .. } = self;
         match self.is_long {
-            true => format!("IF(LENGTH({expression}) > {LONG_BYTES}, SHA2({expression}, 256), {expression})"),
+            true => format!("IF(LENGTH({length_of}) > {LONG_BYTES}, SHA2({expression}, 256), {expression})"),
             false => expression.clone(),
         }
     }
@@ -243,8 +253,8 @@ pub fn row_hash<'a>(columns: impl Iterator<Item = &'a Rendered> + Clone) -> Stri
         false => expression,
     };
     let heads = columns.clone().map(|column| {
-        let Rendered { expression, is_plain, nullable, .. } = column;
-        let head = if *is_plain { expression.clone() } else { format!("LENGTH({expression})") };
+        let Rendered { expression, length_of, is_plain, nullable, .. } = column;
+        let head = if *is_plain { expression.clone() } else { format!("LENGTH({length_of})") };
         or_empty(head, *nullable)
     });
     let bodies = columns.filter(|column| !column.is_plain).map(Rendered::bounded);
@@ -333,6 +343,7 @@ mod tests {
     fn rows_are_rendered_so_that_no_two_are_alike() {
         let rendered = |expression: &str, is_plain, nullable, is_long| Rendered {
             expression: expression.into(),
+            length_of: expression.to_uppercase(),
             is_plain,
             nullable,
             is_long,
@@ -345,8 +356,8 @@ mod tests {
         ];
         assert_eq!(
             row_hash(columns.iter()),
-            "CAST(CONV(LEFT(SHA2(CONCAT_WS('#', a, IFNULL(LENGTH(b), ''), IFNULL(c, ''), LENGTH(d), b, \
-             IF(LENGTH(d) > 65535, SHA2(d, 256), d)), 256), 16), 16, 10) AS UNSIGNED)"
+            "CAST(CONV(LEFT(SHA2(CONCAT_WS('#', a, IFNULL(LENGTH(B), ''), IFNULL(c, ''), LENGTH(D), b, \
+             IF(LENGTH(D) > 65535, SHA2(d, 256), d)), 256), 16), 16, 10) AS UNSIGNED)"
         );
     }
 }

@@ -263,7 +263,7 @@ impl Worker {
         let loaded = target
             .load_from(&mut connection, record, &chunk, move |sender| send(reader, sql, sender, counted))
             .await?;
-        if !loaded {
+        if loaded.is_none() {
             // An earlier try had committed it, and its answer was lost; its rows are what was read now.
             sent = count(&mut self.reader, sql).await?;
         }

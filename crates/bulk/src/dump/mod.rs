@@ -30,6 +30,7 @@ use crate::folder::{Compression, DumpFiles, LocalFiles, Manifest, RowFormat};
 use crate::progress::Progress;
 use crate::schema::{self, Selection, TableName};
 use crate::snapshot::{SnapshotPlan, circumstances, plan};
+use crate::throttle::Throttle;
 use crate::walk::{ServoLimits, TableShape, WalkKey};
 use stream::Stream;
 use worker::Worker;
@@ -57,8 +58,12 @@ pub struct DumpOptions {
     pub chunk_bytes_max: u64,
     /// How long to wait for a lock, and how long to keep writers waiting, at most.
     pub lock_wait_max: Duration,
+    /// Whether accounts come with it.
+    pub accounts: bool,
     /// Go on with the interrupted dump that is in the folder.
     pub resume: bool,
+    /// What holds it back between chunks.
+    pub throttle: Arc<Throttle>,
     /// Of the channels that feed the server past its binlog ([`crate::snapshot::fed`]) these have stopped.
     pub channels_stopped: Vec<String>,
     /// Is cancelled when the snapshot is there: they may go on.
@@ -84,7 +89,9 @@ impl DumpOptions {
             chunk_rows_max: 10_000_000,
             chunk_bytes_max: 64 << 20,
             lock_wait_max: Duration::from_secs(5),
+            accounts: false,
             resume: false,
+            throttle: Arc::new(Throttle::open()),
             channels_stopped: Vec::new(),
             snapshot_taken: CancellationToken::new(),
         }

@@ -16,12 +16,13 @@ use super::{DumpOptions, now, origin};
 use crate::error::BulkError;
 use crate::fields::selected;
 use crate::folder::files::{DumpFiles, document, failed};
-use crate::folder::names::{object_file, schema_file, table_file};
+use crate::folder::names::{account_files, object_file, schema_file, table_file};
 use crate::folder::{
-    ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest, ObjectEntry,
-    RowFormat, SchemaEntry, TableEntry,
+    AccountEntry, ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest,
+    ObjectEntry, RowFormat, SchemaEntry, TableEntry,
 };
 use crate::progress::Progress;
+use crate::schema::accounts::Account;
 use crate::schema::{self, Inventory, Object, TableName};
 use crate::snapshot::{Snapshot, SnapshotOptions};
 use crate::sql::literals;
@@ -68,7 +69,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     let Snapshot { connections, lets_go, mut hold, point, method, stall } = Snapshot::take(&snapshot).await?;
     options.snapshot_taken.cancel();
     let definitions = Definitions { connection: &mut connection, folder: &mut folder };
-    let shapes = definitions.write(&inventory, &left).await?;
+    let shapes = definitions.write(&inventory, &left, options.accounts).await?;
     // Where nothing is finished yet, the points in time before this one are of no data.
     let used = folder.manifest().snapshots_used();
     origin::check_history(folder.manifest(), &point).map_err(cannot_go_on)?;
@@ -96,6 +97,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         folder: Mutex::new(folder),
         hold: Mutex::new(hold),
         progress: Arc::clone(progress),
+        throttle: Arc::clone(&options.throttle),
         snapshot: number,
         lets_go,
         compression: options.compression,
@@ -160,6 +162,7 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
         snapshots: Vec::new(),
         schemas: Vec::new(),
         tables: Vec::new(),
+        accounts: Vec::new(),
         objects: Vec::new(),
     };
     DumpFolder::create(Arc::clone(&options.files), manifest)
@@ -219,6 +222,7 @@ impl Definitions<'_> {
         mut self,
         inventory: &Inventory,
         left: &[TableName],
+        with_accounts: bool,
     ) -> Result<Vec<(TableName, TableShape)>, BulkError> {
         let mut schemas = Vec::new();
         for name in &inventory.schemas {
@@ -233,6 +237,16 @@ impl Definitions<'_> {
             self.write_one(&file, object).await?;
             objects.push(ObjectEntry { kind: *kind, schema: schema.clone(), name: name.clone(), file });
         }
+        let mut accounts = Vec::new();
+        if with_accounts {
+            for Account { user, host, create, grants } in schema::accounts::accounts(self.connection).await? {
+                let (file, grants_file) = account_files(&user, &host);
+                self.folder.write_private(&file, &create)?;
+                self.folder.write_private(&grants_file, &grants)?;
+                accounts.push(AccountEntry { user, host, file, grants_file });
+            }
+        }
+        self.folder.manifest_mut().accounts = accounts;
         let mut shapes = Vec::with_capacity(left.len());
         for name in left {
             shapes.push((name.clone(), self.table(name).await?));

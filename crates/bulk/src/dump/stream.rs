@@ -74,6 +74,10 @@ impl Stream {
         for object in manifest.objects.iter().filter(|object| object.kind != ObjectKind::Sequence) {
             rest.extend(self.definition(&object.file));
         }
+        let accounts = manifest.accounts.iter();
+        let scripts =
+            accounts.clone().map(|account| &account.file).chain(accounts.map(|account| &account.grants_file));
+        scripts.for_each(|file| rest.extend(self.definition(file)));
         let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
         rest.extend_from_slice(format!("{END}{rows} rows of {} tables\n", manifest.tables.len()).as_bytes());
         self.write(&rest)

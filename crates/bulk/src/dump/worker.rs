@@ -14,6 +14,7 @@ use crate::folder::names::chunk_file;
 use crate::folder::{Compression, DumpFolder, WrittenChunk};
 use crate::progress::Progress;
 use crate::snapshot::{Snapshot, TableHold};
+use crate::throttle::Throttle;
 
 /// Progress is told when so many rows came.
 const TOLD_ROWS: u64 = 1000;
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) folder: Mutex<DumpFolder>,
     pub(crate) hold: Mutex<TableHold>,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) throttle: Arc<Throttle>,
     /// The number of the snapshot that is read.
     pub(crate) snapshot: usize,
     /// Whether connections can let tables go before the end.
@@ -73,6 +75,7 @@ impl Worker {
 
     async fn next<'a>(&mut self, shared: &'a Shared) -> Result<Option<(&'a TableWork, Task)>, BulkError> {
         loop {
+            shared.throttle.pass(&shared.progress).await;
             let first = shared.first.load(Relaxed);
             let Some(table) = shared.tables.get(first) else { return Ok(None) };
             if let Some(task) = table.take(&mut self.connection, &shared.folder).await? {

@@ -1,8 +1,9 @@
 //! Where the files of a dump are: in a folder of this machine, or in whatever else keeps whole files by their names.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::BulkError;
@@ -42,6 +43,14 @@ pub trait DumpFiles: fmt::Debug + Send + Sync {
     /// # Errors
     /// What the system or the store says.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// As [`DumpFiles::put`], of what is not for everybody. A store has rights of its own.
+    ///
+    /// # Errors
+    /// What the system or the store says.
+    fn put_private(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.put(name, bytes)
+    }
 
     /// Removes a file, if it is there.
     ///
@@ -139,6 +148,17 @@ impl DumpFiles for LocalFiles {
 
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.create(name)?;
+        file.write_all(bytes)?;
+        file.finish(true)?;
+        self.sync()
+    }
+
+    fn put_private(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let temporary = self.path(&partial(name));
+        self.remove(&partial(name))?;
+        // No moment at which others may read it.
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        let mut file = Box::new(LocalFile { file, path: self.path(name), temporary, renamed: false });
         file.write_all(bytes)?;
         file.finish(true)?;
         self.sync()

@@ -183,6 +183,7 @@ mod tests {
                 chunks: Vec::new(),
                 finished: false,
             }],
+            accounts: Vec::new(),
             objects: Vec::new(),
         }
     }

@@ -34,6 +34,9 @@ pub struct Manifest {
     pub schemas: Vec<SchemaEntry>,
     /// Tables.
     pub tables: Vec<TableEntry>,
+    /// Users and roles, if they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounts: Vec<AccountEntry>,
     /// Whatever else has a definition, in an order in which it can be created.
     pub objects: Vec<ObjectEntry>,
 }
@@ -204,6 +207,19 @@ pub struct ObjectEntry {
     pub name: String,
     /// The file of its definition.
     pub file: String,
+}
+
+/// A user or role.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountEntry {
+    /// Its name.
+    pub user: String,
+    /// Where it comes from; empty for a role of MariaDB.
+    pub host: String,
+    /// The file of its definition, with the hash of its password.
+    pub file: String,
+    /// The file of what it may do.
+    pub grants_file: String,
 }
 
 /// What has a definition and is not a table.

@@ -18,8 +18,8 @@ pub mod store;
 pub use files::{DumpFiles, LocalFiles, NewFile};
 pub use journal::JournalEntry;
 pub use manifest::{
-    ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest, ObjectEntry,
-    ObjectKind, RowFormat, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
+    AccountEntry, ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest,
+    ObjectEntry, ObjectKind, RowFormat, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
 };
 pub use memory::MemoryFiles;
 pub use store::DumpFolder;

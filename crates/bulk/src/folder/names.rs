@@ -60,6 +60,12 @@ pub fn chunk_file(schema: &str, table: &str, number: u32, ending: &str) -> Strin
     format!("{}.{}.{number:06}.{}", encode(schema), encode(table), ending)
 }
 
+/// The files of an account: what makes it, and what it may do.
+pub fn account_files(user: &str, host: &str) -> (String, String) {
+    let name = format!("{}.{}", encode(user), encode(host));
+    (format!("{name}.account.sql"), format!("{name}.grants.sql"))
+}
+
 /// The file of the definition of anything else.
 pub fn object_file(kind: ObjectKind, schema: &str, name: &str) -> String {
     format!("{}.{}.{}.sql", encode(schema), encode(name), kind.name())

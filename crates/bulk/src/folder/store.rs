@@ -172,6 +172,16 @@ fn read_both(
     }
 }
 
+impl DumpFolder {
+    /// As [`DumpFolder::write`], of what is not for everybody.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub fn write_private(&self, name: &str, bytes: &[u8]) -> Result<(), BulkError> {
+        self.files.put_private(name, bytes).map_err(failed("write", &self.files.path(name)))
+    }
+}
+
 fn absorb(
     files: &dyn DumpFiles,
     manifest: &mut Manifest,

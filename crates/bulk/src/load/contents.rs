@@ -26,8 +26,8 @@ pub struct Contents {
     pub tables: Vec<LoadTable>,
     /// What is made when all rows are there, in this order.
     pub objects: Vec<Definition>,
-    /// Accounts: first what makes them, then what they may do.
-    pub accounts: Vec<Definition>,
+    /// Accounts.
+    pub accounts: Vec<AccountScripts>,
     /// Where the data stands in the history of its server; absent if it does not say so.
     pub point: Option<SnapshotPoint>,
 }
@@ -41,6 +41,19 @@ pub struct Definition {
     pub path: PathBuf,
     /// How it is written.
     pub dialect: Dialect,
+}
+
+/// What makes an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountScripts {
+    /// The user's or role's name.
+    pub user: String,
+    /// Where it comes from; empty for a role of MariaDB.
+    pub host: String,
+    /// What makes it.
+    pub create: Definition,
+    /// What gives it what it may do, when all accounts are there.
+    pub grants: Definition,
 }
 
 /// How a script is written.

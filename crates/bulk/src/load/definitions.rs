@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::Read;
 
 use tailwater_session::{Connection, SessionError};
+use tracing::warn;
 
 use super::contents::{Definition, Dialect, Packing, file_name};
 use super::{events, feed, mydumper, statements};
@@ -15,6 +16,12 @@ use crate::sql::{literals, quoted};
 
 /// What servers say of something that is there: a table, view or sequence; a database; a routine; a trigger; an event.
 const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
+
+/// What servers say of a table or routine that is not there.
+pub(super) const MISSING: [u16; 2] = [1146, 1305];
+
+/// What MySQL says of `GRANT PROXY` to who may not proxy for everybody.
+pub(super) const NO_PROXY: u16 = 1698;
 
 /// The longest script that is read if it is compressed.
 const SCRIPT_BYTES_MAX: u64 = 256 << 20;
@@ -58,18 +65,44 @@ pub(crate) async fn make(
     again: bool,
     events_disabled: bool,
 ) -> Result<(), BulkError> {
+    let passed: &[u16] = if again { &EXISTS } else { &[] };
+    make_passing(connection, files, definition, passed, events_disabled).await
+}
+
+/// As [`make`]; statements that the server refuses with one of these numbers are passed over.
+///
+/// # Errors
+/// As [`make`].
+pub(super) async fn make_passing(
+    connection: &mut Connection,
+    files: &dyn DumpFiles,
+    definition: &Definition,
+    passed: &[u16],
+    events_disabled: bool,
+) -> Result<(), BulkError> {
     let bytes = read(files, definition)?;
     let damaged = |reason| BulkError::Damaged { path: definition.path.clone(), reason };
     let status = events::status(connection.server());
     for statement in statements(&bytes, &definition.dialect).map_err(damaged)? {
-        let disabled = match events_disabled && definition.what.starts_with("event ") {
+        let is_event = definition.what.starts_with("event ") || definition.dialect != Dialect::Own;
+        let disabled = match events_disabled && is_event {
             true => events::disabled(&statement, status),
             false => None,
         };
-        let statement = disabled.as_deref().unwrap_or(&statement);
-        match connection.execute_bytes(statement).await {
+        let statement = disabled.as_deref().unwrap_or(statement.as_ref());
+        let mut done = connection.execute_bytes(statement).await;
+        if let Err(SessionError::Server { error, .. }) = &done
+            && let Some(other) = in_other_family(statement, error.number)
+        {
+            done = connection.execute_bytes(&other).await;
+        }
+        match done {
             Ok(_) => {}
-            Err(SessionError::Server { error, .. }) if again && EXISTS.contains(&error.number) => {}
+            Err(SessionError::Server { error, .. }) if passed.contains(&error.number) => {
+                if !EXISTS.contains(&error.number) {
+                    warn!(what = definition.what, %error, "passed over");
+                }
+            }
             Err(SessionError::Server { error, .. }) => {
                 let text = String::from_utf8_lossy(statement);
                 let mut front: String = text.chars().take(SHOWN_LETTERS_MAX).collect();
@@ -89,8 +122,27 @@ pub(crate) async fn make(
     Ok(())
 }
 
+/// What sets a session up as nearly as a server of another family can be, in place of a statement that it refused: a
+/// connection's collation only matters to literals of views that are compared with each other, and `NO_AUTO_CREATE_USER` to
+/// no server that has not got it.
+fn in_other_family(statement: &[u8], error: u16) -> Option<Vec<u8>> {
+    const UNKNOWN_COLLATION: u16 = 1273;
+    const WRONG_VALUE: u16 = 1231;
+    let text = str::from_utf8(statement).ok()?;
+    match error {
+        UNKNOWN_COLLATION if text.starts_with("SET character_set_client = ") => {
+            let (front, _) = text.split_once(", collation_connection = ")?;
+            Some(front.as_bytes().to_vec())
+        }
+        WRONG_VALUE if text.starts_with("SET sql_mode = ") && text.contains("NO_AUTO_CREATE_USER") => {
+            Some(text.replace("NO_AUTO_CREATE_USER,", "").replace("NO_AUTO_CREATE_USER", "").into_bytes())
+        }
+        _ => None,
+    }
+}
+
 /// A script, whether compressed or not.
-fn read(files: &dyn DumpFiles, definition: &Definition) -> Result<Vec<u8>, BulkError> {
+pub(super) fn read(files: &dyn DumpFiles, definition: &Definition) -> Result<Vec<u8>, BulkError> {
     let name = file_name(&definition.path);
     let packing = Packing::of(&name);
     if packing == Packing::None {

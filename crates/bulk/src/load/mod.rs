@@ -11,9 +11,12 @@
 //! - `rows`: loads a file; `feed` reads it; `inserts` makes statements of it where there is no `LOAD DATA LOCAL`, `statements` takes
 //!   those that it holds.
 //! - [`indexes`]: those that are made when all rows of their table are there.
+//! - [`accounts`]: users and roles. `carried`: what a server of another family or version does not have.
 //! - `events`: those that come disabled.
 //! - `gtid`: tells the target which transactions it now has.
 
+pub mod accounts;
+mod carried;
 pub mod contents;
 mod definitions;
 mod events;

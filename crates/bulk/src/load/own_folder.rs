@@ -6,12 +6,12 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
-use super::contents::{Contents, Definition, Dialect, LoadChunk, LoadTable, Packing};
+use super::contents::{AccountScripts, Contents, Definition, Dialect, LoadChunk, LoadTable, Packing};
 use crate::error::BulkError;
 use crate::folder::names::MANIFEST;
 use crate::folder::{
-    Compression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry, ObjectKind,
-    RowFormat, SnapshotPoint, TableEntry,
+    AccountEntry, Compression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry,
+    ObjectKind, RowFormat, SnapshotPoint, TableEntry,
 };
 use crate::schema::TableName;
 
@@ -66,6 +66,18 @@ pub(crate) fn contents(
         let what = format!("{kind} {}.{}", object.schema, object.name);
         Ok(Definition { what, path: path(&object.file)?, dialect: Dialect::Own })
     };
+    let account = |account: &AccountEntry| {
+        let AccountEntry { user, host, file, grants_file } = account;
+        let script = |what: String, file: &str| {
+            Ok::<_, BulkError>(Definition { what, path: path(file)?, dialect: Dialect::Own })
+        };
+        Ok(AccountScripts {
+            user: user.clone(),
+            host: host.clone(),
+            create: script(format!("account {user}@{host}"), file)?,
+            grants: script(format!("grants of {user}@{host}"), grants_file)?,
+        })
+    };
     let is_sequence = |entry: &&ObjectEntry| entry.kind == ObjectKind::Sequence;
     let schema = |schema: &crate::folder::SchemaEntry| {
         Ok(Definition {
@@ -77,7 +89,7 @@ pub(crate) fn contents(
     Ok(Contents {
         id: id(manifest),
         files: Arc::clone(&files),
-        accounts: Vec::new(),
+        accounts: manifest.accounts.iter().map(account).collect::<Result<_, BulkError>>()?,
         flavour: Some(match manifest.server.flavour {
             DumpedFlavour::MySql => Flavour::MySql,
             DumpedFlavour::MariaDb => Flavour::MariaDb,

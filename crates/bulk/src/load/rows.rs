@@ -141,7 +141,8 @@ impl Target {
         BulkError::Rows { table, path, error: Box::new(error) }
     }
 
-    /// Loads a file, in one transaction with the note that it is there. False if it is there already.
+    /// Loads a file, in one transaction with the note that it is there. Gives how many rows it held; `None` if it is there
+    /// already.
     ///
     /// # Errors
     /// [`BulkError::Rows`] with the server's or the connection's reason; [`BulkError::RowsChanged`] and
@@ -153,7 +154,7 @@ impl Target {
         files: &Arc<dyn DumpFiles>,
         record: &Record,
         chunk: &Arc<LoadChunk>,
-    ) -> Result<bool, BulkError> {
+    ) -> Result<Option<u64>, BulkError> {
         let feed = |sender| {
             let (files, chunk) = (files.clone(), chunk.clone());
             async move {
@@ -179,7 +180,7 @@ impl Target {
         record: &Record,
         chunk: &LoadChunk,
         feed: Feed,
-    ) -> Result<bool, BulkError>
+    ) -> Result<Option<u64>, BulkError>
     where
         Feed: FnOnce(mpsc::Sender<LoadPiece>) -> Fed,
         Fed: Future<Output = Result<Option<u64>, BulkError>>,
@@ -188,17 +189,18 @@ impl Target {
         if !self.transactional {
             // Servers with GTIDs let no transaction change such a table and another one. The note comes last: a table that
             // lacks one is emptied when the load goes on.
-            self.send(connection, chunk, feed).await?;
-            return record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed);
+            let rows = self.send(connection, chunk, feed).await?;
+            let noted = record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
+            return Ok(noted.then_some(rows));
         }
         connection.execute("START TRANSACTION").await.map_err(failed)?;
         if !record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed)? {
             connection.execute("ROLLBACK").await.map_err(failed)?;
-            return Ok(false);
+            return Ok(None);
         }
-        self.send(connection, chunk, feed).await?;
+        let rows = self.send(connection, chunk, feed).await?;
         connection.execute("COMMIT").await.map_err(failed)?;
-        Ok(true)
+        Ok(Some(rows))
     }
 
     /// Sends rows, and checks what the server made of them.
@@ -207,7 +209,7 @@ impl Target {
         connection: &mut Connection,
         chunk: &LoadChunk,
         feed: Feed,
-    ) -> Result<(), BulkError>
+    ) -> Result<u64, BulkError>
     where
         Feed: FnOnce(mpsc::Sender<LoadPiece>) -> Fed,
         Fed: Future<Output = Result<Option<u64>, BulkError>>,
@@ -233,7 +235,8 @@ impl Target {
         let rows = fed?;
         let loaded = loaded?;
         self.check_warnings(connection, chunk, loaded.warnings).await?;
-        self.check_rows(chunk, rows, loaded.affected_rows)
+        self.check_rows(chunk, rows, loaded.affected_rows)?;
+        Ok(loaded.affected_rows)
     }
 
     async fn insert(

@@ -11,18 +11,20 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::accounts::{AccountsReport, LoadAccounts};
 use super::contents::{Contents, Definition, LoadChunk, LoadTable};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
 use super::record::{Phase, Record};
 use super::rows::Target;
-use super::{definitions, gtid, target};
+use super::{accounts, carried, definitions, gtid, target};
 use crate::copy::rows::CopyRows;
 use crate::error::BulkError;
 use crate::folder::DumpFiles;
 use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::sql::qualified;
+use crate::throttle::Throttle;
 
 /// How often one file is tried when the target is away or a lock is held.
 pub(crate) const TRIES_MAX: u32 = 6;
@@ -44,11 +46,15 @@ pub struct LoadOptions {
     pub binlog: bool,
     /// Load by INSERT statements.
     pub inserts: bool,
+    /// What to do with the dump's accounts.
+    pub accounts: LoadAccounts,
     /// Whether secondary indexes are made when all rows are there. Tables that are loaded into with [`Self::merge`] keep
     /// theirs.
     pub defer_indexes: DeferIndexes,
     /// Scheduled events come disabled, as they do to a replica.
     pub events_disabled: bool,
+    /// What holds it back between files.
+    pub throttle: Arc<Throttle>,
 }
 
 impl LoadOptions {
@@ -62,7 +68,9 @@ impl LoadOptions {
             set_gtid: false,
             binlog: true,
             inserts: false,
+            accounts: LoadAccounts::None,
             defer_indexes: DeferIndexes::Auto,
+            throttle: Arc::new(Throttle::open()),
             events_disabled: false,
         }
     }
@@ -81,6 +89,8 @@ pub struct LoadReport {
     pub rows: u64,
     /// The GTID set that the target was told to have.
     pub gtid_set: Option<String>,
+    /// What became of accounts, if they were asked for.
+    pub accounts: Option<AccountsReport>,
 }
 
 /// Loads a dump.
@@ -143,6 +153,9 @@ impl Load<'_> {
             true => Some(gtid::state(self.contents, connection.server().flavour)?),
             false => None,
         };
+        if self.options.accounts != LoadAccounts::None {
+            accounts::check(self.contents, connection.server().flavour)?;
+        }
         let (mut phase, resumed) = self.begin(&mut connection).await?;
         let again = resumed || self.options.merge;
         if let Some(rows) = self.rows.filter(|rows| resumed && (rows.is_anew() || phase <= Phase::Rows)) {
@@ -167,9 +180,15 @@ impl Load<'_> {
                 self.progress.figures().chunks
             }
         };
+        let mut accounts = None;
         if phase <= Phase::Objects {
             self.record.reach(&mut connection, Phase::Objects).await?;
             self.make_objects(&mut connection, again).await?;
+            if self.options.accounts != LoadAccounts::None {
+                let replace = self.options.accounts == LoadAccounts::Replace;
+                let loaded = accounts::load(&mut connection, self.contents, &self.record, replace).await?;
+                accounts = Some(loaded);
+            }
             // Without a binlog first: a load that is done has set it.
             if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
                 gtid::set(&mut connection, state).await?;
@@ -187,6 +206,7 @@ impl Load<'_> {
             chunks_before,
             rows: self.progress.figures().rows,
             gtid_set: gtid_set.map(str::to_owned),
+            accounts,
         })
     }
 
@@ -226,6 +246,9 @@ impl Load<'_> {
             if !self.options.merge {
                 return Err(BulkError::NotEmpty { server, count: there.len(), first: first.to_string() });
             }
+        }
+        if self.rows.is_none() {
+            carried::check(connection, self.contents).await?;
         }
         self.record.begin(connection).await?;
         Ok((Phase::Tables, false))
@@ -394,6 +417,7 @@ impl Worker {
     async fn run(mut self) -> Result<(), BulkError> {
         let mut connection = None;
         loop {
+            self.options.throttle.pass(&self.progress).await;
             let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some((table, chunk)) = unit else { break };
             self.load(&mut connection, &table.target, &chunk).await?;
@@ -447,7 +471,11 @@ impl Worker {
             Some(connection) => connection,
             None => target::connect(&self.options).await?,
         };
-        target.load(&mut connection, &self.files, &self.record, chunk).await?;
+        let loaded = target.load(&mut connection, &self.files, &self.record, chunk).await?;
+        // Where the dump does not say how many there are.
+        if let Some(rows) = loaded.filter(|_| chunk.rows.is_none()) {
+            self.progress.rows(rows, 0);
+        }
         *slot = Some(connection);
         Ok(())
     }

@@ -147,7 +147,7 @@ pub async fn repair(
     };
     let rows = tokio::select! {
         rows = work => rows?,
-        () = cancel.cancelled() => return Err(BulkError::Interrupted),
+        () = cancel.cancelled() => return Err(BulkError::NotKept),
     };
     Ok(RepairReport { rows, findings, elapsed: begun.elapsed() })
 }

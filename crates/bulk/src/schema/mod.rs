@@ -2,11 +2,13 @@
 //!
 //! - [`inventory`]: what there is, in an order in which it can be made.
 //! - [`ddl`]: one thing's definition. [`prepare`] the connection first.
+//! - [`accounts`]: users and roles.
 //! - [`script`]: definitions as files, and back.
 //!
 //! Definitions are bytes: routines, triggers, events and views are kept in the character set of the session that made them,
 //! and are read and written in it. Each script sets all that its definition depends on, so it may be run by itself.
 
+pub mod accounts;
 mod ddl;
 mod inventory;
 pub mod script;

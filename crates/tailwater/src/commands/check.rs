@@ -27,6 +27,7 @@ const ROWS_SHOWN: usize = 100;
 /// # Errors
 /// Whatever ended it. What is compared is kept, if there is a file for it.
 pub(super) async fn check(arguments: &CheckArgs, output: Output) -> anyhow::Result<Exit> {
+    super::init_messages();
     let options = options(&arguments.what)?;
     let throttle = Arc::new(throttle(&arguments.what.throttle, &options.source)?);
     let progress = Arc::new(Progress::default());

@@ -16,6 +16,7 @@ use super::client_server::connect_options;
 use super::copy_binary::copy_binary;
 use super::dump::{print_plan, selection};
 use super::load::is_refusal;
+use super::throttle::throttle;
 use crate::cli::{CopyArgs, CopyHowArgs, Output};
 use crate::exit::Exit;
 
@@ -27,7 +28,9 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
     if arguments.binary.binary {
         return copy_binary(arguments, output).await;
     }
+    let source = connect_options(&(&arguments.source).into())?;
     let load = LoadOptions {
+        throttle: Arc::new(throttle(&arguments.throttle, &source)?),
         resume: arguments.resume,
         set_gtid: arguments.set_gtid,
         binlog: !arguments.no_binlog,
@@ -36,7 +39,6 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
         ..LoadOptions::new(connect_options(&(&arguments.target).into())?)
     };
     let selection = selection(&arguments.database, &arguments.table, &arguments.exclude_table)?;
-    let source = connect_options(&(&arguments.source).into())?;
     let options = options(&arguments.how, source, selection, load);
     if arguments.dry_run {
         let plan = copy::dry_run(&options).await?;

@@ -15,6 +15,7 @@ use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump_paused::Paused;
 use super::dump_place::{dump_files, is_remote};
+use super::throttle::throttle;
 use crate::cli::{CompressionArg, DumpArgs, FormatArg, Output};
 use crate::exit::Exit;
 
@@ -26,7 +27,7 @@ const STREAM: &str = "-";
 /// # Errors
 /// Whatever ended it. What is finished is kept.
 pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit> {
-    let options = options(arguments)?;
+    let mut options = options(arguments)?;
     if arguments.place == STREAM {
         ensure!(!arguments.resume, "a dump to standard output cannot be gone on with: leave --resume out");
         let sql = matches!(arguments.format, None | Some(FormatArg::Sql));
@@ -47,19 +48,24 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
         }
         // What is worth knowing of the data, such as tables that no snapshot holds for, is told meanwhile.
         super::init_messages();
+        options.throttle = Arc::new(throttle(&arguments.throttle, &options.connect)?);
         let progress = Arc::new(Progress::default());
         let stop = stop_on_signal()?;
         let paused = Paused::stop(arguments)?;
         if arguments.place == STREAM {
             // Standard output is the dump's.
             let out = Box::new(io::stdout());
-            let dumping = dump::dump_stream(options.clone(), out, Arc::clone(&progress), stop);
-            let work = paused.until(&options.snapshot_taken, dumping);
+            let work = async {
+                let dumping = dump::dump_stream(options.clone(), out, Arc::clone(&progress), stop);
+                paused.until(&options.snapshot_taken, dumping).await
+            };
             let report = shown("dumping", &progress, output, Told::Error, work).await??;
             print_report(&report, output, &mut io::stderr())?;
         } else {
-            let dumping = dump::dump(options.clone(), Arc::clone(&progress), stop);
-            let work = paused.until(&options.snapshot_taken, dumping);
+            let work = async {
+                let dumping = dump::dump(options.clone(), Arc::clone(&progress), stop);
+                paused.until(&options.snapshot_taken, dumping).await
+            };
             let report = shown("dumping", &progress, output, Told::Out, work).await??;
             print_report(&report, output, &mut io::stdout())?;
         }
@@ -86,6 +92,7 @@ fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
         lock_wait_max: Duration::from_secs(arguments.lock_wait_max_s),
         resume: arguments.resume,
         channels_stopped: arguments.pause_channel.clone(),
+        accounts: arguments.users,
         files: match arguments.place.as_str() {
             STREAM => dump_files("")?,
             place => dump_files(place)?,

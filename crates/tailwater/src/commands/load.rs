@@ -6,12 +6,14 @@ use std::time::Instant;
 
 use serde_json::json;
 use tailwater_bulk::BulkError;
-use tailwater_bulk::load::{self, LoadOptions, own_folder};
+use tailwater_bulk::load::accounts::{AccountsReport, LoadAccounts};
+use tailwater_bulk::load::{self, LoadOptions, folder_kind};
 use tailwater_bulk::progress::Progress;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump_place::dump_files;
+use super::throttle::throttle;
 use crate::cli::{LoadArgs, Output};
 use crate::exit::Exit;
 
@@ -20,23 +22,30 @@ use crate::exit::Exit;
 /// # Errors
 /// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
 pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result<Exit> {
+    let connect = connect_options(&arguments.server)?;
     let options = LoadOptions {
+        throttle: Arc::new(throttle(&arguments.throttle, &connect)?),
         workers: usize::from(arguments.workers),
         resume: arguments.resume,
         merge: arguments.force_merge,
         set_gtid: arguments.set_gtid,
         binlog: !arguments.no_binlog,
         inserts: arguments.inserts,
+        accounts: match (arguments.users, arguments.replace_users) {
+            (false, _) => LoadAccounts::None,
+            (true, false) => LoadAccounts::New,
+            (true, true) => LoadAccounts::Replace,
+        },
         events_disabled: arguments.disable_events,
         defer_indexes: arguments.defer_indexes.into(),
-        ..LoadOptions::new(connect_options(&arguments.server)?)
+        ..LoadOptions::new(connect)
     };
     let files = dump_files(&arguments.place)?;
     let progress = Arc::new(Progress::default());
     let stop = stop_on_signal()?;
     let begun = Instant::now();
     let work = async {
-        let contents = own_folder::read_files(files, arguments.allow_mixed)?;
+        let contents = folder_kind::read(files, arguments.allow_mixed)?;
         load::load(&contents, &options, &progress, &stop).await
     };
     let report = match shown("loading", &progress, output, Told::Out, work).await? {
@@ -61,6 +70,14 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
                 "loaded {} rows of {} tables in {seconds:.1} s ({chunks} files{before})",
                 report.rows, report.tables
             )?;
+            if let Some(AccountsReport { made, kept }) = &report.accounts {
+                writeln!(
+                    out,
+                    "{made} accounts made; {} were there and are as they were: {}",
+                    kept.len(),
+                    kept.join(", ")
+                )?;
+            }
             if let Some(set) = &report.gtid_set {
                 writeln!(out, "the server now has the transactions {set}")?;
             }
@@ -74,6 +91,8 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
                 "chunks_loaded": report.chunks_loaded,
                 "chunks_before": report.chunks_before,
                 "gtid_set": report.gtid_set,
+                "accounts_made": report.accounts.as_ref().map(|accounts| accounts.made),
+                "accounts_kept": report.accounts.as_ref().map(|accounts| &accounts.kept),
                 "seconds": seconds,
             });
             writeln!(out, "{line}")?;
@@ -92,6 +111,10 @@ pub(super) fn is_refusal(error: &BulkError) -> bool {
             | BulkError::Unfinished { .. }
             | BulkError::Mixed { .. }
             | BulkError::RowsFormat { .. }
+            | BulkError::ForeignFolder { .. }
+            | BulkError::NoInserts { .. }
+            | BulkError::OtherFamily { .. }
+            | BulkError::NoAccounts { .. }
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
             | BulkError::BinaryUnfit { .. }

@@ -19,6 +19,7 @@ use crate::exit::Exit;
 /// # Errors
 /// Whatever ended it. What is repaired stays so.
 pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Result<Exit> {
+    super::init_messages();
     let options = RepairOptions {
         from_state: arguments.from_state,
         dry_run: arguments.dry_run,

@@ -24,7 +24,7 @@ const WAITS: &str = "the longest commit while a dump runs";
 /// If a measurement cannot be taken.
 pub async fn dump(options: &TablesBench) -> anyhow::Result<Report> {
     let plan = Plan::new(options);
-    let mydumper = program::version("mydumper")?;
+    let mydumper = program::version("mydumper", "mydumper")?;
     let folder = TrialFolder::new(None)?;
     let machine = Machine::look(folder.path())?;
     let mut rows = Vec::new();

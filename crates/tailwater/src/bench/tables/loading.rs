@@ -24,7 +24,7 @@ const LOAD: &str = "load into an empty server";
 /// If a measurement cannot be taken, or one of ours loads other rows than were dumped.
 pub async fn load(options: &TablesBench) -> anyhow::Result<Report> {
     let plan = Plan::new(options);
-    let myloader = program::version("myloader")?;
+    let myloader = program::version("myloader", "mydumper")?;
     let folder = TrialFolder::new(None)?;
     let machine = Machine::look(folder.path())?;
     let mut rows = Vec::new();

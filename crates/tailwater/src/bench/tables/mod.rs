@@ -1,9 +1,10 @@
-//! `tailwater bench dump` and `tailwater bench load`: whole tables out of a server and into one, by us and by the peers.
+//! `tailwater bench dump`, `load` and `check`: whole tables out of a server, into one, and compared, by us and by the peers.
 //!
 //! The map: [`data`] is what the tables are made of, [`source`] a server that has them; [`program`] runs one of the
 //! contenders and measures it, [`contender`] says how each is called at its best; [`dumping`] and [`loading`], with
-//! [`copying`], are the benchmarks, [`writers`] what a dump costs those who commit meanwhile.
+//! [`copying`] and [`checking`], are the benchmarks, [`writers`] what a dump costs those who commit meanwhile.
 
+mod checking;
 mod contender;
 mod copying;
 mod data;
@@ -13,6 +14,7 @@ mod program;
 mod source;
 mod writers;
 
+pub use checking::check;
 pub use dumping::dump;
 pub use loading::load;
 

@@ -133,10 +133,10 @@ impl Program {
 ///
 /// # Errors
 /// If it is not installed.
-pub fn version(name: &str) -> anyhow::Result<String> {
+pub fn version(name: &str, package: &str) -> anyhow::Result<String> {
     let said = Command::new(name).arg("--version").output();
     let said = said.with_context(|| {
-        format!("{name} is not installed (Debian package mydumper; `./dev bench` installs it)")
+        format!("{name} is not installed (Debian package {package}; `./dev bench` installs it)")
     })?;
     Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }

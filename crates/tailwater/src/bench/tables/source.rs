@@ -21,7 +21,7 @@ const FILLERS: usize = 3;
 
 /// What all servers run with: enough memory for the data, a redo log that is not the limit, and the durability that the
 /// server has by default where it has no binlog.
-fn options(kind: ServerKind, rows: u64) -> Vec<String> {
+pub fn options(kind: ServerKind, rows: u64) -> Vec<String> {
     let pool_mib = (rows / 2_000).clamp(512, 4096);
     let mut options = vec![
         format!("--innodb-buffer-pool-size={pool_mib}M"),

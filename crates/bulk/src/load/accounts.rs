@@ -1,0 +1,120 @@
+//! Makes accounts of a dump, and grants what they may do. What is on the target already is not touched unless that is asked
+//! for, and the account that loads is never.
+
+use sha2::{Digest, Sha256};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use super::contents::{AccountScripts, Contents};
+use super::definitions;
+use super::record::Record;
+use crate::error::BulkError;
+use crate::schema::TableName;
+use crate::schema::accounts::spelled;
+use crate::sql::literal;
+
+/// What is to be done with a dump's accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadAccounts {
+    /// None are loaded.
+    #[default]
+    None,
+    /// Those that are not there.
+    New,
+    /// All: those that are there are dropped first.
+    Replace,
+}
+
+/// What became of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AccountsReport {
+    /// How many were made.
+    pub made: usize,
+    /// Those that were there and are as they were.
+    pub kept: Vec<String>,
+}
+
+/// Refuses accounts that would not be the same.
+///
+/// # Errors
+/// [`BulkError::NoAccounts`], [`BulkError::OtherFamily`]
+pub(super) fn check(contents: &Contents, target: Flavour) -> Result<(), BulkError> {
+    if contents.accounts.is_empty() {
+        let reason = "the dump has none: dump with --users".to_owned();
+        return Err(BulkError::NoAccounts { reason });
+    }
+    match contents.flavour == Some(target) {
+        true => Ok(()),
+        false => Err(BulkError::OtherFamily {
+            what: "the accounts of the dump".into(),
+            reason: "privileges and hashes of passwords of one family mean nothing to the other: leave --users out".into(),
+        }),
+    }
+}
+
+/// Makes them.
+///
+/// # Errors
+/// [`BulkError::Definition`], [`BulkError::Session`]
+pub(super) async fn load(
+    connection: &mut Connection,
+    contents: &Contents,
+    record: &Record,
+    replace: bool,
+) -> Result<AccountsReport, BulkError> {
+    let begun = record.chunks(connection).await?;
+    let own = connection.query("SELECT CURRENT_USER()").await?.scalar().unwrap_or_default().to_owned();
+    let mut report = AccountsReport::default();
+    let mut made = Vec::new();
+    for account in &contents.accounts {
+        let AccountScripts { user, host, create, .. } = account;
+        let mark = mark(account);
+        let ours = begun.contains(&(mark.clone(), 0));
+        let there = is_there(connection, user, host).await?;
+        if there && !ours && (!replace || own == format!("{user}@{host}")) {
+            report.kept.push(format!("{user}@{host}"));
+            continue;
+        }
+        if there && !ours {
+            drop_account(connection, user, host).await?;
+        }
+        // First of all: what a killed load has made is told by this from what was there before.
+        if !ours {
+            record.note_chunk(connection, &mark, 0).await?;
+        }
+        if !there || !ours {
+            definitions::make(connection, contents.files.as_ref(), create, false, false).await?;
+        }
+        report.made += 1;
+        made.push(account);
+    }
+    for account in made {
+        // Some may be of tables and routines that are not in the dump.
+        let [table, routine] = definitions::MISSING;
+        let passed = &[table, routine, definitions::NO_PROXY];
+        definitions::make_passing(connection, contents.files.as_ref(), &account.grants, passed, false)
+            .await?;
+    }
+    Ok(report)
+}
+
+/// What notes that an account is of this load; no table has such a name.
+fn mark(account: &AccountScripts) -> TableName {
+    let mut hash = Sha256::new();
+    hash.update(format!("{}\0{}", account.user, account.host));
+    let name: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    TableName::new("", format!("account {name}"))
+}
+
+async fn is_there(connection: &mut Connection, user: &str, host: &str) -> Result<bool, BulkError> {
+    let (user, host) = (literal(user), literal(host));
+    let sql = format!("SELECT COUNT(*) FROM mysql.user WHERE user = {user} AND host = {host}");
+    Ok(connection.query(&sql).await?.scalar() != Some("0"))
+}
+
+async fn drop_account(connection: &mut Connection, user: &str, host: &str) -> Result<(), BulkError> {
+    let is_role = host.is_empty() && connection.server().flavour == Flavour::MariaDb;
+    let keyword = if is_role { "ROLE" } else { "USER" };
+    connection.execute(&format!("DROP {keyword} {}", spelled(user, host, is_role))).await?;
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Users and roles, and what they may do, as scripts.
+
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+use tracing::warn;
+
+use super::inventory::texts;
+use super::script::Script;
+use crate::error::BulkError;
+use crate::sql::literal;
+
+/// Accounts that servers make for themselves.
+const SYSTEM_USERS: [&str; 5] = ["mysql.sys", "mysql.session", "mysql.infoschema", "mariadb.sys", "PUBLIC"];
+
+/// An account with its scripts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The user's or role's name.
+    pub user: String,
+    /// Where it comes from; empty for a role of MariaDB.
+    pub host: String,
+    /// The script that makes it, with the hash of its password.
+    pub create: Vec<u8>,
+    /// The script that gives it what it may do, and its default roles. It needs the other accounts.
+    pub grants: Vec<u8>,
+}
+
+/// Reads all accounts but the server's own. The connection must be as [`super::prepare`] leaves it.
+///
+/// # Errors
+/// [`BulkError::NoAccounts`] if the user may not read them; [`BulkError::Session`].
+pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkError> {
+    let flavour = connection.server().flavour;
+    let sql = match flavour {
+        Flavour::MySql => {
+            // Hashes are bytes.
+            connection.execute("SET SESSION print_identified_with_as_hex = 1").await?;
+            "SELECT CONVERT(user USING utf8mb4), CONVERT(host USING utf8mb4), 'N' FROM mysql.user ORDER BY user, host"
+        }
+        Flavour::MariaDb => "SELECT user, host, is_role FROM mysql.user ORDER BY is_role DESC, user, host",
+    };
+    let listed = match connection.query(sql).await {
+        Err(SessionError::Server { error, .. }) if [1142, 1044, 1227].contains(&error.number) => {
+            return Err(BulkError::NoAccounts { reason: error.to_string() });
+        }
+        listed => listed?,
+    };
+    let mut found = Vec::new();
+    for [user, host, is_role] in texts(&listed)? {
+        if SYSTEM_USERS.contains(&user.as_str()) {
+            continue;
+        }
+        let name = spelled(&user, &host, is_role == "Y");
+        let Some((create, granted)) = show(connection, &name, is_role == "Y").await? else {
+            warn!(
+                account = name,
+                "left out: the server does not use it (a host's name, and skip_name_resolve)"
+            );
+            continue;
+        };
+        let mut grants = granted.into_iter().fold(base(), |script, grant| script.then(grant));
+        if flavour == Flavour::MySql {
+            let sql = format!(
+                "SELECT CONVERT(default_role_user USING utf8mb4), CONVERT(default_role_host USING utf8mb4) \
+                 FROM mysql.default_roles WHERE user = {} AND host = {}",
+                literal(&user),
+                literal(&host)
+            );
+            let roles = texts(&connection.query(&sql).await?)?;
+            let roles: Vec<_> = roles.iter().map(|[role, host]| spelled(role, host, false)).collect();
+            if !roles.is_empty() {
+                grants = grants.then(format!("SET DEFAULT ROLE {} TO {name}", roles.join(", ")));
+            }
+        }
+        let (create, grants) = (base().then(create).into_bytes(), grants.into_bytes());
+        found.push(Account { user, host, create, grants });
+    }
+    Ok(found)
+}
+
+/// An account's definition, and the statements of what it may do; `None` if the server itself does not know it although it is
+/// in its tables.
+async fn show(
+    connection: &mut Connection,
+    name: &str,
+    is_role: bool,
+) -> Result<Option<(String, Vec<String>)>, BulkError> {
+    const NO_SUCH_USER: u16 = 1133;
+    const NO_SUCH_GRANT: u16 = 1141;
+    let mut found = Vec::new();
+    let asked = if is_role { &["GRANTS FOR"][..] } else { &["GRANTS FOR", "CREATE USER"] };
+    for what in asked {
+        match connection.query(&format!("SHOW {what} {name}")).await {
+            Err(SessionError::Server { error, .. })
+                if [NO_SUCH_USER, NO_SUCH_GRANT].contains(&error.number) =>
+            {
+                return Ok(None);
+            }
+            shown => found.push(texts(&shown?)?.into_iter().map(|[text]| text).collect::<Vec<_>>()),
+        }
+    }
+    // Roles may not be there yet when a user is made.
+    let create = match found.get(1) {
+        None => format!("CREATE ROLE {name}"),
+        Some(shown) => without_default_role(shown.first().map_or("", String::as_str)),
+    };
+    Ok(Some((create, found.swap_remove(0))))
+}
+
+fn base() -> Script {
+    Script::default().then("SET NAMES utf8mb4").then("SET sql_mode = ''")
+}
+
+/// An account's name in statements.
+pub fn spelled(user: &str, host: &str, is_role: bool) -> String {
+    match is_role {
+        true => literal(user),
+        false => format!("{}@{}", literal(user), literal(host)),
+    }
+}
+
+/// MySQL's `CREATE USER` without its default roles, which are set when all accounts are there.
+fn without_default_role(create: &str) -> String {
+    let Some(from) = outside_quotes(create, " DEFAULT ROLE ") else { return create.to_owned() };
+    let rest = &create[from..];
+    let behind = outside_quotes(rest, " REQUIRE ").map_or("", |at| &rest[at..]);
+    format!("{}{behind}", &create[..from])
+}
+
+/// Where a text stands that is in no quotes.
+fn outside_quotes(text: &str, wanted: &str) -> Option<usize> {
+    let mut quote = None;
+    for (at, byte) in text.bytes().enumerate() {
+        match (quote, byte) {
+            (None, b'\'' | b'`' | b'"') => quote = Some(byte),
+            (None, _) if text.as_bytes()[at..].starts_with(wanted.as_bytes()) => return Some(at),
+            (Some(open), _) if open == byte => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_roles_come_later() {
+        let create = "CREATE USER `a DEFAULT ROLE b`@`%` IDENTIFIED WITH 'x' AS 0x41 DEFAULT ROLE `r`@`%`,`s REQUIRE t`@`%` \
+                      REQUIRE NONE COMMENT 'x'";
+        let want = "CREATE USER `a DEFAULT ROLE b`@`%` IDENTIFIED WITH 'x' AS 0x41 REQUIRE NONE COMMENT 'x'";
+        assert_eq!(without_default_role(create), want);
+        assert_eq!(without_default_role(want), want);
+    }
+}
