@@ -46,8 +46,10 @@ pub enum ValueKind {
 pub struct Rendered {
     /// The expression.
     pub expression: String,
-    /// What has the same length and costs least: often the column itself.
-    pub length_of: String,
+    /// Its length, or what is about as much and costs less.
+    pub length: String,
+    /// Whether its text tells where it ends, as that of JSON does: its length need not stand before it.
+    pub ends_itself: bool,
     /// Whether it is short and never holds a `#`: a number or a time.
     pub is_plain: bool,
     /// Whether it may be NULL.
@@ -141,10 +143,13 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
     let is_plain = is_ordinal || matches!(classes[0], Number | Class::Real | Moment);
     let [on_source, on_target] = expressions;
     let rendered = |expression: String, column: &ShapeColumn| Rendered {
-        length_of: match expression == in_binary(column) {
-            true => quoted(&column.name),
-            false => expression.clone(),
+        length: match (expression == in_binary(column), classes == [Document, Document]) {
+            (true, _) => format!("LENGTH({})", quoted(&column.name)),
+            // To make its text only for its length takes as long as to make it.
+            (_, true) => format!("JSON_STORAGE_SIZE({})", quoted(&column.name)),
+            (false, false) => format!("LENGTH({expression})"),
         },
+        ends_itself: classes == [Document, Document],
         expression,
         is_plain,
         nullable: column.nullable,
@@ -222,9 +227,9 @@ fn is_long(column: &ShapeColumn) -> bool {
 impl Rendered {
     /// The expression in a row's rendering: at most [`LONG_BYTES`] long.
     fn bounded(&self) -> String {
-        let Self { expression, length_of, .. } = self;
+        let Self { expression, length, .. } = self;
         match self.is_long {
-            true => format!("IF(LENGTH({length_of}) > {LONG_BYTES}, SHA2({expression}, 256), {expression})"),
+            true => format!("IF({length} > {LONG_BYTES}, SHA2({expression}, 256), {expression})"),
             false => expression.clone(),
         }
     }
@@ -245,7 +250,8 @@ impl Rendered {
 /// The expression of 64 bits of a digest of a row: of all its values, each told from the next, NULL from empty. It is NULL if
 /// the server cannot make it because the row is too long.
 ///
-/// Plain values come first, with the lengths of the others, and then the others: so no two rows are rendered alike. SHA-2 is
+/// Plain values come first, with the lengths of those that do not tell where they end, and then these: so no two rows are
+/// rendered alike. SHA-2 is
 /// the only cryptographic digest that both families have in all versions.
 pub fn row_hash<'a>(columns: impl Iterator<Item = &'a Rendered> + Clone) -> String {
     let or_empty = |expression: String, nullable: bool| match nullable {
@@ -253,11 +259,14 @@ pub fn row_hash<'a>(columns: impl Iterator<Item = &'a Rendered> + Clone) -> Stri
         false => expression,
     };
     let heads = columns.clone().map(|column| {
-        let Rendered { expression, length_of, is_plain, nullable, .. } = column;
-        let head = if *is_plain { expression.clone() } else { format!("LENGTH({length_of})") };
-        or_empty(head, *nullable)
+        let head = match (column.is_plain, column.ends_itself) {
+            (true, _) => column.expression.clone(),
+            (_, true) => column.bounded(),
+            (false, false) => column.length.clone(),
+        };
+        or_empty(head, column.nullable)
     });
-    let bodies = columns.filter(|column| !column.is_plain).map(Rendered::bounded);
+    let bodies = columns.filter(|column| !column.is_plain && !column.ends_itself).map(Rendered::bounded);
     let parts: Vec<_> = heads.chain(bodies).collect();
     format!("CAST(CONV(LEFT(SHA2(CONCAT_WS('#', {}), 256), 16), 16, 10) AS UNSIGNED)", parts.join(", "))
 }
@@ -343,7 +352,8 @@ mod tests {
     fn rows_are_rendered_so_that_no_two_are_alike() {
         let rendered = |expression: &str, is_plain, nullable, is_long| Rendered {
             expression: expression.into(),
-            length_of: expression.to_uppercase(),
+            length: format!("LENGTH({})", expression.to_uppercase()),
+            ends_itself: expression == "e",
             is_plain,
             nullable,
             is_long,
@@ -353,10 +363,11 @@ mod tests {
             rendered("b", false, true, false),
             rendered("c", true, true, false),
             rendered("d", false, false, true),
+            rendered("e", false, true, false),
         ];
         assert_eq!(
             row_hash(columns.iter()),
-            "CAST(CONV(LEFT(SHA2(CONCAT_WS('#', a, IFNULL(LENGTH(B), ''), IFNULL(c, ''), LENGTH(D), b, \
+            "CAST(CONV(LEFT(SHA2(CONCAT_WS('#', a, IFNULL(LENGTH(B), ''), IFNULL(c, ''), LENGTH(D), IFNULL(e, ''), b, \
              IF(LENGTH(D) > 65535, SHA2(d, 256), d)), 256), 16), 16, 10) AS UNSIGNED)"
         );
     }

@@ -122,7 +122,8 @@ async fn measure(
         [Checker::Ours, Checker::OursOne, Checker::Peer].map(|checker| (checker, Vec::new())).into();
     for repeat in 0..plan.repeats {
         for (checker, measured) in &mut runs {
-            let output = folder.join("output");
+            // Each has a file of its own: what an earlier one said must not count.
+            let output = folder.join(format!("{}-{}-{repeat}", set.schema(), checker.name()));
             let run = checker.program(source, target, set)?.run(&[source], &output).await;
             let run = match run {
                 Err(error) if *checker == Checker::Peer && kind.flavour() == Flavour::MySql => {

@@ -131,7 +131,7 @@ fn ratios(headline: &Headline, rows: &[Row]) -> Vec<String> {
         let words: Vec<_> = peers.iter().map(|peer| spread(ours, peer)).collect();
         format!("{}, {}: {} is {}", ours.measurement, setting.join(", "), ours.variant, words.join("; "))
     };
-    contests(headline, rows).map(words).collect()
+    contests(headline, rows).filter(|(_, peers)| !peers.is_empty()).map(words).collect()
 }
 
 /// What the runs took besides time: the medians, and the most memory.
