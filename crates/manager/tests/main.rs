@@ -25,4 +25,6 @@ macro_rules! on_each_server {
     )*};
 }
 
+mod analysis;
+mod analysis_properties;
 mod error_codes;

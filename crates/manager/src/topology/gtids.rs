@@ -55,8 +55,50 @@ fn compare_mysql(has: &MysqlGtidSet, primarys: &MysqlGtidSet, own: Option<[u8; 1
     }
 }
 
-/// MariaDB numbers in a domain whoever writes, so a number says little; who wrote it says more. The primary knows of every
+/// What a server has that another has not, by name; `None` if nothing, or across families. `server_id` is that of the server
+/// that has it.
+pub fn only(has: &GtidSet, server_id: u32, other: &GtidSet) -> Option<String> {
+    match (has, other) {
+        (GtidSet::MariaDb(has), GtidSet::MariaDb(other)) => {
+            let names: Vec<_> = mariadb_only(has, server_id, other)
+                .iter()
+                .map(|(gtid, known)| range_text(gtid, *known))
+                .collect();
+            (!names.is_empty()).then(|| names.join(","))
+        }
+        _ => {
+            let difference = has.subtract(other).ok()?;
+            (!difference.is_empty()).then(|| difference.to_string())
+        }
+    }
+}
+
+/// The last GTID of each domain and server that one has and the other has not, with the last of them that the other has.
+///
+/// MariaDB numbers in a domain whoever writes, so a number says little; who wrote it says more. A server knows of every
 /// server that ever wrote into its binlog, with that server's last number.
+fn mariadb_only(
+    written: &MariadbBinlogState,
+    server_id: u32,
+    other: &MariadbBinlogState,
+) -> Vec<(MariadbGtid, Option<u64>)> {
+    let named: BTreeMap<_, _> = other.iter().map(|gtid| ((gtid.domain, gtid.server_id), gtid.sequence)).collect();
+    let mut only = Vec::new();
+    for gtid in written.iter() {
+        let known = named.get(&(gtid.domain, gtid.server_id)).copied();
+        let is_held = match known {
+            Some(last) => gtid.sequence <= last,
+            // It wrote this itself, and the other never had anything of it. Third servers may have written before the
+            // other's binlogs begin.
+            None => gtid.server_id != server_id && other.contains(&gtid),
+        };
+        if !is_held {
+            only.push((gtid, known));
+        }
+    }
+    only
+}
+
 fn compare_mariadb(
     server_id: u32,
     has: &MariadbBinlogState,
@@ -64,21 +106,10 @@ fn compare_mariadb(
     primary_id: u32,
     primarys: &MariadbBinlogState,
 ) -> GtidState {
-    let named: BTreeMap<_, _> =
-        primarys.iter().map(|gtid| ((gtid.domain, gtid.server_id), gtid.sequence)).collect();
     let (mut ahead, mut errant) = (Vec::new(), Vec::new());
-    for gtid in written.iter() {
-        let known = named.get(&(gtid.domain, gtid.server_id)).copied();
-        let is_held = match known {
-            Some(last) => gtid.sequence <= last,
-            // It wrote this itself, and the primary never had anything of it. Others may have written before the
-            // primary's binlogs begin.
-            None => gtid.server_id != server_id && primarys.contains(&gtid),
-        };
-        if !is_held {
-            let to = if gtid.server_id == primary_id { &mut ahead } else { &mut errant };
-            to.push(range_text(&gtid, known));
-        }
+    for (gtid, known) in mariadb_only(written, server_id, primarys) {
+        let to = if gtid.server_id == primary_id { &mut ahead } else { &mut errant };
+        to.push(range_text(&gtid, known));
     }
     let text = |list: Vec<String>| (!list.is_empty()).then(|| list.join(","));
     let behind = missing(&GtidSet::MariaDb(has.clone()), &GtidSet::MariaDb(primarys.clone()));
