@@ -1,7 +1,6 @@
 //! Integration tests of the manager, on real servers.
 
 /// Makes one test for each kind of server out of a function that takes the kind.
-#[allow(unused_macros, reason = "used by the modules below")]
 macro_rules! on_each_server {
     ($($test:ident),* $(,)?) => {$(
         mod $test {
@@ -28,3 +27,4 @@ macro_rules! on_each_server {
 mod analysis;
 mod analysis_properties;
 mod error_codes;
+mod observing;
