@@ -118,10 +118,7 @@ pub const ERROR_NUMBERS: &[(&[u16], Failure)] = &[
     // ER_HOST_NOT_PRIVILEGED, ER_TABLEACCESS_DENIED_ERROR, ER_SPECIFIC_ACCESS_DENIED_ERROR,
     // ER_NOT_SUPPORTED_AUTH_MODE, ER_MUST_CHANGE_PASSWORD, ER_MUST_CHANGE_PASSWORD_LOGIN, ER_ACCOUNT_HAS_BEEN_LOCKED
     // (MySQL, MariaDB), ER_USER_ACCESS_DENIED_FOR_USER_ACCOUNT_BLOCKED_BY_PASSWORD_LOCK.
-    (
-        &[1044, 1045, 1698, 1129, 1130, 1142, 1227, 1251, 1820, 1862, 3118, 4151, 3955],
-        Failure::Denied,
-    ),
+    (&[1044, 1045, 1698, 1129, 1130, 1142, 1227, 1251, 1820, 1862, 3118, 4151, 3955], Failure::Denied),
     // ER_NORMAL_SHUTDOWN, ER_SHUTDOWN_COMPLETE, ER_SERVER_SHUTDOWN, ER_FORCING_CLOSE, ER_SERVER_OFFLINE_MODE is Denied by
     // its meaning: the server lives and lets only administrators in.
     (&[1053, 1077, 1079, 1080], Failure::ShuttingDown),
@@ -186,13 +183,19 @@ mod tests {
 
     #[test]
     fn one_number_for_several_things_is_told_apart_by_its_text() {
-        let check = |number, text: &str, failure| assert_eq!(Failure::of_number(number, text), failure, "{text}");
-        let option = |name| format!("The MySQL server is running with the {name} option so it cannot execute this");
+        let check =
+            |number, text: &str, failure| assert_eq!(Failure::of_number(number, text), failure, "{text}");
+        let option =
+            |name| format!("The MySQL server is running with the {name} option so it cannot execute this");
         check(1290, &option("--super-read-only"), Failure::ReadOnly);
         check(1290, &option("--read-only"), Failure::ReadOnly);
         check(1290, &option("--secure-file-priv"), Failure::Other);
         check(1030, "Got error 28 \"No space left on device\" from storage engine InnoDB", Failure::DiskFull);
-        check(1030, "Got error 168 - 'Unknown (generic) error from engine' from storage engine", Failure::Other);
+        check(
+            1030,
+            "Got error 168 - 'Unknown (generic) error from engine' from storage engine",
+            Failure::Other,
+        );
     }
 
     #[test]

@@ -64,18 +64,19 @@ fn every_story_is_understood() -> Result<()> {
 fn every_code_is_explained() {
     let page = include_str!("../../../docs/reference/analysis.md");
     for code in Code::ALL {
-        assert_eq!(page.matches(&format!("\n## {code}\n")).count(), 1, "{code} in docs/reference/analysis.md");
+        assert_eq!(
+            page.matches(&format!("\n## {code}\n")).count(),
+            1,
+            "{code} in docs/reference/analysis.md"
+        );
     }
     assert_eq!(page.matches("\n## ").count(), Code::ALL.len() + 1, "and how it is decided");
 }
 
 /// What is found at each question of a story.
 fn tell(input: &str) -> Result<String> {
-    let mut cast = Cast {
-        primary: "db1".into(),
-        replicas: vec!["db2".into(), "db3".into()],
-        relays: vec!["r1".into()],
-    };
+    let mut cast =
+        Cast { primary: "db1".into(), replicas: vec!["db2".into(), "db3".into()], relays: vec!["r1".into()] };
     let mut settings = Settings::default();
     let mut guard = Guard::default();
     let mut record = None;
@@ -96,7 +97,13 @@ fn tell(input: &str) -> Result<String> {
     Ok(found)
 }
 
-fn step(record: &mut Record, guard: &mut Guard, at_ms: u64, words: &[&str], found: &mut String) -> Result<()> {
+fn step(
+    record: &mut Record,
+    guard: &mut Guard,
+    at_ms: u64,
+    words: &[&str],
+    found: &mut String,
+) -> Result<()> {
     match words {
         ["?"] => {
             found.push_str(&format!("at {at_ms}\n"));
@@ -106,7 +113,10 @@ fn step(record: &mut Record, guard: &mut Guard, at_ms: u64, words: &[&str], foun
             }
             for finding in findings {
                 let (code, server) = (finding.code, &finding.server);
-                found.push_str(&format!("  {code}: {server}, since {}: {}\n", finding.since_ms, finding.action));
+                found.push_str(&format!(
+                    "  {code}: {server}, since {}: {}\n",
+                    finding.since_ms, finding.action
+                ));
                 for evidence in finding.evidence {
                     found.push_str(&format!("    {evidence}\n"));
                 }

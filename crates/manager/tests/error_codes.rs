@@ -14,6 +14,10 @@ fn every_code_is_explained_once_and_no_other() {
         let row = format!("\n| TW-MGR-{code} |");
         assert_eq!(page.matches(&row).count(), 1, "TW-MGR-{code} in docs/reference/errors.md");
     }
-    assert_eq!(page.matches("\n| TW-MGR-").count(), codes.len(), "errors.md explains codes that no error has");
+    assert_eq!(
+        page.matches("\n| TW-MGR-").count(),
+        codes.len(),
+        "errors.md explains codes that no error has"
+    );
     assert!(ManagerError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
 }

@@ -99,7 +99,8 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let mut pair = Pair::start(kind).await?;
-    let cluster = pair.until("in step", |node| in_step(node) && !has(node, ProblemCode::IoConnecting)).await?;
+    let cluster =
+        pair.until("in step", |node| in_step(node) && !has(node, ProblemCode::IoConnecting)).await?;
     let primary = &cluster.nodes[0];
     ensure!(primary.role == Role::Primary && primary.writable == Some(true), "{primary:#?}");
     // With sync_binlog off a crash may cost commits; nothing else is wrong.
@@ -163,7 +164,9 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     // Nobody acknowledges, so each commit waits.
     let spec = ServerSpec::new(kind).name("pinged").semi_sync_source();
     let mut server = Server::start(spec).await?;
-    server.sql("SET SESSION sql_log_bin = 0; CREATE USER pinger@'%'; GRANT ALL ON tailwater.* TO pinger@'%'").await?;
+    server
+        .sql("SET SESSION sql_log_bin = 0; CREATE USER pinger@'%'; GRANT ALL ON tailwater.* TO pinger@'%'")
+        .await?;
     let connect = ConnectOptions { user: "pinger".into(), ..server.connect_options() };
     let mut pinger = Pinger::new(&connect, "m'1", TIMEOUT);
     let mut hasty = Pinger::new(&connect, "m'2", SHORT);
@@ -184,7 +187,13 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     let waiting = (semi_sync.clients, semi_sync.waiting_sessions, semi_sync.acks_needed);
     ensure!(waiting == (0, 1, 1), "{semi_sync:?}");
     // It is only a test's server: nobody is told a lie.
-    server.sql(statement(kind, "SET GLOBAL rpl_semi_sync_source_enabled = 0", "SET GLOBAL rpl_semi_sync_master_enabled = 0")).await?;
+    server
+        .sql(statement(
+            kind,
+            "SET GLOBAL rpl_semi_sync_source_enabled = 0",
+            "SET GLOBAL rpl_semi_sync_master_enabled = 0",
+        ))
+        .await?;
     for pinger in [&mut hasty, &mut pinger] {
         let begun = Instant::now();
         while let Err(unreached) = pinger.ping(PingKind::Insert).await.outcome {
@@ -215,7 +224,8 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     for kind in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let failure = pinger.ping(kind).await.outcome.err().map(|unreached| unreached.failure);
         // What stood breaks first; the next one is refused.
-        let fits = failure == Some(Failure::Refused) || (kind == PingKind::Insert && failure == Some(Failure::Broken));
+        let fits = failure == Some(Failure::Refused)
+            || (kind == PingKind::Insert && failure == Some(Failure::Broken));
         ensure!(fits, "{kind:?}: {failure:?}");
     }
     Ok(())

@@ -37,7 +37,9 @@ pub fn of_one_look(plan: &ClusterPlan, cluster: &Cluster, observations: &[Observ
     for observation in observations {
         let name = &observation.server;
         match &observation.outcome {
-            Err(unreached) => note(Observer::Manager, name, Saw::Failed(PingKind::Connect, unreached.failure)),
+            Err(unreached) => {
+                note(Observer::Manager, name, Saw::Failed(PingKind::Connect, unreached.failure))
+            }
             Ok(look) => {
                 let fed = is_target(cluster, plan, name);
                 let vitals = Vitals { replicates: fed || !look.channels.is_empty(), ..Vitals::from(look) };

@@ -64,7 +64,10 @@ fn detached(record: &Record, name: &str, settings: &Settings, now_ms: u64) -> Op
     let primary = record.server(&record.cast.primary)?;
     let (at, said) = primary.streams.get(&Observer::Relay(name.to_owned()))?;
     let StreamRecord::Lost(failure) = said else { return None };
-    let evidence = vec![format!("relay {name}: lost its stream: {failure}"), "the primary answers the manager".to_owned()];
+    let evidence = vec![
+        format!("relay {name}: lost its stream: {failure}"),
+        "the primary answers the manager".to_owned(),
+    ];
     let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
     is_fresh.then(|| Finding::new(Code::RelayDetached, name, *at, evidence))
 }
@@ -81,7 +84,8 @@ fn lagging(server: &ServerRecord, name: &str, settings: &Settings, now_ms: u64) 
     let since = server.lagging_since_ms?;
     let lag = server.vitals.as_ref()?.1.lag_seconds?;
     let lasted = now_ms.saturating_sub(since);
-    let evidence = vec![format!("{lag} s behind, and more than {} s for {lasted} ms", settings.lag_seconds_max)];
+    let evidence =
+        vec![format!("{lag} s behind, and more than {} s for {lasted} ms", settings.lag_seconds_max)];
     (lasted >= settings.lag_after_ms).then(|| Finding::new(Code::ReplicaLagging, name, since, evidence))
 }
 
@@ -113,7 +117,8 @@ fn usurper(record: &Record, settings: &Settings, now_ms: u64) -> Option<Finding>
 /// Two servers that clients may write to, that replicate from nobody, and each of which has what the other lacks.
 fn split_brain(record: &Record, settings: &Settings, now_ms: u64, findings: &mut Vec<Finding>) {
     let primary_name = &record.cast.primary;
-    let Some((_, primary)) = record.server(primary_name).and_then(|server| server.vitals.as_ref()).filter(leads)
+    let Some((_, primary)) =
+        record.server(primary_name).and_then(|server| server.vitals.as_ref()).filter(leads)
     else {
         return;
     };

@@ -74,7 +74,8 @@ pub(super) fn judge(record: &Record, settings: &Settings, now_ms: u64) -> Primar
         return silent(Some(Finding::new(Code::DeadPrimary, name, streak.since_ms, evidence)));
     }
     evidence.push(if confirmed {
-        "most of those who could confirm it are out of reach, too: it may be the manager who is cut off".to_owned()
+        "most of those who could confirm it are out of reach, too: it may be the manager who is cut off"
+            .to_owned()
     } else {
         "nobody else confirms it".to_owned()
     });
@@ -104,7 +105,9 @@ fn listen(
     for observer in record.cast.observers() {
         voices.all += 1;
         let said = server.streams.get(&observer);
-        let Some((at_ms, said)) = said.filter(|(at, _)| now_ms.saturating_sub(*at) <= settings.stale_after_ms) else {
+        let Some((at_ms, said)) =
+            said.filter(|(at, _)| now_ms.saturating_sub(*at) <= settings.stale_after_ms)
+        else {
             // It may be within reach, and have no stream of the primary's: it reads from a relay.
             voices.cannot_tell += usize::from(is_within_reach(record, &observer, settings, now_ms));
             continue;
@@ -118,7 +121,9 @@ fn listen(
                     voices.cannot_tell += 1;
                 }
             }
-            StreamRecord::Lost(failure) => voices.lost.push(format!("{observer}: lost its stream: {failure}")),
+            StreamRecord::Lost(failure) => {
+                voices.lost.push(format!("{observer}: lost its stream: {failure}"))
+            }
             StreamRecord::Streaming { heard_ms: None } => voices.cannot_tell += 1,
             StreamRecord::Streaming { heard_ms: Some(heard) } => {
                 let ago = now_ms.saturating_sub(*heard);

@@ -196,7 +196,10 @@ impl ServerRecord {
             self.compare_history(at_ms, before, &vitals);
         }
         let waits = |vitals: &Vitals| {
-            vitals.semi_sync.filter(|semi_sync| semi_sync.waiting_sessions > 0).map(|semi_sync| semi_sync.acknowledged)
+            vitals
+                .semi_sync
+                .filter(|semi_sync| semi_sync.waiting_sessions > 0)
+                .map(|semi_sync| semi_sync.acknowledged)
         };
         self.waiting_since_ms = match (same.as_ref().and_then(waits), waits(&vitals)) {
             (_, None) => None,
@@ -220,7 +223,8 @@ impl ServerRecord {
         if self.rewound.as_ref().is_some_and(|rewound| rewound.had.as_ref().is_some_and(is_back)) {
             self.rewound = None;
         }
-        if self.rewound.is_none() && !is_back(&before.executed)
+        if self.rewound.is_none()
+            && !is_back(&before.executed)
             && let Ok(lost) = before.executed.subtract(&now.executed)
         {
             let what = format!("it had {}, and no longer has", one_line(&lost.to_string()));

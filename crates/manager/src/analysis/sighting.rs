@@ -113,7 +113,9 @@ const ACK_TIMEOUT_MS_MIN: u64 = 86_400_000;
 impl From<&Look> for Vitals {
     fn from(look: &Look) -> Self {
         let text = |error: &Option<crate::observation::ThreadError>| {
-            error.as_ref().map_or("no error".to_owned(), |error| format!("error {}: {}", error.number, error.message))
+            error
+                .as_ref()
+                .map_or("no error".to_owned(), |error| format!("error {}: {}", error.number, error.message))
         };
         let stopped = look.channels.iter().find(|channel| channel.io == IoState::Stopped);
         let halted = look.channels.iter().find(|channel| !channel.sql_running);

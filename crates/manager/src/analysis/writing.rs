@@ -61,7 +61,8 @@ fn unwritable(
     now_ms: u64,
     is_blocked: bool,
 ) -> Option<Finding> {
-    if let Some((since, failure @ (Failure::ReadOnly | Failure::DiskFull))) = server.write.and_then(|write| write.failing)
+    if let Some((since, failure @ (Failure::ReadOnly | Failure::DiskFull))) =
+        server.write.and_then(|write| write.failing)
     {
         let evidence = vec![format!("the manager: a write failed: {failure}")];
         return Some(Finding::new(Code::PrimaryReadOnlyOrFull, name, since, evidence));
@@ -73,7 +74,8 @@ fn unwritable(
         }
         return Some(Finding::new(Code::PrimaryReadOnlyOrFull, name, *at, evidence));
     }
-    let since = hangs_since(server).filter(|since| now_ms.saturating_sub(*since) >= settings.blocked_after_ms)?;
+    let since =
+        hangs_since(server).filter(|since| now_ms.saturating_sub(*since) >= settings.blocked_after_ms)?;
     // Commits that wait for acknowledgements hang, too; that has a code of its own.
     let waits = semi_sync(server).is_some_and(|semi_sync| semi_sync.waiting_sessions > 0);
     if is_blocked || waits {

@@ -7,8 +7,8 @@ use tailwater_wire::gtid::GtidSet;
 use super::reading::{Named, NamedRow};
 use crate::error::ManagerError;
 use crate::observation::{
-    ConnectedReplica, Durability, IoState, Look, ReplicaChannel, SemiSyncReplica, SemiSyncSource, ThreadError,
-    WaitPoint,
+    ConnectedReplica, Durability, IoState, Look, ReplicaChannel, SemiSyncReplica, SemiSyncSource,
+    ThreadError, WaitPoint,
 };
 
 /// From here on MySQL knows SHOW REPLICA STATUS and SHOW REPLICAS; from 8.4 on it knows no other.
@@ -35,7 +35,9 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
     );
     let status = Named::of(
         &connection
-            .query("SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'")
+            .query(
+                "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'",
+            )
             .await?,
     );
     let mut unasked = Vec::new();
@@ -163,7 +165,10 @@ fn channel(row: &NamedRow<'_>, received: GtidSet) -> ReplicaChannel {
         source_host: row.text(&["Source_Host", "Master_Host"]),
         source_port: row.number(&["Source_Port", "Master_Port"]).unwrap_or_default(),
         source_server_id: row.number(&["Source_Server_Id", "Master_Server_Id"]).unwrap_or_default(),
-        source_uuid: row.value(&["Source_UUID", "Master_UUID"]).filter(|uuid| !uuid.is_empty()).map(str::to_owned),
+        source_uuid: row
+            .value(&["Source_UUID", "Master_UUID"])
+            .filter(|uuid| !uuid.is_empty())
+            .map(str::to_owned),
         io,
         io_error: error("Last_IO_Errno", "Last_IO_Error"),
         sql_running: row.text(&["Replica_SQL_Running", "Slave_SQL_Running"]) == "Yes",
@@ -207,7 +212,10 @@ async fn ask_replicas(
                 server_id: row.number(&["Server_Id"]).unwrap_or_default(),
                 host: row.text(&["Host"]),
                 port: row.number(&["Port"]).unwrap_or_default(),
-                uuid: row.value(&["Replica_UUID", "Slave_UUID"]).filter(|uuid| !uuid.is_empty()).map(str::to_owned),
+                uuid: row
+                    .value(&["Replica_UUID", "Slave_UUID"])
+                    .filter(|uuid| !uuid.is_empty())
+                    .map(str::to_owned),
             })
             .collect()
         }
@@ -222,10 +230,15 @@ async fn ask_replicas(
 }
 
 fn semi_sync_source(variables: &Named, status: &Named) -> Option<SemiSyncSource> {
-    let variable = |name: &str| variables.get(&[&format!("rpl_semi_sync_source_{name}"), &format!("rpl_semi_sync_master_{name}")]);
+    let variable = |name: &str| {
+        variables.get(&[&format!("rpl_semi_sync_source_{name}"), &format!("rpl_semi_sync_master_{name}")])
+    };
     let counter = |name: &str| {
         status
-            .number::<u64>(&[&format!("rpl_semi_sync_source_{name}"), &format!("rpl_semi_sync_master_{name}")])
+            .number::<u64>(&[
+                &format!("rpl_semi_sync_source_{name}"),
+                &format!("rpl_semi_sync_master_{name}"),
+            ])
             .unwrap_or_default()
     };
     variable("enabled")?;

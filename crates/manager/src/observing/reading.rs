@@ -51,7 +51,8 @@ impl Named {
 
     /// Whether it is on; MariaDB 12 has `read_only` with words of its own for on.
     pub(super) fn is_on(&self, names: &[&str]) -> bool {
-        self.get(names).is_some_and(|value| !matches!(value.to_ascii_uppercase().as_str(), "OFF" | "0" | "NO" | ""))
+        self.get(names)
+            .is_some_and(|value| !matches!(value.to_ascii_uppercase().as_str(), "OFF" | "0" | "NO" | ""))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Puts the tree together.
 
 use super::identity::{Identity, address_of, is_listed_as, source_of};
-use super::judging::{gtid_text, is_older, judge_against_primary, judge_channel, judge_follower, judge_primary};
+use super::judging::{
+    gtid_text, is_older, judge_against_primary, judge_channel, judge_follower, judge_primary,
+};
 use super::plan::{ClusterPlan, Member, RelayReader, TargetPlan};
 use super::tree::{Cluster, Node, ProblemCode, Role, SemiSync};
 use crate::observation::{ConnectedReplica, Look, Observation};
@@ -71,15 +73,21 @@ fn describe(node: &mut Node, look: &Look) {
     node.server_id = Some(look.server_id);
     node.writable = Some(look.is_writable());
     node.gtids = Some(gtid_text(&look.executed));
-    node.lag_seconds = look.channels.iter().filter_map(|channel| channel.lag_seconds).max().map(|lag| lag as f64);
-    node.semi_sync = look.semi_sync_source.as_ref().filter(|semi_sync| semi_sync.enabled).map(|semi_sync| SemiSync {
-        active: semi_sync.active,
-        acks_needed: semi_sync.acks_needed,
-        clients: semi_sync.clients,
-        waiting_sessions: semi_sync.waiting_sessions,
-        unacknowledged: semi_sync.unacknowledged,
-    });
+    node.lag_seconds =
+        look.channels.iter().filter_map(|channel| channel.lag_seconds).max().map(|lag| lag as f64);
+    node.semi_sync =
+        look.semi_sync_source.as_ref().filter(|semi_sync| semi_sync.enabled).map(|semi_sync| SemiSync {
+            active: semi_sync.active,
+            acks_needed: semi_sync.acks_needed,
+            clients: semi_sync.clients,
+            waiting_sessions: semi_sync.waiting_sessions,
+            unacknowledged: semi_sync.unacknowledged,
+        });
     node.acknowledges = look.semi_sync_replica.map(|semi_sync| semi_sync.enabled && semi_sync.active);
+    let unregistered = look.dump_hosts.len().saturating_sub(look.replicas.len());
+    if unregistered > 0 {
+        node.notes.push(format!("{unregistered} more read its binlog"));
+    }
     for unasked in &look.unasked {
         node.problem(ProblemCode::NotAsked, unasked.clone());
     }
@@ -124,7 +132,10 @@ fn add_target(places: &mut Vec<Place<'_>>, target: &TargetPlan, observations: &[
             let seen = observations.iter().find(|observation| observation.server == name);
             let mut node = Node::new(&target.channel, Role::Target, &target.address);
             if let Some(Err(unreached)) = seen.map(|observation| &observation.outcome) {
-                node.problem(ProblemCode::NotReached, format!("{}: {}", unreached.failure, unreached.message));
+                node.problem(
+                    ProblemCode::NotReached,
+                    format!("{}: {}", unreached.failure, unreached.message),
+                );
             }
             if let Some(look) = seen.and_then(Observation::look) {
                 describe(&mut node, look);
@@ -142,7 +153,10 @@ fn add_target(places: &mut Vec<Place<'_>>, target: &TargetPlan, observations: &[
     node.notes.push(format!("channel {} {}", target.channel, state.doing));
     if !state.is_running || state.fault.is_some() {
         let reason = state.fault.as_deref().unwrap_or("it was told to stop");
-        node.problem(ProblemCode::ChannelStopped, format!("channel {}: {}: {reason}", target.channel, state.doing));
+        node.problem(
+            ProblemCode::ChannelStopped,
+            format!("channel {}: {}: {reason}", target.channel, state.doing),
+        );
     }
 }
 
@@ -187,7 +201,10 @@ fn judge(plan: &ClusterPlan, places: &mut [Place<'_>]) {
         if let Some(other) = same {
             node.problem(
                 ProblemCode::SameServerId,
-                format!("server_id {} is also that of {other}: one of them throws the other out", look.server_id),
+                format!(
+                    "server_id {} is also that of {other}: one of them throws the other out",
+                    look.server_id
+                ),
             );
         }
         if index == PRIMARY {
@@ -225,11 +242,11 @@ fn judge_relay(plan: &ClusterPlan, node: &mut Node, primary: Option<&Look>) {
         node.gtid_state = Some(super::tree::GtidState { behind, ..Default::default() });
     }
     let is_listed = primary.replicas.iter().any(|replica| replica.server_id == plan.relay.server_id);
-    if plan.relay.state.is_none() && is_listed {
-        node.notes.push("connected to the primary".to_owned());
-    }
-    if plan.relay.state.is_some() {
-        node.acknowledges = Some(plan.relay.semi_sync && is_listed);
+    match &plan.relay.state {
+        None if is_listed => node.notes.push("connected to the primary".to_owned()),
+        None => {}
+        // It does not read from a source that offers no semi-sync, if it is to acknowledge.
+        Some(state) => node.acknowledges = Some(plan.relay.semi_sync && state.is_streaming),
     }
 }
 

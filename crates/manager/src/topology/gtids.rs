@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tailwater_wire::gtid::{
-    GtidDifference, GtidSet, MariadbBinlogState, MariadbGtid, MysqlGtidSet,
-};
+use tailwater_wire::gtid::{GtidDifference, GtidSet, MariadbBinlogState, MariadbGtid, MysqlGtidSet};
 
 use super::tree::GtidState;
 use crate::observation::Look;
@@ -82,7 +80,8 @@ fn mariadb_only(
     server_id: u32,
     other: &MariadbBinlogState,
 ) -> Vec<(MariadbGtid, Option<u64>)> {
-    let named: BTreeMap<_, _> = other.iter().map(|gtid| ((gtid.domain, gtid.server_id), gtid.sequence)).collect();
+    let named: BTreeMap<_, _> =
+        other.iter().map(|gtid| ((gtid.domain, gtid.server_id), gtid.sequence)).collect();
     let mut only = Vec::new();
     for gtid in written.iter() {
         let known = named.get(&(gtid.domain, gtid.server_id)).copied();
@@ -146,7 +145,9 @@ mod tests {
     const B: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
 
     fn mysql(has: &str, primarys: &str) -> GtidState {
-        let set = |text: &str| MysqlGtidSet::parse(&text.replace("A:", &format!("{A}:")).replace("B:", &format!("{B}:")));
+        let set = |text: &str| {
+            MysqlGtidSet::parse(&text.replace("A:", &format!("{A}:")).replace("B:", &format!("{B}:")))
+        };
         compare_mysql(&set(has).unwrap(), &set(primarys).unwrap(), uuid_bytes(A))
     }
 

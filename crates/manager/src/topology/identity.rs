@@ -118,8 +118,7 @@ mod tests {
 
     #[test]
     fn a_listed_replica_is_known_by_its_uuid_where_both_have_one() {
-        let identity =
-            Identity { uuids: vec!["aa".into()], server_ids: vec![7], addresses: Vec::new() };
+        let identity = Identity { uuids: vec!["aa".into()], server_ids: vec![7], addresses: Vec::new() };
         assert!(is_listed_as(&identity, 9, Some("AA")));
         assert!(!is_listed_as(&identity, 7, Some("bb")), "another server with a copied server_id");
         assert!(is_listed_as(&identity, 7, None));

@@ -17,7 +17,9 @@ pub(super) fn judge_primary(node: &mut Node, look: &Look, ackers_wanted: bool) {
         let which = if look.super_read_only { "super_read_only" } else { "read_only" };
         node.problem(
             ProblemCode::PrimaryReadOnly,
-            format!("{which} is on: no client can write; SET GLOBAL {which} = OFF, if this is to be the primary"),
+            format!(
+                "{which} is on: no client can write; SET GLOBAL {which} = OFF, if this is to be the primary"
+            ),
         );
     }
     if !look.log_bin {
@@ -76,7 +78,10 @@ fn judge_semi_sync(node: &mut Node, semi_sync: Option<&SemiSyncSource>) {
         lossy.push("wait_point is AFTER_COMMIT: others see a commit before it is acknowledged".to_owned());
     }
     if semi_sync.timeout_ms < ACK_TIMEOUT_MS_MIN {
-        lossy.push(format!("timeout is {} ms: a commit that waits longer goes out alone", semi_sync.timeout_ms));
+        lossy.push(format!(
+            "timeout is {} ms: a commit that waits longer goes out alone",
+            semi_sync.timeout_ms
+        ));
     }
     if !semi_sync.wait_no_replica {
         lossy.push("it does not wait while too few are connected".to_owned());
@@ -104,14 +109,20 @@ pub(super) fn judge_follower(node: &mut Node, look: &Look) {
     }
     let acknowledges = look.semi_sync_replica.is_some_and(|semi_sync| semi_sync.active);
     if acknowledges && look.durability.sync_binlog != 1 && look.durability.flush_log_at_commit != 1 {
-        node.problem(ProblemCode::NotDurable, format!("it acknowledges commits, and {}", durability_text(look)));
+        node.problem(
+            ProblemCode::NotDurable,
+            format!("it acknowledges commits, and {}", durability_text(look)),
+        );
     }
 }
 
 /// What is wrong with a server's replication.
 pub(super) fn judge_channel(node: &mut Node, channel: &ReplicaChannel) {
     let error = |error: &Option<ThreadError>| {
-        error.as_ref().map(|error| format!(": error {}: {}", error.number, first_line(&error.message))).unwrap_or_default()
+        error
+            .as_ref()
+            .map(|error| format!(": error {}: {}", error.number, first_line(&error.message)))
+            .unwrap_or_default()
     };
     let source = format!("{}:{}", channel.source_host, channel.source_port);
     match channel.io {
@@ -138,7 +149,9 @@ pub(super) fn judge_channel(node: &mut Node, channel: &ReplicaChannel) {
             "it replicates by file and position: it cannot be moved to another source safely",
         );
     }
-    if let Some(lag) = channel.lag_seconds.filter(|lag| *lag > LAG_SECONDS_MAX.saturating_add(channel.delay_seconds)) {
+    if let Some(lag) =
+        channel.lag_seconds.filter(|lag| *lag > LAG_SECONDS_MAX.saturating_add(channel.delay_seconds))
+    {
         node.problem(ProblemCode::Lagging, format!("{lag} s behind"));
     }
 }
@@ -156,14 +169,20 @@ pub(super) fn judge_against_primary(node: &mut Node, look: &Look, primary: &Look
     if let Some(errant) = state.as_ref().and_then(|state| state.errant.as_deref()) {
         node.problem(
             ProblemCode::Errant,
-            format!("transactions that the primary never had: {}; it must not become the primary", cut(errant)),
+            format!(
+                "transactions that the primary never had: {}; it must not become the primary",
+                cut(errant)
+            ),
         );
     }
     let waits = primary.semi_sync_source.as_ref().is_some_and(|semi_sync| semi_sync.waiting_sessions > 0);
     if let Some(ahead) = state.as_ref().and_then(|state| state.ahead.as_deref()).filter(|_| !waits) {
         node.problem(
             ProblemCode::Ahead,
-            format!("it has transactions of the primary that the primary has not: {}; did the primary lose them?", cut(ahead)),
+            format!(
+                "it has transactions of the primary that the primary has not: {}; did the primary lose them?",
+                cut(ahead)
+            ),
         );
     }
     if let Some(lost) = purged_before_read(look, primary) {
@@ -188,7 +207,8 @@ fn purged_before_read(look: &Look, primary: &Look) -> Option<String> {
 
 /// A replica should not be older than its source: it may not know what it is sent.
 pub(super) fn is_older(version: &str, than: &str) -> bool {
-    let parts = |text: &str| -> Vec<u32> { text.split('.').map_while(|part| part.parse().ok()).take(2).collect() };
+    let parts =
+        |text: &str| -> Vec<u32> { text.split('.').map_while(|part| part.parse().ok()).take(2).collect() };
     parts(version) < parts(than)
 }
 

@@ -15,5 +15,7 @@ pub mod plan;
 pub mod tree;
 
 pub use building::build;
-pub use plan::{ClusterPlan, ListenPlan, Member, Promotion, RelayPlan, RelayReader, RelayState, TargetPlan, TargetState};
+pub use plan::{
+    ClusterPlan, ListenPlan, Member, Promotion, RelayPlan, RelayReader, RelayState, TargetPlan, TargetState,
+};
 pub use tree::{Cluster, GtidState, Node, Problem, ProblemCode, Role, SemiSync};

@@ -3,6 +3,9 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use serde::Serialize;
+use tailwater_manager::analysis::Finding;
+use tailwater_manager::analysis::one_look::of_one_look;
 use tailwater_manager::topology::{Cluster, build};
 
 use super::topology_text::{Paint, write_cluster};
@@ -33,6 +36,15 @@ pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Resul
     }
 }
 
+/// A cluster as it is printed.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    cluster: Cluster,
+    /// What one look can tell of what has failed.
+    findings: Vec<Finding>,
+}
+
 async fn look(
     config: &Config,
     mut clusters: Vec<ClusterWiring>,
@@ -46,21 +58,25 @@ async fn look(
     }
     // Last, as the primary among the servers: the log's own view is then the newest.
     wiring::ask_daemon(config, &mut clusters);
-    let built: Vec<Cluster> =
-        clusters.iter().zip(&observations).map(|(cluster, seen)| build(&cluster.plan, seen)).collect();
+    let shown = clusters.iter().zip(&observations).map(|(wired, seen)| {
+        let cluster = build(&wired.plan, seen);
+        let findings = of_one_look(&wired.plan, &cluster, seen);
+        Shown { cluster, findings }
+    });
+    let shown: Vec<Shown> = shown.collect();
     if output == Output::Json {
-        return Ok(format!("{}\n", serde_json::json!({ "clusters": built })));
+        return Ok(format!("{}\n", serde_json::json!({ "clusters": shown })));
     }
     let is_terminal = std::io::stdout().is_terminal();
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let paint = if is_terminal && !is_plain { Paint::Colours } else { Paint::Plain };
     // Home, and clear what is below: without a flicker, and without filling the scroll-back.
     let mut text = if is_watching && is_terminal { "\x1b[H\x1b[2J".to_owned() } else { String::new() };
-    for (index, cluster) in built.iter().enumerate() {
+    for (index, Shown { cluster, findings }) in shown.iter().enumerate() {
         if index > 0 {
             text.push('\n');
         }
-        write_cluster(&mut text, cluster, paint);
+        write_cluster(&mut text, cluster, findings, paint);
     }
     Ok(text)
 }

@@ -1,5 +1,6 @@
 //! A cluster's tree as text.
 
+use tailwater_manager::analysis::Finding;
 use tailwater_manager::topology::{Cluster, Node, Promotion, Role};
 
 /// Whether there are colours.
@@ -35,8 +36,8 @@ struct Line<'a> {
     node: &'a Node,
 }
 
-/// The cluster's name, and a line for everybody in it; what is wrong stands below each.
-pub(super) fn write_cluster(text: &mut String, cluster: &Cluster, paint: Paint) {
+/// The cluster's name, what has failed, and a line for everybody in it; what is wrong stands below each.
+pub(super) fn write_cluster(text: &mut String, cluster: &Cluster, findings: &[Finding], paint: Paint) {
     let mut lines = Vec::new();
     for node in &cluster.nodes {
         add_lines(&mut lines, node, String::new(), String::new());
@@ -45,6 +46,10 @@ pub(super) fn write_cluster(text: &mut String, cluster: &Cluster, paint: Paint) 
     let name_wide = wide(&|line| line.before.chars().count() + line.node.name.chars().count());
     let address_wide = wide(&|line| line.node.address.chars().count());
     text.push_str(&format!("{}\n", paint.bold(&cluster.name)));
+    for finding in findings {
+        let told = format!("{}: {}: {}", finding.code, finding.server, finding.evidence.join("; "));
+        text.push_str(&format!("! {}\n", paint.red(&told)));
+    }
     for line in &lines {
         let Line { before, below, node } = line;
         let name_pad = " ".repeat(name_wide - before.chars().count() - node.name.chars().count());
@@ -145,8 +150,13 @@ mod tests {
     use super::*;
 
     fn cluster() -> Cluster {
-        let member = |name: &str, address: &str| Member { name: name.into(), address: address.into(), ..Member::default() };
-        let reader = RelayReader { server_id: 9, uuid: None, peer: "10.0.0.9:5000".into(), sent: "b.000001:4".into() };
+        let member = |name: &str, address: &str| Member {
+            name: name.into(),
+            address: address.into(),
+            ..Member::default()
+        };
+        let reader =
+            RelayReader { server_id: 9, uuid: None, peer: "10.0.0.9:5000".into(), sent: "b.000001:4".into() };
         let state = RelayState {
             is_streaming: true,
             doing: "reading".into(),
@@ -168,7 +178,7 @@ mod tests {
     #[test]
     fn a_tree_is_drawn() {
         let mut text = String::new();
-        write_cluster(&mut text, &cluster(), Paint::Plain);
+        write_cluster(&mut text, &cluster(), &[], Paint::Plain);
         let expected = "\
 orders
 orders              primary  db1:3306
@@ -182,8 +192,8 @@ db2                 server   db2:3306
     #[test]
     fn colours_are_for_terminals_only() {
         let (mut plain, mut coloured) = (String::new(), String::new());
-        write_cluster(&mut plain, &cluster(), Paint::Plain);
-        write_cluster(&mut coloured, &cluster(), Paint::Colours);
+        write_cluster(&mut plain, &cluster(), &[], Paint::Plain);
+        write_cluster(&mut coloured, &cluster(), &[], Paint::Colours);
         assert!(!plain.contains('\x1b') && coloured.contains("\x1b[1m"));
     }
 

@@ -41,7 +41,7 @@ pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
 
 fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiring> {
     let name = &source.name;
-    let primary = Subject { name: name.clone(), connect: connect_options(source.server())? };
+    let mut primary = Subject { name: name.clone(), connect: connect_options(source.server())? };
     let mut plan = ClusterPlan {
         name: name.clone(),
         primary: Member {
@@ -59,19 +59,24 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
     let mut followers = Vec::new();
     for server in config.servers.iter().filter(|server| server.source == *name) {
         let connect = connect_options(server.server()).with_context(|| format!("server {}", server.name))?;
-        plan.servers.push(Member {
+        let member = Member {
             name: server.name.clone(),
             address: connect.endpoint.to_string(),
             promotion: server.promotion,
             region: server.region.clone(),
-        });
-        // The primary may be named among the servers, and is looked at once.
-        if connect.endpoint != primary.connect.endpoint {
+        };
+        // The primary may be named among the servers, for its rule and region; it is looked at once.
+        if connect.endpoint == primary.connect.endpoint {
+            primary.name.clone_from(&member.name);
+            plan.primary = member;
+        } else {
+            plan.servers.push(member);
             followers.push(Subject { name: server.name.clone(), connect });
         }
     }
     for channel in config.channels.iter().filter(|channel| channel.source == *name) {
-        let connect = connect_options(channel.server()).with_context(|| format!("channel {}", channel.name))?;
+        let connect =
+            connect_options(channel.server()).with_context(|| format!("channel {}", channel.name))?;
         let address = connect.endpoint.to_string();
         let is_named = plan.servers.iter().any(|server| server.address == address);
         plan.targets.push(TargetPlan { channel: channel.name.clone(), address, state: None });
