@@ -28,3 +28,4 @@ mod analysis;
 mod analysis_properties;
 mod error_codes;
 mod observing;
+mod topology;

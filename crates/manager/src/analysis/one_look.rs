@@ -6,7 +6,7 @@ use super::record::{Cast, Record};
 use super::sighting::{Observer, Saw, Sighting, Vitals};
 use super::{Settings, analyse};
 use crate::failure::Failure;
-use crate::observation::{IoState, Observation, ReplicaChannel};
+use crate::observation::Observation;
 use crate::observing::ping::PingKind;
 use crate::topology::{Cluster, ClusterPlan, Role};
 
@@ -45,7 +45,11 @@ pub fn of_one_look(plan: &ClusterPlan, cluster: &Cluster, observations: &[Observ
                 let vitals = Vitals { replicates: fed || !look.channels.is_empty(), ..Vitals::from(look) };
                 note(Observer::Manager, name, Saw::Vitals(Box::new(vitals)));
                 let reads_from_primary = children_of_primary(cluster).any(|child| child == name);
-                let said = look.channels.first().filter(|_| reads_from_primary).and_then(stream);
+                let said = look
+                    .channels
+                    .first()
+                    .filter(|_| reads_from_primary)
+                    .and_then(|channel| Saw::of_channel(None, channel, 0));
                 if let Some(saw) = said {
                     note(Observer::Replica(name.clone()), &primary, saw);
                 }
@@ -71,23 +75,4 @@ fn is_target(cluster: &Cluster, plan: &ClusterPlan, name: &str) -> bool {
 fn children_of_primary(cluster: &Cluster) -> impl Iterator<Item = &str> {
     let primary = cluster.nodes.iter().filter(|node| node.role == Role::Primary);
     primary.flat_map(|node| &node.children).map(|child| child.name.as_str())
-}
-
-/// What a replica's receiving side says of its source; nothing if it was told to stop.
-pub fn stream(channel: &ReplicaChannel) -> Option<Saw> {
-    /// CR_CONNECTION_ERROR, CR_CONN_HOST_ERROR: the system's own number stands in the text; 111 is ECONNREFUSED.
-    const NO_CONNECTION: [u16; 2] = [2002, 2003];
-    match (channel.io, &channel.io_error) {
-        (IoState::Running, _) => Some(Saw::Streaming { heard_ms: None }),
-        (IoState::Stopped, _) => None,
-        (IoState::Connecting, Some(error)) if NO_CONNECTION.contains(&error.number) => {
-            let is_refused = error.message.contains("(111");
-            Some(Saw::Lost(if is_refused { Failure::Refused } else { Failure::NoRoute }))
-        }
-        // The server's own errors are below the client library's.
-        (IoState::Connecting, Some(error)) if error.number < 2000 => {
-            Some(Saw::Lost(Failure::of_number(error.number, &error.message)))
-        }
-        (IoState::Connecting, _) => Some(Saw::Lost(Failure::Broken)),
-    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::failure::Failure;
-use crate::observation::{IoState, Look, WaitPoint};
+use crate::observation::{IoState, Look, ReplicaChannel, WaitPoint};
 use crate::observing::ping::PingKind;
 
 /// Who says it.
@@ -61,6 +61,34 @@ pub enum Saw {
     Lost(Failure),
     /// A relay's log has what the server no longer has.
     Rewound(String),
+}
+
+impl Saw {
+    /// What a replica's receiving side says of its source; nothing if it was told to stop. `before` is the same channel in the look
+    /// before: if more has come since, it has heard its source by `now_ms`.
+    pub fn of_channel(
+        before: Option<&ReplicaChannel>,
+        channel: &ReplicaChannel,
+        now_ms: u64,
+    ) -> Option<Self> {
+        /// CR_CONNECTION_ERROR, CR_CONN_HOST_ERROR: the system's own number stands in the text; 111 is ECONNREFUSED.
+        const NO_CONNECTION: [u16; 2] = [2002, 2003];
+        /// The client library's own errors begin here, and end before the server's later ones.
+        const CLIENT_ERRORS: std::ops::Range<u16> = 2000..3000;
+        let has_more = before.is_some_and(|before| before.received_to != channel.received_to);
+        match (channel.io, &channel.io_error) {
+            (IoState::Running, _) => Some(Self::Streaming { heard_ms: has_more.then_some(now_ms) }),
+            (IoState::Stopped, _) => None,
+            (IoState::Connecting, Some(error)) if NO_CONNECTION.contains(&error.number) => {
+                let is_refused = error.message.contains("(111");
+                Some(Self::Lost(if is_refused { Failure::Refused } else { Failure::NoRoute }))
+            }
+            (IoState::Connecting, Some(error)) if !CLIENT_ERRORS.contains(&error.number) => {
+                Some(Self::Lost(Failure::of_number(error.number, &error.message)))
+            }
+            (IoState::Connecting, _) => Some(Self::Lost(Failure::Broken)),
+        }
+    }
 }
 
 /// What a look says that analysis needs.

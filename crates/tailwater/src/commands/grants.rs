@@ -36,7 +36,11 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
     };
     vec![
         ("capture its binlog", "source", grant_statement(Purpose::Capture, flavour, account)),
-        ("look at it for `tailwater topology`", "every server", format!("GRANT {looking} ON *.* TO {account}")),
+        (
+            "look at it for `tailwater topology`",
+            "every server",
+            format!("GRANT {looking} ON *.* TO {account}"),
+        ),
         ("apply rows", "target", grant_statement(Purpose::Apply, flavour, account)),
         ("keep progress", "target", format!("GRANT ALL ON tailwater.* TO {account}")),
         (

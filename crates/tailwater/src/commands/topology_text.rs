@@ -181,10 +181,10 @@ mod tests {
         write_cluster(&mut text, &cluster(), &[], Paint::Plain);
         let expected = "\
 orders
-orders              primary  db1:3306
-└─ tailwater        relay              durable to 1:4
-   └─ server_id 9   seen               from 10.0.0.9:5000, sent to b.000001:4
-db2                 server   db2:3306
+orders             primary  db1:3306
+└─ tailwater       relay              durable to 1:4
+   └─ server_id 9  seen               from 10.0.0.9:5000, sent to b.000001:4
+db2                server   db2:3306
 ";
         assert_eq!(text, expected);
     }
