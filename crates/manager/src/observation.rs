@@ -42,7 +42,7 @@ pub struct Unreached {
 pub struct Look {
     /// Its family.
     pub flavour: Flavour,
-    /// As it spells it itself, without what stands behind a dash.
+    /// Major, minor and patch number, with dots between them.
     pub version: String,
     /// `server_id`.
     pub server_id: u32,

@@ -189,7 +189,11 @@ fn read_settings(parts: &[&str]) -> Result<Settings> {
     let mut table = toml::Table::new();
     for pair in pairs(parts) {
         let (key, value) = pair?;
-        table.insert(key.to_owned(), toml::Value::Integer(value.parse()?));
+        let value = match value.parse() {
+            Ok(yes) => toml::Value::Boolean(yes),
+            Err(_) => toml::Value::Integer(value.parse()?),
+        };
+        table.insert(key.to_owned(), value);
     }
     Ok(table.try_into()?)
 }
@@ -217,6 +221,7 @@ fn read_vitals(about: &str, parts: &[&str]) -> Result<Vitals> {
         acknowledged: 0,
         unacknowledged: 0,
     };
+    vitals.semi_sync = Some(default).filter(|_| is_primary);
     for pair in pairs(parts) {
         let (key, value) = pair?;
         let yes = value == "yes";
@@ -230,6 +235,7 @@ fn read_vitals(about: &str, parts: &[&str]) -> Result<Vitals> {
             "executed" => vitals.executed = GtidSet::parse(Flavour::MariaDb, value)?,
             "io_stopped" => vitals.io_stopped = text(),
             "sql_stopped" => vitals.sql_stopped = text(),
+            "semi" if value == "none" => vitals.semi_sync = None,
             "lag" => vitals.lag_seconds = Some(value.parse()?),
             _ => {
                 let semi_sync = vitals.semi_sync.get_or_insert(default);

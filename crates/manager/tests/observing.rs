@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tailwater_manager::analysis::{Cast, Code, Guard, Observer, Record, Saw, Settings, Sighting, analyse};
 use tailwater_manager::failure::Failure;
 use tailwater_manager::observation::{IoState, Observation};
-use tailwater_manager::observing::ping::{PingKind, Pinger};
+use tailwater_manager::observing::ping::{Ping, PingKind, Pinger};
 use tailwater_manager::observing::{Subject, observe, observe_all};
 use tailwater_manager::topology::{Cluster, ClusterPlan, Member, Node, ProblemCode, RelayPlan, Role, build};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
@@ -220,7 +221,18 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     let failure = hasty.ping(PingKind::Connect).await.outcome.err().map(|unreached| unreached.failure);
     ensure!(failure == Some(Failure::TimedOut), "{failure:?}");
     server.resume()?;
+    // What is seen of a killed process is enough to act at once, and what was seen before was no reason.
+    let mut record = Record::new(Cast { primary: "pinged".into(), ..Cast::default() }, Settings::default());
+    let mut told = |at_ms, ping: &Ping| {
+        let saw = Saw::of_ping(ping);
+        record.note(Sighting { at_ms, observer: Observer::Manager, about: "pinged".into(), saw });
+        analyse(&record, &Guard::default(), at_ms).iter().map(|finding| finding.code).collect::<Vec<_>>()
+    };
+    let ping = pinger.ping(PingKind::Connect).await;
+    ensure!(told(0, &ping).is_empty(), "{ping:?}");
     server.kill().await?;
+    let ping = pinger.ping(PingKind::Select).await;
+    ensure!(told(1, &ping) == [Code::DeadPrimary], "{ping:?}");
     for kind in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let failure = pinger.ping(kind).await.outcome.err().map(|unreached| unreached.failure);
         // What stood breaks first; the next one is refused.

@@ -43,6 +43,8 @@ pub struct Settings {
     pub lag_after_ms: u64,
     /// No second failover by itself sooner than this after the first, unless somebody has acknowledged the first.
     pub cooldown_ms: u64,
+    /// Whether commits are to wait for acknowledgements; if not, that they do not is nothing to tell.
+    pub semi_sync: bool,
 }
 
 impl Default for Settings {
@@ -54,6 +56,7 @@ impl Default for Settings {
             lag_seconds_max: 10,
             lag_after_ms: 10_000,
             cooldown_ms: 3_600_000,
+            semi_sync: true,
         }
     }
 }

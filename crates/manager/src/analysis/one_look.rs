@@ -21,6 +21,7 @@ pub fn of_one_look(plan: &ClusterPlan, cluster: &Cluster, observations: &[Observ
         // A commit that waits when it is looked at is no news.
         blocked_after_ms: u64::MAX,
         lag_after_ms: 0,
+        semi_sync: plan.relay.semi_sync,
         ..Settings::default()
     };
     let primary = plan.primary.name.clone();

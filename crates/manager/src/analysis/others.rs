@@ -2,6 +2,7 @@
 
 use super::Settings;
 use super::finding::{Code, Finding};
+use super::primary::for_so_long;
 use super::record::{Record, ServerRecord, Streak, StreamRecord, one_line};
 use super::sighting::{Observer, Vitals};
 use crate::topology::gtids::only;
@@ -53,7 +54,7 @@ fn dead_finding(code: Code, name: &str, streak: &Streak, now_ms: u64) -> Finding
         None => streak.last.to_string(),
     };
     let lasted = now_ms.saturating_sub(streak.since_ms);
-    Finding::new(code, name, streak.since_ms, vec![format!("the manager: {failure}, for {lasted} ms")])
+    Finding::new(code, name, streak.since_ms, vec![format!("the manager: {failure}{}", for_so_long(lasted))])
 }
 
 /// A relay that lost the stream of a primary that answers the manager.

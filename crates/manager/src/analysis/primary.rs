@@ -83,15 +83,23 @@ pub(super) fn judge(record: &Record, settings: &Settings, now_ms: u64) -> Primar
 }
 
 fn own_words(server: &ServerRecord, streak: &Streak, now_ms: u64) -> String {
+    let lasted = now_ms.saturating_sub(streak.since_ms);
     let seen = match server.answered_ms {
-        Some(at) => format!("it last answered {} ms ago", now_ms.saturating_sub(at)),
-        None => "it was never seen alive".to_owned(),
+        Some(at) => format!("; it last answered {} ms ago", now_ms.saturating_sub(at)),
+        None if lasted > 0 => "; it was never seen alive".to_owned(),
+        // There was but one look.
+        None => String::new(),
     };
     let failure = match streak.gone_ms {
         Some(_) => "connection refused by a host that answers".to_owned(),
         None => streak.last.to_string(),
     };
-    format!("the manager: {failure}, for {} ms; {seen}", now_ms.saturating_sub(streak.since_ms))
+    format!("the manager: {failure}{}{seen}", for_so_long(lasted))
+}
+
+/// How long something has lasted; nothing if it has just begun.
+pub(super) fn for_so_long(lasted_ms: u64) -> String {
+    if lasted_ms == 0 { String::new() } else { format!(", for {lasted_ms} ms") }
 }
 
 fn listen(

@@ -6,7 +6,7 @@ use tailwater_wire::gtid::GtidSet;
 
 use crate::failure::Failure;
 use crate::observation::{IoState, Look, ReplicaChannel, WaitPoint};
-use crate::observing::ping::PingKind;
+use crate::observing::ping::{Ping, PingKind};
 
 /// Who says it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,6 +64,14 @@ pub enum Saw {
 }
 
 impl Saw {
+    /// What a ping says.
+    pub fn of_ping(ping: &Ping) -> Self {
+        match &ping.outcome {
+            Ok(()) => Self::Answered(ping.kind),
+            Err(unreached) => Self::Failed(ping.kind, unreached.failure),
+        }
+    }
+
     /// What a replica's receiving side says of its source; nothing if it was told to stop. `before` is the same channel in the look
     /// before: if more has come since, it has heard its source by `now_ms`.
     pub fn of_channel(

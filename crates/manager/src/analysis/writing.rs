@@ -15,7 +15,7 @@ pub(super) fn judge(record: &Record, settings: &Settings, now_ms: u64, findings:
     }
     let blocked = blocked(server, name, settings, now_ms);
     let unwritable = unwritable(server, name, settings, now_ms, blocked.is_some());
-    findings.extend(degraded(server, name, blocked.is_some()));
+    findings.extend(degraded(server, name, blocked.is_some()).filter(|_| settings.semi_sync));
     findings.extend(blocked);
     findings.extend(unwritable);
 }
@@ -90,7 +90,10 @@ fn unwritable(
 
 fn degraded(server: &ServerRecord, name: &str, is_blocked: bool) -> Option<Finding> {
     let (at, vitals) = server.vitals.as_ref()?;
-    let semi_sync = vitals.semi_sync?;
+    let Some(semi_sync) = vitals.semi_sync else {
+        let evidence = vec!["semi-sync is not there: its plugin is not loaded".to_owned()];
+        return Some(Finding::new(Code::SemiSyncDegraded, name, *at, evidence));
+    };
     let mut evidence = Vec::new();
     if !semi_sync.enabled {
         evidence.push("semi-sync is switched off".to_owned());

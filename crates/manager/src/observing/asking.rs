@@ -23,7 +23,7 @@ const LISTED_MAX: usize = 10_000;
 pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerError> {
     let flavour = connection.server().flavour;
     let is_new = flavour == Flavour::MySql && connection.server().version >= REPLICA_WORDS_SINCE;
-    let version = connection.server().version_text.split('-').next().unwrap_or_default().to_owned();
+    let (major, minor, patch) = connection.server().version;
     let variables = Named::of(
         &connection
             .query(
@@ -47,7 +47,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
     let (executed, purged, binlog_state) = ask_gtids(connection, flavour).await?;
     Ok(Look {
         flavour,
-        version,
+        version: format!("{major}.{minor}.{patch}"),
         server_id: variables.number(&["server_id"]).unwrap_or_default(),
         uuid: variables.get(&["server_uuid"]).filter(|_| flavour == Flavour::MySql).map(str::to_owned),
         hostname: variables.get(&["hostname"]).unwrap_or_default().to_owned(),

@@ -1,6 +1,6 @@
 //! A cluster's tree as text.
 
-use tailwater_manager::analysis::Finding;
+use tailwater_manager::analysis::{Code, Finding};
 use tailwater_manager::topology::{Cluster, Node, Promotion, Role};
 
 /// Whether there are colours.
@@ -46,7 +46,7 @@ pub(super) fn write_cluster(text: &mut String, cluster: &Cluster, findings: &[Fi
     let name_wide = wide(&|line| line.before.chars().count() + line.node.name.chars().count());
     let address_wide = wide(&|line| line.node.address.chars().count());
     text.push_str(&format!("{}\n", paint.bold(&cluster.name)));
-    for finding in findings {
+    for finding in findings.iter().filter(|finding| !stands_below(finding.code)) {
         let told = format!("{}: {}: {}", finding.code, finding.server, finding.evidence.join("; "));
         text.push_str(&format!("! {}\n", paint.red(&told)));
     }
@@ -68,6 +68,18 @@ pub(super) fn write_cluster(text: &mut String, cluster: &Cluster, findings: &[Fi
             text.push_str(&format!("{below}  {}\n", paint.red(&told)));
         }
     }
+}
+
+/// Whether the same stands below the server's own line.
+fn stands_below(code: Code) -> bool {
+    matches!(
+        code,
+        Code::DeadRelay
+            | Code::RelayDetached
+            | Code::DeadReplica
+            | Code::ReplicaStopped
+            | Code::ReplicaLagging
+    )
 }
 
 fn add_lines<'a>(lines: &mut Vec<Line<'a>>, node: &'a Node, before: String, below: String) {
