@@ -131,7 +131,21 @@ proptest! {
                 _ => true,
             })
             .collect();
-        prop_assert!(!fails_over(&analyse(&told(&alone), &Guard::default(), now)));
+        let mut record = told(&alone);
+        prop_assert!(!fails_over(&analyse(&record, &Guard::default(), now)));
+        // Everybody else is well, and still has nothing to say of it.
+        let by_manager = |at_ms, about: &str, saw| Sighting {
+            at_ms,
+            observer: Observer::Manager,
+            about: about.to_owned(),
+            saw,
+        };
+        record.note(by_manager(20_000, "db1", Saw::Failed(PingKind::Select, Failure::TimedOut)));
+        for name in ["db2", "db3", "r1"] {
+            record.note(by_manager(now.max(20_000), name, Saw::Answered(PingKind::Connect)));
+        }
+        let now = now.max(20_000);
+        prop_assert!(!fails_over(&analyse(&record, &Guard::default(), now)));
     }
 
     /// Whoever hears the primary now keeps everybody from acting.
