@@ -20,4 +20,5 @@ mod rooms;
 mod s3_server;
 mod shell;
 mod stored;
+mod topology;
 mod try_out;

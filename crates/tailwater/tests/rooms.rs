@@ -13,6 +13,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-sandbox", &["tailwater-wire", "tailwater-session"]),
     ("tailwater-admin", &[]),
     ("tailwater-bulk", &["tailwater-wire", "tailwater-session"]),
+    ("tailwater-manager", &["tailwater-wire", "tailwater-session"]),
     (
         "tailwater",
         &[
@@ -24,6 +25,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-sandbox",
             "tailwater-admin",
             "tailwater-bulk",
+            "tailwater-manager",
         ],
     ),
 ];

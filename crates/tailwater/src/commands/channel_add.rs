@@ -14,7 +14,7 @@ use super::copy::{options, print_report, run};
 use super::copy_binary::{clone_options, clone_server};
 use crate::cli::{ChannelAdd, Output};
 use crate::config::{ChannelConfig, Config, ServerAddress};
-use crate::control::ChannelRequest;
+use crate::control::Request;
 use crate::exit::Exit;
 use crate::wiring::connect_options;
 
@@ -35,7 +35,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     let target = connect_options(channel.server())?;
     let source = source(&config, channel, arguments)?;
     same_family(&source, &target).await?;
-    told(&config, &ChannelRequest::Hold { channel: name.clone() })?;
+    told(&config, &Request::Hold { channel: name.clone() })?;
 
     if arguments.binary {
         refuse_running_events(&source, &target).await?;
@@ -54,7 +54,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
 }
 
 async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Exit> {
-    let start = ChannelRequest::Start { channel: name.to_owned(), until_gtid: None, until_time_us: None };
+    let start = Request::Start { channel: name.to_owned(), until_gtid: None, until_time_us: None };
     told(config, &start)?;
     let channels = begun(config, name).await?;
     print(&channels, Some(name), output)
@@ -137,7 +137,7 @@ async fn same_family(source: &ConnectOptions, target: &ConnectOptions) -> anyhow
 async fn begun(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>> {
     let begin = Instant::now();
     loop {
-        let channels = told(config, &ChannelRequest::List)?;
+        let channels = told(config, &Request::List)?;
         let channel = channels.iter().find(|channel| channel.name == name);
         match channel.map(|channel| channel.state) {
             Some(ChannelState::Running) => return Ok(channels),

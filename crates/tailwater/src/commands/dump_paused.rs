@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::channel::told;
 use crate::cli::DumpArgs;
 use crate::config::Config;
-use crate::control::ChannelRequest;
+use crate::control::Request;
 
 /// Channels that were running, and stand still. They go on when this goes away.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Paused {
         let mut paused = Self { config: None, names: Vec::new() };
         let Some(config) = &arguments.config else { return Ok(paused) };
         let config = Config::load(config)?;
-        let channels = told(&config, &ChannelRequest::List)?;
+        let channels = told(&config, &Request::List)?;
         paused.config = Some(config);
         for name in &arguments.pause_channel {
             let channel = channels.iter().find(|channel| channel.name == *name);
@@ -39,7 +39,7 @@ impl Paused {
             if running {
                 // Whatever comes next, it is started again.
                 paused.names.push(name.clone());
-                paused.tell(&ChannelRequest::Stop { channel: name.clone() })?;
+                paused.tell(&Request::Stop { channel: name.clone() })?;
                 info!(channel = name, "stopped until the snapshot is there");
             }
         }
@@ -60,7 +60,7 @@ impl Paused {
         work.await
     }
 
-    fn tell(&self, request: &ChannelRequest) -> anyhow::Result<()> {
+    fn tell(&self, request: &Request) -> anyhow::Result<()> {
         if let Some(config) = &self.config {
             told(config, request)?;
         }
@@ -69,8 +69,7 @@ impl Paused {
 
     fn go_on(&mut self) {
         for channel in std::mem::take(&mut self.names) {
-            let start =
-                ChannelRequest::Start { channel: channel.clone(), until_gtid: None, until_time_us: None };
+            let start = Request::Start { channel: channel.clone(), until_gtid: None, until_time_us: None };
             match self.tell(&start) {
                 Ok(()) => info!(channel, "goes on"),
                 Err(error) => {

@@ -11,7 +11,7 @@ use super::backlog::{Backlog, copy_folder, wait_until};
 use super::contender::CommitOrder;
 use super::target::Target;
 use crate::bench::bulk::durable_bytes;
-use crate::control::{self, Answer, ChannelRequest};
+use crate::control::{self, Answer, Request};
 use crate::trial::SOURCE_NAME;
 
 const CHANNEL_NAME: &str = "replica";
@@ -98,7 +98,7 @@ pub async fn stand_by(
     let mut daemon = Daemon::start(folder, &(source_config(backlog) + &channel), slow)?;
     wait_until("starting the daemon", PATIENCE, async || {
         daemon.ensure_running()?;
-        let answer = control::ask(&daemon.socket(), &ChannelRequest::List);
+        let answer = control::ask(&daemon.socket(), &Request::List);
         Ok(matches!(answer, Ok(Answer::Channels(channels)) if channels.iter().all(|it| it.state == ChannelState::Stopped)))
     })
     .await?;
@@ -149,9 +149,9 @@ impl Daemon {
     /// If it is refused.
     pub fn begin(&self) -> anyhow::Result<()> {
         let channel = CHANNEL_NAME.to_owned();
-        let start = ChannelRequest::Start { channel, until_gtid: None, until_time_us: None };
+        let start = Request::Start { channel, until_gtid: None, until_time_us: None };
         match control::ask(&self.socket(), &start)? {
-            Answer::Channels(_) => Ok(()),
+            Answer::Channels(_) | Answer::Topology(_) => Ok(()),
             Answer::Failed { message, .. } => bail!("the channel does not start: {message}"),
         }
     }

@@ -1,0 +1,32 @@
+//! What can go wrong, with stable codes.
+
+use tailwater_session::SessionError;
+
+/// What can go wrong while servers are looked at and led.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagerError {
+    /// The conversation with a server.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A server's answer is not of the form that was expected.
+    #[error("{server}: {what} is not understood: {value:?}; is this a version that Tailwater knows?")]
+    Answer {
+        /// Which server.
+        server: String,
+        /// What was asked.
+        what: &'static str,
+        /// What it answered, the front of it.
+        value: String,
+    },
+}
+
+impl ManagerError {
+    /// The stable code of this error, as documented in docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Session(error) => error.code(),
+            Self::Answer { .. } => "TW-MGR-0001",
+        }
+    }
+}
