@@ -2,6 +2,8 @@
 
 use tailwater_session::SessionError;
 
+use crate::refusal::Refusal;
+
 /// What can go wrong while servers are looked at and led.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -19,6 +21,9 @@ pub enum ManagerError {
         /// What it answered, the front of it.
         value: String,
     },
+    /// A rule forbids to go on.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
 }
 
 impl ManagerError {
@@ -27,6 +32,7 @@ impl ManagerError {
         match self {
             Self::Session(error) => error.code(),
             Self::Answer { .. } => "TW-MGR-0001",
+            Self::Refused(refusal) => refusal.code(),
         }
     }
 }

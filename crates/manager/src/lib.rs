@@ -2,7 +2,12 @@
 //!
 //! The map:
 //! - [`error`]: what can go wrong, with stable codes.
+//! - [`lossless`]: what the ackers that were stopped prove.
+//! - [`refusal`]: the rules that refuse.
 
 pub mod error;
+pub mod lossless;
+pub mod refusal;
 
 pub use error::ManagerError;
+pub use refusal::Refusal;

@@ -26,3 +26,4 @@ macro_rules! on_each_server {
 }
 
 mod error_codes;
+mod lossless_model;
