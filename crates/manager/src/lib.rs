@@ -1,10 +1,12 @@
 //! Who leads and who follows: what servers look like from outside, what has failed, and what is to be done.
 //!
 //! The map:
+//! - [`choice`]: who becomes primary.
 //! - [`error`]: what can go wrong, with stable codes.
 //! - [`lossless`]: what the ackers that were stopped prove.
 //! - [`refusal`]: the rules that refuse.
 
+pub mod choice;
 pub mod error;
 pub mod lossless;
 pub mod refusal;

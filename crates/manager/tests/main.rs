@@ -25,5 +25,6 @@ macro_rules! on_each_server {
     )*};
 }
 
+mod choice;
 mod error_codes;
 mod lossless_model;
