@@ -3,11 +3,13 @@
 //! The map:
 //! - [`choice`]: who becomes primary.
 //! - [`error`]: what can go wrong, with stable codes.
+//! - [`lease`]: one manager acts at a time.
 //! - [`lossless`]: what the ackers that were stopped prove.
 //! - [`refusal`]: the rules that refuse.
 
 pub mod choice;
 pub mod error;
+pub mod lease;
 pub mod lossless;
 pub mod refusal;
 
