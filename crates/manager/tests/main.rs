@@ -27,4 +27,6 @@ macro_rules! on_each_server {
 
 mod choice;
 mod error_codes;
+mod failover;
+mod lease;
 mod lossless_model;
