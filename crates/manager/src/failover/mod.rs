@@ -1,7 +1,7 @@
 //! A failover, phase by phase. Pure: answers in, acts out; the driver does what it is told and says how it went.
 //!
 //! lease → confirm → fence → fence hooks → prove → choose → supply → drain → source → writable → follow → others → routes.
-//! The lease is asked for before the acts of each phase. Up to the moment at which a new primary may have become writable
+//! The lease is asked for before each act; acts of one phase that run side by side share the question. Up to the moment at which a new primary may have become writable
 //! everything that was done can be undone, and is, in the opposite order, if a rule refuses or a step fails. From then on
 //! there is only forward. Without the lease nothing is done any more, not even undone: what is left to be undone is told.
 //!

@@ -15,13 +15,20 @@ use crate::refusal::Refusal;
 /// An act with its number.
 pub type Numbered = (u32, Act);
 
+/// What waits for the lease.
+#[derive(Debug, Clone)]
+enum Then {
+    Phase(Phase),
+    Act(Act),
+}
+
 /// One failover.
 #[derive(Debug, Clone)]
 pub struct Failover {
     order: Order,
     phase: Phase,
-    /// The phase that begins when the lease was found to be held.
-    then: Option<Phase>,
+    /// What comes when the lease was found to be held.
+    then: Then,
     token: Option<Token>,
     next_number: u32,
     waiting: BTreeMap<u32, Act>,
@@ -67,7 +74,7 @@ impl Failover {
         Self {
             order,
             phase: Phase::Lease,
-            then: None,
+            then: Then::Phase(Phase::Confirm),
             token: None,
             next_number: 1,
             waiting: BTreeMap::new(),
@@ -142,8 +149,12 @@ impl Failover {
 
     /// Begins a phase: with the question for the lease.
     fn enter(&mut self, at_ms: u64, phase: Phase) -> Vec<Numbered> {
-        self.then = Some(phase);
-        self.order_act(at_ms, Act::CheckLease).into_iter().collect()
+        self.after_the_lease(at_ms, Then::Phase(phase))
+    }
+
+    fn after_the_lease(&mut self, at_ms: u64, then: Then) -> Vec<Numbered> {
+        self.then = then;
+        vec![self.order_act(at_ms, Act::CheckLease)]
     }
 
     fn lease_answered(&mut self, at_ms: u64, answer: Answer) -> Vec<Numbered> {
@@ -151,9 +162,13 @@ impl Failover {
             Answer::Held(token) if self.token.is_none_or(|first| first == token) => {
                 self.token = Some(token);
                 self.audit.token = Some(token.0);
-                let phase = self.then.take().unwrap_or(Phase::Over);
-                self.phase = phase;
-                return self.start(at_ms, phase);
+                return match self.then.clone() {
+                    Then::Act(act) => vec![self.order_act(at_ms, act)],
+                    Then::Phase(phase) => {
+                        self.phase = phase;
+                        self.start(at_ms, phase)
+                    }
+                };
             }
             // Between the two somebody else may have acted.
             Answer::Held(_) => "another term of the lease has begun".to_owned(),
@@ -200,7 +215,7 @@ impl Failover {
         if !together && acts.len() > 1 {
             self.queue = acts.split_off(1);
         }
-        let ordered: Vec<Numbered> = acts.into_iter().filter_map(|act| self.order_act(at_ms, act)).collect();
+        let ordered: Vec<Numbered> = acts.into_iter().map(|act| self.order_act(at_ms, act)).collect();
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
     }
 
@@ -218,7 +233,7 @@ impl Failover {
         }
     }
 
-    fn order_act(&mut self, at_ms: u64, act: Act) -> Option<Numbered> {
+    fn order_act(&mut self, at_ms: u64, act: Act) -> Numbered {
         // Noted before it is done: whether it was is not known until it is answered.
         if self.phase != Phase::Undo && act.changes() {
             self.changed = true;
@@ -231,7 +246,7 @@ impl Failover {
         self.next_number += 1;
         self.note(at_ms, Note::Ordered { number, what: act.clone() });
         self.waiting.insert(number, act.clone());
-        Some((number, act))
+        (number, act)
     }
 
     /// What an answer means for its act.
@@ -288,7 +303,7 @@ impl Failover {
         }
         if !self.queue.is_empty() {
             let next = self.queue.remove(0);
-            return self.order_act(at_ms, next).into_iter().collect();
+            return self.after_the_lease(at_ms, Then::Act(next));
         }
         // Nobody waits for an acker on a dead host when the others prove everything.
         let proven = self.phase == Phase::Fence && !self.order.dry_run && self.verdict_now().is_complete();
