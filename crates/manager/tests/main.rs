@@ -29,4 +29,5 @@ mod choice;
 mod error_codes;
 mod failover;
 mod lease;
+mod lossless;
 mod lossless_model;

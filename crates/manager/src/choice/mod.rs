@@ -293,13 +293,13 @@ impl Wants {
             count: transactions(&lacks),
             ..Self::default()
         };
-        wants.from_log(question.log, received, excluded);
-        wants.from_servers(question, received, server, excluded);
+        wants.take_from_log(question.log, received, excluded);
+        wants.take_from_servers(question, received, server, excluded);
         wants
     }
 
     /// What the log knows and the server lacks; what was before its beginning the log cannot give.
-    fn from_log(&mut self, log: &LogSupply, received: &GtidSet, excluded: &mut Vec<Excluded>) {
+    fn take_from_log(&mut self, log: &LogSupply, received: &GtidSet, excluded: &mut Vec<Excluded>) {
         let Ok(given) = log.holds.subtract(received) else { return };
         if given.is_empty() {
             return;
@@ -316,7 +316,7 @@ impl Wants {
 
     /// The unacknowledged end of the old primary's binlog, which replicas may have and the log does not; and, where the log
     /// begins too late, what another server still has.
-    fn from_servers(
+    fn take_from_servers(
         &mut self,
         question: &Question<'_>,
         received: &GtidSet,
