@@ -5,6 +5,11 @@ use tailwater_manager::Refusal;
 use tailwater_manager::choice::{
     Against, Choice, Excluded, Feed, LogSupply, Origin, Promotion, Question, Server, Version, choose,
 };
+use tailwater_manager::failure::Failure;
+use tailwater_manager::observation::{
+    Durability, IoState, Look, Observation, ReplicaChannel, ThreadError, Unreached,
+};
+use tailwater_manager::topology::plan::Member;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 
@@ -209,6 +214,80 @@ fn mariadb_tells_whose_by_the_server_id() {
     let order: Vec<_> = choice.ranked.iter().map(|one| one.server.as_str()).collect();
     assert_eq!(order, ["ahead", "behind", "errant"]);
     assert!(matches!(&choice.ranked[2].excluded[..], [Excluded::Errant { gtids }] if gtids == "0-7-11"));
+}
+
+/// A look at a replica that has executed `executed` and received `received`.
+fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Observation {
+    let channel = ReplicaChannel {
+        name: String::new(),
+        source_host: "127.0.0.1".to_owned(),
+        source_port: 3306,
+        source_server_id: 1,
+        source_uuid: Some(OLD.to_owned()),
+        io: IoState::Running,
+        io_error: None,
+        sql_running: sql_error.is_none(),
+        sql_error,
+        lag_seconds: Some(2),
+        delay_seconds: 0,
+        by_gtids: true,
+        received: mysql(received),
+        received_to: (String::new(), 0),
+        executed_to: (String::new(), 0),
+    };
+    let look = Look {
+        flavour: Flavour::MySql,
+        version: "9.7.1-lts".to_owned(),
+        server_id: 2,
+        uuid: None,
+        hostname: String::new(),
+        port: 3306,
+        report_host: None,
+        uptime_seconds: 1,
+        read_only: true,
+        super_read_only: true,
+        executed: mysql(executed),
+        purged: Some(mysql("")),
+        binlog_state: None,
+        log_bin: true,
+        log_replica_updates: true,
+        durability: Durability { flush_log_at_commit: 1, sync_binlog: 1 },
+        semi_sync_source: None,
+        semi_sync_replica: None,
+        channels: vec![channel],
+        replicas: Vec::new(),
+        dump_hosts: Vec::new(),
+        unasked: Vec::new(),
+    };
+    Observation { server: "a".to_owned(), address: String::new(), began_ms: 0, took_ms: 1, outcome: Ok(look) }
+}
+
+#[test]
+fn what_a_look_saw_becomes_a_candidate() {
+    let member = Member { name: "a".to_owned(), promotion: Promotion::Prefer, ..Member::default() };
+    let version = Version { major: 9, minor: 7, patch: 0 };
+    let seen = |look: &Observation, progress: Option<&GtidSet>| {
+        Server::seen(&member, look, progress, Flavour::MySql, version)
+    };
+    let server = seen(&look_at("old:1-5", "old:4-9", None), None);
+    assert_eq!((server.received.clone(), server.catch_up_ms), (Some(mysql("old:1-9")), Some(2000)));
+    assert_eq!(
+        (server.version.patch, server.promotion, server.feed),
+        (1, Promotion::Prefer, Feed::Replication)
+    );
+    let choice = check(&[server], Ok("a"));
+    assert_eq!(choice.ranked[0].drains.as_deref(), Some(&*format!("{OLD}:6-9")));
+    let caught_up = seen(&look_at("old:1-9", "old:4-9", None), None);
+    assert_eq!(caught_up.catch_up_ms, Some(0));
+    let error = ThreadError { number: 1062, message: "duplicate".to_owned() };
+    check(&[seen(&look_at("old:1-5", "old:4-9", Some(error)), None)], Err("1062 duplicate"));
+    // Of a target its own GTIDs tell nothing; the channel's progress does.
+    let target = seen(&look_at("other:1-5", "", None), Some(&mysql("old:1-7")));
+    assert_eq!((target.feed, target.executed.clone()), (Feed::Channel, Some(mysql("old:1-7"))));
+    check(&[target], Ok("a"));
+    let unreached = Unreached { failure: Failure::TimedOut, message: "timed out".to_owned() };
+    let silent = Observation { outcome: Err(unreached), ..look_at("", "", None) };
+    check(&[seen(&silent, None)], Err("timed out"));
 }
 
 prop_compose! {

@@ -6,6 +6,7 @@ use tailwater_manager::Refusal;
 use tailwater_manager::lossless::{
     Acker, Acks, Evidence, Look, Regime, Regimes, Stop, Verdict, Waiting, judge,
 };
+use tailwater_manager::observation::{SemiSyncSource, WaitPoint};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -225,4 +226,25 @@ fn many_changes_are_remembered_in_bounded_room() {
     // What was joined still demands them all.
     let few = [stopped("a", 200), stopped("acker199", 200)];
     assert_eq!(codes(&verdict(&regimes, &few)), ["TW-MGR-0032"]);
+}
+
+#[test]
+fn what_a_look_saw_is_taken_over() {
+    let seen = SemiSyncSource {
+        enabled: true,
+        active: true,
+        timeout_ms: u64::MAX,
+        wait_point: WaitPoint::AfterSync,
+        wait_no_replica: true,
+        acks_needed: 2,
+        clients: 3,
+        waiting_sessions: 0,
+        acknowledged: 9,
+        unacknowledged: 0,
+    };
+    assert_eq!(Waiting::seen(&seen, true), lossless(2));
+    let off = SemiSyncSource { active: false, ..seen.clone() };
+    assert!(matches!(Waiting::seen(&off, true).acks(), Acks::NotLossless(_)));
+    let late = SemiSyncSource { wait_point: WaitPoint::AfterCommit, ..seen };
+    assert!(matches!(Waiting::seen(&late, true).acks(), Acks::NotLossless(_)));
 }

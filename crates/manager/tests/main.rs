@@ -1,7 +1,6 @@
 //! Integration tests of the manager, on real servers.
 
 /// Makes one test for each kind of server out of a function that takes the kind.
-#[allow(unused_macros, reason = "used by the modules below")]
 macro_rules! on_each_server {
     ($($test:ident),* $(,)?) => {$(
         mod $test {
@@ -25,9 +24,13 @@ macro_rules! on_each_server {
     )*};
 }
 
+mod analysis;
+mod analysis_properties;
 mod choice;
 mod error_codes;
 mod failover;
 mod lease;
 mod lossless;
 mod lossless_model;
+mod observing;
+mod topology;

@@ -54,6 +54,8 @@ pub enum Command {
     /// Where the log is applied: channels of a running daemon.
     #[command(subcommand)]
     Channel(ChannelCommand),
+    /// Who reads from whom: the primary, Tailwater, replicas and targets of each source as a tree, with what is wrong.
+    Topology(TopologyArgs),
     /// Dumps databases into a folder: rows on several connections at one point in time, with the shortest lock that does.
     Dump(DumpArgs),
     /// Loads a dump into a server: rows on several connections, each file in one transaction with the note that it is there.
@@ -105,6 +107,18 @@ pub struct ConfigFile {
     /// Configuration file (TOML).
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     pub config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct TopologyArgs {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Look again after so many seconds, until interrupted; with --output json one object per line.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub watch: Option<u64>,
+    /// How long one server may take to answer.
+    #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    pub timeout_ms: u64,
 }
 
 #[derive(Debug, Subcommand)]

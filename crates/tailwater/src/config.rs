@@ -5,6 +5,7 @@
 #[macro_use]
 mod server;
 mod channel;
+mod member;
 mod serve;
 
 use std::collections::HashSet;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use channel::ChannelConfig;
+pub use member::MemberConfig;
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use server::{ServerAddress, TlsConfig};
 
@@ -34,6 +36,9 @@ pub struct Config {
     /// To which servers their logs are applied.
     #[serde(default, rename = "channel")]
     pub channels: Vec<ChannelConfig>,
+    /// The other servers of their clusters.
+    #[serde(default, rename = "server")]
+    pub servers: Vec<MemberConfig>,
 }
 
 /// `[log]`
@@ -207,6 +212,9 @@ impl Config {
         for channel in &mut config.channels {
             channel.rebase(base);
         }
+        for server in &mut config.servers {
+            server.rebase(base);
+        }
         Ok(config)
     }
 
@@ -246,6 +254,13 @@ impl Config {
             channel.check(&names)?;
             if !channels.insert(&channel.name) {
                 return Err(format!("channel.name = {:?} is given twice", channel.name));
+            }
+        }
+        let mut members = HashSet::new();
+        for server in &self.servers {
+            server.check(&names)?;
+            if !members.insert(&server.name) {
+                return Err(format!("server.name = {:?} is given twice", server.name));
             }
         }
         let log = &self.log;
@@ -354,6 +369,24 @@ mod tests {
         check("", &serve("", user).replace(GOOD, user), "listen = \"127.0.0.1:3307\" is given twice");
         let (message, _) = complaint(&serve("", user).replace("source = 'orders'", "source = 'other'"));
         assert!(message.contains("no [[source]]"), "{message}");
+    }
+
+    #[test]
+    fn the_servers_of_a_cluster_are_checked() {
+        let server = |change: &str| format!("{GOOD}\n[[server]]\nname = 'db2'\nsource = 'orders'\n{change}");
+        let config = load(&server("host = 'db2'\npromotion = 'must_not'\nregion = 'north'")).unwrap();
+        assert_eq!(config.servers[0].promotion, tailwater_manager::topology::Promotion::MustNot);
+        let check = |text: &str, expected: &str| {
+            let (message, code) = complaint(text);
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(code, "TW-CFG-0003");
+        };
+        check(&server(""), "where is it?");
+        check(&server("port = 3306").replace("'db2'", "'tailwater'"), "what Tailwater itself is called");
+        check(&server("port = 3306").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
+        check(&format!("{}\n{}", server("port = 3306"), server("port = 1").replace(GOOD, "")), "given twice");
+        let (message, _) = complaint(&server("port = 3306\npromotion = 'never'"));
+        assert!(message.contains("must_not"), "{message}");
     }
 
     #[test]

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use tailwater_apply::channel::{Channel, ChannelEdit, ChannelStatus, Until};
 use tailwater_apply::filter::FilterSet;
 use tailwater_log::LogHandle;
+use tailwater_manager::topology::RelayReader;
+use tailwater_relay::serve::Readers;
+use tailwater_relay::{CaptureState, CaptureStatus};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -21,10 +24,10 @@ use tracing::{debug, warn};
 /// A request, and an answer, is no longer than this.
 const LINE_BYTES_MAX: u64 = 4 << 20;
 
-/// What can be asked of channels.
+/// What can be asked; all but the last is about channels.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "request", deny_unknown_fields)]
-pub enum ChannelRequest {
+pub enum Request {
     /// All channels.
     #[serde(rename = "channel_list")]
     List,
@@ -86,6 +89,9 @@ pub enum ChannelRequest {
         /// What.
         edit: ChannelEdit,
     },
+    /// How the sources' logs are, and who reads them.
+    #[serde(rename = "topology")]
+    Topology,
 }
 
 /// What is answered.
@@ -94,6 +100,8 @@ pub enum ChannelRequest {
 pub enum Answer {
     /// Done, and how the channels are now.
     Channels(Vec<ChannelStatus>),
+    /// How the sources' logs are.
+    Topology(Vec<SourceReport>),
     /// Not done.
     Failed {
         /// A stable code, if there is one.
@@ -101,6 +109,27 @@ pub enum Answer {
         /// Why.
         message: String,
     },
+}
+
+/// How a source's log is, and who reads it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SourceReport {
+    /// The source's name.
+    pub source: String,
+    /// Whether its stream is read now.
+    pub is_streaming: bool,
+    /// What its capture is doing, in words.
+    pub doing: String,
+    /// The source's family; none before it was first reached.
+    pub is_mariadb: Option<bool>,
+    /// What is in the log, in the source's notation.
+    pub gtids: Option<String>,
+    /// Up to where the log is durable.
+    pub durable: String,
+    /// What the semi-sync watch last found wrong.
+    pub alarms: Vec<String>,
+    /// Who reads the log's stream.
+    pub readers: Vec<RelayReader>,
 }
 
 /// Where the daemon with its log in `directory` listens.
@@ -113,6 +142,48 @@ pub fn socket_of(directory: &Path) -> PathBuf {
 pub struct Controlled {
     /// By name, each with the log it reads.
     pub channels: BTreeMap<String, (Channel, LogHandle)>,
+    /// By name, the sources.
+    pub sources: BTreeMap<String, ControlledSource>,
+}
+
+/// A source that is captured.
+#[derive(Debug)]
+pub struct ControlledSource {
+    /// Its log.
+    pub log: LogHandle,
+    /// How its capture is.
+    pub status: Arc<CaptureStatus>,
+    /// Who reads the log, one for each address that it is served at.
+    pub readers: Vec<Readers>,
+}
+
+impl ControlledSource {
+    fn report(&self, name: &str) -> SourceReport {
+        let status = self.status.snapshot();
+        let doing = match &status.state {
+            CaptureState::Connecting => "connecting to the source".to_owned(),
+            CaptureState::Streaming => "reading the source's stream".to_owned(),
+            CaptureState::Waiting(reason) => format!("waiting to connect again: {reason}"),
+            CaptureState::Refused(reason) => format!("stopped: {reason}"),
+            CaptureState::Stopped => "stopped".to_owned(),
+        };
+        let readers = self.readers.iter().flat_map(Readers::list).map(|reader| RelayReader {
+            server_id: reader.server_id,
+            uuid: Some(reader.uuid).filter(|uuid| !uuid.is_empty()),
+            peer: reader.peer.to_string(),
+            sent: format!("{}:{}", reader.sent.0, reader.sent.1),
+        });
+        SourceReport {
+            source: name.to_owned(),
+            is_streaming: status.state == CaptureState::Streaming,
+            doing,
+            is_mariadb: self.log.source().map(|source| source.flavour == Flavour::MariaDb),
+            gtids: self.log.gtid_set().map(|gtids| gtids.to_string()),
+            durable: self.log.durable().position.to_string(),
+            alarms: status.alarms.iter().map(ToString::to_string).collect(),
+            readers: readers.collect(),
+        }
+    }
 }
 
 /// Listens at `socket` until the task that is given back is dropped.
@@ -159,7 +230,7 @@ async fn converse(stream: UnixStream, controlled: Arc<Controlled>) {
         let answer = if is_cut {
             Answer::Failed { code: None, message: too_long("the request") }
         } else {
-            match serde_json::from_slice::<ChannelRequest>(&line) {
+            match serde_json::from_slice::<Request>(&line) {
                 Ok(request) => obey(request, &controlled).await,
                 Err(error) => Answer::Failed { code: None, message: format!("not understood: {error}") },
             }
@@ -180,7 +251,11 @@ fn too_long(what: &str) -> String {
     format!("{what} is longer than {LINE_BYTES_MAX} bytes")
 }
 
-async fn obey(request: ChannelRequest, controlled: &Controlled) -> Answer {
+async fn obey(request: Request, controlled: &Controlled) -> Answer {
+    if matches!(request, Request::Topology) {
+        let report = |(name, source): (&String, &ControlledSource)| source.report(name);
+        return Answer::Topology(controlled.sources.iter().map(report).collect());
+    }
     match obeyed(request, controlled).await {
         Ok(()) => Answer::Channels(
             controlled.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect(),
@@ -192,7 +267,7 @@ async fn obey(request: ChannelRequest, controlled: &Controlled) -> Answer {
     }
 }
 
-async fn obeyed(request: ChannelRequest, controlled: &Controlled) -> anyhow::Result<()> {
+async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()> {
     let find = |name: &str| {
         let known = || controlled.channels.keys().cloned().collect::<Vec<_>>().join(", ");
         controlled
@@ -202,8 +277,8 @@ async fn obeyed(request: ChannelRequest, controlled: &Controlled) -> anyhow::Res
             .ok_or_else(|| anyhow!("there is no channel {name:?}; there are: {}", known()))
     };
     match request {
-        ChannelRequest::List => {}
-        ChannelRequest::Start { channel, until_gtid, until_time_us } => {
+        Request::List | Request::Topology => {}
+        Request::Start { channel, until_gtid, until_time_us } => {
             let (channel, flavour) = find(&channel)?;
             let until = match (until_gtid, until_time_us) {
                 (Some(gtid), None) => Some(Until::Gtid(Gtid::parse(flavour, &gtid)?)),
@@ -213,26 +288,26 @@ async fn obeyed(request: ChannelRequest, controlled: &Controlled) -> anyhow::Res
             };
             channel.resume(until).await?;
         }
-        ChannelRequest::Tolerate { channel, until_gtid } => {
+        Request::Tolerate { channel, until_gtid } => {
             let (channel, flavour) = find(&channel)?;
             let until = until_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
             channel.tolerate(until).await?;
         }
-        ChannelRequest::Stop { channel } => find(&channel)?.0.pause().await?,
-        ChannelRequest::Skip { channel, gtid } => {
+        Request::Stop { channel } => find(&channel)?.0.pause().await?,
+        Request::Skip { channel, gtid } => {
             let (channel, flavour) = find(&channel)?;
             channel.skip(Gtid::parse(flavour, &gtid)?).await?;
         }
-        ChannelRequest::Seek { channel, gtids } => {
+        Request::Seek { channel, gtids } => {
             let (channel, flavour) = find(&channel)?;
             channel.seek(GtidSet::parse(flavour, &gtids)?).await?;
         }
-        ChannelRequest::Filter { channel, filters, from_gtid } => {
+        Request::Filter { channel, filters, from_gtid } => {
             let (channel, flavour) = find(&channel)?;
             let from = from_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
             channel.filter(filters, from).await?;
         }
-        ChannelRequest::Set { channel, edit } => find(&channel)?.0.set(edit).await?,
+        Request::Set { channel, edit } => find(&channel)?.0.set(edit).await?,
     }
     Ok(())
 }
@@ -241,7 +316,7 @@ async fn obeyed(request: ChannelRequest, controlled: &Controlled) -> anyhow::Res
 ///
 /// # Errors
 /// If there is none, or it does not answer.
-pub fn ask(socket: &Path, request: &ChannelRequest) -> anyhow::Result<Answer> {
+pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
     use std::io::{BufRead, Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(socket).with_context(|| {
         format!(
@@ -300,7 +375,7 @@ mod tests {
         let socket = socket_of(folder.path());
         let _listener = std::os::unix::net::UnixListener::bind(&socket)?;
         let gtids = "x".repeat(LINE_BYTES_MAX as usize);
-        let error = ask(&socket, &ChannelRequest::Seek { channel: "replica".into(), gtids });
+        let error = ask(&socket, &Request::Seek { channel: "replica".into(), gtids });
         assert!(error.is_err_and(|error| error.to_string().contains("longer than 4194304 bytes")));
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod channel;
 mod serve;
+mod topology;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tailwater_session::{ConnectOptions, TlsMode};
 
 pub use channel::channels;
 pub use serve::{served, serves};
+pub use topology::{ClusterWiring, ask_daemon, clusters, observe};
 
 use crate::archiver::{Job, Schedule};
 use crate::config::{AckConfig, Config, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig};

@@ -16,4 +16,5 @@ mod resumed;
 mod rooms;
 mod s3_server;
 mod shell;
+mod topology;
 mod try_out;

@@ -7,21 +7,9 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidDifference, GtidSet, MysqlGtidSet};
 
 use super::reason::Excluded;
-
-/// Whether the operator wants it as primary; the better first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Promotion {
-    /// Before others.
-    Prefer,
-    /// As good as any.
-    #[default]
-    Neutral,
-    /// Only if there is no other.
-    PreferNot,
-    /// Never.
-    MustNot,
-}
+use crate::observation::{Look, Observation};
+pub use crate::topology::Promotion;
+use crate::topology::plan::Member;
 
 /// A server's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -35,6 +23,15 @@ pub struct Version {
 }
 
 impl Version {
+    /// Reads `9.7.1`; numbers that are not there are 0.
+    pub fn read(text: &str) -> Self {
+        let mut numbers = text.split('.').map(|part| {
+            part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+        });
+        let mut next = || numbers.next().unwrap_or(0);
+        Self { major: next(), minor: next(), patch: next() }
+    }
+
     /// The release series, whose servers replicate from each other whichever is newer.
     pub fn series(self) -> (u16, u16) {
         (self.major, self.minor)
@@ -133,6 +130,67 @@ pub struct Server {
 }
 
 impl Server {
+    /// What a look saw of a configured server. `progress` is what a channel of Tailwater has brought to it, and then all that
+    /// counts; `primary` and `version` are the old primary's, which stand in where nothing was seen.
+    pub fn seen(
+        member: &Member,
+        observation: &Observation,
+        progress: Option<&GtidSet>,
+        primary: Flavour,
+        version: Version,
+    ) -> Self {
+        let mut server = Self {
+            name: member.name.clone(),
+            reached: Ok(()),
+            flavour: primary,
+            version,
+            region: member.region.clone(),
+            promotion: member.promotion,
+            feed: if progress.is_some() { Feed::Channel } else { Feed::Replication },
+            received: None,
+            executed: None,
+            purged: None,
+            log_bin: false,
+            log_replica_updates: false,
+            durable: false,
+            applier_error: None,
+            catch_up_ms: None,
+        };
+        match &observation.outcome {
+            Ok(look) => server.take(look, progress),
+            Err(unreached) => server.reached = Err(unreached.message.clone()),
+        }
+        server
+    }
+
+    fn take(&mut self, look: &Look, progress: Option<&GtidSet>) {
+        self.flavour = look.flavour;
+        self.version = Version::read(&look.version);
+        self.log_bin = look.log_bin;
+        self.log_replica_updates = look.log_replica_updates;
+        self.durable = look.durability.is_full();
+        if let Some(progress) = progress {
+            self.executed = Some(progress.clone());
+            self.received = Some(progress.clone());
+            self.catch_up_ms = Some(0);
+            return;
+        }
+        let mut received = look.executed.clone();
+        for channel in &look.channels {
+            received = received.union(&channel.received).unwrap_or(received);
+        }
+        let error = look.channels.iter().find_map(|channel| channel.sql_error.as_ref());
+        self.applier_error = error.map(|error| format!("{} {}", error.number, error.message));
+        let behind = look.channels.iter().map(|channel| channel.lag_seconds).max().flatten();
+        self.catch_up_ms = match received.is_subset_of(&look.executed) {
+            true => Some(0),
+            false => behind.map(|seconds| seconds.saturating_mul(1000)),
+        };
+        self.purged.clone_from(&look.purged);
+        self.executed = Some(look.executed.clone());
+        self.received = Some(received);
+    }
+
     /// What excludes it whatever the others are.
     pub(super) fn excluded_by_itself(&self) -> Vec<Excluded> {
         let mut excluded = Vec::new();

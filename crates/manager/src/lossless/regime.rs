@@ -14,6 +14,8 @@ use std::fmt::Write as _;
 
 use tailwater_wire::gtid::GtidSet;
 
+use crate::observation::{SemiSyncSource, WaitPoint};
+
 /// Earlier settings that are kept apart; beyond it the oldest are joined into one that is at least as strict as each.
 pub const REGIMES_MAX: usize = 16;
 
@@ -90,6 +92,20 @@ pub struct Waiting {
 }
 
 impl Waiting {
+    /// What a look saw, of a primary where the plugin is loaded. Whether it waits `after_restart` no look at its variables
+    /// tells alone.
+    pub fn seen(seen: &SemiSyncSource, after_restart: bool) -> Self {
+        Self {
+            active: seen.enabled && seen.active,
+            after_sync: seen.wait_point == WaitPoint::AfterSync,
+            timeout_ms: seen.timeout_ms,
+            waits_without_ackers: seen.wait_no_replica,
+            acks_required: seen.acks_needed,
+            unacknowledged: seen.unacknowledged,
+            after_restart,
+        }
+    }
+
     /// How many ACKs a commit waits for under these settings, or why for none.
     pub fn acks(&self) -> Acks {
         let mut problems = String::new();

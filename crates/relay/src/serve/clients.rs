@@ -8,6 +8,39 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
+/// Who reads a binlog server's streams, for whoever wants to know; it may outlive the server, and is empty then.
+#[derive(Debug, Clone)]
+pub struct Readers(Clients);
+
+/// Somebody who reads a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reader {
+    /// Its server id; 0 for a program that only looks.
+    pub server_id: u32,
+    /// Its `server_uuid`; empty if it did not say.
+    pub uuid: String,
+    /// From where it is connected.
+    pub peer: SocketAddr,
+    /// The file that it was sent last, as it knows it, and the offset in it.
+    pub sent: (String, u64),
+}
+
+impl Readers {
+    pub(super) fn of(clients: &Clients) -> Self {
+        Self(clients.clone())
+    }
+
+    /// All of them now.
+    pub fn list(&self) -> Vec<Reader> {
+        let reader = |client: Client| {
+            let stream = client.stream?;
+            let uuid = client.replica.map(|replica| replica.uuid).unwrap_or_default();
+            Some(Reader { server_id: stream.server_id, uuid, peer: client.peer, sent: stream.sent })
+        };
+        self.0.list().into_iter().filter_map(reader).collect()
+    }
+}
+
 /// Everybody who is connected to one binlog server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clients {

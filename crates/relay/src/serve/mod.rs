@@ -27,4 +27,5 @@ pub mod start;
 pub mod statement;
 mod view;
 
+pub use clients::{Reader, Readers};
 pub use server::{BinlogServer, BoundServer, ServeOptions, Served};

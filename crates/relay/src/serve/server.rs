@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use super::clients::Clients;
+use super::clients::{Clients, Readers};
 use super::conversation::converse;
 use super::history::{Heads, LogView};
 use super::pace::Pace;
@@ -66,6 +66,7 @@ pub struct Served {
 #[derive(Debug)]
 pub struct BinlogServer {
     address: SocketAddr,
+    readers: Readers,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -118,12 +119,14 @@ impl BoundServer {
         let Self { options, acceptor, listener, address } = self;
         let durable = served.log.subscribe();
         let stop = CancellationToken::new();
+        let clients = Clients::default();
+        let readers = Readers::of(&clients);
         let span = info_span!("relay.serve", source = %options.name);
         let shared = Arc::new(Shared {
             pace: Pace::new(&durable),
             options,
             served,
-            clients: Clients::default(),
+            clients,
             stop: stop.clone(),
             address,
             hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -132,7 +135,7 @@ impl BoundServer {
         });
         info!(parent: &span, %address, "the log is served");
         let task = tokio::spawn(serve(listener, Arc::new(acceptor), shared, durable).instrument(span));
-        BinlogServer { address, stop, task }
+        BinlogServer { address, readers, stop, task }
     }
 }
 
@@ -168,6 +171,11 @@ impl BinlogServer {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Who reads its streams.
+    pub fn readers(&self) -> Readers {
+        self.readers.clone()
     }
 
     /// Ends all connections and stops listening.

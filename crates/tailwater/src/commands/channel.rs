@@ -8,7 +8,7 @@ use tailwater_apply::filter::FilterSet;
 
 use crate::cli::{ChannelCommand, Output};
 use crate::config::Config;
-use crate::control::{Answer, ChannelRequest, ask, socket_of};
+use crate::control::{Answer, Request, ask, socket_of};
 use crate::exit::Exit;
 
 /// Tells the daemon, and prints how the channels are then.
@@ -34,6 +34,7 @@ pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> 
     }
     let channels = match ask(&socket_of(&config.log.directory), &request)? {
         Answer::Channels(channels) => channels,
+        Answer::Topology(_) => bail!("the daemon answered something else; is it of another version?"),
         Answer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
@@ -50,39 +51,39 @@ pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> 
     Ok(Exit::Done)
 }
 
-type Prepared = (std::path::PathBuf, Option<String>, ChannelRequest);
+type Prepared = (std::path::PathBuf, Option<String>, Request);
 
 fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
     Ok(match command {
-        ChannelCommand::List(file) => (file.config, None, ChannelRequest::List),
+        ChannelCommand::List(file) => (file.config, None, Request::List),
         ChannelCommand::Start { channel, idempotent_once, idempotent_until, .. }
             if idempotent_once || idempotent_until.is_some() =>
         {
             let until_gtid = idempotent_until;
-            let request = ChannelRequest::Tolerate { channel: channel.name.clone(), until_gtid };
+            let request = Request::Tolerate { channel: channel.name.clone(), until_gtid };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Start { channel, until_gtid, until_time, .. } => {
             let until_time_us = until_time.map(|moment| moment.0);
             let name = channel.name.clone();
-            let request = ChannelRequest::Start { channel: channel.name, until_gtid, until_time_us };
+            let request = Request::Start { channel: channel.name, until_gtid, until_time_us };
             (channel.file.config, Some(name), request)
         }
         ChannelCommand::Stop(channel) => {
-            let request = ChannelRequest::Stop { channel: channel.name.clone() };
+            let request = Request::Stop { channel: channel.name.clone() };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Skip { channel, gtid, .. } => {
-            let request = ChannelRequest::Skip { channel: channel.name.clone(), gtid };
+            let request = Request::Skip { channel: channel.name.clone(), gtid };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Seek { channel, gtids, .. } => {
-            let request = ChannelRequest::Seek { channel: channel.name.clone(), gtids };
+            let request = Request::Seek { channel: channel.name.clone(), gtids };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Filter { channel, filters, from_gtid } => {
             let filters = read_filters(&filters)?;
-            let request = ChannelRequest::Filter { channel: channel.name.clone(), filters, from_gtid };
+            let request = Request::Filter { channel: channel.name.clone(), filters, from_gtid };
             (channel.file.config, Some(channel.name), request)
         }
         ChannelCommand::Set { channel, edit } => {
@@ -97,7 +98,7 @@ fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
             if edit == ChannelEdit::default() {
                 bail!("nothing to set: see `tailwater channel set --help`");
             }
-            let request = ChannelRequest::Set { channel: channel.name.clone(), edit };
+            let request = Request::Set { channel: channel.name.clone(), edit };
             (channel.file.config, Some(channel.name), request)
         }
     })

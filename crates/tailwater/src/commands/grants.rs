@@ -29,8 +29,18 @@ pub fn grants(server: Option<ServerFamily>, account: &str, output: Output) -> Ex
 
 /// Purpose, on which server, statement.
 fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static str, String)> {
+    // Its own replication, who is registered with it as a replica, and who reads its binlog without that.
+    let looking = match flavour {
+        Flavour::MySql => "REPLICATION CLIENT, REPLICATION SLAVE, PROCESS",
+        Flavour::MariaDb => "BINLOG MONITOR, REPLICA MONITOR, REPLICATION MASTER ADMIN, PROCESS",
+    };
     vec![
         ("capture its binlog", "source", grant_statement(Purpose::Capture, flavour, account)),
+        (
+            "look at it for `tailwater topology`",
+            "every server",
+            format!("GRANT {looking} ON *.* TO {account}"),
+        ),
         ("apply rows", "target", grant_statement(Purpose::Apply, flavour, account)),
         ("keep progress", "target", format!("GRANT ALL ON tailwater.* TO {account}")),
         (

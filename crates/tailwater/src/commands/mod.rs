@@ -16,6 +16,8 @@ mod log_source;
 pub mod run;
 pub mod sandbox;
 mod stats;
+mod topology;
+mod topology_text;
 mod verify;
 
 use std::io::IsTerminal;
@@ -23,6 +25,7 @@ use std::io::IsTerminal;
 use tailwater_apply::ApplyError;
 use tailwater_bulk::BulkError;
 use tailwater_log::LogError;
+use tailwater_manager::ManagerError;
 use tailwater_relay::RelayError;
 use tailwater_sandbox::SandboxError;
 use tailwater_session::SessionError;
@@ -44,6 +47,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output),
+        Command::Topology(arguments) => on_runtime(topology::topology(&arguments, cli.output)),
         Command::Dump(arguments) => dump::dump(&arguments, cli.output),
         Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
@@ -68,6 +72,7 @@ pub fn render_error(error: &anyhow::Error) -> String {
 fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     None.or_else(|| error.downcast_ref::<ApplyError>().map(ApplyError::code))
         .or_else(|| error.downcast_ref::<BulkError>().map(BulkError::code))
+        .or_else(|| error.downcast_ref::<ManagerError>().map(ManagerError::code))
         .or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))
         .or_else(|| error.downcast_ref::<LogError>().map(LogError::code))
         .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))

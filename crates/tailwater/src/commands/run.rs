@@ -1,5 +1,6 @@
 //! `tailwater run`: the daemon.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tracing::{error, info, warn};
 use crate::cli::Output;
 use crate::commands::init_messages;
 use crate::config::Config;
-use crate::control::{self, Controlled};
+use crate::control::{self, Controlled, ControlledSource};
 use crate::exit::Exit;
 use crate::{archiver, wiring};
 
@@ -56,14 +57,18 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
         archiver::start(archived, schedule).context("start archiving")?;
     }
     let mut servers = Vec::new();
-    for (source, server) in bound {
-        let of_source = config.sources.iter().zip(&captures).find(|(config, _)| config.name == source);
-        let (source, (_, capture, _)) =
-            of_source.with_context(|| format!("there is no source {source:?}"))?;
+    let mut sources: BTreeMap<String, ControlledSource> = captures.iter().map(controlled_source).collect();
+    for (name, server) in bound {
+        let of_source = config.sources.iter().zip(&captures).find(|(config, _)| config.name == name);
+        let (source, (_, capture, _)) = of_source.with_context(|| format!("there is no source {name:?}"))?;
         let served = wiring::served(source, capture)?;
-        servers.push(runtime.block_on(async { server.serve(served) }));
+        let server = runtime.block_on(async { server.serve(served) });
+        if let Some(source) = sources.get_mut(&name) {
+            source.readers.push(server.readers());
+        }
+        servers.push(server);
     }
-    let controlled = runtime.block_on(async { start(channels, &captures) })?;
+    let controlled = runtime.block_on(async { start(channels, sources, &captures) })?;
     let control = runtime.block_on(async {
         control::listen(&control::socket_of(&config.log.directory), Arc::clone(&controlled))
     })?;
@@ -77,12 +82,19 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     ended
 }
 
+fn controlled_source(
+    (name, capture, _): &(String, Capture, CancellationToken),
+) -> (String, ControlledSource) {
+    (name.clone(), ControlledSource { log: capture.log(), status: capture.status(), readers: Vec::new() })
+}
+
 /// Starts channels, each with the name of its source, and whether it is to wait.
 fn start(
     channels: Vec<(String, ChannelOptions, bool)>,
+    sources: BTreeMap<String, ControlledSource>,
     captures: &[(String, Capture, CancellationToken)],
 ) -> anyhow::Result<Arc<Controlled>> {
-    let mut controlled = Controlled::default();
+    let mut controlled = Controlled { sources, ..Controlled::default() };
     for (source, options, stopped) in channels {
         let capture = captures.iter().find(|(name, ..)| *name == source);
         let (_, capture, _) = capture.with_context(|| format!("there is no source {source:?}"))?;

@@ -11,7 +11,7 @@ use tailwater_sandbox::{Ledger, Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::control::{Answer, ChannelRequest, ask, socket_of};
+use crate::control::{Answer, Request, ask, socket_of};
 use crate::trial::SOURCE_NAME;
 
 /// The channel's name.
@@ -67,9 +67,9 @@ impl Applied {
 
     /// What the channel says about itself; `None` while the relay is away.
     pub fn status(&self) -> Option<ChannelStatus> {
-        match ask(&self.socket, &ChannelRequest::List).ok()? {
+        match ask(&self.socket, &Request::List).ok()? {
             Answer::Channels(channels) => channels.into_iter().find(|channel| channel.name == CHANNEL),
-            Answer::Failed { .. } => None,
+            Answer::Failed { .. } | Answer::Topology(_) => None,
         }
     }
 

@@ -51,7 +51,7 @@ pub fn served(source: &SourceConfig, capture: &Capture) -> anyhow::Result<Served
 fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOptions> {
     let source = config.sources.iter().find(|source| source.name == serve.source);
     let source = source.ok_or_else(|| anyhow!("there is no source {:?}", serve.source))?;
-    let server_id = serve.server_id.unwrap_or(source.server_id);
+    let (server_id, server_uuid) = identity_of(source, serve)?;
     let mut accounts = Accounts::new();
     for user in &serve.users {
         accounts.add(&user.name, &credentials(user).with_context(|| format!("user {:?}", user.name))?)?;
@@ -67,10 +67,7 @@ fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOp
         name: serve.source.clone(),
         listen: serve.listen,
         server_id,
-        server_uuid: match &serve.server_uuid {
-            Some(uuid) => Uuid::parse_str(uuid).context("server_uuid")?.to_string(),
-            None => own_uuid(&serve.source, server_id),
-        },
+        server_uuid,
         accounts,
         admins: serve
             .users
@@ -86,6 +83,19 @@ fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOp
             ..Limits::default()
         },
     })
+}
+
+/// The `server_id` and the `server_uuid` that replicas see.
+///
+/// # Errors
+/// If the configuration's `server_uuid` is none.
+pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow::Result<(u32, String)> {
+    let server_id = serve.server_id.unwrap_or(source.server_id);
+    let uuid = match &serve.server_uuid {
+        Some(uuid) => Uuid::parse_str(uuid).context("server_uuid")?.to_string(),
+        None => own_uuid(&serve.source, server_id),
+    };
+    Ok((server_id, uuid))
 }
 
 fn credentials(user: &UserConfig) -> anyhow::Result<Vec<Credential>> {

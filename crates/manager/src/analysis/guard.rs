@@ -1,0 +1,113 @@
+//! What is to be done about a finding, and what holds that back: somebody's word, downtime, and the cool-down after the last
+//! failover, so that a cluster whose servers come and go is not failed over again and again.
+
+use super::Settings;
+use super::finding::{Action, Code, Finding, Hold};
+
+/// A time in which a server is down on purpose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Downtime {
+    /// Which server or relay; all of the cluster's if absent.
+    pub server: Option<String>,
+    /// From when, in milliseconds.
+    pub from_ms: u64,
+    /// Until when, in milliseconds.
+    pub until_ms: u64,
+    /// Why, as somebody gave it.
+    pub reason: String,
+}
+
+/// What holds failovers of one cluster back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guard {
+    is_paused: bool,
+    /// When the last failover began, unless it was acknowledged.
+    last_failover_ms: Option<u64>,
+    downtimes: Vec<Downtime>,
+}
+
+/// Downtimes that are kept at once; the one that ends first makes room.
+const DOWNTIMES_MAX: usize = 1000;
+
+impl Guard {
+    /// No failover by itself until [`Guard::resume`].
+    pub fn pause(&mut self) {
+        self.is_paused = true;
+    }
+
+    /// Failovers again.
+    pub fn resume(&mut self) {
+        self.is_paused = false;
+    }
+
+    /// A failover begins: no other by itself until it has cooled down, or [`Guard::acknowledge`].
+    pub fn failed_over(&mut self, at_ms: u64) {
+        self.last_failover_ms = Some(at_ms);
+    }
+
+    /// Somebody has looked at the last failover.
+    pub fn acknowledge(&mut self) {
+        self.last_failover_ms = None;
+    }
+
+    /// A server is, or will be, down on purpose.
+    pub fn add_downtime(&mut self, downtime: Downtime) {
+        self.downtimes.push(downtime);
+        if self.downtimes.len() > DOWNTIMES_MAX {
+            let first = self.downtimes.iter().enumerate().min_by_key(|(_, downtime)| downtime.until_ms);
+            if let Some(index) = first.map(|(index, _)| index) {
+                self.downtimes.remove(index);
+            }
+        }
+    }
+
+    /// A server is back earlier.
+    pub fn end_downtime(&mut self, server: Option<&str>) {
+        self.downtimes.retain(|downtime| downtime.server.as_deref() != server);
+    }
+
+    /// Decides what is to be done about each; what is down on purpose is no finding, but of the primary, which is held.
+    pub(super) fn decide(&self, findings: &mut Vec<Finding>, settings: &Settings, now_ms: u64) {
+        let splits = findings.iter().any(|finding| finding.code == Code::SplitBrainSuspected);
+        findings.retain(|finding| {
+            let is_expected = matches!(
+                finding.code,
+                Code::DeadReplica
+                    | Code::DeadRelay
+                    | Code::ReplicaStopped
+                    | Code::ReplicaLagging
+                    | Code::RelayDetached
+                    | Code::UnreachablePrimary
+                    | Code::PrimaryReadOnlyOrFull
+            );
+            !(is_expected && self.downtime_of(&finding.server, now_ms).is_some())
+        });
+        for finding in findings.iter_mut().filter(|finding| finding.action == Action::FailOver) {
+            if let Some(hold) = self.hold(&finding.server, splits, settings, now_ms) {
+                finding.action = Action::Held(hold);
+            }
+        }
+    }
+
+    fn hold(&self, server: &str, splits: bool, settings: &Settings, now_ms: u64) -> Option<Hold> {
+        if self.is_paused {
+            return Some(Hold::Paused);
+        }
+        if let Some(downtime) = self.downtime_of(server, now_ms) {
+            let Downtime { until_ms, reason, .. } = downtime.clone();
+            return Some(Hold::Downtime { until_ms, reason });
+        }
+        if splits {
+            return Some(Hold::SplitBrain);
+        }
+        let until_ms = self.last_failover_ms?.saturating_add(settings.cooldown_ms);
+        (now_ms < until_ms).then_some(Hold::Cooldown { until_ms })
+    }
+
+    fn downtime_of(&self, server: &str, now_ms: u64) -> Option<&Downtime> {
+        self.downtimes.iter().find(|downtime| {
+            let is_its = downtime.server.as_deref().is_none_or(|of| of == server);
+            is_its && (downtime.from_ms..downtime.until_ms).contains(&now_ms)
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! What several observers said over time becomes a named failure with its evidence. Pure: time is an input.
+//!
+//! - [`sighting`]: what an observer says, and when.
+//! - [`record`]: what is kept of it: bounded by the number of servers, whatever is said.
+//! - `primary`: is the primary dead, or is it only we who do not see it?
+//! - `writing`: it lives; does it take writes, and does it still keep its promises?
+//! - `others`: replicas, relays, and servers that lead beside the primary.
+//! - [`guard`]: what is to be done about it, and what holds that back.
+//! - [`finding`]: the result.
+//! - [`one_look`]: what a single look at everybody can tell.
+//!
+//! docs/reference/analysis.md explains each code.
+
+pub mod finding;
+pub mod guard;
+pub mod one_look;
+mod others;
+mod primary;
+pub mod record;
+pub mod sighting;
+mod writing;
+
+use serde::{Deserialize, Serialize};
+
+pub use finding::{Action, Code, Finding, Hold};
+pub use guard::{Downtime, Guard};
+pub use record::{Cast, Record};
+pub use sighting::{Observer, Saw, Sighting, Vitals};
+
+/// What counts as long. Times in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Silence of a server is none before it has lasted so long.
+    pub detect_after_ms: u64,
+    /// What an observer said longer ago is not what it would say now.
+    pub stale_after_ms: u64,
+    /// Commits that wait longer for an acknowledgement are blocked.
+    pub blocked_after_ms: u64,
+    /// A replica further behind than this, in seconds, lags ...
+    pub lag_seconds_max: u64,
+    /// ... once it has been so for so long.
+    pub lag_after_ms: u64,
+    /// No second failover by itself sooner than this after the first, unless somebody has acknowledged the first.
+    pub cooldown_ms: u64,
+    /// Whether commits are to wait for acknowledgements; if not, that they do not is nothing to tell.
+    pub semi_sync: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            detect_after_ms: 3_000,
+            stale_after_ms: 10_000,
+            blocked_after_ms: 5_000,
+            lag_seconds_max: 10,
+            lag_after_ms: 10_000,
+            cooldown_ms: 3_600_000,
+            semi_sync: true,
+        }
+    }
+}
+
+/// What is wrong at `now_ms`, the primary's state first. At most one finding says to fail over.
+pub fn analyse(record: &Record, guard: &Guard, now_ms: u64) -> Vec<Finding> {
+    let settings = &record.settings;
+    let mut findings = Vec::new();
+    let state = primary::judge(record, settings, now_ms);
+    if state.is_answering {
+        writing::judge(record, settings, now_ms, &mut findings);
+    }
+    let is_dead = state.finding.as_ref().is_some_and(|finding| finding.code == Code::DeadPrimary);
+    findings.extend(state.finding);
+    others::judge(record, settings, now_ms, is_dead, &mut findings);
+    findings.sort_by_key(|finding| finding.code);
+    guard.decide(&mut findings, settings, now_ms);
+    findings
+}

@@ -1,0 +1,137 @@
+//! Replicas, relays, and servers that lead beside the primary.
+
+use super::Settings;
+use super::finding::{Code, Finding};
+use super::primary::for_so_long;
+use super::record::{Record, ServerRecord, Streak, StreamRecord, one_line};
+use super::sighting::{Observer, Vitals};
+use crate::topology::gtids::only;
+
+pub(super) fn judge(
+    record: &Record,
+    settings: &Settings,
+    now_ms: u64,
+    is_primary_dead: bool,
+    findings: &mut Vec<Finding>,
+) {
+    let answers = |name: &String| {
+        record.server(name).is_some_and(|server| server.streak.is_none() && server.answered_ms.is_some())
+    };
+    let cast = &record.cast;
+    // If nobody answers at all, silence says something about us, and nothing about each of them.
+    let anybody = answers(&cast.primary) || cast.replicas.iter().chain(&cast.relays).any(answers);
+    for (names, code) in [(&cast.relays, Code::DeadRelay), (&cast.replicas, Code::DeadReplica)] {
+        for name in names {
+            let streak = record.server(name).and_then(|server| server.streak);
+            let dead = streak.filter(|streak| is_dead(streak, settings, now_ms, anybody));
+            findings.extend(dead.map(|streak| dead_finding(code, name, &streak, now_ms)));
+        }
+    }
+    for name in cast.relays.iter().filter(|_| answers(&cast.primary)) {
+        findings.extend(detached(record, name, settings, now_ms));
+    }
+    for name in cast.replicas.iter().filter(|name| answers(name)) {
+        if let Some(server) = record.server(name) {
+            findings.extend(stopped(server, name));
+            findings.extend(lagging(server, name, settings, now_ms));
+        }
+    }
+    if is_primary_dead {
+        findings.extend(usurper(record, settings, now_ms));
+    } else {
+        split_brain(record, settings, now_ms, findings);
+    }
+}
+
+fn is_dead(streak: &Streak, settings: &Settings, now_ms: u64, anybody_answers: bool) -> bool {
+    let lasted = now_ms.saturating_sub(streak.since_ms) >= settings.detect_after_ms;
+    streak.gone_ms.is_some() || (lasted && anybody_answers)
+}
+
+fn dead_finding(code: Code, name: &str, streak: &Streak, now_ms: u64) -> Finding {
+    let failure = match streak.gone_ms {
+        Some(_) => "connection refused by a host that answers".to_owned(),
+        None => streak.last.to_string(),
+    };
+    let lasted = now_ms.saturating_sub(streak.since_ms);
+    Finding::new(code, name, streak.since_ms, vec![format!("the manager: {failure}{}", for_so_long(lasted))])
+}
+
+/// A relay that lost the stream of a primary that answers the manager.
+fn detached(record: &Record, name: &str, settings: &Settings, now_ms: u64) -> Option<Finding> {
+    if record.server(name).is_some_and(|relay| relay.streak.is_some()) {
+        return None;
+    }
+    let primary = record.server(&record.cast.primary)?;
+    let (at, said) = primary.streams.get(&Observer::Relay(name.to_owned()))?;
+    let StreamRecord::Lost(failure) = said else { return None };
+    let evidence = vec![
+        format!("relay {name}: lost its stream: {failure}"),
+        "the primary answers the manager".to_owned(),
+    ];
+    let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
+    is_fresh.then(|| Finding::new(Code::RelayDetached, name, *at, evidence))
+}
+
+fn stopped(server: &ServerRecord, name: &str) -> Option<Finding> {
+    let (at, vitals) = server.vitals.as_ref()?;
+    let receives = vitals.io_stopped.as_ref().map(|why| format!("it does not receive: {}", one_line(why)));
+    let applies = vitals.sql_stopped.as_ref().map(|why| format!("it does not apply: {}", one_line(why)));
+    let evidence: Vec<_> = receives.into_iter().chain(applies).collect();
+    (!evidence.is_empty()).then(|| Finding::new(Code::ReplicaStopped, name, *at, evidence))
+}
+
+fn lagging(server: &ServerRecord, name: &str, settings: &Settings, now_ms: u64) -> Option<Finding> {
+    let since = server.lagging_since_ms?;
+    let lag = server.vitals.as_ref()?.1.lag_seconds?;
+    let lasted = now_ms.saturating_sub(since);
+    let evidence =
+        vec![format!("{lag} s behind, and more than {} s for {lasted} ms", settings.lag_seconds_max)];
+    (lasted >= settings.lag_after_ms).then(|| Finding::new(Code::ReplicaLagging, name, since, evidence))
+}
+
+fn leads(vitals: &&(u64, Vitals)) -> bool {
+    vitals.1.writable && !vitals.1.replicates
+}
+
+/// The followers that lead, as lately seen.
+fn leaders(record: &Record, settings: &Settings, now_ms: u64) -> Vec<(String, u64, Vitals)> {
+    let lately = |name: &String| {
+        let server = record.server(name).filter(|server| server.streak.is_none())?;
+        let (at, vitals) = server.vitals.as_ref().filter(leads)?;
+        let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
+        is_fresh.then(|| (name.clone(), *at, vitals.clone()))
+    };
+    record.cast.replicas.iter().filter_map(lately).collect()
+}
+
+/// The primary is dead, and a follower leads already: somebody else may have promoted it.
+fn usurper(record: &Record, settings: &Settings, now_ms: u64) -> Option<Finding> {
+    let (name, at, _) = leaders(record, settings, now_ms).into_iter().next()?;
+    let evidence = vec![format!(
+        "{name} takes writes and replicates from nobody, while {} is dead: has somebody promoted it?",
+        record.cast.primary
+    )];
+    Some(Finding::new(Code::SplitBrainSuspected, &name, at, evidence))
+}
+
+/// Two servers that clients may write to, that replicate from nobody, and each of which has what the other lacks.
+fn split_brain(record: &Record, settings: &Settings, now_ms: u64, findings: &mut Vec<Finding>) {
+    let primary_name = &record.cast.primary;
+    let Some((_, primary)) =
+        record.server(primary_name).and_then(|server| server.vitals.as_ref()).filter(leads)
+    else {
+        return;
+    };
+    for (name, at, other) in leaders(record, settings, now_ms) {
+        let ours = only(&primary.executed, primary.server_id, &other.executed);
+        let theirs = only(&other.executed, other.server_id, &primary.executed);
+        let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
+        let evidence = vec![
+            format!("{primary_name} and {name} both take writes, and neither replicates"),
+            format!("only {primary_name} has {}", one_line(&ours)),
+            format!("only {name} has {}", one_line(&theirs)),
+        ];
+        findings.push(Finding::new(Code::SplitBrainSuspected, &name, at, evidence));
+    }
+}

@@ -1,0 +1,251 @@
+//! What is kept of what was said: of each server the last of everything, and since when it is so.
+
+use std::collections::BTreeMap;
+
+use tailwater_wire::gtid::GtidSet;
+
+use super::Settings;
+use super::sighting::{Observer, Saw, Sighting, Vitals};
+use crate::failure::{Failure, Sign};
+use crate::observing::ping::PingKind;
+
+/// Who there is. What is said by others, or of others, is not kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cast {
+    /// The primary.
+    pub primary: String,
+    /// Servers that follow it, by whatever way.
+    pub replicas: Vec<String>,
+    /// Relays that read its stream.
+    pub relays: Vec<String>,
+}
+
+impl Cast {
+    fn knows(&self, name: &str) -> bool {
+        self.primary == name || self.replicas.iter().any(|known| known == name) || self.is_relay(name)
+    }
+
+    pub(super) fn is_relay(&self, name: &str) -> bool {
+        self.relays.iter().any(|known| known == name)
+    }
+
+    /// Everybody but the manager who could say something about the primary.
+    pub(super) fn observers(&self) -> impl Iterator<Item = Observer> {
+        let relays = self.relays.iter().cloned().map(Observer::Relay);
+        relays.chain(self.replicas.iter().cloned().map(Observer::Replica))
+    }
+}
+
+/// The history of a cluster, as far as it matters.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    pub(super) cast: Cast,
+    pub(super) settings: Settings,
+    pub(super) servers: BTreeMap<String, ServerRecord>,
+}
+
+/// What was said of one server.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ServerRecord {
+    /// When it last answered the manager, even if only with an error.
+    pub answered_ms: Option<u64>,
+    /// The failures since, if there are any.
+    pub streak: Option<Streak>,
+    /// What became of the last write.
+    pub write: Option<WriteRecord>,
+    /// The last look, and when.
+    pub vitals: Option<(u64, Vitals)>,
+    /// Since when commits wait for acknowledgements, without any coming.
+    pub waiting_since_ms: Option<u64>,
+    /// Since when it is too far behind.
+    pub lagging_since_ms: Option<u64>,
+    /// Commits that were not acknowledged when the server was first seen; counted from there.
+    pub unacknowledged_first: Option<u64>,
+    /// What it had, and later had not.
+    pub rewound: Option<Rewound>,
+    /// What others say of its stream.
+    pub streams: BTreeMap<Observer, (u64, StreamRecord)>,
+}
+
+/// A history that went back.
+#[derive(Debug, Clone)]
+pub(super) struct Rewound {
+    pub at_ms: u64,
+    /// In words.
+    pub what: String,
+    /// What it had before; absent if a relay says so, until that relay reads its stream again.
+    pub had: Option<GtidSet>,
+}
+
+/// Failures since the last answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Streak {
+    pub since_ms: u64,
+    pub last_ms: u64,
+    pub last: Failure,
+    /// When the host first said that nothing listens.
+    pub gone_ms: Option<u64>,
+}
+
+/// The last writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WriteRecord {
+    pub last_ms: u64,
+    /// Since when they fail, and how.
+    pub failing: Option<(u64, Failure)>,
+}
+
+/// What an observer said of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamRecord {
+    Streaming { heard_ms: Option<u64> },
+    Lost(Failure),
+}
+
+impl Record {
+    /// The empty history of a cluster.
+    pub fn new(cast: Cast, settings: Settings) -> Self {
+        Self { cast, settings, servers: BTreeMap::new() }
+    }
+
+    /// Who there is.
+    pub fn cast(&self) -> &Cast {
+        &self.cast
+    }
+
+    /// Keeps what was said. Sightings of one observer of one server come in order of time; one that comes late is not kept.
+    pub fn note(&mut self, sighting: Sighting) {
+        let is_known_observer = match &sighting.observer {
+            Observer::Manager => true,
+            Observer::Relay(name) => self.cast.is_relay(name),
+            Observer::Replica(name) => self.cast.replicas.contains(name),
+        };
+        if !is_known_observer || !self.cast.knows(&sighting.about) {
+            return;
+        }
+        let is_primary = sighting.about == self.cast.primary;
+        let server = self.servers.entry(sighting.about).or_default();
+        let at_ms = sighting.at_ms;
+        match sighting.saw {
+            Saw::Answered(kind) => server.answered(at_ms, kind),
+            Saw::Failed(kind, failure) => server.failed(at_ms, kind, failure),
+            Saw::Vitals(vitals) => server.looked(at_ms, *vitals, is_primary, self.settings.lag_seconds_max),
+            Saw::Streaming { heard_ms } => {
+                server.streamed(at_ms, sighting.observer, StreamRecord::Streaming { heard_ms });
+            }
+            Saw::Lost(failure) => server.streamed(at_ms, sighting.observer, StreamRecord::Lost(failure)),
+            Saw::Rewound(what) => {
+                let what = format!("{}: {}", sighting.observer, one_line(&what));
+                server.rewound = Some(Rewound { at_ms, what, had: None });
+            }
+        }
+    }
+
+    pub(super) fn server(&self, name: &str) -> Option<&ServerRecord> {
+        self.servers.get(name)
+    }
+}
+
+impl ServerRecord {
+    fn answered(&mut self, at_ms: u64, kind: PingKind) {
+        self.lives(at_ms);
+        if kind == PingKind::Insert && self.write.is_none_or(|write| write.last_ms <= at_ms) {
+            self.write = Some(WriteRecord { last_ms: at_ms, failing: None });
+        }
+    }
+
+    fn lives(&mut self, at_ms: u64) {
+        self.answered_ms = Some(self.answered_ms.map_or(at_ms, |before| before.max(at_ms)));
+        if self.streak.is_some_and(|streak| streak.last_ms <= at_ms) {
+            self.streak = None;
+        }
+    }
+
+    fn failed(&mut self, at_ms: u64, kind: PingKind, failure: Failure) {
+        if kind == PingKind::Insert {
+            // Whether it lives is for the others to say: a write may hang for good reasons.
+            let since = self.write.and_then(|write| write.failing).map_or(at_ms, |(since, _)| since);
+            self.write = Some(WriteRecord { last_ms: at_ms, failing: Some((since, failure)) });
+            if failure.sign() == Sign::Alive {
+                self.lives(at_ms);
+            }
+            return;
+        }
+        if failure.sign() == Sign::Alive {
+            self.lives(at_ms);
+            return;
+        }
+        if self.answered_ms.is_some_and(|answered| answered > at_ms) {
+            return;
+        }
+        let gone_ms = (failure.sign() == Sign::Gone).then_some(at_ms);
+        self.streak = Some(match self.streak {
+            None => Streak { since_ms: at_ms, last_ms: at_ms, last: failure, gone_ms },
+            // Gone once and silent since is gone.
+            Some(streak) => {
+                Streak { last_ms: at_ms, last: failure, gone_ms: streak.gone_ms.or(gone_ms), ..streak }
+            }
+        });
+    }
+
+    fn looked(&mut self, at_ms: u64, vitals: Vitals, is_primary: bool, lag_seconds_max: u64) {
+        self.lives(at_ms);
+        let before = self.vitals.take().map(|(_, vitals)| vitals);
+        let same = before.filter(|before| before.identity == vitals.identity);
+        if let Some(before) = same.as_ref().filter(|_| is_primary) {
+            self.compare_history(at_ms, before, &vitals);
+        }
+        let waits = |vitals: &Vitals| {
+            vitals
+                .semi_sync
+                .filter(|semi_sync| semi_sync.waiting_sessions > 0)
+                .map(|semi_sync| semi_sync.acknowledged)
+        };
+        self.waiting_since_ms = match (same.as_ref().and_then(waits), waits(&vitals)) {
+            (_, None) => None,
+            // None was acknowledged since.
+            (Some(before), Some(now)) if before == now => self.waiting_since_ms.or(Some(at_ms)),
+            _ => Some(at_ms),
+        };
+        let lags = vitals.lag_seconds.is_some_and(|lag| lag > lag_seconds_max);
+        self.lagging_since_ms = lags.then(|| self.lagging_since_ms.unwrap_or(at_ms));
+        let unacknowledged = vitals.semi_sync.map(|semi_sync| semi_sync.unacknowledged);
+        self.unacknowledged_first = match (self.unacknowledged_first, unacknowledged) {
+            // The counter begins anew with the server.
+            (Some(first), Some(now)) if same.is_some() && first <= now => Some(first),
+            (_, now) => now,
+        };
+        self.vitals = Some((at_ms, vitals));
+    }
+
+    fn compare_history(&mut self, at_ms: u64, before: &Vitals, now: &Vitals) {
+        let is_back = |had: &GtidSet| had.is_subset_of(&now.executed);
+        if self.rewound.as_ref().is_some_and(|rewound| rewound.had.as_ref().is_some_and(is_back)) {
+            self.rewound = None;
+        }
+        if self.rewound.is_none()
+            && !is_back(&before.executed)
+            && let Ok(lost) = before.executed.subtract(&now.executed)
+        {
+            let what = format!("it had {}, and no longer has", one_line(&lost.to_string()));
+            self.rewound = Some(Rewound { at_ms, what, had: Some(before.executed.clone()) });
+        }
+    }
+
+    fn streamed(&mut self, at_ms: u64, observer: Observer, saw: StreamRecord) {
+        let is_relay = matches!(observer, Observer::Relay(_));
+        let streams = matches!(saw, StreamRecord::Streaming { .. });
+        if is_relay && streams && self.rewound.as_ref().is_some_and(|rewound| rewound.had.is_none()) {
+            self.rewound = None;
+        }
+        let entry = self.streams.entry(observer).or_insert((at_ms, saw));
+        if entry.0 <= at_ms {
+            *entry = (at_ms, saw);
+        }
+    }
+}
+
+pub(super) fn one_line(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 200;
+    text.replace('\n', "").chars().take(CHARACTERS_MAX).collect()
+}

@@ -1,0 +1,114 @@
+//! Takes looks at servers over ordinary connections, in bounded time.
+//!
+//! - `asking`: the questions, and how each family and version spells them.
+//! - `reading`: answers by the names of their columns and variables.
+//! - [`ping`]: does it answer, and does it take writes?
+
+mod asking;
+pub mod ping;
+mod reading;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use tailwater_session::{ConnectOptions, Connection};
+
+use crate::error::ManagerError;
+use crate::failure::Failure;
+use crate::observation::{Look, Observation, Unreached};
+
+/// A server to be looked at.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Where it is, and who asks.
+    pub connect: ConnectOptions,
+}
+
+/// Takes one look: a connection, its questions, and done. The user needs REPLICATION CLIENT (MariaDB: BINLOG MONITOR
+/// and REPLICA MONITOR); what it may not ask besides is named in [`Look::unasked`].
+///
+/// Takes no longer than `timeout`, whatever the server does.
+pub async fn observe(subject: &Subject, timeout: Duration) -> Observation {
+    let began = Instant::now();
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let outcome = match tokio::time::timeout(timeout, look(&subject.connect, timeout)).await {
+        Ok(Ok(look)) => Ok(look),
+        Ok(Err(error)) => Err(unreached(&error)),
+        Err(_) => Err(Unreached {
+            failure: Failure::TimedOut,
+            message: format!(
+                "{} did not answer all questions within {} s",
+                subject.connect.endpoint,
+                timeout.as_secs_f64()
+            ),
+        }),
+    };
+    Observation {
+        server: subject.name.clone(),
+        address: subject.connect.endpoint.to_string(),
+        began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        outcome,
+    }
+}
+
+/// Looks at `followers` side by side, and then at `primaries`: what a follower was seen to have, its primary has when
+/// it is looked at, unless it never had it. Both come back in their order, followers first.
+pub async fn observe_all(
+    followers: &[Subject],
+    primaries: &[Subject],
+    timeout: Duration,
+) -> (Vec<Observation>, Vec<Observation>) {
+    (side_by_side(followers, timeout).await, side_by_side(primaries, timeout).await)
+}
+
+/// Connections at once.
+const SIDE_BY_SIDE_MAX: usize = 64;
+
+async fn side_by_side(subjects: &[Subject], timeout: Duration) -> Vec<Observation> {
+    let mut observations = Vec::with_capacity(subjects.len());
+    for group in subjects.chunks(SIDE_BY_SIDE_MAX) {
+        let tasks: Vec<_> = group
+            .iter()
+            .cloned()
+            .map(|subject| tokio::spawn(async move { observe(&subject, timeout).await }))
+            .collect();
+        for task in tasks {
+            match task.await {
+                Ok(observation) => observations.push(observation),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+    }
+    observations
+}
+
+pub(crate) fn unreached(error: &ManagerError) -> Unreached {
+    let failure = match error {
+        ManagerError::Session(error) => Failure::of(error),
+        ManagerError::Answer { .. } => Failure::NotUnderstood,
+        // Nothing that a look meets; silence is what proves least.
+        ManagerError::LeaseTerms { .. } | ManagerError::Etcd { .. } | ManagerError::Refused(_) => {
+            Failure::Broken
+        }
+    };
+    Unreached { failure, message: format!("{}: {error}", error.code()) }
+}
+
+async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<Look, ManagerError> {
+    let mut connection = Connection::connect(&bounded(connect, timeout)).await?;
+    let look = asking::look(&mut connection).await?;
+    connection.close().await;
+    Ok(look)
+}
+
+/// The same options, with every wait cut to `timeout`.
+pub(crate) fn bounded(connect: &ConnectOptions, timeout: Duration) -> ConnectOptions {
+    ConnectOptions {
+        connect_timeout: connect.connect_timeout.min(timeout),
+        read_timeout: Some(connect.read_timeout.map_or(timeout, |limit| limit.min(timeout))),
+        write_timeout: Some(connect.write_timeout.map_or(timeout, |limit| limit.min(timeout))),
+        ..connect.clone()
+    }
+}

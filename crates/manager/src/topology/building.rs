@@ -1,0 +1,333 @@
+//! Puts the tree together.
+
+use super::identity::{Identity, address_of, is_listed_as, source_of};
+use super::judging::{
+    gtid_text, is_older, judge_against_primary, judge_channel, judge_follower, judge_primary,
+};
+use super::plan::{ClusterPlan, Member, RelayReader, TargetPlan};
+use super::tree::{Cluster, Node, ProblemCode, Role, SemiSync};
+use crate::observation::{ConnectedReplica, Look, Observation};
+use crate::topology::gtids::missing;
+
+/// Somebody that the configuration names, and what is to become of it.
+struct Place<'a> {
+    node: Node,
+    identity: Identity,
+    look: Option<&'a Look>,
+    /// Who it hangs on: the number of another place.
+    parent: Option<usize>,
+}
+
+const PRIMARY: usize = 0;
+const RELAY: usize = 1;
+
+/// Builds a cluster's tree out of what was seen. Observations are found by their names: those of the primary, the servers, and
+/// targets, as `channel NAME`.
+pub fn build(plan: &ClusterPlan, observations: &[Observation]) -> Cluster {
+    let mut places = vec![server(&plan.primary, observations, Role::Primary), relay(plan)];
+    for member in &plan.servers {
+        // The source's own address may stand among the servers, for its promotion and region.
+        let mut place = server(member, observations, Role::Server);
+        if is_same(&place, &places[PRIMARY]) {
+            let primary = &mut places[PRIMARY].node;
+            primary.name.clone_from(&member.name);
+            (primary.promotion, primary.region) = (member.promotion, member.region.clone());
+            continue;
+        }
+        place.parent = None;
+        places.push(place);
+    }
+    for target in &plan.targets {
+        add_target(&mut places, target, observations);
+    }
+    attach_to_sources(&mut places);
+    judge(plan, &mut places);
+    add_seen(plan, &mut places);
+    Cluster { name: plan.name.clone(), nodes: hang(places) }
+}
+
+fn is_same(place: &Place<'_>, other: &Place<'_>) -> bool {
+    place.node.address == other.node.address
+        || matches!((place.look, other.look), (Some(a), Some(b)) if a.uuid.is_some() && a.uuid == b.uuid)
+        || place.identity.addresses.iter().any(|address| other.identity.addresses.contains(address))
+}
+
+fn server<'a>(member: &Member, observations: &'a [Observation], role: Role) -> Place<'a> {
+    let seen = observations.iter().find(|observation| observation.server == member.name);
+    let look = seen.and_then(Observation::look);
+    let mut node = Node::new(&member.name, role, &member.address);
+    node.promotion = member.promotion;
+    node.region = member.region.clone();
+    if let Some(Err(unreached)) = seen.map(|observation| &observation.outcome) {
+        node.problem(ProblemCode::NotReached, format!("{}: {}", unreached.failure, unreached.message));
+    }
+    if let Some(look) = look {
+        describe(&mut node, look);
+    }
+    Place { node, identity: Identity::of_server(&member.address, look), look, parent: None }
+}
+
+fn describe(node: &mut Node, look: &Look) {
+    node.reached = true;
+    node.version = Some(format!("{} {}", look.flavour, look.version));
+    node.server_id = Some(look.server_id);
+    node.writable = Some(look.is_writable());
+    node.gtids = Some(gtid_text(&look.executed));
+    node.lag_seconds =
+        look.channels.iter().filter_map(|channel| channel.lag_seconds).max().map(|lag| lag as f64);
+    node.semi_sync =
+        look.semi_sync_source.as_ref().filter(|semi_sync| semi_sync.enabled).map(|semi_sync| SemiSync {
+            active: semi_sync.active,
+            acks_needed: semi_sync.acks_needed,
+            clients: semi_sync.clients,
+            waiting_sessions: semi_sync.waiting_sessions,
+            unacknowledged: semi_sync.unacknowledged,
+        });
+    node.acknowledges = look.semi_sync_replica.map(|semi_sync| semi_sync.enabled && semi_sync.active);
+    let unregistered = look.dump_hosts.len().saturating_sub(look.replicas.len());
+    if unregistered > 0 {
+        node.notes.push(format!("{unregistered} more read its binlog"));
+    }
+    for unasked in &look.unasked {
+        node.problem(ProblemCode::NotAsked, unasked.clone());
+    }
+}
+
+fn relay(plan: &ClusterPlan) -> Place<'static> {
+    let relay = &plan.relay;
+    let listens: Vec<_> = relay.listens.iter().map(|listen| listen.address.clone()).collect();
+    let mut node = Node::new("tailwater", Role::Relay, listens.join(", "));
+    node.server_id = Some(relay.server_id);
+    match &relay.state {
+        None => node.problem(
+            ProblemCode::RelayNotRunning,
+            "no daemon answers on this machine: is `tailwater run` running with this configuration, here?",
+        ),
+        Some(state) => {
+            node.reached = true;
+            node.gtids = state.gtids.as_ref().map(gtid_text);
+            node.notes.push(format!("durable to {}", state.durable));
+            if !state.is_streaming {
+                node.problem(ProblemCode::RelayNotStreaming, state.doing.clone());
+            }
+            for alarm in &state.alarms {
+                node.problem(ProblemCode::SemiSyncLossy, alarm.clone());
+            }
+        }
+    }
+    Place { node, identity: Identity::of_relay(relay), look: None, parent: Some(PRIMARY) }
+}
+
+fn add_target(places: &mut Vec<Place<'_>>, target: &TargetPlan, observations: &[Observation]) {
+    let name = format!("channel {}", target.channel);
+    let identity = Identity::of_server(&target.address, None);
+    // The configuration may name the same server as a [[server]], too.
+    let known = places.iter().skip(RELAY + 1).position(|place| {
+        place.node.address == target.address
+            || place.identity.addresses.iter().any(|address| identity.addresses.contains(address))
+    });
+    let index = match known {
+        Some(found) => found + RELAY + 1,
+        None => {
+            let seen = observations.iter().find(|observation| observation.server == name);
+            let mut node = Node::new(&target.channel, Role::Target, &target.address);
+            if let Some(Err(unreached)) = seen.map(|observation| &observation.outcome) {
+                node.problem(
+                    ProblemCode::NotReached,
+                    format!("{}: {}", unreached.failure, unreached.message),
+                );
+            }
+            if let Some(look) = seen.and_then(Observation::look) {
+                describe(&mut node, look);
+            }
+            places.push(Place { node, identity, look: None, parent: None });
+            places.len() - 1
+        }
+    };
+    let Some(place) = places.get_mut(index) else { return };
+    place.parent = Some(RELAY);
+    let node = &mut place.node;
+    node.role = Role::Target;
+    let Some(state) = &target.state else { return };
+    node.lag_seconds = Some(state.lag_seconds);
+    node.notes.push(format!("channel {} {}", target.channel, state.doing));
+    if !state.is_running || state.fault.is_some() {
+        let reason = state.fault.as_deref().unwrap_or("it was told to stop");
+        node.problem(
+            ProblemCode::ChannelStopped,
+            format!("channel {}: {}: {reason}", target.channel, state.doing),
+        );
+    }
+}
+
+/// Finds out whose replica each server is.
+fn attach_to_sources(places: &mut [Place<'_>]) {
+    let identities: Vec<_> = places.iter().map(|place| place.identity.clone()).collect();
+    for (index, place) in places.iter_mut().enumerate().skip(RELAY + 1) {
+        let Some(look) = place.look else { continue };
+        for channel in &look.channels {
+            let source = source_of(channel, &identities).filter(|source| *source != index);
+            if place.parent.is_none() {
+                place.parent = source;
+            }
+            if source.is_none() {
+                place.node.problem(
+                    ProblemCode::UnknownSource,
+                    format!(
+                        "it replicates from {}:{}, which the configuration does not know",
+                        channel.source_host, channel.source_port
+                    ),
+                );
+            }
+        }
+        if !look.channels.is_empty() && place.node.role == Role::Server {
+            place.node.role = Role::Replica;
+        }
+    }
+}
+
+fn judge(plan: &ClusterPlan, places: &mut [Place<'_>]) {
+    let primary = places.get(PRIMARY).and_then(|place| place.look);
+    let mut ids: Vec<(u32, String)> = vec![(plan.relay.server_id, "tailwater".to_owned())];
+    let versions: Vec<_> = places.iter().map(|place| place.look.map(|look| look.version.clone())).collect();
+    for (index, place) in places.iter_mut().enumerate() {
+        if index == RELAY {
+            judge_relay(plan, &mut place.node, primary);
+        }
+        let Some(look) = place.look else { continue };
+        let node = &mut place.node;
+        let same = ids.iter().find(|(id, _)| *id == look.server_id).map(|(_, name)| name.clone());
+        ids.push((look.server_id, node.name.clone()));
+        if let Some(other) = same {
+            node.problem(
+                ProblemCode::SameServerId,
+                format!(
+                    "server_id {} is also that of {other}: one of them throws the other out",
+                    look.server_id
+                ),
+            );
+        }
+        if index == PRIMARY {
+            judge_primary(node, look, plan.relay.semi_sync);
+            continue;
+        }
+        // A target has GTIDs of its own, and replicates by Tailwater.
+        if node.role == Role::Target {
+            continue;
+        }
+        judge_follower(node, look);
+        if look.channels.is_empty() {
+            node.problem(ProblemCode::NotReplicating, "it replicates from nothing");
+        }
+        for channel in &look.channels {
+            judge_channel(node, channel);
+        }
+        if let Some(primary) = primary {
+            judge_against_primary(node, look, primary);
+        }
+        let source = place.parent.and_then(|parent| versions.get(parent)?.clone());
+        if let Some(source) = source.filter(|source| is_older(&look.version, source)) {
+            node.problem(
+                ProblemCode::OlderThanSource,
+                format!("{} reads from {source}: it may not understand what it is sent", look.version),
+            );
+        }
+    }
+}
+
+fn judge_relay(plan: &ClusterPlan, node: &mut Node, primary: Option<&Look>) {
+    let Some(primary) = primary else { return };
+    let has = plan.relay.state.as_ref().and_then(|state| state.gtids.as_ref());
+    if let Some(behind) = has.and_then(|has| missing(has, &primary.executed)) {
+        node.gtid_state = Some(super::tree::GtidState { behind, ..Default::default() });
+    }
+    let is_listed = primary.replicas.iter().any(|replica| replica.server_id == plan.relay.server_id);
+    match &plan.relay.state {
+        None if is_listed => node.notes.push("connected to the primary".to_owned()),
+        None => {}
+        // It does not read from a source that offers no semi-sync, if it is to acknowledge.
+        Some(state) => node.acknowledges = Some(plan.relay.semi_sync && state.is_streaming),
+    }
+}
+
+/// Replicas that nobody named, below whom they read from.
+fn add_seen(plan: &ClusterPlan, places: &mut Vec<Place<'_>>) {
+    let mut found: Vec<(usize, Node)> = Vec::new();
+    let is_known = |places: &[Place<'_>], server_id: u32, uuid: Option<&str>| {
+        places.iter().any(|place| is_listed_as(&place.identity, server_id, uuid))
+    };
+    for (index, place) in places.iter().enumerate() {
+        for replica in place.look.map(|look| look.replicas.as_slice()).unwrap_or_default() {
+            let is_relay = replica.server_id == plan.relay.server_id;
+            if !is_relay && !is_known(places, replica.server_id, replica.uuid.as_deref()) {
+                found.push((index, seen_replica(replica)));
+            }
+        }
+    }
+    for reader in plan.relay.state.as_ref().map(|state| state.readers.as_slice()).unwrap_or_default() {
+        if !is_known(places, reader.server_id, reader.uuid.as_deref()) {
+            found.push((RELAY, seen_reader(reader)));
+        }
+    }
+    // Behind those that the configuration names.
+    for (parent, node) in found {
+        places.push(Place { node, identity: Identity::default(), look: None, parent: Some(parent) });
+    }
+}
+
+fn seen_replica(replica: &ConnectedReplica) -> Node {
+    let mut node = Node::new(format!("server_id {}", replica.server_id), Role::Seen, address_of(replica));
+    node.server_id = Some(replica.server_id);
+    node
+}
+
+fn seen_reader(reader: &RelayReader) -> Node {
+    let name = match reader.server_id {
+        0 => "a program that reads the log".to_owned(),
+        id => format!("server_id {id}"),
+    };
+    let mut node = Node::new(name, Role::Seen, "");
+    node.server_id = Some(reader.server_id).filter(|id| *id != 0);
+    node.notes.push(format!("from {}, sent to {}", reader.peer, reader.sent));
+    node
+}
+
+/// Hangs each below its parent. Who hangs on nothing stands beside the primary, as does the first of a ring.
+fn hang(places: Vec<Place<'_>>) -> Vec<Node> {
+    let mut parents: Vec<Option<usize>> = places.iter().map(|place| place.parent).collect();
+    for index in 0..parents.len() {
+        if depth(index, &parents) > parents.len() {
+            parents[index] = None;
+        }
+    }
+    let mut nodes: Vec<Option<Node>> = places.into_iter().map(|place| Some(place.node)).collect();
+    let mut order: Vec<usize> = (0..nodes.len()).collect();
+    // Deepest first, so that a node has all of its own before it is hung.
+    order.sort_by_key(|index| std::cmp::Reverse(depth(*index, &parents)));
+    let mut roots = Vec::new();
+    let mut children: Vec<Vec<(usize, Node)>> = (0..nodes.len()).map(|_| Vec::new()).collect();
+    for index in order {
+        let Some(mut node) = nodes.get_mut(index).and_then(Option::take) else { continue };
+        let mut own = std::mem::take(&mut children[index]);
+        own.sort_by_key(|(index, _)| *index);
+        node.children = own.into_iter().map(|(_, node)| node).collect();
+        match parents[index] {
+            Some(parent) => children[parent].push((index, node)),
+            None => roots.push((index, node)),
+        }
+    }
+    roots.sort_by_key(|(index, _)| *index);
+    roots.into_iter().map(|(_, node)| node).collect()
+}
+
+/// How far below a root somebody is; in a ring more than there are places.
+fn depth(mut index: usize, parents: &[Option<usize>]) -> usize {
+    let mut depth = 0;
+    while let Some(parent) = parents.get(index).copied().flatten() {
+        (index, depth) = (parent, depth + 1);
+        if depth > parents.len() {
+            break;
+        }
+    }
+    depth
+}

@@ -1,0 +1,127 @@
+//! Which server is meant where a replica names its source, or a source lists its replicas.
+
+use crate::observation::{ConnectedReplica, Look, ReplicaChannel};
+use crate::topology::plan::RelayPlan;
+
+/// By what somebody can be known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub uuids: Vec<String>,
+    pub server_ids: Vec<u32>,
+    /// Hosts, in one spelling, and ports.
+    pub addresses: Vec<(String, u16)>,
+}
+
+impl Identity {
+    /// Of a server at `address`, with what was seen there, if anything was.
+    pub(super) fn of_server(address: &str, look: Option<&Look>) -> Self {
+        let mut addresses: Vec<_> = split(address).into_iter().collect();
+        if let Some(look) = look {
+            let is_local = addresses.first().is_none_or(|(host, _)| host == LOCAL);
+            let own_names = [Some(look.hostname.as_str()), look.report_host.as_deref()];
+            addresses.extend(own_names.into_iter().flatten().map(|host| (one_spelling(host), look.port)));
+            if is_local {
+                addresses.push((LOCAL.to_owned(), look.port));
+            }
+        }
+        Self {
+            uuids: look.and_then(|look| look.uuid.clone()).into_iter().collect(),
+            server_ids: look.map(|look| look.server_id).into_iter().collect(),
+            addresses,
+        }
+    }
+
+    /// Of Tailwater, as those see it that read from it.
+    pub(super) fn of_relay(relay: &RelayPlan) -> Self {
+        Self {
+            uuids: relay.listens.iter().map(|listen| listen.uuid.clone()).collect(),
+            server_ids: relay.listens.iter().map(|listen| listen.server_id).collect(),
+            addresses: relay.listens.iter().filter_map(|listen| split(&listen.address)).collect(),
+        }
+    }
+}
+
+/// Who of `known` is the source of a channel: by its UUID, by its address, or by its server id, in this order; an address
+/// may be another name of the same host, and a server id may be somebody else's of another cluster.
+pub(super) fn source_of(channel: &ReplicaChannel, known: &[Identity]) -> Option<usize> {
+    let by_uuid = channel.source_uuid.as_ref().and_then(|uuid| {
+        known.iter().position(|identity| identity.uuids.iter().any(|known| known.eq_ignore_ascii_case(uuid)))
+    });
+    let address = (one_spelling(&channel.source_host), channel.source_port);
+    let by_address = || {
+        known.iter().position(|identity| {
+            identity.addresses.iter().any(|known| {
+                // Listening everywhere is listening there, too.
+                *known == address || (known.0 == ANYWHERE && known.1 == address.1 && address.0 == LOCAL)
+            })
+        })
+    };
+    let by_server_id = || {
+        let id = channel.source_server_id;
+        // One that was reached and has a UUID that nobody has is somebody else.
+        let may = id != 0 && channel.source_uuid.is_none();
+        known.iter().position(|identity| may && identity.server_ids.contains(&id))
+    };
+    by_uuid.or_else(by_address).or_else(by_server_id)
+}
+
+/// Whether a replica that a source lists is this one.
+pub(super) fn is_listed_as(identity: &Identity, server_id: u32, uuid: Option<&str>) -> bool {
+    match uuid.filter(|uuid| !uuid.is_empty()) {
+        Some(uuid) if !identity.uuids.is_empty() => {
+            identity.uuids.iter().any(|known| known.eq_ignore_ascii_case(uuid))
+        }
+        _ => identity.server_ids.contains(&server_id),
+    }
+}
+
+/// What is known of a replica that nobody named.
+pub(super) fn address_of(replica: &ConnectedReplica) -> String {
+    match (replica.host.as_str(), replica.port) {
+        ("", _) => String::new(),
+        (host, 0) => host.to_owned(),
+        (host, port) => format!("{host}:{port}"),
+    }
+}
+
+const LOCAL: &str = "127.0.0.1";
+const ANYWHERE: &str = "0.0.0.0";
+
+/// Host and port of `host:port` or `[address]:port`; nothing for a socket.
+fn split(address: &str) -> Option<(String, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some((one_spelling(host), port.parse().ok()?))
+}
+
+fn one_spelling(host: &str) -> String {
+    match host.to_ascii_lowercase().trim_end_matches('.') {
+        "localhost" | "::1" | LOCAL => LOCAL.to_owned(),
+        "::" => ANYWHERE.to_owned(),
+        host => host.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_compared_in_one_spelling() {
+        let check = |text, host: &str, port| assert_eq!(split(text), Some((host.to_owned(), port)), "{text}");
+        check("localhost:3306", LOCAL, 3306);
+        check("[::1]:3306", LOCAL, 3306);
+        check("DB1.internal.:3307", "db1.internal", 3307);
+        check("[2001:db8::1]:3306", "2001:db8::1", 3306);
+        assert_eq!(split("/run/mysqld/mysqld.sock"), None);
+    }
+
+    #[test]
+    fn a_listed_replica_is_known_by_its_uuid_where_both_have_one() {
+        let identity = Identity { uuids: vec!["aa".into()], server_ids: vec![7], addresses: Vec::new() };
+        assert!(is_listed_as(&identity, 9, Some("AA")));
+        assert!(!is_listed_as(&identity, 7, Some("bb")), "another server with a copied server_id");
+        assert!(is_listed_as(&identity, 7, None));
+        assert!(is_listed_as(&Identity { uuids: Vec::new(), ..identity }, 7, Some("bb")));
+    }
+}

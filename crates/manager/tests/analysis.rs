@@ -1,0 +1,259 @@
+//! The analysis, case by case: each folder below `tests/analysis` holds a story (`input`) and what is found in it
+//! (`expected`). `TAILWATER_BLESS=1` writes what is found; look at the difference before it is kept.
+//!
+//! A story is lines of words, each with its time in milliseconds first:
+//!
+//! ```text
+//! cast primary=db1 replicas=db2,db3 relays=r1      # the default
+//! set detect_after_ms=3000
+//! 0 manager db1 select ok                          # or a failure: timed_out, refused, too_many_connections ...
+//! 0 r1 db1 streaming 0                             # heard at 0; `-` if it cannot tell
+//! 1000 db2 db1 lost refused
+//! 1000 r1 db1 rewound the log has 0-1-9
+//! 1000 vitals db1 executed=0-1-10 writable=no semi=1/1 waiting=3
+//! 1000 pause | resume | failed_over | acknowledge | downtime db1 9000 a reason
+//! 2000 ?                                           # what is wrong now?
+//! ```
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use tailwater_manager::analysis::sighting::SemiSyncVitals;
+use tailwater_manager::analysis::{
+    Cast, Code, Downtime, Guard, Observer, Record, Saw, Settings, Sighting, Vitals, analyse,
+};
+use tailwater_manager::failure::Failure;
+use tailwater_manager::observing::ping::PingKind;
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/analysis")
+}
+
+#[test]
+fn every_story_is_understood() -> Result<()> {
+    let bless = std::env::var_os("TAILWATER_BLESS").is_some();
+    let (mut seen, mut wrong, mut codes) = (0, Vec::new(), BTreeSet::new());
+    for entry in fs::read_dir(folder())? {
+        let path = entry?.path();
+        let name = path.file_name().context("a name")?.to_string_lossy().into_owned();
+        let input = fs::read_to_string(path.join("input")).with_context(|| name.clone())?;
+        let found = tell(&input).with_context(|| name.clone())?;
+        codes.extend(found.split_whitespace().filter_map(|word| word.strip_suffix(':')).map(str::to_owned));
+        if bless {
+            fs::write(path.join("expected"), &found)?;
+        }
+        let expected = fs::read_to_string(path.join("expected")).with_context(|| name.clone())?;
+        if found != expected {
+            wrong.push(format!("--- {name}: expected\n{expected}--- found\n{found}"));
+        }
+        seen += 1;
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    ensure!(seen >= 40, "{seen} stories");
+    for code in Code::ALL {
+        ensure!(codes.contains(&code.to_string()), "no story finds {code}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_code_is_explained() {
+    let page = include_str!("../../../docs/reference/analysis.md");
+    for code in Code::ALL {
+        assert_eq!(
+            page.matches(&format!("\n## {code}\n")).count(),
+            1,
+            "{code} in docs/reference/analysis.md"
+        );
+    }
+    assert_eq!(page.matches("\n## ").count(), Code::ALL.len() + 1, "and how it is decided");
+}
+
+/// What is found at each question of a story.
+fn tell(input: &str) -> Result<String> {
+    let mut cast =
+        Cast { primary: "db1".into(), replicas: vec!["db2".into(), "db3".into()], relays: vec!["r1".into()] };
+    let mut settings = Settings::default();
+    let mut guard = Guard::default();
+    let mut record = None;
+    let mut found = String::new();
+    for line in input.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [] => {}
+            ["cast", parts @ ..] => cast = read_cast(parts)?,
+            ["set", parts @ ..] => settings = read_settings(parts)?,
+            [at, rest @ ..] => {
+                let at_ms: u64 = at.parse().with_context(|| line.to_owned())?;
+                let record = record.get_or_insert_with(|| Record::new(cast.clone(), settings));
+                step(record, &mut guard, at_ms, rest, &mut found).with_context(|| line.to_owned())?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn step(
+    record: &mut Record,
+    guard: &mut Guard,
+    at_ms: u64,
+    words: &[&str],
+    found: &mut String,
+) -> Result<()> {
+    match words {
+        ["?"] => {
+            found.push_str(&format!("at {at_ms}\n"));
+            let findings = analyse(record, guard, at_ms);
+            if findings.is_empty() {
+                found.push_str("  nothing\n");
+            }
+            for finding in findings {
+                let (code, server) = (finding.code, &finding.server);
+                found.push_str(&format!(
+                    "  {code}: {server}, since {}: {}\n",
+                    finding.since_ms, finding.action
+                ));
+                for evidence in finding.evidence {
+                    found.push_str(&format!("    {evidence}\n"));
+                }
+            }
+        }
+        ["pause"] => guard.pause(),
+        ["resume"] => guard.resume(),
+        ["failed_over"] => guard.failed_over(at_ms),
+        ["acknowledge"] => guard.acknowledge(),
+        ["back", server] => guard.end_downtime(Some(server)),
+        ["downtime", server, until, reason @ ..] => guard.add_downtime(Downtime {
+            server: Some((*server).to_owned()).filter(|server| server != "all"),
+            from_ms: at_ms,
+            until_ms: until.parse()?,
+            reason: reason.join(" "),
+        }),
+        ["vitals", about, parts @ ..] => {
+            let saw = Saw::Vitals(Box::new(read_vitals(about, parts)?));
+            record.note(Sighting { at_ms, observer: Observer::Manager, about: (*about).to_owned(), saw });
+        }
+        [observer, about, what @ ..] => {
+            let is_relay = record.cast().relays.iter().any(|relay| relay == observer);
+            let observer = match *observer {
+                "manager" => Observer::Manager,
+                name if is_relay => Observer::Relay(name.to_owned()),
+                name => Observer::Replica(name.to_owned()),
+            };
+            record.note(Sighting { at_ms, observer, about: (*about).to_owned(), saw: read_saw(what)? });
+        }
+        _ => bail!("not understood"),
+    }
+    Ok(())
+}
+
+fn read_saw(words: &[&str]) -> Result<Saw> {
+    let failure = |word: &str| -> Result<Failure> { Ok(serde_json::from_value(word.into())?) };
+    Ok(match words {
+        ["streaming", "-"] => Saw::Streaming { heard_ms: None },
+        ["streaming", heard] => Saw::Streaming { heard_ms: Some(heard.parse()?) },
+        ["lost", word] => Saw::Lost(failure(word)?),
+        ["rewound", rest @ ..] => Saw::Rewound(rest.join(" ")),
+        [kind, outcome] => {
+            let kind: PingKind = serde_json::from_value((*kind).into())?;
+            if *outcome == "ok" { Saw::Answered(kind) } else { Saw::Failed(kind, failure(outcome)?) }
+        }
+        _ => bail!("not understood"),
+    })
+}
+
+fn pairs<'a>(parts: &'a [&'a str]) -> impl Iterator<Item = Result<(&'a str, &'a str)>> {
+    parts.iter().map(|part| part.split_once('=').with_context(|| format!("{part}: KEY=VALUE")))
+}
+
+fn read_cast(parts: &[&str]) -> Result<Cast> {
+    let mut cast = Cast::default();
+    for pair in pairs(parts) {
+        let (key, value) = pair?;
+        let names = || value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        match key {
+            "primary" => cast.primary = value.to_owned(),
+            "replicas" => cast.replicas = names(),
+            "relays" => cast.relays = names(),
+            _ => bail!("{key}"),
+        }
+    }
+    Ok(cast)
+}
+
+fn read_settings(parts: &[&str]) -> Result<Settings> {
+    let mut table = toml::Table::new();
+    for pair in pairs(parts) {
+        let (key, value) = pair?;
+        let value = match value.parse() {
+            Ok(yes) => toml::Value::Boolean(yes),
+            Err(_) => toml::Value::Integer(value.parse()?),
+        };
+        table.insert(key.to_owned(), value);
+    }
+    Ok(table.try_into()?)
+}
+
+fn read_vitals(about: &str, parts: &[&str]) -> Result<Vitals> {
+    let is_primary = about == "db1";
+    let mut vitals = Vitals {
+        identity: about.to_owned(),
+        server_id: about.trim_start_matches("db").parse()?,
+        writable: is_primary,
+        executed: GtidSet::empty(Flavour::MariaDb),
+        replicates: !is_primary,
+        io_stopped: None,
+        sql_stopped: None,
+        lag_seconds: None,
+        semi_sync: None,
+    };
+    let default = SemiSyncVitals {
+        enabled: true,
+        active: true,
+        lossless: true,
+        clients: 1,
+        acks_needed: 1,
+        waiting_sessions: 0,
+        acknowledged: 0,
+        unacknowledged: 0,
+    };
+    vitals.semi_sync = Some(default).filter(|_| is_primary);
+    for pair in pairs(parts) {
+        let (key, value) = pair?;
+        let yes = value == "yes";
+        let text = || Some(value.replace('_', " "));
+        match key {
+            "server_id" => vitals.server_id = value.parse()?,
+            "identity" => vitals.identity = value.to_owned(),
+            "writable" => vitals.writable = yes,
+            "replicates" => vitals.replicates = yes,
+            "executed" if value.contains(':') => vitals.executed = GtidSet::parse(Flavour::MySql, value)?,
+            "executed" => vitals.executed = GtidSet::parse(Flavour::MariaDb, value)?,
+            "io_stopped" => vitals.io_stopped = text(),
+            "sql_stopped" => vitals.sql_stopped = text(),
+            "semi" if value == "none" => vitals.semi_sync = None,
+            "lag" => vitals.lag_seconds = Some(value.parse()?),
+            _ => {
+                let semi_sync = vitals.semi_sync.get_or_insert(default);
+                match key {
+                    "semi" => {
+                        let (clients, needed) = value.split_once('/').context("CLIENTS/NEEDED")?;
+                        (semi_sync.clients, semi_sync.acks_needed) = (clients.parse()?, needed.parse()?);
+                    }
+                    "enabled" => semi_sync.enabled = yes,
+                    "active" => semi_sync.active = yes,
+                    "lossless" => semi_sync.lossless = yes,
+                    "waiting" => semi_sync.waiting_sessions = value.parse()?,
+                    "acknowledged" => semi_sync.acknowledged = value.parse()?,
+                    "unacknowledged" => semi_sync.unacknowledged = value.parse()?,
+                    _ => bail!("{key}"),
+                }
+            }
+        }
+    }
+    Ok(vitals)
+}

@@ -1,0 +1,244 @@
+//! Looks at, and pings of, real servers.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_manager::analysis::{Cast, Code, Guard, Observer, Record, Saw, Settings, Sighting, analyse};
+use tailwater_manager::failure::Failure;
+use tailwater_manager::observation::{IoState, Observation};
+use tailwater_manager::observing::ping::{Ping, PingKind, Pinger};
+use tailwater_manager::observing::{Subject, observe, observe_all};
+use tailwater_manager::topology::{Cluster, ClusterPlan, Member, Node, ProblemCode, RelayPlan, Role, build};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::ConnectOptions;
+use tailwater_wire::Flavour;
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A look at a server that answers takes milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// A look at a server that does not answer takes this.
+const SHORT: Duration = Duration::from_millis(300);
+
+on_each_server!(a_cluster_is_seen, a_server_is_pinged);
+
+fn subject(name: &str, server: &Server) -> Subject {
+    Subject { name: name.to_owned(), connect: server.connect_options() }
+}
+
+fn member(name: &str, server: &Server) -> Member {
+    Member { name: name.to_owned(), address: server.address().to_string(), ..Member::default() }
+}
+
+fn statement(kind: ServerKind, mysql: &'static str, mariadb: &'static str) -> &'static str {
+    match kind.flavour() {
+        Flavour::MySql => mysql,
+        Flavour::MariaDb => mariadb,
+    }
+}
+
+struct Pair {
+    primary: Server,
+    replica: Server,
+}
+
+impl Pair {
+    async fn start(kind: ServerKind) -> Result<Self> {
+        let updates = statement(kind, "--log-replica-updates=1", "--log-slave-updates=1");
+        let spec = |name: &str| ServerSpec::new(kind).name(name).options([updates, "--sync-binlog=0"]);
+        let primary = Server::start(spec("primary").option("--server-id=1")).await?;
+        let replica = Server::start(spec("replica").options(["--server-id=2", "--read-only=1"])).await?;
+        replica.replicate_from(&primary).await?;
+        primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+        Ok(Self { primary, replica })
+    }
+
+    async fn look(&self, timeout: Duration) -> (Cluster, Vec<Observation>) {
+        let plan = ClusterPlan {
+            name: "orders".into(),
+            primary: member("db1", &self.primary),
+            servers: vec![member("db2", &self.replica)],
+            relay: RelayPlan { server_id: 4201, ..RelayPlan::default() },
+            targets: Vec::new(),
+        };
+        let (mut all, primaries) =
+            observe_all(&[subject("db2", &self.replica)], &[subject("db1", &self.primary)], timeout).await;
+        all.extend(primaries);
+        (build(&plan, &all), all)
+    }
+
+    /// Looks until what was seen is as it should be.
+    async fn until(&self, what: &str, is_so: impl Fn(&Node) -> bool) -> Result<Cluster> {
+        let begun = Instant::now();
+        loop {
+            let (cluster, _) = self.look(TIMEOUT).await;
+            let replica = find(&cluster, "db2")?;
+            if is_so(replica) {
+                return Ok(cluster);
+            }
+            ensure!(begun.elapsed() < PATIENCE, "{what}: {replica:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn find<'a>(cluster: &'a Cluster, name: &str) -> Result<&'a Node> {
+    let mut all = cluster.nodes.iter().flat_map(Node::walk);
+    all.find(|node| node.name == name).with_context(|| format!("{name} in {cluster:#?}"))
+}
+
+fn has(node: &Node, code: ProblemCode) -> bool {
+    node.problems.iter().any(|problem| problem.code == code)
+}
+
+fn in_step(node: &Node) -> bool {
+    node.gtid_state.as_ref().is_some_and(|state| state.behind == 0)
+}
+
+async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut pair = Pair::start(kind).await?;
+    let cluster =
+        pair.until("in step", |node| in_step(node) && !has(node, ProblemCode::IoConnecting)).await?;
+    let primary = &cluster.nodes[0];
+    ensure!(primary.role == Role::Primary && primary.writable == Some(true), "{primary:#?}");
+    // With sync_binlog off a crash may cost commits; nothing else is wrong.
+    ensure!(primary.problems.iter().all(|problem| problem.code == ProblemCode::NotDurable), "{primary:#?}");
+    let below: Vec<_> = primary.children.iter().map(|node| (node.name.as_str(), node.role)).collect();
+    ensure!(below == [("tailwater", Role::Relay), ("db2", Role::Replica)], "{below:?}");
+    let replica = find(&cluster, "db2")?;
+    ensure!(replica.problems.is_empty() && replica.lag_seconds == Some(0.0), "{replica:#?}");
+    ensure!(replica.server_id == Some(2) && replica.writable == Some(false), "{replica:#?}");
+
+    // What it receives, and does not apply.
+    let stop = statement(kind, "STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD");
+    pair.replica.sql(stop).await?;
+    pair.primary.sql("INSERT INTO shop.t VALUES (1)").await?;
+    let cluster = pair.until("one behind", |node| has(node, ProblemCode::SqlStopped)).await?;
+    let behind = find(&cluster, "db2")?.gtid_state.as_ref().map(|state| state.behind);
+    ensure!(behind == Some(1), "{behind:?}");
+    pair.replica.sql(statement(kind, "START REPLICA", "START SLAVE")).await?;
+    pair.until("in step again", in_step).await?;
+
+    // What it should not have.
+    pair.replica.sql("INSERT INTO shop.t VALUES (100)").await?;
+    let (cluster, _) = pair.look(TIMEOUT).await;
+    let errant = find(&cluster, "db2")?.gtid_state.as_ref().and_then(|state| state.errant.clone());
+    let written = match kind.flavour() {
+        Flavour::MySql => format!("{}:1", pair.replica.sql("SELECT @@global.server_uuid").await?.concat()),
+        Flavour::MariaDb => pair.replica.sql("SELECT @@global.gtid_binlog_pos").await?.concat(),
+    };
+    ensure!(errant.as_deref() == Some(&written), "{errant:?}, and it wrote {written}");
+    ensure!(has(find(&cluster, "db2")?, ProblemCode::Errant));
+
+    // A transaction that it cannot apply: the error is told.
+    pair.primary.sql("INSERT INTO shop.t VALUES (100)").await?;
+    let cluster = pair.until("failed", |node| has(node, ProblemCode::SqlStopped)).await?;
+    let problems = &find(&cluster, "db2")?.problems;
+    ensure!(problems.iter().any(|problem| problem.text.contains("1062")), "{problems:#?}");
+
+    // A frozen primary keeps nobody waiting.
+    pair.primary.pause()?;
+    let (cluster, seen) = pair.look(SHORT).await;
+    let failure = seen[1].outcome.as_ref().err().map(|unreached| unreached.failure);
+    ensure!(failure == Some(Failure::TimedOut), "{failure:?}");
+    ensure!(has(&cluster.nodes[0], ProblemCode::NotReached) && find(&cluster, "db2")?.reached);
+    // The replica does not know.
+    let channel = seen[0].look().and_then(|look| look.channels.first()).context("a channel")?;
+    ensure!(channel.io == IoState::Running, "{channel:?}");
+    pair.primary.resume()?;
+
+    pair.replica.kill().await?;
+    let (cluster, seen) = pair.look(TIMEOUT).await;
+    let failure = seen[0].outcome.as_ref().err().map(|unreached| unreached.failure);
+    ensure!(failure == Some(Failure::Refused), "{failure:?}");
+    ensure!(has(find(&cluster, "db2")?, ProblemCode::NotReached) && cluster.nodes[0].reached);
+    Ok(())
+}
+
+async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    // Nobody acknowledges, so each commit waits.
+    let spec = ServerSpec::new(kind).name("pinged").semi_sync_source();
+    let mut server = Server::start(spec).await?;
+    server
+        .sql("SET SESSION sql_log_bin = 0; CREATE USER pinger@'%'; GRANT ALL ON tailwater.* TO pinger@'%'")
+        .await?;
+    let connect = ConnectOptions { user: "pinger".into(), ..server.connect_options() };
+    let mut pinger = Pinger::new(&connect, "m'1", TIMEOUT);
+    let mut hasty = Pinger::new(&connect, "m'2", SHORT);
+    for kind in [PingKind::Select, PingKind::Select, PingKind::Connect] {
+        let ping = pinger.ping(kind).await;
+        ensure!(ping.outcome.is_ok(), "{ping:?}");
+    }
+    // A write hangs, and is left alone; no second one is begun beside it.
+    for _ in 0..3 {
+        let failure = hasty.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
+        ensure!(failure == Some(Failure::TimedOut), "{failure:?}");
+        ensure!(hasty.ping(PingKind::Connect).await.outcome.is_ok());
+    }
+    let seen = observe(&subject("pinged", &server), TIMEOUT).await;
+    let look = seen.look().context("no look")?;
+    let semi_sync = look.semi_sync_source.as_ref().context("no semi-sync")?;
+    ensure!(semi_sync.enabled && semi_sync.active && semi_sync.wait_no_replica, "{semi_sync:?}");
+    let waiting = (semi_sync.clients, semi_sync.waiting_sessions, semi_sync.acks_needed);
+    ensure!(waiting == (0, 1, 1), "{semi_sync:?}");
+    // It is only a test's server: nobody is told a lie.
+    server
+        .sql(statement(
+            kind,
+            "SET GLOBAL rpl_semi_sync_source_enabled = 0",
+            "SET GLOBAL rpl_semi_sync_master_enabled = 0",
+        ))
+        .await?;
+    for pinger in [&mut hasty, &mut pinger] {
+        let begun = Instant::now();
+        while let Err(unreached) = pinger.ping(PingKind::Insert).await.outcome {
+            ensure!(begun.elapsed() < PATIENCE, "{unreached:?}");
+        }
+    }
+    let rows = server.sql("SELECT manager FROM tailwater.ping ORDER BY manager").await?;
+    ensure!(rows == ["m'1", "m'2"], "{rows:?}");
+
+    server.sql("SET GLOBAL read_only = 1").await?;
+    let failure = pinger.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
+    ensure!(failure == Some(Failure::ReadOnly), "{failure:?}");
+
+    // Not let in is alive.
+    let stranger = ConnectOptions { user: "nobody".into(), ..server.connect_options() };
+    let failure = Pinger::new(&stranger, "m", TIMEOUT).ping(PingKind::Select).await.outcome.err();
+    ensure!(failure.as_ref().map(|unreached| unreached.failure) == Some(Failure::Denied), "{failure:?}");
+
+    // A connection that stood tells nothing of a server that has restarted, and a new one is tried at once.
+    server.restart(None).await?;
+    let ping = pinger.ping(PingKind::Select).await;
+    ensure!(ping.outcome.is_ok(), "{ping:?}");
+    server.pause()?;
+    let failure = hasty.ping(PingKind::Connect).await.outcome.err().map(|unreached| unreached.failure);
+    ensure!(failure == Some(Failure::TimedOut), "{failure:?}");
+    server.resume()?;
+    // What is seen of a killed process is enough to act at once, and what was seen before was no reason.
+    let mut record = Record::new(Cast { primary: "pinged".into(), ..Cast::default() }, Settings::default());
+    let mut told = |at_ms, ping: &Ping| {
+        let saw = Saw::of_ping(ping);
+        record.note(Sighting { at_ms, observer: Observer::Manager, about: "pinged".into(), saw });
+        analyse(&record, &Guard::default(), at_ms).iter().map(|finding| finding.code).collect::<Vec<_>>()
+    };
+    let ping = pinger.ping(PingKind::Connect).await;
+    ensure!(told(0, &ping).is_empty(), "{ping:?}");
+    server.kill().await?;
+    let ping = pinger.ping(PingKind::Select).await;
+    ensure!(told(1, &ping) == [Code::DeadPrimary], "{ping:?}");
+    for kind in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
+        let failure = pinger.ping(kind).await.outcome.err().map(|unreached| unreached.failure);
+        // What stood breaks first; the next one is refused.
+        let fits = failure == Some(Failure::Refused)
+            || (kind == PingKind::Insert && failure == Some(Failure::Broken));
+        ensure!(fits, "{kind:?}: {failure:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,347 @@
+//! The tree of clusters that no real servers are needed for: whose replica somebody is, and who hangs on nothing.
+
+use tailwater_manager::analysis::sighting::Saw;
+use tailwater_manager::failure::Failure;
+use tailwater_manager::observation::{
+    ConnectedReplica, Durability, IoState, Look, Observation, ReplicaChannel, SemiSyncSource, ThreadError,
+    Unreached, WaitPoint,
+};
+use tailwater_manager::topology::{
+    Cluster, ClusterPlan, ListenPlan, Member, Node, ProblemCode, RelayPlan, RelayReader, RelayState, Role,
+    TargetPlan, TargetState, build,
+};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+const UUIDS: [&str; 4] = [
+    "00000000-0000-0000-0000-000000000000",
+    "11111111-1111-1111-1111-111111111111",
+    "22222222-2222-2222-2222-222222222222",
+    "33333333-3333-3333-3333-333333333333",
+];
+
+fn gtids(text: &str) -> GtidSet {
+    GtidSet::parse(Flavour::MySql, text).expect(text)
+}
+
+/// A MySQL server in good order, `db<id>`, with nothing below it.
+fn look(id: u32) -> Look {
+    Look {
+        flavour: Flavour::MySql,
+        version: "9.7.0".into(),
+        server_id: id,
+        uuid: Some(UUIDS[id as usize].into()),
+        hostname: format!("db{id}"),
+        port: 3306,
+        report_host: None,
+        uptime_seconds: 100,
+        read_only: id != 1,
+        super_read_only: id != 1,
+        executed: gtids(&format!("{}:1-10", UUIDS[1])),
+        purged: Some(gtids("")),
+        binlog_state: None,
+        log_bin: true,
+        log_replica_updates: true,
+        durability: Durability { flush_log_at_commit: 1, sync_binlog: 1 },
+        semi_sync_source: None,
+        semi_sync_replica: None,
+        channels: Vec::new(),
+        replicas: Vec::new(),
+        dump_hosts: Vec::new(),
+        unasked: Vec::new(),
+    }
+}
+
+/// A channel that runs, from a host, and from the server of that number if it was ever reached.
+fn from(host: &str, port: u16, source: Option<u32>) -> ReplicaChannel {
+    ReplicaChannel {
+        name: String::new(),
+        source_host: host.into(),
+        source_port: port,
+        source_server_id: source.unwrap_or_default(),
+        source_uuid: source.map(|id| UUIDS[id as usize].into()),
+        io: IoState::Running,
+        io_error: None,
+        sql_running: true,
+        sql_error: None,
+        lag_seconds: Some(0),
+        delay_seconds: 0,
+        by_gtids: true,
+        received: gtids(""),
+        received_to: ("binlog.000001".into(), 400),
+        executed_to: ("binlog.000001".into(), 400),
+    }
+}
+
+fn follows(id: u32, channel: ReplicaChannel) -> Look {
+    Look { channels: vec![channel], ..look(id) }
+}
+
+fn seen(name: &str, look: Look) -> Observation {
+    Observation {
+        server: name.into(),
+        address: format!("{name}:3306"),
+        began_ms: 0,
+        took_ms: 1,
+        outcome: Ok(look),
+    }
+}
+
+fn plan(servers: &[&str]) -> ClusterPlan {
+    let member =
+        |name: &str| Member { name: name.into(), address: format!("{name}:3306"), ..Member::default() };
+    ClusterPlan {
+        name: "orders".into(),
+        primary: member("db1"),
+        servers: servers.iter().map(|name| member(name)).collect(),
+        relay: RelayPlan {
+            server_id: 4201,
+            semi_sync: false,
+            listens: vec![ListenPlan {
+                address: "0.0.0.0:3307".into(),
+                server_id: 4201,
+                uuid: "99999999-9999-9999-9999-999999999999".into(),
+            }],
+            state: Some(RelayState {
+                is_streaming: true,
+                doing: "reading".into(),
+                gtids: None,
+                durable: "1:4".into(),
+                alarms: Vec::new(),
+                readers: Vec::new(),
+            }),
+        },
+        targets: Vec::new(),
+    }
+}
+
+/// Everybody as `name(children)`.
+fn drawn(cluster: &Cluster) -> String {
+    fn branch(node: &Node) -> String {
+        let children: Vec<_> = node.children.iter().map(branch).collect();
+        if children.is_empty() { node.name.clone() } else { format!("{}({})", node.name, children.join(" ")) }
+    }
+    cluster.nodes.iter().map(branch).collect::<Vec<_>>().join(" ")
+}
+
+fn find<'a>(cluster: &'a Cluster, name: &str) -> &'a Node {
+    let found = cluster.nodes.iter().flat_map(Node::walk).find(|node| node.name == name);
+    found.unwrap_or_else(|| panic!("{name} in {cluster:#?}"))
+}
+
+fn problems(cluster: &Cluster, name: &str) -> Vec<ProblemCode> {
+    find(cluster, name).problems.iter().map(|problem| problem.code).collect()
+}
+
+#[test]
+fn replicas_hang_below_the_primary_the_relay_and_each_other() {
+    let mut of_relay = from("10.0.0.9", 3307, None);
+    of_relay.source_uuid = Some("99999999-9999-9999-9999-999999999999".into());
+    let all = [
+        // By UUID, whatever the address is called.
+        seen("db2", follows(2, from("primary.example", 3306, Some(1)))),
+        seen("db3", follows(3, from("db2", 3306, None))),
+        seen("db0", follows(0, of_relay)),
+        seen("db1", look(1)),
+    ];
+    let cluster = build(&plan(&["db2", "db3", "db0"]), &all);
+    assert_eq!(drawn(&cluster), "db1(tailwater(db0) db2(db3))");
+    for name in ["db1", "db2", "db3", "db0", "tailwater"] {
+        assert_eq!(problems(&cluster, name), [], "{name}");
+    }
+    assert!(["db2", "db3", "db0"].iter().all(|name| find(&cluster, name).role == Role::Replica));
+}
+
+#[test]
+fn a_relay_that_listens_everywhere_is_found_here() {
+    let all = [seen("db2", follows(2, from("localhost", 3307, None))), seen("db1", look(1))];
+    assert_eq!(drawn(&build(&plan(&["db2"]), &all)), "db1(tailwater(db2))");
+}
+
+#[test]
+fn who_hangs_on_nothing_stands_beside_the_primary() {
+    let refused = Unreached { failure: Failure::Refused, message: "cannot connect".into() };
+    let mut gone = seen("db3", look(3));
+    gone.outcome = Err(refused);
+    let all = [
+        seen("db2", look(2)),
+        gone,
+        seen("db0", follows(0, from("elsewhere", 3306, None))),
+        seen("db1", look(1)),
+    ];
+    let cluster = build(&plan(&["db2", "db3", "db0"]), &all);
+    assert_eq!(drawn(&cluster), "db1(tailwater) db2 db3 db0");
+    assert_eq!(problems(&cluster, "db2"), [ProblemCode::NotReplicating]);
+    assert_eq!(problems(&cluster, "db3"), [ProblemCode::NotReached]);
+    assert_eq!(problems(&cluster, "db0"), [ProblemCode::UnknownSource]);
+}
+
+#[test]
+fn a_ring_is_cut_and_nobody_is_lost() {
+    let all = [
+        seen("db2", follows(2, from("db3", 3306, Some(3)))),
+        seen("db3", follows(3, from("db2", 3306, Some(2)))),
+        seen("db1", follows(1, from("db2", 3306, Some(2)))),
+    ];
+    let cluster = build(&plan(&["db2", "db3"]), &all);
+    assert_eq!(drawn(&cluster), "db1(tailwater) db2(db3)");
+    assert_eq!(problems(&cluster, "db1"), [ProblemCode::PrimaryReplicates]);
+}
+
+#[test]
+fn those_whom_nobody_named_are_seen_below_whom_they_read_from() {
+    let listed = |server_id, uuid: Option<&str>| ConnectedReplica {
+        server_id,
+        host: "backup".into(),
+        port: 0,
+        uuid: uuid.map(str::to_owned),
+    };
+    let mut primary = look(1);
+    // Tailwater itself, one that is named, and one that is not.
+    primary.replicas = vec![listed(4201, Some("x")), listed(2, Some(UUIDS[2])), listed(77, Some("y"))];
+    primary.dump_hosts = vec!["a:1".into(), "b:2".into(), "c:3".into(), "d:4".into()];
+    let mut plan = plan(&["db2"]);
+    let readers = [(2, Some(UUIDS[2])), (78, None), (0, None)];
+    if let Some(state) = &mut plan.relay.state {
+        state.readers = readers
+            .map(|(server_id, uuid)| RelayReader {
+                server_id,
+                uuid: uuid.map(str::to_owned),
+                peer: "10.0.0.8:5000".into(),
+                sent: "binlog.000001:4".into(),
+            })
+            .into();
+    }
+    let all = [seen("db2", follows(2, from("db1", 3306, Some(1)))), seen("db1", primary)];
+    let cluster = build(&plan, &all);
+    assert_eq!(drawn(&cluster), "db1(tailwater(server_id 78 a program that reads the log) db2 server_id 77)");
+    assert_eq!(find(&cluster, "server_id 77").address, "backup");
+    assert_eq!(find(&cluster, "db1").notes, ["1 more read its binlog"]);
+}
+
+#[test]
+fn a_target_is_one_server_also_if_it_is_named_twice() {
+    let mut plan = plan(&["db2"]);
+    plan.targets = vec![TargetPlan {
+        channel: "reports".into(),
+        address: "db2:3306".into(),
+        state: Some(TargetState {
+            doing: "failed".into(),
+            is_running: false,
+            lag_seconds: 7.5,
+            fault: Some("TW-APP-0002: row 7".into()),
+        }),
+    }];
+    let cluster = build(&plan, &[seen("db2", look(2)), seen("db1", look(1))]);
+    assert_eq!(drawn(&cluster), "db1(tailwater(db2))");
+    let target = find(&cluster, "db2");
+    assert_eq!((target.role, target.lag_seconds), (Role::Target, Some(7.5)));
+    assert_eq!(problems(&cluster, "db2"), [ProblemCode::ChannelStopped]);
+}
+
+#[test]
+fn what_is_wrong_with_a_replica_is_named() {
+    let check = |change: &dyn Fn(&mut Look), expected: ProblemCode| {
+        let mut replica = follows(2, from("db1", 3306, Some(1)));
+        change(&mut replica);
+        let mut primary = look(1);
+        primary.purged = Some(gtids(&format!("{}:1-5", UUIDS[1])));
+        let cluster = build(&plan(&["db2"]), &[seen("db2", replica), seen("db1", primary)]);
+        assert_eq!(problems(&cluster, "db2"), [expected]);
+    };
+    let error = || Some(ThreadError { number: 1062, message: "Duplicate entry\nmore".into() });
+    check(&|look| (look.read_only, look.super_read_only) = (false, false), ProblemCode::ReplicaWritable);
+    check(&|look| look.log_bin = false, ProblemCode::NoBinlog);
+    check(&|look| look.log_replica_updates = false, ProblemCode::NoReplicaUpdates);
+    check(&|look| look.channels[0].io = IoState::Stopped, ProblemCode::IoStopped);
+    check(&|look| look.channels[0].io = IoState::Connecting, ProblemCode::IoConnecting);
+    check(
+        &|look| (look.channels[0].sql_running, look.channels[0].sql_error) = (false, error()),
+        ProblemCode::SqlStopped,
+    );
+    check(&|look| look.channels[0].by_gtids = false, ProblemCode::NotByGtids);
+    check(&|look| look.channels[0].lag_seconds = Some(11), ProblemCode::Lagging);
+    check(&|look| look.server_id = 1, ProblemCode::SameServerId);
+    check(&|look| look.version = "8.4.3".into(), ProblemCode::OlderThanSource);
+    check(&|look| look.executed = gtids(&format!("{}:1-3", UUIDS[1])), ProblemCode::PurgedBeforeRead);
+    check(&|look| look.executed = gtids(&format!("{}:1-10,{}:1", UUIDS[1], UUIDS[2])), ProblemCode::Errant);
+    check(&|look| look.executed = gtids(&format!("{}:1-11", UUIDS[1])), ProblemCode::Ahead);
+    check(&|look| look.unasked = vec!["SHOW REPLICAS: denied".into()], ProblemCode::NotAsked);
+    // Nothing is wrong with one that is told to stay behind, or that has received what it lacks.
+    let mut late = follows(2, from("db1", 3306, Some(1)));
+    (late.channels[0].lag_seconds, late.channels[0].delay_seconds) = (Some(60), 60);
+    late.executed = gtids(&format!("{}:1-3", UUIDS[1]));
+    late.channels[0].received = gtids(&format!("{}:4-10", UUIDS[1]));
+    let mut primary = look(1);
+    primary.purged = Some(gtids(&format!("{}:1-5", UUIDS[1])));
+    let cluster = build(&plan(&["db2"]), &[seen("db2", late), seen("db1", primary)]);
+    assert_eq!(problems(&cluster, "db2"), []);
+    assert_eq!(find(&cluster, "db2").gtid_state.as_ref().map(|state| state.behind), Some(7));
+}
+
+#[test]
+fn what_is_wrong_with_the_primary_is_named() {
+    let healthy = SemiSyncSource {
+        enabled: true,
+        active: true,
+        timeout_ms: 2_000_000_000,
+        wait_point: WaitPoint::AfterSync,
+        wait_no_replica: true,
+        acks_needed: 1,
+        clients: 1,
+        waiting_sessions: 0,
+        acknowledged: 0,
+        unacknowledged: 0,
+    };
+    let check = |change: &dyn Fn(&mut Look, &mut SemiSyncSource), expected: &[ProblemCode]| {
+        let (mut primary, mut semi_sync) = (look(1), healthy.clone());
+        change(&mut primary, &mut semi_sync);
+        primary.semi_sync_source = Some(semi_sync);
+        let mut plan = plan(&[]);
+        plan.relay.semi_sync = true;
+        let cluster = build(&plan, &[seen("db1", primary)]);
+        assert_eq!(problems(&cluster, "db1"), expected);
+    };
+    check(&|_, _| {}, &[]);
+    check(&|look, _| look.read_only = true, &[ProblemCode::PrimaryReadOnly]);
+    check(&|look, _| look.durability.sync_binlog = 0, &[ProblemCode::NotDurable]);
+    check(&|_, semi_sync| semi_sync.enabled = false, &[ProblemCode::SemiSyncOff]);
+    check(&|_, semi_sync| semi_sync.active = false, &[ProblemCode::SemiSyncOff]);
+    check(&|_, semi_sync| semi_sync.clients = 0, &[ProblemCode::SemiSyncTooFew]);
+    check(&|_, semi_sync| semi_sync.timeout_ms = 10_000, &[ProblemCode::SemiSyncLossy]);
+    check(&|_, semi_sync| semi_sync.wait_no_replica = false, &[ProblemCode::SemiSyncLossy]);
+    check(&|_, semi_sync| semi_sync.wait_point = WaitPoint::AfterCommit, &[ProblemCode::SemiSyncLossy]);
+}
+
+#[test]
+fn a_receiving_side_says_what_it_knows_of_its_source() {
+    let says =
+        |channel: &ReplicaChannel, before: Option<&ReplicaChannel>| match Saw::of_channel(before, channel, 9)
+        {
+            None => "nothing".to_owned(),
+            Some(Saw::Streaming { heard_ms }) => format!("streaming {heard_ms:?}"),
+            Some(Saw::Lost(failure)) => format!("lost: {failure}"),
+            Some(other) => panic!("{other:?}"),
+        };
+    let running = from("db1", 3306, Some(1));
+    let more = ReplicaChannel { received_to: ("binlog.000001".into(), 500), ..running.clone() };
+    assert_eq!(says(&running, None), "streaming None");
+    assert_eq!(says(&running, Some(&running)), "streaming None");
+    assert_eq!(says(&more, Some(&running)), "streaming Some(9)");
+    let connecting = |number, message: &str| ReplicaChannel {
+        io: IoState::Connecting,
+        io_error: Some(ThreadError { number, message: message.into() }),
+        ..running.clone()
+    };
+    assert_eq!(
+        says(&connecting(2003, "Can't connect to MySQL server on 'db1' (111)"), None),
+        "lost: connection refused"
+    );
+    assert_eq!(
+        says(&connecting(2003, "Can't connect to MySQL server on 'db1' (113)"), None),
+        "lost: no route"
+    );
+    assert_eq!(says(&connecting(2013, "Lost connection"), None), "lost: connection broke");
+    assert_eq!(says(&connecting(1045, "Access denied"), None), "lost: access denied");
+    assert_eq!(says(&ReplicaChannel { io: IoState::Stopped, ..running.clone() }, None), "nothing");
+}

@@ -1,0 +1,217 @@
+//! A cluster's tree as text.
+
+use tailwater_manager::analysis::{Code, Finding};
+use tailwater_manager::topology::{Cluster, Node, Promotion, Role};
+
+/// Whether there are colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Paint {
+    Plain,
+    Colours,
+}
+
+impl Paint {
+    fn with(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Plain => text.to_owned(),
+            Self::Colours => format!("\x1b[{code}m{text}\x1b[0m"),
+        }
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    fn red(self, text: &str) -> String {
+        self.with("31", text)
+    }
+}
+
+/// One line of the tree, before columns are made.
+struct Line<'a> {
+    /// What is drawn before it.
+    before: String,
+    /// What is drawn before that which belongs to it.
+    below: String,
+    node: &'a Node,
+}
+
+/// The cluster's name, what has failed, and a line for everybody in it; what is wrong stands below each.
+pub(super) fn write_cluster(text: &mut String, cluster: &Cluster, findings: &[Finding], paint: Paint) {
+    let mut lines = Vec::new();
+    for node in &cluster.nodes {
+        add_lines(&mut lines, node, String::new(), String::new());
+    }
+    let wide = |part: &dyn Fn(&Line<'_>) -> usize| lines.iter().map(part).max().unwrap_or_default();
+    let name_wide = wide(&|line| line.before.chars().count() + line.node.name.chars().count());
+    let address_wide = wide(&|line| line.node.address.chars().count());
+    text.push_str(&format!("{}\n", paint.bold(&cluster.name)));
+    for finding in findings.iter().filter(|finding| !stands_below(finding.code)) {
+        let told = format!("{}: {}: {}", finding.code, finding.server, finding.evidence.join("; "));
+        text.push_str(&format!("! {}\n", paint.red(&told)));
+    }
+    for line in &lines {
+        let Line { before, below, node } = line;
+        let name_pad = " ".repeat(name_wide - before.chars().count() - node.name.chars().count());
+        let address_pad = " ".repeat(address_wide - node.address.chars().count());
+        let name = if node.role == Role::Primary { paint.bold(&node.name) } else { node.name.clone() };
+        let row = format!(
+            "{before}{name}{name_pad}  {:<7}  {}{address_pad}  {}",
+            role(node.role),
+            node.address,
+            facts(node).join(", ")
+        );
+        text.push_str(row.trim_end());
+        text.push('\n');
+        for problem in &node.problems {
+            let told = format!("! {}: {}", problem.code, problem.text);
+            text.push_str(&format!("{below}  {}\n", paint.red(&told)));
+        }
+    }
+}
+
+/// Whether the same stands below the server's own line.
+fn stands_below(code: Code) -> bool {
+    matches!(
+        code,
+        Code::DeadRelay
+            | Code::RelayDetached
+            | Code::DeadReplica
+            | Code::ReplicaStopped
+            | Code::ReplicaLagging
+    )
+}
+
+fn add_lines<'a>(lines: &mut Vec<Line<'a>>, node: &'a Node, before: String, below: String) {
+    let trunk = if node.children.is_empty() { format!("{below} ") } else { format!("{below}│") };
+    lines.push(Line { before, below: trunk, node });
+    let last = node.children.len().saturating_sub(1);
+    for (index, child) in node.children.iter().enumerate() {
+        let (branch, under) = if index == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        add_lines(lines, child, format!("{below}{branch}"), format!("{below}{under}"));
+    }
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Primary => "primary",
+        Role::Replica => "replica",
+        Role::Relay => "relay",
+        Role::Target => "target",
+        Role::Server => "server",
+        Role::Seen => "seen",
+    }
+}
+
+/// What is worth knowing, shortest first.
+fn facts(node: &Node) -> Vec<String> {
+    let mut facts = Vec::new();
+    facts.extend(node.version.clone());
+    match (node.role, node.writable) {
+        (Role::Primary, Some(true)) => facts.push("writable".into()),
+        (Role::Replica, Some(false)) => facts.push("read-only".into()),
+        _ => {}
+    }
+    if let Some(lag) = node.lag_seconds {
+        facts.push(format!("lag {lag:.0} s"));
+    }
+    if let Some(state) = &node.gtid_state {
+        facts.push(match state.behind {
+            0 => "in step".to_owned(),
+            1 => "1 transaction behind".to_owned(),
+            count => format!("{count} transactions behind"),
+        });
+    }
+    if let Some(semi_sync) = node.semi_sync.as_ref().filter(|_| node.role == Role::Primary) {
+        facts.push(format!("semi-sync {} of {}", semi_sync.clients, semi_sync.acks_needed));
+        if semi_sync.waiting_sessions > 0 {
+            facts.push(format!("{} waiting", semi_sync.waiting_sessions));
+        }
+    }
+    if node.acknowledges == Some(true) {
+        facts.push("acknowledges".into());
+    }
+    match node.promotion {
+        Promotion::Neutral => {}
+        Promotion::Prefer => facts.push("preferred".into()),
+        Promotion::PreferNot => facts.push("preferred last".into()),
+        Promotion::MustNot => facts.push("never primary".into()),
+    }
+    facts.extend(node.region.as_ref().map(|region| format!("in {region}")));
+    facts.extend(node.notes.iter().cloned());
+    if let Some(gtids) = node.gtids.as_ref().filter(|_| node.role == Role::Primary) {
+        facts.push(shortened(gtids));
+    }
+    facts
+}
+
+/// A set of GTIDs in a line of the tree is cut to this; JSON has all of it.
+const GTIDS_CHARACTERS_MAX: usize = 60;
+
+fn shortened(gtids: &str) -> String {
+    match gtids.char_indices().nth(GTIDS_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}...", &gtids[..end]),
+        None => gtids.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_manager::topology::{ClusterPlan, Member, RelayPlan, RelayReader, RelayState, build};
+
+    use super::*;
+
+    fn cluster() -> Cluster {
+        let member = |name: &str, address: &str| Member {
+            name: name.into(),
+            address: address.into(),
+            ..Member::default()
+        };
+        let reader =
+            RelayReader { server_id: 9, uuid: None, peer: "10.0.0.9:5000".into(), sent: "b.000001:4".into() };
+        let state = RelayState {
+            is_streaming: true,
+            doing: "reading".into(),
+            gtids: None,
+            durable: "1:4".into(),
+            alarms: Vec::new(),
+            readers: vec![reader],
+        };
+        let plan = ClusterPlan {
+            name: "orders".into(),
+            primary: member("orders", "db1:3306"),
+            servers: vec![member("db2", "db2:3306")],
+            relay: RelayPlan { server_id: 4201, state: Some(state), ..RelayPlan::default() },
+            targets: Vec::new(),
+        };
+        build(&plan, &[])
+    }
+
+    #[test]
+    fn a_tree_is_drawn() {
+        let mut text = String::new();
+        write_cluster(&mut text, &cluster(), &[], Paint::Plain);
+        let expected = "\
+orders
+orders             primary  db1:3306
+└─ tailwater       relay              durable to 1:4
+   └─ server_id 9  seen               from 10.0.0.9:5000, sent to b.000001:4
+db2                server   db2:3306
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn colours_are_for_terminals_only() {
+        let (mut plain, mut coloured) = (String::new(), String::new());
+        write_cluster(&mut plain, &cluster(), &[], Paint::Plain);
+        write_cluster(&mut coloured, &cluster(), &[], Paint::Colours);
+        assert!(!plain.contains('\x1b') && coloured.contains("\x1b[1m"));
+    }
+
+    #[test]
+    fn sets_are_cut_between_characters() {
+        assert_eq!(shortened("0-1-1"), "0-1-1");
+        assert_eq!(shortened(&"é".repeat(70)).chars().count(), 63);
+    }
+}

@@ -1,0 +1,49 @@
+//! `[[server]]`: the other servers of a source's cluster.
+
+use std::collections::HashSet;
+
+use tailwater_manager::topology::Promotion;
+
+server_section! {
+    /// `[[server]]`
+    pub struct MemberConfig {
+        /// Names the server in messages and in the topology.
+        pub name: String,
+        /// Name of the source whose cluster it belongs to.
+        pub source: String,
+        /// Whether it may become the primary.
+        #[serde(default)]
+        pub promotion: Promotion,
+        /// Where it stands; servers without a region stand in one.
+        pub region: Option<String>,
+    }
+}
+
+impl MemberConfig {
+    /// What contradicts itself; `sources` are the names of the sources.
+    pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
+        let name = &self.name;
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
+            return Err(format!("server.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
+        }
+        if name == "tailwater" {
+            return Err("server.name = \"tailwater\": that is what Tailwater itself is called".into());
+        }
+        if sources.contains(name) {
+            return Err(format!("server.name = {name:?}: that is the name of a [[source]]"));
+        }
+        if !sources.contains(&self.source) {
+            return Err(format!(
+                "server {name:?}: source = {:?}: there is no [[source]] of that name",
+                self.source
+            ));
+        }
+        let server = self.server();
+        server.check().map_err(|reason| format!("server {name:?}: {reason}"))?;
+        if !server.is_given() {
+            return Err(format!("server {name:?}: where is it? give host and port, or socket"));
+        }
+        Ok(())
+    }
+}

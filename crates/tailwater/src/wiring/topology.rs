@@ -1,0 +1,145 @@
+//! The configuration as the manager takes it: who belongs to which cluster, and where each is.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tailwater_apply::channel::{ChannelState, ChannelStatus};
+use tailwater_manager::observation::Observation;
+use tailwater_manager::observing::{Subject, observe_all};
+use tailwater_manager::topology::{
+    ClusterPlan, ListenPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
+};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use super::connect_options;
+use super::serve::identity_of;
+use crate::config::{Config, SourceConfig};
+use crate::control::{Answer, Request, SourceReport, ask, socket_of};
+
+/// A source's cluster, and whom to look at.
+#[derive(Debug, Clone)]
+pub struct ClusterWiring {
+    /// What the configuration says.
+    pub plan: ClusterPlan,
+    /// The source's own server.
+    pub primary: Subject,
+    /// All others.
+    pub followers: Vec<Subject>,
+}
+
+/// The cluster of each source.
+///
+/// # Errors
+/// If an option file with credentials cannot be read.
+pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
+    let cluster = |source: &SourceConfig| {
+        cluster(config, source).with_context(|| format!("the cluster of source {}", source.name))
+    };
+    config.sources.iter().map(cluster).collect()
+}
+
+fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiring> {
+    let name = &source.name;
+    let mut primary = Subject { name: name.clone(), connect: connect_options(source.server())? };
+    let mut plan = ClusterPlan {
+        name: name.clone(),
+        primary: Member {
+            name: name.clone(),
+            address: primary.connect.endpoint.to_string(),
+            ..Member::default()
+        },
+        relay: RelayPlan { server_id: source.server_id, semi_sync: source.semi_sync, ..RelayPlan::default() },
+        ..ClusterPlan::default()
+    };
+    for serve in config.serves.iter().filter(|serve| serve.source == *name) {
+        let (server_id, uuid) = identity_of(source, serve)?;
+        plan.relay.listens.push(ListenPlan { address: serve.listen.to_string(), server_id, uuid });
+    }
+    let mut followers = Vec::new();
+    for server in config.servers.iter().filter(|server| server.source == *name) {
+        let connect = connect_options(server.server()).with_context(|| format!("server {}", server.name))?;
+        let member = Member {
+            name: server.name.clone(),
+            address: connect.endpoint.to_string(),
+            promotion: server.promotion,
+            region: server.region.clone(),
+        };
+        // The primary may be named among the servers, for its rule and region; it is looked at once.
+        if connect.endpoint == primary.connect.endpoint {
+            primary.name.clone_from(&member.name);
+            plan.primary = member;
+        } else {
+            plan.servers.push(member);
+            followers.push(Subject { name: server.name.clone(), connect });
+        }
+    }
+    for channel in config.channels.iter().filter(|channel| channel.source == *name) {
+        let connect =
+            connect_options(channel.server()).with_context(|| format!("channel {}", channel.name))?;
+        let address = connect.endpoint.to_string();
+        let is_named = plan.servers.iter().any(|server| server.address == address);
+        plan.targets.push(TargetPlan { channel: channel.name.clone(), address, state: None });
+        if !is_named {
+            followers.push(Subject { name: format!("channel {}", channel.name), connect });
+        }
+    }
+    Ok(ClusterWiring { plan, primary, followers })
+}
+
+/// Puts into the plans what the daemon of this configuration says; nothing if none answers.
+pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
+    let socket = socket_of(&config.log.directory);
+    // A daemon that is not there is a finding, and no error.
+    let Ok(Answer::Topology(sources)) = ask(&socket, &Request::Topology) else { return };
+    let channels = match ask(&socket, &Request::List) {
+        Ok(Answer::Channels(channels)) => channels,
+        _ => Vec::new(),
+    };
+    for ClusterWiring { plan, .. } in clusters {
+        let source = sources.iter().find(|source| source.source == plan.name);
+        plan.relay.state = source.map(relay_state);
+        for target in &mut plan.targets {
+            let channel = channels.iter().find(|channel| channel.name == target.channel);
+            target.state = channel.map(target_state);
+        }
+    }
+}
+
+fn relay_state(report: &SourceReport) -> RelayState {
+    let flavour = match report.is_mariadb {
+        Some(true) => Flavour::MariaDb,
+        _ => Flavour::MySql,
+    };
+    RelayState {
+        is_streaming: report.is_streaming,
+        doing: report.doing.clone(),
+        gtids: report.gtids.as_deref().and_then(|gtids| GtidSet::parse(flavour, gtids).ok()),
+        durable: report.durable.clone(),
+        alarms: report.alarms.clone(),
+        readers: report.readers.clone(),
+    }
+}
+
+fn target_state(channel: &ChannelStatus) -> TargetState {
+    TargetState {
+        doing: match channel.state {
+            ChannelState::Connecting => "connecting",
+            ChannelState::Running => "running",
+            ChannelState::Stopped => "stopped",
+            ChannelState::Failed => "failed",
+        }
+        .to_owned(),
+        is_running: matches!(channel.state, ChannelState::Running),
+        lag_seconds: channel.lag_seconds,
+        fault: channel.fault.as_ref().map(|fault| format!("{}: {}", fault.code, fault.message)),
+    }
+}
+
+/// Looks at everybody of a cluster, the primary last; each look takes no longer than `timeout`.
+pub async fn observe(cluster: &ClusterWiring, timeout: Duration) -> Vec<Observation> {
+    let primary = std::slice::from_ref(&cluster.primary);
+    let (mut all, primaries) = observe_all(&cluster.followers, primary, timeout).await;
+    all.extend(primaries);
+    all
+}
