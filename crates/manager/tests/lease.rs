@@ -292,6 +292,22 @@ async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The whole process stands still for longer than the term, as under SIGSTOP or while its machine is suspended. What it asks
+/// when it goes on is asked before the task that keeps the lease has run.
+#[tokio::test]
+async fn a_manager_that_stood_still_may_not_act() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let terms = Terms::of(2_000)?;
+    let task = LeaseTask::start(FileLease::new(folder.path().join("lease"), "first", terms.ttl_ms), terms);
+    until(&task.handle(), is_active).await?;
+    let token = task.handle().check()?;
+    std::thread::sleep(Duration::from_millis(terms.ttl_ms));
+    assert_eq!(task.handle().check().expect_err("the term is over").code(), "TW-MGR-0046");
+    // It asks again, and has a new term.
+    until(&task.handle(), |now| matches!(now, Standing::Active(later) if *later > token)).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_lock_file_that_was_removed_ends_the_term() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
