@@ -105,6 +105,7 @@ fn plan(servers: &[&str]) -> ClusterPlan {
             state: Some(RelayState {
                 is_streaming: true,
                 doing: "reading".into(),
+                heard_ago_ms: Some(120),
                 gtids: None,
                 durable: "1:4".into(),
                 alarms: Vec::new(),
@@ -146,6 +147,7 @@ fn replicas_hang_below_the_primary_the_relay_and_each_other() {
     ];
     let cluster = build(&plan(&["db2", "db3", "db0"]), &all);
     assert_eq!(drawn(&cluster), "db1(tailwater(db0) db2(db3))");
+    assert_eq!(find(&cluster, "tailwater").notes, ["durable to 1:4", "heard the primary 120 ms ago"]);
     for name in ["db1", "db2", "db3", "db0", "tailwater"] {
         assert_eq!(problems(&cluster, name), [], "{name}");
     }

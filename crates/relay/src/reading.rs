@@ -113,7 +113,11 @@ impl<'a> Reading<'a> {
                 stream.next().await?
             } else {
                 match self.next_in_time(&mut stream, &mut pace).await? {
-                    Some(chunk) => chunk,
+                    Some(chunk) => {
+                        // Once for all that came together.
+                        self.status.hear();
+                        chunk
+                    }
                     None => {
                         self.log.sync()?;
                         continue;

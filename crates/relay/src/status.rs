@@ -31,6 +31,8 @@ pub struct CaptureStatus {
     syncs: AtomicU64,
     /// When a transaction was last appended, in milliseconds since 1970.
     grown_ms: AtomicU64,
+    /// When something last came from the source, a heartbeat too, in milliseconds since 1970.
+    heard_ms: AtomicU64,
     connections: AtomicU64,
     detail: Mutex<Detail>,
 }
@@ -99,6 +101,12 @@ impl CaptureStatus {
         self.grown_ms.load(Ordering::Relaxed)
     }
 
+    /// When something last came from the source, a heartbeat too, in milliseconds since 1970; 0 if nothing has since the capture
+    /// started. A frozen source keeps its connections, and is silent.
+    pub fn heard_ms(&self) -> u64 {
+        self.heard_ms.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_source_variables(&self, variables: BTreeMap<String, String>) {
         self.detail().source_variables = variables;
     }
@@ -123,9 +131,12 @@ impl CaptureStatus {
         self.event_bytes.fetch_add(bytes, Ordering::Relaxed);
         if transactions > 0 {
             self.transactions.fetch_add(transactions, Ordering::Relaxed);
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            self.grown_ms.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.grown_ms.store(now_ms(), Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn hear(&self) {
+        self.heard_ms.store(now_ms(), Ordering::Relaxed);
     }
 
     pub(crate) fn count_ack(&self) {
@@ -140,4 +151,9 @@ impl CaptureStatus {
     fn detail(&self) -> std::sync::MutexGuard<'_, Detail> {
         self.detail.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,6 +6,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -120,6 +121,8 @@ pub struct SourceReport {
     pub is_streaming: bool,
     /// What its capture is doing, in words.
     pub doing: String,
+    /// How long ago something came from the source, in milliseconds; absent if nothing ever did.
+    pub heard_ago_ms: Option<u64>,
     /// The source's family; none before it was first reached.
     pub is_mariadb: Option<bool>,
     /// What is in the log, in the source's notation.
@@ -130,6 +133,12 @@ pub struct SourceReport {
     pub alarms: Vec<String>,
     /// Who reads the log's stream.
     pub readers: Vec<RelayReader>,
+}
+
+/// How long ago a moment was, both in milliseconds.
+fn ago_ms(since_1970_ms: u64) -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX).saturating_sub(since_1970_ms)
 }
 
 /// Where the daemon with its log in `directory` listens.
@@ -177,6 +186,7 @@ impl ControlledSource {
             source: name.to_owned(),
             is_streaming: status.state == CaptureState::Streaming,
             doing,
+            heard_ago_ms: Some(self.status.heard_ms()).filter(|heard| *heard > 0).map(ago_ms),
             is_mariadb: self.log.source().map(|source| source.flavour == Flavour::MariaDb),
             gtids: self.log.gtid_set().map(|gtids| gtids.to_string()),
             durable: self.log.durable().position.to_string(),

@@ -107,6 +107,7 @@ fn relay(plan: &ClusterPlan) -> Place<'static> {
             node.reached = true;
             node.gtids = state.gtids.as_ref().map(gtid_text);
             node.notes.push(format!("durable to {}", state.durable));
+            node.notes.extend(state.heard_ago_ms.map(|ago| format!("heard the primary {ago} ms ago")));
             if !state.is_streaming {
                 node.problem(ProblemCode::RelayNotStreaming, state.doing.clone());
             }

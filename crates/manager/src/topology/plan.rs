@@ -77,6 +77,8 @@ pub struct RelayState {
     pub is_streaming: bool,
     /// What it is doing, in words, with the reason if it stands still.
     pub doing: String,
+    /// How long ago something came in it, a heartbeat too, in milliseconds; absent if nothing ever did.
+    pub heard_ago_ms: Option<u64>,
     /// What is in the log.
     pub gtids: Option<GtidSet>,
     /// Up to where the log is durable.

@@ -172,6 +172,7 @@ mod tests {
         let state = RelayState {
             is_streaming: true,
             doing: "reading".into(),
+            heard_ago_ms: None,
             gtids: None,
             durable: "1:4".into(),
             alarms: Vec::new(),

@@ -114,6 +114,7 @@ fn relay_state(report: &SourceReport) -> RelayState {
     RelayState {
         is_streaming: report.is_streaming,
         doing: report.doing.clone(),
+        heard_ago_ms: report.heard_ago_ms,
         gtids: report.gtids.as_deref().and_then(|gtids| GtidSet::parse(flavour, gtids).ok()),
         durable: report.durable.clone(),
         alarms: report.alarms.clone(),
