@@ -2,6 +2,8 @@
 
 use tailwater_session::SessionError;
 
+use crate::refusal::Refusal;
+
 /// What can go wrong while servers are looked at and led.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -19,6 +21,23 @@ pub enum ManagerError {
         /// What it answered, the front of it.
         value: String,
     },
+    /// The times of a lease make no sense.
+    #[error("a lease of {ttl_ms} ms: it must be 2000 to 86400000")]
+    LeaseTerms {
+        /// What was asked for.
+        ttl_ms: u64,
+    },
+    /// The cluster that holds the lease cannot be used.
+    #[error("etcd at {endpoints}: {reason}")]
+    Etcd {
+        /// As configured.
+        endpoints: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A rule forbids to go on.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
 }
 
 impl ManagerError {
@@ -27,6 +46,9 @@ impl ManagerError {
         match self {
             Self::Session(error) => error.code(),
             Self::Answer { .. } => "TW-MGR-0001",
+            Self::LeaseTerms { .. } => "TW-MGR-0050",
+            Self::Etcd { .. } => "TW-MGR-0051",
+            Self::Refused(refusal) => refusal.code(),
         }
     }
 }

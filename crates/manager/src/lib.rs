@@ -3,16 +3,27 @@
 //! The map:
 //! - [`failure`]: why a server could not be looked at, and whether that means that it lives.
 //! - [`observation`]: what one look at a server saw, as plain data.
-//! - [`observing`]: takes such looks, and pings, over connections. The only driver here.
+//! - [`observing`]: takes such looks, and pings, over connections. A driver.
 //! - [`topology`]: pure: looks and the configuration become a tree.
 //! - [`analysis`]: pure: what several observers said over time becomes a named failure with its evidence.
+//! - [`choice`]: who becomes primary.
 //! - [`error`]: what can go wrong, with stable codes.
+//! - [`failover`]: the phases, from the lease to the report.
+//! - [`lease`]: one manager acts at a time.
+//! - [`lossless`]: what the ackers that were stopped prove.
+//! - [`refusal`]: the rules that refuse.
 
 pub mod analysis;
+pub mod choice;
 pub mod error;
+pub mod failover;
 pub mod failure;
+pub mod lease;
+pub mod lossless;
 pub mod observation;
 pub mod observing;
+pub mod refusal;
 pub mod topology;
 
 pub use error::ManagerError;
+pub use refusal::Refusal;

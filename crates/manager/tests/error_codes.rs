@@ -6,9 +6,10 @@ use tailwater_session::SessionError;
 #[test]
 fn every_code_is_explained_once_and_no_other() {
     let page = include_str!("../../../docs/reference/errors.md");
-    let source = include_str!("../src/error.rs");
+    let sources = [include_str!("../src/error.rs"), include_str!("../src/refusal.rs")];
+    let lines = sources.iter().flat_map(|source| source.lines());
     let codes: Vec<_> =
-        source.lines().filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next()).collect();
+        lines.filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next()).collect();
     assert!(!codes.is_empty());
     for code in &codes {
         let row = format!("\n| TW-MGR-{code} |");

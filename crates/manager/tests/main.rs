@@ -26,6 +26,11 @@ macro_rules! on_each_server {
 
 mod analysis;
 mod analysis_properties;
+mod choice;
 mod error_codes;
+mod failover;
+mod lease;
+mod lossless;
+mod lossless_model;
 mod observing;
 mod topology;

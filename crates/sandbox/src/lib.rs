@@ -6,6 +6,7 @@
 //! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
 //! - [`standing`]: servers that go on after the command that started them.
 //! - [`owned`]: other programs that must not outlive their owner either.
+//! - [`etcd`]: the store that several managers share.
 //! - [`replication`]: the account, and semi-sync; [`replica`]: native replicas.
 //! - [`link`]: a network between clients and servers that can be made slow or broken; [`slow_sync`]: a disk whose syncs
 //!   are slow.
@@ -15,6 +16,7 @@
 
 pub mod cache;
 pub mod error;
+pub mod etcd;
 pub mod install;
 mod instance;
 pub mod kind;
@@ -36,6 +38,7 @@ pub mod workload;
 
 pub use cache::Cache;
 pub use error::SandboxError;
+pub use etcd::Etcd;
 pub use install::Install;
 pub use kind::ServerKind;
 pub use ledger::{BinlogCheck, Ledger, LedgerCheck, LedgerReport};

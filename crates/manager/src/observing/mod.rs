@@ -88,6 +88,10 @@ pub(crate) fn unreached(error: &ManagerError) -> Unreached {
     let failure = match error {
         ManagerError::Session(error) => Failure::of(error),
         ManagerError::Answer { .. } => Failure::NotUnderstood,
+        // Nothing that a look meets; silence is what proves least.
+        ManagerError::LeaseTerms { .. } | ManagerError::Etcd { .. } | ManagerError::Refused(_) => {
+            Failure::Broken
+        }
     };
     Unreached { failure, message: format!("{}: {error}", error.code()) }
 }

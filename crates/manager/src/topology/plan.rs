@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
 
-/// Whether a server may become the primary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Whether a server may become the primary; the better first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Promotion {
     /// Before others.

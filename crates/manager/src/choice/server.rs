@@ -1,0 +1,236 @@
+//! What must be known of a server to choose among several.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{GtidDifference, GtidSet, MysqlGtidSet};
+
+use super::reason::Excluded;
+use crate::observation::{Look, Observation};
+pub use crate::topology::Promotion;
+use crate::topology::plan::Member;
+
+/// A server's version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Version {
+    /// 9 of 9.7.1.
+    pub major: u16,
+    /// 7 of 9.7.1.
+    pub minor: u16,
+    /// 1 of 9.7.1.
+    pub patch: u16,
+}
+
+impl Version {
+    /// Reads `9.7.1`; numbers that are not there are 0.
+    pub fn read(text: &str) -> Self {
+        let mut numbers = text.split('.').map(|part| {
+            part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+        });
+        let mut next = || numbers.next().unwrap_or(0);
+        Self { major: next(), minor: next(), patch: next() }
+    }
+
+    /// The release series, whose servers replicate from each other whichever is newer.
+    pub fn series(self) -> (u16, u16) {
+        (self.major, self.minor)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// By what mark a server's own transactions are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Its `server_uuid`.
+    MySql([u8; 16]),
+    /// Its `server_id`.
+    MariaDb(u32),
+}
+
+impl Origin {
+    /// The flavour it is of.
+    pub fn flavour(&self) -> Flavour {
+        match self {
+            Self::MySql(_) => Flavour::MySql,
+            Self::MariaDb(_) => Flavour::MariaDb,
+        }
+    }
+
+    /// What of these transactions others made, as text; `None` if nothing.
+    pub fn strangers_in(&self, difference: &GtidDifference) -> Option<String> {
+        match (self, difference) {
+            (Self::MySql(own), GtidDifference::MySql(set)) => {
+                let mut strange = MysqlGtidSet::new();
+                for (uuid, tag, interval) in set.iter_intervals().filter(|(uuid, ..)| *uuid != own) {
+                    // It came out of a set, so it goes into one.
+                    let _ = strange.insert_interval(*uuid, tag, interval);
+                }
+                (!strange.is_empty()).then(|| strange.to_string())
+            }
+            (Self::MariaDb(own), GtidDifference::MariaDb(ranges)) => {
+                let strange: Vec<String> =
+                    ranges.iter().filter(|range| range.server_id != *own).map(ToString::to_string).collect();
+                (!strange.is_empty()).then(|| strange.join(","))
+            }
+            _ => Some("GTIDs of the other flavour".to_owned()),
+        }
+    }
+}
+
+/// How transactions come to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Feed {
+    /// Native replication, from the primary, from Tailwater or from another replica: GTIDs are the primary's.
+    Replication,
+    /// A channel of Tailwater: what it has is the channel's progress, and its binlog has GTIDs of its own.
+    Channel,
+}
+
+/// What is known of a server that may become primary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Its name.
+    pub name: String,
+    /// Whether it answers, or why not.
+    pub reached: Result<(), String>,
+    /// Its flavour.
+    pub flavour: Flavour,
+    /// Its version.
+    pub version: Version,
+    /// Its region.
+    pub region: Option<String>,
+    /// The operator's wish.
+    pub promotion: Promotion,
+    /// How transactions come to it.
+    pub feed: Feed,
+    /// All that it executed or has whole in its relay logs. `None` if it did not tell.
+    pub received: Option<GtidSet>,
+    /// All that it executed.
+    pub executed: Option<GtidSet>,
+    /// What its binlog does not hold any more; `None` if it has no binlog of what it replicates.
+    pub purged: Option<GtidSet>,
+    /// `log_bin` is on.
+    pub log_bin: bool,
+    /// `log_replica_updates` is on.
+    pub log_replica_updates: bool,
+    /// It survives a power cut: `sync_binlog = 1` and `innodb_flush_log_at_trx_commit = 1`.
+    pub durable: bool,
+    /// The error that stopped its applier, if one did.
+    pub applier_error: Option<String>,
+    /// How long it will need to execute what it received, in milliseconds, a configured delay included; `None` if that is
+    /// not known.
+    pub catch_up_ms: Option<u64>,
+}
+
+impl Server {
+    /// What a look saw of a configured server. `progress` is what a channel of Tailwater has brought to it, and then all that
+    /// counts; `primary` and `version` are the old primary's, which stand in where nothing was seen.
+    pub fn seen(
+        member: &Member,
+        observation: &Observation,
+        progress: Option<&GtidSet>,
+        primary: Flavour,
+        version: Version,
+    ) -> Self {
+        let mut server = Self {
+            name: member.name.clone(),
+            reached: Ok(()),
+            flavour: primary,
+            version,
+            region: member.region.clone(),
+            promotion: member.promotion,
+            feed: if progress.is_some() { Feed::Channel } else { Feed::Replication },
+            received: None,
+            executed: None,
+            purged: None,
+            log_bin: false,
+            log_replica_updates: false,
+            durable: false,
+            applier_error: None,
+            catch_up_ms: None,
+        };
+        match &observation.outcome {
+            Ok(look) => server.take(look, progress),
+            Err(unreached) => server.reached = Err(unreached.message.clone()),
+        }
+        server
+    }
+
+    fn take(&mut self, look: &Look, progress: Option<&GtidSet>) {
+        self.flavour = look.flavour;
+        self.version = Version::read(&look.version);
+        self.log_bin = look.log_bin;
+        self.log_replica_updates = look.log_replica_updates;
+        self.durable = look.durability.is_full();
+        if let Some(progress) = progress {
+            self.executed = Some(progress.clone());
+            self.received = Some(progress.clone());
+            self.catch_up_ms = Some(0);
+            return;
+        }
+        let mut received = look.executed.clone();
+        for channel in &look.channels {
+            received = received.union(&channel.received).unwrap_or(received);
+        }
+        let error = look.channels.iter().find_map(|channel| channel.sql_error.as_ref());
+        self.applier_error = error.map(|error| format!("{} {}", error.number, error.message));
+        let behind = look.channels.iter().map(|channel| channel.lag_seconds).max().flatten();
+        self.catch_up_ms = match received.is_subset_of(&look.executed) {
+            true => Some(0),
+            false => behind.map(|seconds| seconds.saturating_mul(1000)),
+        };
+        self.purged.clone_from(&look.purged);
+        self.executed = Some(look.executed.clone());
+        self.received = Some(received);
+    }
+
+    /// What excludes it whatever the others are.
+    pub(super) fn excluded_by_itself(&self) -> Vec<Excluded> {
+        let mut excluded = Vec::new();
+        if let Err(reason) = &self.reached {
+            excluded.push(Excluded::NotReached { reason: reason.clone() });
+        }
+        if self.promotion == Promotion::MustNot {
+            excluded.push(Excluded::MustNot);
+        }
+        if self.reached.is_ok() {
+            if self.received.is_none() || self.executed.is_none() {
+                excluded.push(Excluded::Unknown);
+            }
+            if !self.log_bin {
+                excluded.push(Excluded::NoBinlog);
+            } else if !self.log_replica_updates && self.feed == Feed::Replication {
+                excluded.push(Excluded::NoReplicaUpdates);
+            }
+            if let Some(error) = &self.applier_error {
+                excluded.push(Excluded::ApplierStopped { error: error.clone() });
+            }
+        }
+        excluded
+    }
+
+    /// What it received and did not execute, as text.
+    pub(super) fn undrained(&self) -> Option<String> {
+        let rest = self.received.as_ref()?.subtract(self.executed.as_ref()?).ok()?;
+        (!rest.is_empty()).then(|| rest.to_string())
+    }
+
+    /// Whether its binlog gives all of `wanted` to one that has `has`. What it has yet to execute will be there, too.
+    pub(super) fn gives_all(&self, wanted: &GtidSet, has: &GtidSet) -> bool {
+        let Some(received) = &self.received else { return false };
+        self.reached.is_ok()
+            && self.feed == Feed::Replication
+            && self.log_bin
+            && self.log_replica_updates
+            && self.applier_error.is_none()
+            && wanted.is_subset_of(received)
+            && self.purged.as_ref().is_some_and(|purged| purged.is_subset_of(has))
+    }
+}

@@ -1,0 +1,181 @@
+//! The record of a failover: all that was done and answered, and how it ended. What operators read afterwards, as JSON and
+//! as text.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::act::{Act, Phase};
+use crate::choice::Choice;
+use crate::lossless::MayBeMissing;
+use crate::refusal::Refusal;
+
+/// How a failover ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "end", rename_all = "snake_case")]
+pub enum End {
+    /// A new primary takes writes.
+    Promoted {
+        /// Which.
+        server: String,
+        /// What failed afterwards and is still to be done.
+        left: Vec<Act>,
+    },
+    /// Nothing was changed.
+    Unchanged {
+        /// Why.
+        refusal: Refusal,
+    },
+    /// What can be undone has been: the old primary has its ackers again.
+    Undone {
+        /// Why.
+        refusal: Refusal,
+        /// What cannot: hooks that ran, transactions that were handed on.
+        stays: Vec<Act>,
+    },
+    /// The old primary stays fenced, and no new one is known to take writes.
+    Left {
+        /// Why.
+        refusal: Refusal,
+        /// What would undo it, in order. Whoever holds the lease may do that, or begin the failover again.
+        to_undo: Vec<Act>,
+        /// What cannot be undone.
+        stays: Vec<Act>,
+    },
+    /// A dry run: what would be done.
+    Planned {
+        /// The new primary.
+        server: String,
+        /// The acts that change something, in order.
+        acts: Vec<Act>,
+        /// How long they take together, as far as is known.
+        expected_ms: u64,
+    },
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "note", rename_all = "snake_case")]
+pub enum Note {
+    /// An act was ordered.
+    Ordered {
+        /// Its number.
+        number: u32,
+        /// What.
+        what: Act,
+    },
+    /// It was answered.
+    Answered {
+        /// The act's number.
+        number: u32,
+        /// `done`, `failed` or `unknown`.
+        outcome: String,
+        /// What was said.
+        text: String,
+    },
+    /// An answer to no act that is waited for: it came late, or twice.
+    Ignored {
+        /// The act's number.
+        number: u32,
+    },
+    /// A rule refused, or a step failed.
+    Refused {
+        /// Which.
+        refusal: Refusal,
+    },
+    /// A rule did not hold and the operator had allowed that.
+    Overridden {
+        /// Which.
+        refusal: Refusal,
+    },
+}
+
+/// A note with when it was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Milliseconds since the beginning.
+    pub at_ms: u64,
+    /// The phase.
+    pub phase: Phase,
+    /// What happened.
+    #[serde(flatten)]
+    pub note: Note,
+}
+
+/// The whole record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audit {
+    /// Names the run.
+    pub id: String,
+    /// The old primary.
+    pub primary: String,
+    /// Whether it was a dry run.
+    pub dry_run: bool,
+    /// Whether the operator accepted what cannot be proven.
+    pub allow_data_loss: bool,
+    /// The term of the lease, once it was asked for.
+    pub token: Option<u64>,
+    /// All that happened, in order.
+    pub steps: Vec<Step>,
+    /// All that the ackers hold that were read.
+    pub holds: Option<String>,
+    /// What may be missing, if that was accepted.
+    pub may_be_missing: Option<MayBeMissing>,
+    /// Who could become primary, with the reasons.
+    pub choice: Option<Choice>,
+    /// How it ended; `None` while it runs, and for ever if the manager died.
+    pub outcome: Option<End>,
+}
+
+impl fmt::Display for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.dry_run { "dry run of a failover" } else { "failover" };
+        writeln!(f, "{kind} of {} ({})", self.primary, self.id)?;
+        for Step { at_ms, phase, note } in &self.steps {
+            write!(f, "{at_ms:>8} ms  {phase:?}: ")?;
+            match note {
+                Note::Ordered { number, what } => writeln!(f, "#{number} {what}")?,
+                Note::Answered { number, outcome, text } if text.is_empty() => {
+                    writeln!(f, "#{number} {outcome}")?
+                }
+                Note::Answered { number, outcome, text } => writeln!(f, "#{number} {outcome}: {text}")?,
+                Note::Ignored { number } => writeln!(f, "#{number} answered late")?,
+                Note::Refused { refusal } => writeln!(f, "{} {refusal}", refusal.code())?,
+                Note::Overridden { refusal } => writeln!(f, "allowed: {} {refusal}", refusal.code())?,
+            }
+        }
+        if let Some(missing) = &self.may_be_missing {
+            writeln!(f, "{missing}")?;
+        }
+        match &self.outcome {
+            None => writeln!(f, "it has not ended"),
+            Some(End::Promoted { server, left }) if left.is_empty() => writeln!(f, "{server} is primary"),
+            Some(End::Promoted { server, left }) => {
+                writeln!(f, "{server} is primary; still to do: {}", list(left))
+            }
+            Some(End::Unchanged { refusal }) => {
+                writeln!(f, "nothing was changed: {} {refusal}", refusal.code())
+            }
+            Some(End::Undone { refusal, stays }) => {
+                writeln!(f, "undone: {} {refusal}", refusal.code())?;
+                list_if_any(f, "not undone", stays)
+            }
+            Some(End::Left { refusal, to_undo, stays }) => {
+                writeln!(f, "{} stays fenced: {} {refusal}", self.primary, refusal.code())?;
+                list_if_any(f, "to undo it", to_undo)?;
+                list_if_any(f, "cannot be undone", stays)
+            }
+            Some(End::Planned { server, acts, expected_ms }) => {
+                writeln!(f, "{server} would be primary in about {expected_ms} ms: {}", list(acts))
+            }
+        }
+    }
+}
+
+fn list_if_any(f: &mut fmt::Formatter<'_>, what: &str, acts: &[Act]) -> fmt::Result {
+    if acts.is_empty() { Ok(()) } else { writeln!(f, "{what}: {}", list(acts)) }
+}
+
+fn list(acts: &[Act]) -> String {
+    acts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,21 @@
+//! A failover, phase by phase. Pure: answers in, acts out; the driver does what it is told and says how it went.
+//!
+//! lease → confirm → fence → fence hooks → prove → choose → supply → drain → source → writable → follow → others → routes.
+//! The lease is asked for before each act; acts of one phase that run side by side share the question. Up to the moment at which a new primary may have become writable
+//! everything that was done can be undone, and is, in the opposite order, if a rule refuses or a step fails. From then on
+//! there is only forward. Without the lease nothing is done any more, not even undone: what is left to be undone is told.
+//!
+//! - [`act`]: what is to be done, and the answers.
+//! - [`order`]: what is asked for.
+//! - [`run`]: the machine.
+//! - [`audit`]: the record of everything that was done and answered.
+
+pub mod act;
+pub mod audit;
+pub mod order;
+pub mod run;
+
+pub use act::{Act, Answer, Phase};
+pub use audit::{Audit, End, Note, Step};
+pub use order::{Expected, Order};
+pub use run::Failover;

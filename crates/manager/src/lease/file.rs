@@ -1,0 +1,121 @@
+//! The lease of managers on one machine: a lock on a file, which the kernel lets go of when its process ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+use super::keeper::Heard;
+use super::{LeaseStore, Token};
+
+/// More than any holder writes.
+const NOTE_BYTES_MAX: u64 = 4096;
+
+/// What stands in the file: who holds it, and which term it is.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Note {
+    holder: String,
+    pid: u32,
+    token: u64,
+}
+
+/// A lease on one machine.
+#[derive(Debug)]
+pub struct FileLease {
+    path: PathBuf,
+    holder: String,
+    ttl_ms: u64,
+    held: Option<(File, Token)>,
+}
+
+impl FileLease {
+    /// The lease at `path`, asked for in the name of `holder`. `ttl_ms` is that of the [`super::Terms`].
+    pub fn new(path: impl Into<PathBuf>, holder: impl Into<String>, ttl_ms: u64) -> Self {
+        Self { path: path.into(), holder: holder.into(), ttl_ms, held: None }
+    }
+
+    fn try_acquire(&mut self) -> io::Result<Heard> {
+        self.held = None;
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut file =
+            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&self.path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let note = read_note(&mut file).unwrap_or_default();
+                return Ok(Heard::Taken { holder: format!("{} (process {})", note.holder, note.pid) });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if !is_at(&file, &self.path)? {
+            return Ok(Heard::Failed { reason: format!("{} was replaced", self.path.display()) });
+        }
+        // A file that cannot be read is of a holder that was killed while it wrote: the clock gives a higher number.
+        let before = read_note(&mut file).map_or(0, |note| note.token);
+        let token = Token(before.saturating_add(1).max(unix_ms()));
+        let note = Note { holder: self.holder.clone(), pid: std::process::id(), token: token.0 };
+        file.seek(SeekFrom::Start(0))?;
+        file.set_len(0)?;
+        file.write_all(&serde_json::to_vec(&note)?)?;
+        file.sync_all()?;
+        self.held = Some((file, token));
+        Ok(Heard::Granted { token, ttl_ms: self.ttl_ms })
+    }
+
+    fn try_renew(&mut self, token: Token) -> io::Result<Heard> {
+        let gone = |reason: String| Ok(Heard::Gone { reason });
+        match &self.held {
+            // Somebody who removed the file would let another manager lock a new one.
+            Some((file, held)) if *held == token => match is_at(file, &self.path)? {
+                true => Ok(Heard::Renewed { ttl_ms: self.ttl_ms }),
+                false => gone(format!("{} was removed or replaced", self.path.display())),
+            },
+            _ => gone("the lock is not held".to_owned()),
+        }
+    }
+}
+
+impl LeaseStore for FileLease {
+    async fn acquire(&mut self) -> Heard {
+        self.try_acquire().unwrap_or_else(|error| failed(&self.path, &error))
+    }
+
+    async fn renew(&mut self, token: Token) -> Heard {
+        self.try_renew(token).unwrap_or_else(|error| failed(&self.path, &error))
+    }
+
+    async fn release(&mut self) {
+        self.held = None;
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Heard {
+    Heard::Failed { reason: format!("{}: {error}", path.display()) }
+}
+
+fn read_note(file: &mut File) -> Option<Note> {
+    let mut text = Vec::new();
+    file.seek(SeekFrom::Start(0)).ok()?;
+    file.take(NOTE_BYTES_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Whether the file that is open is the one at `path`.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let open = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((open.dev(), open.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.ok().and_then(|time| u64::try_from(time.as_millis()).ok()).unwrap_or(0)
+}

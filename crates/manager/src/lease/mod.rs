@@ -1,0 +1,46 @@
+//! The lease: one manager acts, and one that cannot be sure any more stops before another may begin.
+//!
+//! - [`keeper`]: when to ask, to renew and to give up. Pure.
+//! - [`holding`]: the task that does so, and the handle that is asked before each act.
+//! - [`file`]: one process on one machine, by a lock on a file.
+//! - [`etcd`]: several managers, by etcd's own leases over its HTTP/JSON gateway.
+//!
+//! Each term of a lease has a [`Token`] that is higher than any before it. It goes along with what the manager orders, so
+//! that whoever has seen a higher one refuses.
+
+pub mod etcd;
+pub mod file;
+pub mod holding;
+pub mod keeper;
+
+use std::fmt;
+use std::future::Future;
+
+use serde::{Deserialize, Serialize};
+
+pub use etcd::{EtcdLease, EtcdOptions};
+pub use file::FileLease;
+pub use holding::{LeaseHandle, LeaseTask, Standing};
+pub use keeper::{Change, Heard, Keeper, Moment, Next, Terms};
+
+/// Names one term of the lease; higher than that of every term before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Token(pub u64);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where the lease lies. Every answer that is not certain is [`Heard::Failed`].
+pub trait LeaseStore: Send {
+    /// Asks for the lease.
+    fn acquire(&mut self) -> impl Future<Output = Heard> + Send;
+
+    /// Asks for more time.
+    fn renew(&mut self, token: Token) -> impl Future<Output = Heard> + Send;
+
+    /// Gives back whatever this manager may hold. A failure does not matter: the lease ends by itself.
+    fn release(&mut self) -> impl Future<Output = ()> + Send;
+}

@@ -1,0 +1,242 @@
+//! What the ackers that were stopped prove: that nothing acknowledged is missing, and that the old primary acknowledges
+//! nothing more. Pure: looks and answers in, a verdict out.
+//!
+//! The argument. A commit reaches a client only after `k` of the `n` servers that can ACK have done so, and an acker ACKs
+//! only what it holds durably, in the order of the primary's binlog. If fewer than `k` are left out of those that were
+//! stopped and read, every acknowledged commit stands in the log of one that was. And as fewer than `k` are left to ACK,
+//! the old primary waits for ever with its next commit, without anybody having to reach it.
+//!
+//! - [`regime`]: who could ACK, and how many had to, and since when that no longer matters.
+//! - [`missing`]: what may be lost if one goes on all the same.
+
+pub mod missing;
+pub mod regime;
+
+use std::collections::BTreeSet;
+
+use tailwater_wire::gtid::GtidSet;
+
+pub use missing::MayBeMissing;
+pub use regime::{Acks, Look, Regime, Regimes, Waiting};
+
+use crate::refusal::Refusal;
+
+/// How long before its failure the primary may have been looked at last, in milliseconds, unless configured otherwise.
+pub const UNVERIFIED_MS_MAX: u64 = 60_000;
+
+/// Where an acker stands after it was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stop {
+    /// It captures and ACKs nothing more, and will not after a restart either, until it is told to.
+    Lasting,
+    /// It captures nothing now; a restart would begin again. Counts for nothing.
+    UntilRestart,
+    /// It was not reached, or did not answer.
+    Unknown,
+}
+
+/// What one acker answered to being stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acker {
+    /// Its name, as in the [`Regime`].
+    pub name: String,
+    /// Whether it ACKs only what a power cut would leave.
+    pub durable: bool,
+    /// Whether it is stopped.
+    pub stop: Stop,
+    /// All that its log holds **durably**, what was before its beginning included, read **after** it stopped. `None` if
+    /// the log cannot be read.
+    pub holds: Option<GtidSet>,
+}
+
+impl Acker {
+    /// Why it proves nothing, if so.
+    fn flaw(&self) -> Option<&'static str> {
+        match (self.stop, self.durable, &self.holds) {
+            (Stop::Unknown, ..) => Some("did not confirm that it stopped"),
+            (Stop::UntilRestart, ..) => Some("would go on after a restart"),
+            (_, false, _) => Some("acknowledges before it is durable"),
+            (_, _, None) => Some("its log cannot be read"),
+            (Stop::Lasting, true, Some(_)) => None,
+        }
+    }
+}
+
+/// All that the verdict rests on.
+#[derive(Debug, Clone)]
+pub struct Evidence<'a> {
+    /// The old primary's name, for messages.
+    pub primary: &'a str,
+    /// Who could ACK, as the manager saw it while the primary was alive. `None` if it never looked.
+    pub regimes: Option<&'a Regimes>,
+    /// Milliseconds from the last look to the last sign of life of the primary.
+    pub unverified_ms: u64,
+    /// More than this is too long ago.
+    pub unverified_ms_max: u64,
+    /// What each acker answered; those that are not listed did not.
+    pub ackers: &'a [Acker],
+    /// What the primary was last seen to have executed; stale by nature.
+    pub last_known: Option<&'a GtidSet>,
+    /// A fence hook confirmed that the old primary is off: its name.
+    pub fenced_by: Option<&'a str>,
+}
+
+/// What was proven, and which rules do not hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// The rules that refuse, in the order of their codes; none if everything is proven.
+    pub refusals: Vec<Refusal>,
+    /// All that the ackers hold that were read; everything that was acknowledged if [`Verdict::is_complete`].
+    pub holds: Option<GtidSet>,
+    /// Who holds all of it.
+    pub holders: Vec<String>,
+    /// What may be missing, if anything may.
+    pub may_be_missing: Option<MayBeMissing>,
+}
+
+impl Verdict {
+    /// Whether nothing acknowledged is missing in [`Verdict::holds`], nor will be.
+    pub fn is_complete(&self) -> bool {
+        self.refusals.is_empty()
+    }
+
+    /// The rule that forbids to go on, if one does.
+    pub fn refuses(&self, allow_data_loss: bool) -> Option<&Refusal> {
+        self.refusals.iter().find(|refusal| !(allow_data_loss && refusal.gives_way()))
+    }
+}
+
+/// Decides from all the evidence.
+pub fn judge(evidence: &Evidence<'_>) -> Verdict {
+    let mut refusals = Vec::new();
+    refusals.extend(not_verified(evidence));
+    let good: Vec<&Acker> = evidence.ackers.iter().filter(|acker| acker.flaw().is_none()).collect();
+    let names: BTreeSet<&str> = good.iter().map(|acker| acker.name.as_str()).collect();
+    if let Some(regimes) = evidence.regimes {
+        refusals.extend(incomplete(evidence, regimes, &names));
+        refusals.extend(unfenced(evidence, regimes));
+    }
+    let (holds, holders) = match longest(&good) {
+        Ok((holds, holders)) => (holds, holders),
+        Err(refusal) => {
+            refusals.push(refusal);
+            (None, Vec::new())
+        }
+    };
+    refusals.sort_by_key(Refusal::code);
+    let may_be_missing =
+        (!refusals.is_empty()).then(|| MayBeMissing::of(evidence, holds.as_ref(), &names, &refusals));
+    Verdict { refusals, holds, holders, may_be_missing }
+}
+
+fn not_verified(evidence: &Evidence<'_>) -> Option<Refusal> {
+    let refuse = |reason| Some(Refusal::NotVerified { primary: evidence.primary.to_owned(), reason });
+    match evidence.regimes {
+        None => refuse("it was never looked at".to_owned()),
+        Some(_) if evidence.unverified_ms > evidence.unverified_ms_max => refuse(format!(
+            "it was last looked at {} ms before its last sign of life, and {} are allowed",
+            evidence.unverified_ms, evidence.unverified_ms_max
+        )),
+        Some(_) => None,
+    }
+}
+
+/// The rule of completeness, for the present and for everything earlier that an acker may not have caught up with.
+fn incomplete(evidence: &Evidence<'_>, regimes: &Regimes, good: &BTreeSet<&str>) -> Option<Refusal> {
+    let mut worst: Option<Refusal> = None;
+    for regime in regimes.that_count() {
+        if let Acks::NotLossless(problems) = &regime.acks {
+            return Some(Refusal::NotLossless {
+                primary: evidence.primary.to_owned(),
+                problems: problems.clone(),
+            });
+        }
+        let stopped = regime.among(good);
+        let needed = regime.needed();
+        if stopped < needed && worst.is_none() {
+            let missing = missing_ackers(evidence, regime, good);
+            worst = Some(Refusal::Incomplete { stopped, needed, missing });
+        }
+    }
+    worst
+}
+
+/// Each acker that does not count, with why.
+fn missing_ackers(evidence: &Evidence<'_>, regime: &Regime, good: &BTreeSet<&str>) -> String {
+    let mut words: Vec<String> = regime
+        .ackers
+        .iter()
+        .filter(|name| !good.contains(name.as_str()))
+        .map(|name| {
+            let answer = evidence.ackers.iter().find(|acker| acker.name == **name);
+            let flaw = answer.and_then(Acker::flaw).unwrap_or("did not answer");
+            format!("{name} ({flaw})")
+        })
+        .collect();
+    if regime.strangers > 0 {
+        words.push(format!("{} that are not configured", regime.strangers));
+    }
+    words.join(", ")
+}
+
+/// The rule of the fence. An acker that is stopped for good does not ACK, readable and durable or not.
+fn unfenced(evidence: &Evidence<'_>, regimes: &Regimes) -> Option<Refusal> {
+    if evidence.fenced_by.is_some() {
+        return None;
+    }
+    let refuse = |reason| Some(Refusal::Unfenced { primary: evidence.primary.to_owned(), reason });
+    let regime = regimes.current();
+    let Acks::Required(acks) = &regime.acks else {
+        return refuse("it did not wait for ackers".to_owned());
+    };
+    if !regimes.waits_after_restart() {
+        return refuse(
+            "after a restart it would not wait for ackers: semi-sync is not in its option file".to_owned(),
+        );
+    }
+    let stopped =
+        |name: &str| evidence.ackers.iter().any(|acker| acker.name == name && acker.stop == Stop::Lasting);
+    let left: Vec<&str> = regime.ackers.iter().map(String::as_str).filter(|name| !stopped(name)).collect();
+    let left_count = u32::try_from(left.len()).unwrap_or(u32::MAX).saturating_add(regime.strangers);
+    if left_count < *acks {
+        return None;
+    }
+    let mut names = left.join(", ");
+    if regime.strangers > 0 {
+        names = format!(
+            "{names}{}{} that are not configured",
+            if names.is_empty() { "" } else { ", " },
+            regime.strangers
+        );
+    }
+    refuse(format!("it needs {acks} ACKs, and {left_count} ackers are not stopped: {names}"))
+}
+
+/// The log that holds all that the others hold. All of them are beginnings of one binlog, so there is one, unless
+/// histories parted.
+fn longest(good: &[&Acker]) -> Result<(Option<GtidSet>, Vec<String>), Refusal> {
+    let logs: Vec<(&str, &GtidSet)> =
+        good.iter().filter_map(|acker| Some((acker.name.as_str(), acker.holds.as_ref()?))).collect();
+    let Some(mut best) = logs.first().copied() else { return Ok((None, Vec::new())) };
+    for log in &logs {
+        if best.1.is_subset_of(log.1) {
+            best = *log;
+        } else if !log.1.is_subset_of(best.1) {
+            return Err(diverged(best, *log));
+        }
+    }
+    let holders = logs.iter().filter(|log| best.1.is_subset_of(log.1)).map(|log| log.0.to_owned());
+    Ok((Some(best.1.clone()), holders.collect()))
+}
+
+fn diverged(one: (&str, &GtidSet), other: (&str, &GtidSet)) -> Refusal {
+    let alone = |a: &GtidSet, b: &GtidSet| match a.subtract(b) {
+        Ok(difference) => difference.to_string(),
+        Err(_) => a.to_string(),
+    };
+    Refusal::Diverged {
+        one: one.0.to_owned(),
+        other: other.0.to_owned(),
+        detail: format!("{} has {}, {} has {}", one.0, alone(one.1, other.1), other.0, alone(other.1, one.1)),
+    }
+}

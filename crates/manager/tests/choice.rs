@@ -1,0 +1,379 @@
+//! Who is chosen: a table of cases that read as an operator would tell them, and properties over random worlds.
+
+use proptest::prelude::*;
+use tailwater_manager::Refusal;
+use tailwater_manager::choice::{
+    Against, Choice, Excluded, Feed, LogSupply, Origin, Promotion, Question, Server, Version, choose,
+};
+use tailwater_manager::failure::Failure;
+use tailwater_manager::observation::{
+    Durability, IoState, Look, Observation, ReplicaChannel, ThreadError, Unreached,
+};
+use tailwater_manager::topology::plan::Member;
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{GtidSet, MysqlGtid};
+
+const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+const OTHER: &str = "4e11fa47-71ca-11e1-9e33-c80aa9429562";
+
+fn mysql(text: &str) -> GtidSet {
+    let text = text.replace("old", OLD).replace("other", OTHER);
+    GtidSet::parse(Flavour::MySql, &text).expect("a set")
+}
+
+fn mariadb(text: &str) -> GtidSet {
+    GtidSet::parse(Flavour::MariaDb, text).expect("a set")
+}
+
+fn old_primary() -> Origin {
+    Origin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid)
+}
+
+/// A healthy replica that has all of `text`.
+fn replica(name: &str, text: &str) -> Server {
+    Server {
+        name: name.to_owned(),
+        reached: Ok(()),
+        flavour: Flavour::MySql,
+        version: Version { major: 9, minor: 7, patch: 1 },
+        region: None,
+        promotion: Promotion::Neutral,
+        feed: Feed::Replication,
+        received: Some(mysql(text)),
+        executed: Some(mysql(text)),
+        purged: Some(mysql("")),
+        log_bin: true,
+        log_replica_updates: true,
+        durable: true,
+        applier_error: None,
+        catch_up_ms: Some(0),
+    }
+}
+
+fn log(holds: &str, before: &str) -> LogSupply {
+    LogSupply { name: "relay".to_owned(), holds: mysql(holds), before: mysql(before) }
+}
+
+fn question<'a>(log: &'a LogSupply, servers: &'a [Server]) -> Question<'a> {
+    Question {
+        region: None,
+        version: Version { major: 9, minor: 7, patch: 1 },
+        origin: old_primary(),
+        log,
+        servers,
+        across_regions: false,
+        catch_up_ms_max: 10_000,
+    }
+}
+
+/// Chooses from a log that holds `old:1-10` from its beginning.
+fn check(servers: &[Server], want: Result<&str, &str>) -> Choice {
+    check_with(&log("old:1-10", ""), servers, want)
+}
+
+fn check_with(log: &LogSupply, servers: &[Server], want: Result<&str, &str>) -> Choice {
+    let choice = choose(&question(log, servers));
+    match (choice.best(None), want) {
+        (Ok(best), Ok(name)) => assert_eq!(best.server, name, "{choice:#?}"),
+        (Err(refusal), Err(text)) => assert!(refusal.to_string().contains(text), "{refusal}"),
+        (found, _) => panic!("{found:?} instead of {want:?}: {choice:#?}"),
+    }
+    choice
+}
+
+#[test]
+fn received_counts_and_not_executed() {
+    let ahead_in_executed = replica("executed", "old:1-8");
+    let ahead_in_received = Server { executed: Some(mysql("old:1-5")), ..replica("received", "old:1-10") };
+    let choice = check(&[ahead_in_executed, ahead_in_received], Ok("received"));
+    assert_eq!(choice.ranked[0].drains.as_deref(), Some(&*format!("{OLD}:6-10")));
+    assert!(choice.ranked[0].supplies.is_empty());
+    assert_eq!(choice.ranked[1].supplies[0].what, format!("{OLD}:9-10"));
+}
+
+#[test]
+fn what_is_missing_comes_from_the_log() {
+    let choice = check(&[replica("a", "old:1-4")], Ok("a"));
+    let supply = &choice.ranked[0].supplies[0];
+    assert_eq!((supply.from.as_str(), supply.from_log), ("relay", true));
+    assert_eq!(choice.ranked[0].lacks.as_deref(), Some(&*format!("{OLD}:5-10")));
+}
+
+#[test]
+fn a_gap_that_nobody_fills_excludes() {
+    let log = log("old:1-10", "old:1-6");
+    check_with(&log, &[replica("a", "old:1-4")], Err("it lacks"));
+    // Another replica that still has them in its binlog fills it; one that has purged them does not.
+    let giver = Server { promotion: Promotion::MustNot, ..replica("giver", "old:1-10") };
+    let choice = check_with(&log, &[replica("a", "old:1-4"), giver.clone()], Ok("a"));
+    assert_eq!(choice.ranked[0].supplies[0].from, "giver");
+    let purged = Server { purged: Some(mysql("old:1-5")), ..giver };
+    check_with(&log, &[replica("a", "old:1-4"), purged], Err("it lacks"));
+}
+
+#[test]
+fn errant_transactions_exclude_and_are_listed() {
+    let choice = check(&[replica("a", "old:1-10,other:1-2"), replica("b", "old:1-3")], Ok("b"));
+    assert_eq!(choice.ranked[1].excluded, [Excluded::Errant { gtids: format!("{OTHER}:1-2") }]);
+}
+
+#[test]
+fn the_unacknowledged_end_of_the_old_primary_is_not_errant() {
+    let choice = check(&[replica("a", "old:1-10"), replica("b", "old:1-11")], Ok("b"));
+    assert!(choice.ranked[0].lacks.is_none());
+    // The other gets it from the one that has it.
+    assert_eq!(choice.ranked[1].supplies[0].from, "b");
+    // If that cannot give it, whoever is chosen instead leaves it behind, which is said and counts.
+    let mute = Server { log_replica_updates: false, ..replica("b", "old:1-11") };
+    let choice = check(&[replica("a", "old:1-10"), mute], Ok("a"));
+    assert_eq!(choice.ranked[0].against, [Against::LeavesBehind { servers: vec!["b".to_owned()] }]);
+}
+
+#[test]
+fn the_operators_wish_comes_before_convenience() {
+    let wish = |name: &str, promotion, text: &str| Server { promotion, ..replica(name, text) };
+    let preferred = wish("c", Promotion::Prefer, "old:1-2");
+    check(&[replica("a", "old:1-10"), preferred.clone()], Ok("c"));
+    check(&[wish("a", Promotion::PreferNot, "old:1-10"), replica("b", "old:1-2")], Ok("b"));
+    check(&[wish("a", Promotion::PreferNot, "old:1-10")], Ok("a"));
+    check(&[wish("a", Promotion::MustNot, "old:1-10")], Err("must_not"));
+    // But nobody waits an hour for it.
+    let slow = Server { catch_up_ms: Some(3_600_000), ..preferred };
+    let choice = check(&[slow, replica("a", "old:1-10")], Ok("a"));
+    assert!(choice.ranked[1].against.contains(&Against::Slow { ms: 3_600_000 }));
+}
+
+#[test]
+fn another_region_only_when_allowed() {
+    let log = log("old:1-10", "");
+    let servers = [Server { region: Some("west".to_owned()), ..replica("a", "old:1-10") }];
+    let mut asked = Question { region: Some("east"), ..question(&log, &servers) };
+    assert!(choose(&asked).best(None).is_err());
+    asked.across_regions = true;
+    assert_eq!(choose(&asked).best(None).expect("a candidate").server, "a");
+}
+
+#[test]
+fn a_newer_server_leaves_older_replicas_without_a_source() {
+    let older = Server { version: Version { major: 8, minor: 4, patch: 9 }, ..replica("b", "old:1-10") };
+    let choice = check(&[replica("a", "old:1-10"), older], Ok("b"));
+    assert!(matches!(choice.ranked[1].against[..], [Against::CannotFollow { .. }]));
+    let patch = Server { version: Version { major: 9, minor: 7, patch: 0 }, ..replica("b", "old:1-9") };
+    check(&[replica("a", "old:1-10"), patch], Ok("a"));
+}
+
+#[test]
+fn what_cannot_be_a_source_is_excluded_with_its_reason() {
+    let base = || replica("a", "old:1-10");
+    check(&[Server { log_bin: false, ..base() }], Err("log_bin is off"));
+    check(&[Server { log_replica_updates: false, ..base() }], Err("log_replica_updates is off"));
+    check(&[Server { reached: Err("timed out".to_owned()), ..base() }], Err("timed out"));
+    check(&[Server { received: None, ..base() }], Err("does not tell"));
+    check(&[Server { flavour: Flavour::MariaDb, ..base() }], Err("other flavour"));
+    check(&[Server { applier_error: Some("1062".to_owned()), ..base() }], Err("cannot be drained"));
+    check(&[], Err("no other server"));
+}
+
+#[test]
+fn durability_then_lag_decide_between_equals() {
+    let lax = Server { durable: false, ..replica("a", "old:1-10") };
+    let behind = Server { catch_up_ms: Some(900), ..replica("b", "old:1-10") };
+    check(&[lax.clone(), behind.clone()], Ok("b"));
+    check(&[lax, behind, replica("c", "old:1-10")], Ok("c"));
+}
+
+#[test]
+fn a_target_of_a_channel_has_gtids_of_its_own() {
+    let target = Server { feed: Feed::Channel, log_replica_updates: false, ..replica("a", "old:1-7") };
+    let choice = check(&[target], Ok("a"));
+    assert_eq!(choice.ranked[0].supplies[0].what, format!("{OLD}:8-10"));
+}
+
+#[test]
+fn who_was_asked_for_is_taken_or_refused_by_name() {
+    let servers =
+        [replica("a", "old:1-10"), Server { promotion: Promotion::MustNot, ..replica("b", "old:1-10") }];
+    let choice = check(&servers, Ok("a"));
+    assert!(matches!(choice.best(Some("b")), Err(Refusal::Unfit { server, .. }) if server == "b"));
+    assert!(matches!(choice.best(Some("c")), Err(Refusal::Unfit { .. })));
+    assert_eq!(choice.best(Some("a")).expect("fit").server, "a");
+}
+
+#[test]
+fn mariadb_tells_whose_by_the_server_id() {
+    let log = LogSupply { name: "relay".to_owned(), holds: mariadb("0-1-10"), before: mariadb("") };
+    let of = |name: &str, text: &str| Server {
+        flavour: Flavour::MariaDb,
+        received: Some(mariadb(text)),
+        executed: Some(mariadb(text)),
+        purged: Some(mariadb("")),
+        ..replica(name, "")
+    };
+    let servers = [of("ahead", "0-1-11"), of("errant", "0-1-10,0-7-11"), of("behind", "0-1-8")];
+    let choice = choose(&Question { origin: Origin::MariaDb(1), ..question(&log, &servers) });
+    let order: Vec<_> = choice.ranked.iter().map(|one| one.server.as_str()).collect();
+    assert_eq!(order, ["ahead", "behind", "errant"]);
+    assert!(matches!(&choice.ranked[2].excluded[..], [Excluded::Errant { gtids }] if gtids == "0-7-11"));
+}
+
+/// A look at a replica that has executed `executed` and received `received`.
+fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Observation {
+    let channel = ReplicaChannel {
+        name: String::new(),
+        source_host: "127.0.0.1".to_owned(),
+        source_port: 3306,
+        source_server_id: 1,
+        source_uuid: Some(OLD.to_owned()),
+        io: IoState::Running,
+        io_error: None,
+        sql_running: sql_error.is_none(),
+        sql_error,
+        lag_seconds: Some(2),
+        delay_seconds: 0,
+        by_gtids: true,
+        received: mysql(received),
+        received_to: (String::new(), 0),
+        executed_to: (String::new(), 0),
+    };
+    let look = Look {
+        flavour: Flavour::MySql,
+        version: "9.7.1-lts".to_owned(),
+        server_id: 2,
+        uuid: None,
+        hostname: String::new(),
+        port: 3306,
+        report_host: None,
+        uptime_seconds: 1,
+        read_only: true,
+        super_read_only: true,
+        executed: mysql(executed),
+        purged: Some(mysql("")),
+        binlog_state: None,
+        log_bin: true,
+        log_replica_updates: true,
+        durability: Durability { flush_log_at_commit: 1, sync_binlog: 1 },
+        semi_sync_source: None,
+        semi_sync_replica: None,
+        channels: vec![channel],
+        replicas: Vec::new(),
+        dump_hosts: Vec::new(),
+        unasked: Vec::new(),
+    };
+    Observation { server: "a".to_owned(), address: String::new(), began_ms: 0, took_ms: 1, outcome: Ok(look) }
+}
+
+#[test]
+fn what_a_look_saw_becomes_a_candidate() {
+    let member = Member { name: "a".to_owned(), promotion: Promotion::Prefer, ..Member::default() };
+    let version = Version { major: 9, minor: 7, patch: 0 };
+    let seen = |look: &Observation, progress: Option<&GtidSet>| {
+        Server::seen(&member, look, progress, Flavour::MySql, version)
+    };
+    let server = seen(&look_at("old:1-5", "old:4-9", None), None);
+    assert_eq!((server.received.clone(), server.catch_up_ms), (Some(mysql("old:1-9")), Some(2000)));
+    assert_eq!(
+        (server.version.patch, server.promotion, server.feed),
+        (1, Promotion::Prefer, Feed::Replication)
+    );
+    let choice = check(&[server], Ok("a"));
+    assert_eq!(choice.ranked[0].drains.as_deref(), Some(&*format!("{OLD}:6-9")));
+    let caught_up = seen(&look_at("old:1-9", "old:4-9", None), None);
+    assert_eq!(caught_up.catch_up_ms, Some(0));
+    let error = ThreadError { number: 1062, message: "duplicate".to_owned() };
+    check(&[seen(&look_at("old:1-5", "old:4-9", Some(error)), None)], Err("1062 duplicate"));
+    // Of a target its own GTIDs tell nothing; the channel's progress does.
+    let target = seen(&look_at("other:1-5", "", None), Some(&mysql("old:1-7")));
+    assert_eq!((target.feed, target.executed.clone()), (Feed::Channel, Some(mysql("old:1-7"))));
+    check(&[target], Ok("a"));
+    let unreached = Unreached { failure: Failure::TimedOut, message: "timed out".to_owned() };
+    let silent = Observation { outcome: Err(unreached), ..look_at("", "", None) };
+    check(&[seen(&silent, None)], Err("timed out"));
+}
+
+prop_compose! {
+    fn any_server()(
+        received in 0u64..14,
+        executed in 0u64..14,
+        purged in 0u64..14,
+        errant in prop::bool::weighted(0.2),
+        promotion in prop::sample::select(vec![
+            Promotion::Prefer, Promotion::Neutral, Promotion::PreferNot, Promotion::MustNot,
+        ]),
+        reached in prop::bool::weighted(0.8),
+        log_replica_updates in prop::bool::weighted(0.8),
+        durable in any::<bool>(),
+        stopped in prop::bool::weighted(0.1),
+        minor in 6u16..8,
+        catch_up_ms in prop::option::of(0u64..20_000),
+    ) -> Server {
+        let upto = |last: u64| mysql(&if last == 0 { String::new() } else { format!("old:1-{last}") });
+        let executed = executed.min(received);
+        let mut text = if received == 0 { String::new() } else { format!("old:1-{received}") };
+        if errant {
+            text.push_str(",other:1");
+        }
+        Server {
+            reached: if reached { Ok(()) } else { Err("timed out".to_owned()) },
+            version: Version { major: 9, minor, patch: 0 },
+            promotion,
+            received: Some(mysql(&text)),
+            executed: Some(upto(executed)),
+            purged: Some(upto(purged.min(executed))),
+            log_replica_updates,
+            durable,
+            applier_error: stopped.then(|| "1062".to_owned()),
+            catch_up_ms,
+            ..replica("", "")
+        }
+    }
+}
+
+proptest! {
+    /// Whoever is chosen gets everything that the log holds, from those who can give it; nobody is chosen who must not be;
+    /// and the order in which servers are named does not matter.
+    #[test]
+    fn the_choice_is_safe(
+        mut servers in prop::collection::vec(any_server(), 0..5),
+        before in 0u64..10,
+        turn in 0usize..5,
+    ) {
+        for (index, server) in servers.iter_mut().enumerate() {
+            server.name = format!("s{index}");
+        }
+        let before = if before == 0 { String::new() } else { format!("old:1-{before}") };
+        let log = log("old:1-10", &before);
+        let choice = choose(&question(&log, &servers));
+        let mut turned = servers.clone();
+        turned.rotate_left(turn.min(servers.len()));
+        turned.reverse();
+        prop_assert_eq!(&choose(&question(&log, &turned)), &choice);
+        let by_name = |name: &str| servers.iter().find(|server| server.name == name).expect("known");
+        for assessment in choice.ranked.iter().filter(|one| one.is_candidate()) {
+            let server = by_name(&assessment.server);
+            prop_assert!(server.promotion != Promotion::MustNot && server.reached.is_ok());
+            let received = server.received.clone().expect("told");
+            prop_assert!(!received.to_string().contains(OTHER), "errant: {received}");
+            let mut has = received.clone();
+            for supply in &assessment.supplies {
+                if supply.from_log {
+                    prop_assert!(log.before.is_subset_of(&received), "past a gap of the log");
+                    prop_assert!(mysql(&supply.what).is_subset_of(&log.holds));
+                } else {
+                    let giver = by_name(&supply.from);
+                    prop_assert!(giver.reached.is_ok() && giver.log_replica_updates && giver.applier_error.is_none());
+                    prop_assert!(giver.purged.as_ref().expect("told").is_subset_of(&received), "purged there");
+                    prop_assert!(mysql(&supply.what).is_subset_of(giver.received.as_ref().expect("told")));
+                }
+                has = has.union(&mysql(&supply.what)).expect("one flavour");
+            }
+            prop_assert!(log.holds.is_subset_of(&has), "{} never gets all: {has}", assessment.server);
+        }
+        // A server with nothing against it is enough for a choice.
+        let fit = servers.iter().any(|server| {
+            server.reached.is_ok() && server.promotion != Promotion::MustNot && server.log_replica_updates
+                && server.applier_error.is_none() && log.before.is_subset_of(server.received.as_ref().expect("told"))
+                && !server.received.as_ref().expect("told").to_string().contains(OTHER)
+        });
+        prop_assert!(!fit || choice.best(None).is_ok());
+    }
+}

@@ -1,0 +1,482 @@
+//! The machine of a failover against a small world in which every act may fail, take effect without an answer, or find that
+//! the lease is gone.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+use tailwater_manager::Refusal;
+use tailwater_manager::choice::{Feed, Origin, Promotion, Server, Version};
+use tailwater_manager::failover::{Act, Answer, Audit, End, Expected, Failover, Note, Order};
+use tailwater_manager::lease::Token;
+use tailwater_manager::lossless::{Acker, Look, Regimes, Stop, Waiting};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{GtidSet, MysqlGtid};
+
+const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+const VERSION: Version = Version { major: 9, minor: 7, patch: 1 };
+
+fn set(last: u64) -> GtidSet {
+    let text = if last == 0 { String::new() } else { format!("{OLD}:1-{last}") };
+    GtidSet::parse(Flavour::MySql, &text).expect("a set")
+}
+
+/// How an act fares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Done,
+    Failed,
+    /// It takes effect and nobody hears of it.
+    DoneUnheard,
+    /// It does not, and nobody hears of that.
+    LostOnTheWay,
+}
+
+/// The servers and ackers; positions are numbers of transactions.
+#[derive(Debug, Clone)]
+struct World {
+    acks: usize,
+    /// What each acker holds, and whom it captures from.
+    ackers: BTreeMap<String, (u64, Option<String>)>,
+    /// What each server received and executed.
+    servers: BTreeMap<String, (u64, u64)>,
+    waits_for: BTreeMap<String, usize>,
+    writable: BTreeSet<String>,
+    /// Acknowledged to clients before the failure.
+    acknowledged: u64,
+    old_lives: bool,
+    lease: bool,
+    effects: usize,
+}
+
+impl World {
+    fn new(ackers: &[u64], servers: &[(u64, u64)], acks: usize) -> Self {
+        let mut held = ackers.to_vec();
+        held.sort_unstable_by(|a, b| b.cmp(a));
+        let old = || Some("old".to_owned());
+        Self {
+            acks,
+            ackers: ackers
+                .iter()
+                .enumerate()
+                .map(|(at, holds)| (format!("relay{at}"), (*holds, old())))
+                .collect(),
+            servers: servers.iter().enumerate().map(|(at, has)| (format!("s{at}"), *has)).collect(),
+            waits_for: BTreeMap::new(),
+            writable: BTreeSet::new(),
+            acknowledged: held[acks - 1],
+            old_lives: false,
+            lease: true,
+            effects: 0,
+        }
+    }
+
+    fn captures_from(&self, server: &str) -> usize {
+        self.ackers.values().filter(|(_, from)| from.as_deref() == Some(server)).count()
+    }
+
+    /// Whether commits go through on a server.
+    fn acknowledges(&self, server: &str) -> bool {
+        match server {
+            // It may live; nobody knows.
+            "old" => self.captures_from("old") >= self.acks,
+            _ => {
+                self.writable.contains(server)
+                    && self.waits_for.get(server).is_none_or(|acks| self.captures_from(server) >= *acks)
+            }
+        }
+    }
+
+    fn primaries(&self) -> Vec<&str> {
+        let all = self.servers.keys().map(String::as_str).chain(["old"]);
+        all.filter(|server| self.acknowledges(server)).collect()
+    }
+
+    /// The old primary goes on, if it is alive: whoever captures from it gets more, and clients are told what they may be.
+    fn live(&mut self) {
+        if !self.old_lives {
+            return;
+        }
+        let newest = self.ackers.values().map(|(holds, _)| *holds).max().unwrap_or(0) + 1;
+        for (holds, from) in self.ackers.values_mut() {
+            if from.as_deref() == Some("old") {
+                *holds = newest;
+            }
+        }
+        if self.captures_from("old") >= self.acks {
+            self.acknowledged = newest;
+        }
+    }
+
+    /// Does it. What it gives back is the answer, if it gets through.
+    fn apply(&mut self, act: &Act) -> Answer {
+        self.effects += usize::from(act.changes());
+        match act {
+            Act::CheckLease if self.lease => return Answer::Held(Token(7)),
+            Act::CheckLease => return Answer::Failed("another manager holds it".to_owned()),
+            Act::Confirm => return Answer::Confirmed("connection refused".to_owned()),
+            Act::StopAcker { acker } => {
+                self.ackers.get_mut(acker).expect("known").1 = None;
+                return self.acker(acker, Stop::Lasting);
+            }
+            Act::ReadAcker { acker } => return self.acker(acker, Stop::Unknown),
+            Act::StartAcker { acker } => {
+                self.ackers.get_mut(acker).expect("known").1 = Some("old".to_owned())
+            }
+            Act::LookAtServers => return Answer::Servers(self.look()),
+            Act::Supply { server, what, .. } => {
+                let last =
+                    what.rsplit(['-', ':']).next().and_then(|last| last.parse().ok()).expect("a number");
+                self.servers.get_mut(server).expect("known").0 = last;
+            }
+            Act::Drain { server } => {
+                let has = self.servers.get_mut(server).expect("known");
+                has.1 = has.0;
+            }
+            Act::MakeSource { server, acks } => {
+                self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("few"));
+            }
+            Act::UnmakeSource { server } => drop(self.waits_for.remove(server)),
+            Act::MakeWritable { server } => drop(self.writable.insert(server.clone())),
+            Act::MakeReadOnly { server } => drop(self.writable.remove(server)),
+            Act::Follow { acker, server } => {
+                self.ackers.get_mut(acker).expect("known").1 = Some(server.clone());
+            }
+            Act::FenceHook { .. } | Act::RouteHook { .. } | Act::Repoint { .. } => {}
+        }
+        Answer::Done
+    }
+
+    fn acker(&self, name: &str, stop: Stop) -> Answer {
+        let holds = Some(set(self.ackers[name].0));
+        let acker = Acker { name: name.to_owned(), durable: true, stop, holds };
+        Answer::Acker { acker, before: set(0) }
+    }
+
+    fn look(&self) -> Vec<Server> {
+        let each = self.servers.iter().map(|(name, (received, executed))| Server {
+            name: name.clone(),
+            reached: Ok(()),
+            flavour: Flavour::MySql,
+            version: VERSION,
+            region: None,
+            promotion: Promotion::Neutral,
+            feed: Feed::Replication,
+            received: Some(set(*received)),
+            executed: Some(set(*executed)),
+            purged: Some(set(0)),
+            log_bin: true,
+            log_replica_updates: true,
+            durable: true,
+            applier_error: None,
+            catch_up_ms: Some((received - executed) * 10),
+        });
+        each.collect()
+    }
+}
+
+fn order(world: &World) -> Order {
+    let names: BTreeSet<String> = world.ackers.keys().cloned().collect();
+    let waiting = Waiting {
+        active: true,
+        after_sync: true,
+        timeout_ms: u64::MAX,
+        waits_without_ackers: true,
+        acks_required: u32::try_from(world.acks).expect("few"),
+        unacknowledged: 0,
+        after_restart: true,
+    };
+    let holds = names.iter().map(|name| (name.clone(), set(0))).collect();
+    let look = Look { waiting: &waiting, ackers: &names, strangers: 0, executed: &set(0), holds: &holds };
+    Order {
+        id: "run".to_owned(),
+        primary: "old".to_owned(),
+        origin: Origin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid),
+        version: VERSION,
+        region: None,
+        last_known: None,
+        regimes: Some(Regimes::begin(&look)),
+        unverified_ms: 0,
+        unverified_ms_max: 1000,
+        ackers: names.into_iter().collect(),
+        fence_hooks: Vec::new(),
+        route_hooks: vec!["routes".to_owned()],
+        direct_replicas: vec!["s0".to_owned()],
+        acks_required: u32::try_from(world.acks).expect("few"),
+        wanted: None,
+        across_regions: false,
+        catch_up_ms_max: 10_000,
+        allow_data_loss: false,
+        dry_run: false,
+        expected: Expected { stop_ms: 5, hook_ms: 50, supply_ms: 20, change_ms: 3, follow_ms: 30 },
+    }
+}
+
+/// Runs it to its end. The lease goes before the act of that number, if one is given.
+fn run(
+    world: &mut World,
+    order: Order,
+    mut fate: impl FnMut(&Act) -> Fate,
+    lease_goes: Option<u32>,
+) -> Audit {
+    let mut failover = Failover::new(order);
+    let mut queue: VecDeque<_> = failover.begin(0).into();
+    let mut at_ms = 0;
+    while let Some((number, act)) = queue.pop_front() {
+        assert!(at_ms < 1000, "it does not end: {}", failover.audit());
+        at_ms += 1;
+        if lease_goes == Some(number) {
+            world.lease = false;
+        }
+        world.live();
+        let answer = match fate(&act) {
+            Fate::Done => world.apply(&act),
+            Fate::Failed => Answer::Failed("no".to_owned()),
+            Fate::DoneUnheard => {
+                world.apply(&act);
+                Answer::Unknown("timed out".to_owned())
+            }
+            Fate::LostOnTheWay => Answer::Unknown("timed out".to_owned()),
+        };
+        let primaries = world.primaries();
+        assert!(primaries.len() <= 1, "two primaries, {primaries:?}, after {act}: {}", failover.audit());
+        for server in primaries.iter().filter(|server| **server != "old") {
+            let (received, executed) = world.servers[*server];
+            assert!(
+                executed >= world.acknowledged && received == executed,
+                "past a gap: {}",
+                failover.audit()
+            );
+        }
+        let held = matches!(answer, Answer::Held(_));
+        let next = failover.answer(at_ms, number, answer);
+        assert!(held || !next.iter().any(|(_, act)| act.changes()), "the lease was not asked for: {next:?}");
+        queue.extend(next);
+        if failover.audit().outcome.is_some() {
+            // What comes late changes nothing any more.
+            assert!(failover.answer(at_ms, number, Answer::Done).is_empty());
+            break;
+        }
+    }
+    failover.audit().clone()
+}
+
+/// The usual order, with the lease held throughout.
+fn run_with(world: &mut World, fate: impl FnMut(&Act) -> Fate) -> Audit {
+    let order = order(world);
+    run(world, order, fate, None)
+}
+
+/// What must hold of every end.
+fn check(world: &World, audit: &Audit) {
+    let fenced = || world.captures_from("old") < world.acks;
+    match audit.outcome.as_ref().unwrap_or_else(|| panic!("no end: {audit}")) {
+        End::Promoted { server, left } => {
+            assert!(world.writable.contains(server) && world.writable.len() == 1, "{audit}");
+            assert!(fenced(), "{audit}");
+            let follow = |acker: &String| {
+                left.iter().any(|act| matches!(act, Act::Follow { acker: one, .. } if one == acker))
+            };
+            for (acker, (_, from)) in &world.ackers {
+                assert!(from.as_ref() == Some(server) || follow(acker), "{acker} is not told of: {audit}");
+            }
+        }
+        End::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
+        End::Undone { .. } => {
+            assert!(world.writable.is_empty() && world.waits_for.is_empty(), "{audit}");
+            assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
+        }
+        End::Left { to_undo, .. } => {
+            // Whoever does what is left has what was before.
+            let mut world = world.clone();
+            for act in to_undo {
+                world.apply(act);
+            }
+            assert!(world.writable.is_empty() && world.waits_for.is_empty(), "{audit}");
+            assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
+        }
+        End::Planned { .. } => panic!("not asked for: {audit}"),
+    }
+    let text = serde_json::to_string(audit).expect("JSON");
+    assert_eq!(&serde_json::from_str::<Audit>(&text).expect("an audit record"), audit);
+    // Each act is there before its answer, and once.
+    let mut ordered = BTreeSet::new();
+    for step in &audit.steps {
+        match &step.note {
+            Note::Ordered { number, .. } => assert!(ordered.insert(*number)),
+            Note::Answered { number, .. } => assert!(ordered.contains(number)),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_dead_primary_is_replaced() {
+    let mut world = World::new(&[10, 9], &[(8, 6), (5, 5)], 1);
+    let audit = run_with(&mut world, |_| Fate::Done);
+    check(&world, &audit);
+    assert_eq!(audit.outcome, Some(End::Promoted { server: "s0".to_owned(), left: Vec::new() }), "{audit}");
+    assert_eq!(world.servers["s0"], (10, 10));
+    assert_eq!((world.captures_from("s0"), audit.token), (2, Some(7)));
+    let text = audit.to_string();
+    for part in ["stop capture on relay0", "give", "make s0 writable", "s0 is primary"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn nobody_waits_for_an_acker_that_is_not_needed() {
+    let mut world = World::new(&[10, 9], &[(8, 8)], 2);
+    let mut failover = Failover::new(order(&world));
+    let mut acts = failover.begin(0);
+    while !acts.iter().any(|(_, act)| matches!(act, Act::StopAcker { .. })) {
+        let (number, act) = acts.remove(0);
+        acts.extend(failover.answer(0, number, world.apply(&act)));
+    }
+    // With two ACKs required of two ackers, one proves everything.
+    assert_eq!(acts.len(), 2);
+    let (number, act) = acts.remove(0);
+    let next = failover.answer(1, number, world.apply(&act));
+    assert!(matches!(next[..], [(_, Act::CheckLease)]), "{next:?}");
+}
+
+#[test]
+fn too_few_ackers_refuse_and_everything_is_undone() {
+    let mut world = World::new(&[10, 9], &[(8, 8)], 1);
+    let lost = |act: &Act| match act {
+        Act::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
+        _ => Fate::Done,
+    };
+    let audit = run_with(&mut world, lost);
+    check(&world, &audit);
+    let Some(End::Undone { refusal: Refusal::Incomplete { missing, .. }, .. }) = &audit.outcome else {
+        panic!("{audit}")
+    };
+    assert!(missing.contains("relay1"), "{missing}");
+    // Unless the operator says so, who is told what may be missing.
+    let mut world = World::new(&[10, 9], &[(8, 8)], 1);
+    let allowed = Order { allow_data_loss: true, ..order(&world) };
+    let audit = run(&mut world, allowed, lost, None);
+    assert!(matches!(audit.outcome, Some(End::Promoted { .. })), "{audit}");
+    let missing = audit.may_be_missing.expect("told");
+    assert_eq!((missing.held_by.as_slice(), missing.grows), (["relay1".to_owned()].as_slice(), true));
+}
+
+#[test]
+fn a_candidate_that_fails_gives_way_to_another() {
+    let mut world = World::new(&[10, 10], &[(10, 9), (4, 4)], 1);
+    let stuck = |act: &Act| match act {
+        Act::Drain { server } if server == "s0" => Fate::LostOnTheWay,
+        _ => Fate::Done,
+    };
+    let audit = run_with(&mut world, stuck);
+    check(&world, &audit);
+    assert!(matches!(&audit.outcome, Some(End::Promoted { server, .. }) if server == "s1"), "{audit}");
+}
+
+#[test]
+fn a_server_that_may_be_writable_keeps_the_old_primary_fenced() {
+    let mut world = World::new(&[10, 10], &[(10, 10)], 1);
+    let silent = |act: &Act| match act {
+        Act::MakeWritable { .. } => Fate::DoneUnheard,
+        Act::MakeReadOnly { .. } => Fate::LostOnTheWay,
+        _ => Fate::Done,
+    };
+    let audit = run_with(&mut world, silent);
+    check(&world, &audit);
+    let Some(End::Left { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
+    assert_eq!(to_undo[0], Act::MakeReadOnly { server: "s0".to_owned() });
+    assert_eq!(world.captures_from("old"), 0);
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_tells_the_plan() {
+    let mut world = World::new(&[10, 9], &[(8, 6)], 1);
+    let audit = run(&mut world.clone(), order(&world), |_| Fate::Done, None);
+    let done: Vec<Act> = audit
+        .steps
+        .iter()
+        .filter_map(|step| match &step.note {
+            Note::Ordered { what, .. } if what.changes() => Some(what.clone()),
+            _ => None,
+        })
+        .collect();
+    let dry = Order { dry_run: true, ..order(&world) };
+    let plan = run(&mut world, dry, |_| Fate::Done, None);
+    assert_eq!(world.effects, 0);
+    let Some(End::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
+    // The plan is what the real run does.
+    assert_eq!((server.as_str(), acts), ("s0", &done));
+    // Stops 5, supply 20, drain 20 (the server's own estimate), source 3, writable 3, follow 30, route 50.
+    assert_eq!(*expected_ms, 131, "{plan}");
+    // And it refuses as the real run does.
+    let refused = Order { dry_run: true, ackers: vec!["relay0".to_owned()], ..order(&world) };
+    let plan = run(&mut world, refused, |_| Fate::Done, None);
+    assert!(matches!(plan.outcome, Some(End::Unchanged { refusal: Refusal::Incomplete { .. } })), "{plan}");
+}
+
+#[test]
+fn what_is_not_confirmed_changes_nothing() {
+    let mut world = World::new(&[10], &[(10, 10)], 1);
+    let alive = |act: &Act| if *act == Act::Confirm { Fate::Failed } else { Fate::Done };
+    let audit = run_with(&mut world, alive);
+    check(&world, &audit);
+    assert!(
+        matches!(audit.outcome, Some(End::Unchanged { refusal: Refusal::NotConfirmed { .. } })),
+        "{audit}"
+    );
+}
+
+fn any_fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        12 => Just(Fate::Done),
+        1 => Just(Fate::Failed),
+        1 => Just(Fate::DoneUnheard),
+        1 => Just(Fate::LostOnTheWay),
+    ]
+}
+
+fn cases() -> u32 {
+    if std::env::var_os("TAILWATER_LONG").is_some() { 20_000 } else { 500 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    /// Whatever fails, there are never two primaries that acknowledge, none goes past a gap, and each run ends in a state
+    /// that has a name and is what the name says.
+    #[test]
+    fn every_run_ends_well(
+        ackers in prop::collection::vec(0u64..12, 1..4),
+        acks in 1usize..4,
+        servers in prop::collection::vec((0u64..12, 0u64..12), 0..3),
+        fates in prop::collection::vec(any_fate(), 1..60),
+        lease_goes in prop::option::weighted(0.3, 1u32..60),
+        old_lives in any::<bool>(),
+    ) {
+        let acks = acks.min(ackers.len());
+        let servers: Vec<_> = servers.iter().map(|(a, b)| (*a.max(b), *a.min(b))).collect();
+        let mut world = World::new(&ackers, &servers, acks);
+        world.old_lives = old_lives;
+        let mut fates = fates.into_iter().cycle();
+        let ordered = order(&world);
+        let audit = run(&mut world, ordered, |_| fates.next().expect("endless"), lease_goes);
+        check(&world, &audit);
+    }
+
+    /// Without failures of steps a dead primary is always replaced, if there is a server at all.
+    #[test]
+    fn without_failures_there_is_a_new_primary(
+        ackers in prop::collection::vec(0u64..12, 1..4),
+        acks in 1usize..4,
+        servers in prop::collection::vec((0u64..12, 0u64..12), 1..4),
+    ) {
+        let acks = acks.min(ackers.len());
+        let servers: Vec<_> = servers.iter().map(|(a, b)| (*a.max(b), *a.min(b))).collect();
+        let mut world = World::new(&ackers, &servers, acks);
+        let ordered = order(&world);
+        let audit = run(&mut world, ordered, |_| Fate::Done, None);
+        check(&world, &audit);
+        let promoted = matches!(&audit.outcome, Some(End::Promoted { left, .. }) if left.is_empty());
+        prop_assert!(promoted, "{}", audit);
+    }
+}

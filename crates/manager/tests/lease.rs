@@ -1,0 +1,428 @@
+//! The lease: two managers never act at once, whatever clocks, pauses and messages do.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use tailwater_manager::lease::{
+    Change, EtcdLease, EtcdOptions, FileLease, Heard, Keeper, LeaseHandle, LeaseStore, LeaseTask, Moment,
+    Next, Standing, Terms, Token,
+};
+use tailwater_sandbox::Etcd;
+
+const STEP_MS: u64 = 50;
+
+/// How a manager of the simulation breaks its promise, if it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    Nothing,
+    /// The term counts from the answer.
+    CountsFromTheAnswer,
+    /// It acts until the very end, by a clock that runs slow.
+    NoMargin,
+}
+
+/// A request or an answer that is on its way.
+#[derive(Debug, Clone)]
+struct Message {
+    manager: usize,
+    sent: Moment,
+    of: Option<Token>,
+    /// When it reaches the store, and when its answer is back; `None` is never.
+    arrives: Option<u64>,
+    returns: Option<u64>,
+    heard: Option<Heard>,
+}
+
+struct Manager {
+    keeper: Keeper,
+    /// Its clock runs at `1000 + drift` thousandths of the store's, from its own beginning.
+    drift: i64,
+    began: u64,
+    paused_until: u64,
+    asking: bool,
+}
+
+impl Manager {
+    fn now(&self, time: u64) -> Moment {
+        let rate = u64::try_from(1000 + self.drift).expect("clocks run forward");
+        Moment(self.began + time * rate / 1000)
+    }
+}
+
+/// The store: a lease that ends by its own clock.
+#[derive(Default)]
+struct Store {
+    held: Option<(usize, u64, Token)>,
+    revision: u64,
+}
+
+impl Store {
+    fn answer(&mut self, time: u64, manager: usize, of: Option<Token>, ttl_ms: u64) -> Heard {
+        if self.held.is_some_and(|(_, until, _)| until <= time) {
+            self.held = None;
+        }
+        match (self.held, of) {
+            (None, None) => {
+                self.revision += 1;
+                let token = Token(self.revision);
+                self.held = Some((manager, time + ttl_ms, token));
+                Heard::Granted { token, ttl_ms }
+            }
+            (Some((holder, _, _)), None) => Heard::Taken { holder: holder.to_string() },
+            (Some((holder, _, held)), Some(token)) if holder == manager && held == token => {
+                self.held = Some((manager, time + ttl_ms, token));
+                Heard::Renewed { ttl_ms }
+            }
+            (_, Some(_)) => Heard::Gone { reason: "it has ended".to_owned() },
+        }
+    }
+}
+
+/// What happens in one step, drawn by the property.
+#[derive(Debug, Clone)]
+enum Fate {
+    Calm,
+    Pause { manager: usize, ms: u64 },
+    StoreRestarts,
+    StorePauses { ms: u64 },
+}
+
+fn any_fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        20 => Just(Fate::Calm),
+        2 => (0usize..3, 100u64..20_000).prop_map(|(manager, ms)| Fate::Pause { manager, ms }),
+        1 => Just(Fate::StoreRestarts),
+        1 => (500u64..20_000).prop_map(|ms| Fate::StorePauses { ms }),
+    ]
+}
+
+/// How long messages take and whether they arrive, per request.
+fn any_way() -> impl Strategy<Value = (Option<u64>, Option<u64>)> {
+    let leg =
+        || prop_oneof![8 => (0u64..200).prop_map(Some), 2 => (200u64..9_000).prop_map(Some), 1 => Just(None)];
+    (leg(), leg())
+}
+
+/// Runs three managers; how many terms there were, or `Err` with the time at which two acted or a term had no higher number
+/// than one before.
+fn simulate(
+    fates: &[Fate],
+    ways: &[(Option<u64>, Option<u64>)],
+    drifts: [i64; 3],
+    broken: Broken,
+) -> Result<u64, u64> {
+    let honest = Terms::of(5_000).expect("terms");
+    let terms = if broken == Broken::NoMargin { Terms { margin_ms: 0, ..honest } } else { honest };
+    let mut managers: Vec<Manager> = (0u64..)
+        .zip(drifts)
+        .map(|(index, drift)| Manager {
+            keeper: Keeper::new(terms),
+            drift,
+            began: index * 1_000_000,
+            paused_until: 0,
+            asking: false,
+        })
+        .collect();
+    let mut store = Store::default();
+    let mut store_paused_until = 0;
+    let mut messages: Vec<Message> = Vec::new();
+    let mut ways = ways.iter().cycle();
+    let mut last_token = Token(0);
+    for (step, fate) in fates.iter().enumerate() {
+        // Fates are far apart, so that there is something to disturb.
+        for part in 0..10 {
+            let time = (step as u64 * 10 + part) * STEP_MS;
+            match fate {
+                Fate::Pause { manager, ms } if part == 0 => managers[*manager].paused_until = time + ms,
+                // etcd gives every lease its whole time again when it has restarted.
+                Fate::StoreRestarts if part == 0 => {
+                    store.held = store.held.map(|(manager, _, token)| (manager, time + terms.ttl_ms, token));
+                }
+                Fate::StorePauses { ms } if part == 0 => store_paused_until = time + ms,
+                _ => {}
+            }
+            if time >= store_paused_until {
+                for message in messages.iter_mut().filter(|message| message.heard.is_none()) {
+                    if message.arrives.is_some_and(|at| at <= time) {
+                        message.heard = Some(store.answer(time, message.manager, message.of, terms.ttl_ms));
+                    }
+                }
+            }
+            for (index, manager) in
+                managers.iter_mut().enumerate().filter(|(_, one)| one.paused_until <= time)
+            {
+                let now = manager.now(time);
+                let back = |one: &Message| {
+                    one.manager == index && one.heard.is_some() && one.returns.is_some_and(|at| at <= time)
+                };
+                while let Some(at) = messages.iter().position(back) {
+                    let message = messages.swap_remove(at);
+                    let sent = if broken == Broken::CountsFromTheAnswer { now } else { message.sent };
+                    let heard = message.heard.expect("answered");
+                    manager.asking = false;
+                    if let Some(Change::Active(token)) = manager.keeper.heard(now, sent, message.of, heard) {
+                        if token <= last_token {
+                            return Err(time);
+                        }
+                        last_token = token;
+                    }
+                }
+                manager.keeper.tick(now);
+                let of = match manager.keeper.next(now) {
+                    Next::Wait(_) => continue,
+                    Next::Acquire => None,
+                    Next::Renew(token) => Some(token),
+                };
+                // The driver gives a request up; its answer may come all the same, long after.
+                if manager.asking && !time.is_multiple_of(2_000) {
+                    continue;
+                }
+                manager.asking = true;
+                let (there, back) = ways.next().expect("endless");
+                let arrives = there.map(|ms| time + ms);
+                let returns = arrives.zip(*back).map(|(at, ms)| at + ms);
+                messages.push(Message { manager: index, sent: now, of, arrives, returns, heard: None });
+            }
+            // A paused manager acts when it goes on: what counts is what its clock says then, so it is asked, too.
+            let acting = managers.iter().filter(|one| one.keeper.holds(one.now(time)).is_some()).count();
+            if acting > 1 {
+                return Err(time);
+            }
+        }
+    }
+    Ok(last_token.0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn two_managers_never_hold_the_lease(
+        fates in prop::collection::vec(any_fate(), 100..300),
+        ways in prop::collection::vec(any_way(), 1..50),
+        drifts in prop::array::uniform3(-100i64..=100),
+    ) {
+        let outcome = simulate(&fates, &ways, drifts, Broken::Nothing);
+        prop_assert!(outcome.is_ok(), "two acted at {outcome:?} ms");
+    }
+}
+
+/// Among some hundred worlds there are ones in which each broken promise shows, so the property means something.
+#[test]
+fn the_simulation_sees_broken_promises() {
+    let worlds = (
+        prop::collection::vec(any_fate(), 100..300),
+        prop::collection::vec(any_way(), 1..50),
+        prop::array::uniform3(-100i64..=100),
+    );
+    let mut runner = TestRunner::deterministic();
+    let mut seen = [false; 2];
+    let mut terms = 0;
+    for _ in 0..400 {
+        let (fates, ways, drifts) = worlds.new_tree(&mut runner).expect("a world").current();
+        terms += simulate(&fates, &ways, drifts, Broken::Nothing).expect("one acts at a time");
+        for (seen, broken) in seen.iter_mut().zip([Broken::CountsFromTheAnswer, Broken::NoMargin]) {
+            *seen |= simulate(&fates, &ways, drifts, broken).is_err();
+        }
+        if seen == [true; 2] && terms > 100 {
+            return;
+        }
+    }
+    panic!("seen: {seen:?} in {terms} terms");
+}
+
+#[test]
+fn a_term_counts_from_its_request_and_ends_a_margin_early() {
+    let terms = Terms::of(10_000).expect("terms");
+    let mut keeper = Keeper::new(terms);
+    let granted = |token| Heard::Granted { token: Token(token), ttl_ms: 10_000 };
+    assert_eq!(keeper.next(Moment(0)), Next::Acquire);
+    assert_eq!(keeper.heard(Moment(900), Moment(0), None, granted(7)), Some(Change::Active(Token(7))));
+    assert_eq!(keeper.holds(Moment(7_999)), Some(Token(7)));
+    assert_eq!(keeper.holds(Moment(8_000)), None);
+    // The answer to a renewal comes too late to be worth anything, and does not bring the term back.
+    assert!(matches!(keeper.tick(Moment(8_000)), Some(Change::Lost { token: Token(7), .. })));
+    assert_eq!(
+        keeper.heard(Moment(8_001), Moment(7_000), Some(Token(7)), Heard::Renewed { ttl_ms: 10_000 }),
+        None
+    );
+    assert_eq!(keeper.holds(Moment(8_001)), None);
+    // Nor does a grant that was eight seconds on its way.
+    assert_eq!(keeper.heard(Moment(20_000), Moment(12_000), None, granted(8)), None);
+    assert_eq!(keeper.holds(Moment(20_000)), None);
+    assert!(Terms::of(1_999).is_err());
+}
+
+/// Waits until the manager stands so.
+async fn until(handle: &LeaseHandle, wanted: impl Fn(&Standing) -> bool) -> anyhow::Result<Standing> {
+    let mut standing = handle.standing();
+    let stands =
+        tokio::time::timeout(Duration::from_secs(60), standing.wait_for(|now| wanted(now))).await??;
+    Ok(stands.clone())
+}
+
+fn is_active(standing: &Standing) -> bool {
+    matches!(standing, Standing::Active(_))
+}
+
+#[tokio::test]
+async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("manager/lease");
+    let terms = Terms::of(2_000)?;
+    let first = LeaseTask::start(FileLease::new(&path, "first", terms.ttl_ms), terms);
+    until(&first.handle(), is_active).await?;
+    let token = first.handle().check()?;
+    let second = LeaseTask::start(FileLease::new(&path, "second", terms.ttl_ms), terms);
+    let waits =
+        |now: &Standing| matches!(now, Standing::Waiting(reason) if reason.contains("first (process"));
+    until(&second.handle(), waits).await?;
+    let refused = second.handle().check().expect_err("the first holds it");
+    assert_eq!(refused.code(), "TW-MGR-0046");
+    assert!(refused.to_string().contains("first"), "{refused}");
+    let handle = first.handle();
+    first.release().await;
+    assert!(handle.check().is_err());
+    until(&second.handle(), is_active).await?;
+    assert!(second.handle().check()? > token);
+    Ok(())
+}
+
+/// The whole process stands still for longer than the term, as under SIGSTOP or while its machine is suspended. What it asks
+/// when it goes on is asked before the task that keeps the lease has run.
+#[tokio::test]
+async fn a_manager_that_stood_still_may_not_act() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let terms = Terms::of(2_000)?;
+    let task = LeaseTask::start(FileLease::new(folder.path().join("lease"), "first", terms.ttl_ms), terms);
+    until(&task.handle(), is_active).await?;
+    let token = task.handle().check()?;
+    std::thread::sleep(Duration::from_millis(terms.ttl_ms));
+    assert_eq!(task.handle().check().expect_err("the term is over").code(), "TW-MGR-0046");
+    // It asks again, and has a new term.
+    until(&task.handle(), |now| matches!(now, Standing::Active(later) if *later > token)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lock_file_that_was_removed_ends_the_term() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("lease");
+    let mut store = FileLease::new(&path, "first", 2_000);
+    let Heard::Granted { token, .. } = store.acquire().await else { anyhow::bail!("not granted") };
+    assert!(matches!(store.renew(token).await, Heard::Renewed { .. }));
+    std::fs::remove_file(&path)?;
+    let mut other = FileLease::new(&path, "second", 2_000);
+    assert!(matches!(other.acquire().await, Heard::Granted { token: later, .. } if later > token));
+    assert!(matches!(store.renew(token).await, Heard::Gone { .. }));
+    Ok(())
+}
+
+fn in_etcd(endpoint: &str, holder: &str, terms: Terms) -> anyhow::Result<EtcdLease> {
+    // One that does not answer stands before the one that does.
+    let endpoints = vec!["http://127.0.0.1:1".to_owned(), endpoint.to_owned()];
+    let key = "tailwater/test".to_owned();
+    let options = EtcdOptions {
+        endpoints,
+        key,
+        holder: holder.to_owned(),
+        ttl_ms: terms.ttl_ms,
+        request_ms_max: terms.request_ms_max,
+    };
+    Ok(EtcdLease::new(options)?)
+}
+
+async fn etcd(folder: &Path) -> anyhow::Result<Option<Etcd>> {
+    match Etcd::require() {
+        Some(program) => Ok(Some(Etcd::start(&program, folder).await?)),
+        None => Ok(None),
+    }
+}
+
+/// Fails at the first moment at which two managers could act.
+async fn watch(handles: [LeaseHandle; 2]) -> Infallible {
+    loop {
+        let held = handles.iter().filter(|handle| handle.check().is_ok()).count();
+        assert!(held <= 1, "two managers act at once");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn etcd_that_hangs_or_restarts_never_makes_two_active() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(mut etcd) = etcd(folder.path()).await? else { return Ok(()) };
+    let terms = Terms::of(2_000)?;
+    let first = LeaseTask::start(in_etcd(&etcd.endpoint(), "first", terms)?, terms);
+    until(&first.handle(), is_active).await?;
+    let token = first.handle().check()?;
+    let second = LeaseTask::start(in_etcd(&etcd.endpoint(), "second", terms)?, terms);
+    until(
+        &second.handle(),
+        |now| matches!(now, Standing::Waiting(reason) if reason == "first holds the lease"),
+    )
+    .await?;
+    let watching = tokio::spawn(watch([first.handle(), second.handle()]));
+
+    // Nobody can renew: the holder stops by itself, and nobody else begins.
+    etcd.pause()?;
+    until(&first.handle(), |now| !is_active(now)).await?;
+    assert!(first.handle().check().is_err() && second.handle().check().is_err());
+    etcd.resume()?;
+    let active = || async {
+        tokio::select! {
+            standing = async { until(&first.handle(), is_active).await } => standing,
+            standing = async { until(&second.handle(), is_active).await } => standing,
+        }
+    };
+    let Standing::Active(later) = active().await? else { anyhow::bail!("nobody is active") };
+    assert!(later > token, "{later} after {token}");
+
+    // What it holds survives a kill: the term goes on, or another one begins.
+    let etcd = etcd.restart().await?;
+    let Standing::Active(latest) = active().await? else { anyhow::bail!("nobody is active") };
+    assert!(latest >= later);
+
+    // A manager that gives the lease back makes room at once.
+    let (leaves, stays) = if first.handle().check().is_ok() { (first, second) } else { (second, first) };
+    leaves.release().await;
+    until(&stays.handle(), is_active).await?;
+    assert!(!watching.is_finished(), "two managers acted at once");
+    watching.abort();
+    drop(etcd);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_key_that_was_removed_ends_the_term() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(etcd) = etcd(folder.path()).await? else { return Ok(()) };
+    let terms = Terms::of(20_000)?;
+    let mut store = in_etcd(&etcd.endpoint(), "first", terms)?;
+    // The endpoint that does not answer costs one try.
+    assert!(matches!(store.acquire().await, Heard::Failed { reason } if reason.contains("127.0.0.1:1")));
+    let Heard::Granted { token, ttl_ms } = store.acquire().await else { anyhow::bail!("not granted") };
+    assert_eq!(ttl_ms, 20_000);
+    assert_eq!(store.renew(token).await, Heard::Renewed { ttl_ms: 20_000 });
+    let mut other = in_etcd(&etcd.endpoint(), "second", terms)?;
+    let _ = other.acquire().await;
+    assert_eq!(other.acquire().await, Heard::Taken { holder: "first".to_owned() });
+    store.release().await;
+    assert!(matches!(store.renew(token).await, Heard::Gone { .. }));
+    assert!(matches!(other.acquire().await, Heard::Granted { token: later, .. } if later > token));
+    assert!(
+        EtcdLease::new(EtcdOptions {
+            endpoints: vec!["127.0.0.1:2379".to_owned()],
+            key: String::new(),
+            holder: String::new(),
+            ttl_ms: 2_000,
+            request_ms_max: 400,
+        })
+        .is_err()
+    );
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! The rules one by one: what refuses, what gives way to an operator's word, and what is then told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tailwater_manager::Refusal;
+use tailwater_manager::lossless::{
+    Acker, Acks, Evidence, Look, Regime, Regimes, Stop, Verdict, Waiting, judge,
+};
+use tailwater_manager::observation::{SemiSyncSource, WaitPoint};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+
+fn set(last: u64) -> GtidSet {
+    let text = if last == 0 { String::new() } else { format!("{UUID}:1-{last}") };
+    GtidSet::parse(Flavour::MySql, &text).expect("a set")
+}
+
+fn lossless(acks_required: u32) -> Waiting {
+    Waiting {
+        active: true,
+        after_sync: true,
+        timeout_ms: u64::MAX,
+        waits_without_ackers: true,
+        acks_required,
+        unacknowledged: 0,
+        after_restart: true,
+    }
+}
+
+fn names(ackers: &[&str]) -> BTreeSet<String> {
+    ackers.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// One look, at `a`, `b` and `c` as they hold so much.
+fn look(regimes: Option<Regimes>, waiting: &Waiting, executed: u64, holds: &[(&str, u64)]) -> Regimes {
+    let ackers = names(&holds.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    let holds: BTreeMap<String, GtidSet> =
+        holds.iter().map(|(name, last)| ((*name).to_owned(), set(*last))).collect();
+    let look = Look { waiting, ackers: &ackers, strangers: 0, executed: &set(executed), holds: &holds };
+    match regimes {
+        None => Regimes::begin(&look),
+        Some(mut regimes) => {
+            regimes.look(&look);
+            regimes
+        }
+    }
+}
+
+fn stopped(name: &str, last: u64) -> Acker {
+    Acker { name: name.to_owned(), durable: true, stop: Stop::Lasting, holds: Some(set(last)) }
+}
+
+fn verdict(regimes: &Regimes, ackers: &[Acker]) -> Verdict {
+    judge(&evidence(Some(regimes), ackers))
+}
+
+fn evidence<'a>(regimes: Option<&'a Regimes>, ackers: &'a [Acker]) -> Evidence<'a> {
+    Evidence {
+        primary: "old",
+        regimes,
+        unverified_ms: 0,
+        unverified_ms_max: 1000,
+        ackers,
+        last_known: None,
+        fenced_by: None,
+    }
+}
+
+fn codes(verdict: &Verdict) -> Vec<&'static str> {
+    verdict.refusals.iter().map(Refusal::code).collect()
+}
+
+#[test]
+fn as_many_ackers_as_prove_it_are_needed() {
+    let check = |can: &[&str], must: u32, needed: u32| {
+        let regime = Regime { ackers: names(can), strangers: 0, acks: Acks::Required(must) };
+        assert_eq!(regime.needed(), needed, "{can:?} {must}");
+    };
+    check(&["a"], 1, 1);
+    check(&["a", "b"], 1, 2);
+    check(&["a", "b"], 2, 1);
+    check(&["a", "b", "c"], 2, 2);
+    check(&["a", "b", "c"], 3, 1);
+    // More are required than there are: nothing is acknowledged, but somebody has to tell what was.
+    check(&["a"], 2, 1);
+    check(&[], 1, 1);
+}
+
+#[test]
+fn the_longest_log_of_those_that_were_stopped_is_everything() {
+    let regimes = look(None, &lossless(2), 0, &[("a", 0), ("b", 0), ("c", 0)]);
+    let complete = verdict(&regimes, &[stopped("a", 7), stopped("c", 9)]);
+    assert!(complete.is_complete() && complete.may_be_missing.is_none());
+    assert_eq!((complete.holds, complete.holders), (Some(set(9)), vec!["c".to_owned()]));
+    let one = verdict(&regimes, &[stopped("a", 7)]);
+    assert_eq!(codes(&one), ["TW-MGR-0032", "TW-MGR-0033"]);
+    assert!(one.refuses(false).is_some() && one.refuses(true).is_none());
+    let missing = one.may_be_missing.expect("told");
+    assert_eq!((missing.held_by, missing.grows), (vec!["b".to_owned(), "c".to_owned()], true));
+    // Fenced otherwise it is not complete all the same.
+    let one = judge(&Evidence { fenced_by: Some("power"), ..evidence(Some(&regimes), &[stopped("a", 7)]) });
+    assert_eq!(codes(&one), ["TW-MGR-0032"]);
+    assert!(!one.may_be_missing.expect("told").grows);
+}
+
+#[test]
+fn an_acker_counts_only_if_all_of_it_holds() {
+    let regimes = look(None, &lossless(1), 0, &[("a", 0)]);
+    let refused = |acker: Acker, codes_wanted: &[&str], word: &str| {
+        let verdict = verdict(&regimes, &[acker]);
+        assert_eq!(codes(&verdict), codes_wanted);
+        assert!(verdict.refusals[0].to_string().contains(word), "{}", verdict.refusals[0]);
+    };
+    let good = stopped("a", 5);
+    // What is stopped for good fences even if it proves nothing.
+    refused(Acker { durable: false, ..good.clone() }, &["TW-MGR-0032"], "before it is durable");
+    refused(Acker { holds: None, ..good.clone() }, &["TW-MGR-0032"], "cannot be read");
+    refused(
+        Acker { stop: Stop::UntilRestart, ..good.clone() },
+        &["TW-MGR-0032", "TW-MGR-0033"],
+        "after a restart",
+    );
+    refused(
+        Acker { stop: Stop::Unknown, ..good.clone() },
+        &["TW-MGR-0032", "TW-MGR-0033"],
+        "did not confirm",
+    );
+    refused(Acker { name: "z".to_owned(), ..good }, &["TW-MGR-0032", "TW-MGR-0033"], "a (did not answer)");
+}
+
+#[test]
+fn a_primary_that_does_not_wait_as_it_must_proves_nothing() {
+    let base = lossless(1);
+    let refused = |waiting: Waiting, word: &str| {
+        let verdict = verdict(&look(None, &waiting, 0, &[("a", 0)]), &[stopped("a", 5)]);
+        let first = verdict.refuses(false).expect("refused").to_string();
+        assert_eq!(codes(&verdict)[0], "TW-MGR-0030");
+        assert!(first.contains(word), "{first}");
+    };
+    refused(Waiting { active: false, ..base.clone() }, "fallen back");
+    refused(Waiting { after_sync: false, ..base.clone() }, "AFTER_SYNC");
+    refused(Waiting { timeout_ms: 10_000, ..base.clone() }, "time-out");
+    refused(Waiting { waits_without_ackers: false, ..base.clone() }, "too few ackers");
+    refused(Waiting { acks_required: 0, ..base.clone() }, "no ACK");
+    let forgets = Waiting { after_restart: false, ..base };
+    let verdict = verdict(&look(None, &forgets, 0, &[("a", 0)]), &[stopped("a", 5)]);
+    assert_eq!(codes(&verdict), ["TW-MGR-0033"]);
+}
+
+#[test]
+fn nobody_looked_or_too_long_ago() {
+    let ackers = [stopped("a", 5)];
+    let never = judge(&Evidence { last_known: Some(&set(8)), ..evidence(None, &ackers) });
+    assert_eq!(codes(&never), ["TW-MGR-0031"]);
+    assert_eq!(never.may_be_missing.expect("told").known, Some(format!("{UUID}:6-8")));
+    let regimes = look(None, &lossless(1), 0, &[("a", 0)]);
+    let late = judge(&Evidence { unverified_ms: 1001, ..evidence(Some(&regimes), &ackers) });
+    assert_eq!(codes(&late), ["TW-MGR-0031"]);
+}
+
+#[test]
+fn logs_of_two_histories_refuse_whatever_is_allowed() {
+    let regimes = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
+    let other = "4e11fa47-71ca-11e1-9e33-c80aa9429562:1";
+    let strange = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-3,{other}")).expect("a set");
+    let ackers = [stopped("a", 5), Acker { holds: Some(strange), ..stopped("b", 0) }];
+    let verdict = verdict(&regimes, &ackers);
+    assert_eq!(codes(&verdict), ["TW-MGR-0034"]);
+    assert!(verdict.refuses(true).expect("refused").to_string().contains(other));
+}
+
+#[test]
+fn what_was_committed_before_the_first_look_counts_until_ackers_hold_it() {
+    let holds = |a, b| [("a", a), ("b", b)];
+    let both = [stopped("a", 9), stopped("b", 9)];
+    // Somebody's commits up to 9 went by unwatched, and b lacks some: as one of the two suffices, it could be b.
+    let regimes = look(None, &lossless(2), 9, &holds(9, 7));
+    assert_eq!(codes(&verdict(&regimes, &both)), ["TW-MGR-0030"]);
+    let regimes = look(Some(regimes), &lossless(2), 9, &holds(9, 9));
+    assert!(verdict(&regimes, &both[1..]).is_complete());
+    // With one ACK required both are needed, so it is enough that one of them holds them.
+    let regimes = look(None, &lossless(1), 9, &holds(9, 7));
+    assert!(verdict(&regimes, &both).is_complete());
+}
+
+#[test]
+fn commits_without_ack_count_until_ackers_have_caught_up() {
+    let holds = |a, b| [("a", a), ("b", b)];
+    let regimes = look(None, &lossless(2), 5, &holds(5, 5));
+    let slipped = Waiting { unacknowledged: 3, ..lossless(2) };
+    let regimes = look(Some(regimes), &slipped, 8, &holds(5, 8));
+    let both = [stopped("a", 8), stopped("b", 8)];
+    let refused = verdict(&regimes, &both);
+    assert!(
+        refused.refusals[0].to_string().contains("3 commits were acknowledged without"),
+        "{:?}",
+        refused.refusals
+    );
+    let regimes = look(Some(regimes), &slipped, 9, &holds(9, 9));
+    assert!(verdict(&regimes, &both).is_complete());
+    // The server restarted and counts anew.
+    let regimes = look(Some(regimes), &lossless(2), 9, &holds(9, 9));
+    assert!(verdict(&regimes, &both).is_complete());
+}
+
+#[test]
+fn an_acker_that_was_taken_out_counts_until_the_others_have_caught_up() {
+    let regimes = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
+    let regimes = look(Some(regimes), &lossless(1), 9, &[("b", 4)]);
+    let alone = [stopped("b", 4)];
+    assert_eq!(codes(&verdict(&regimes, &alone)), ["TW-MGR-0032"]);
+    let regimes = look(Some(regimes), &lossless(1), 9, &[("b", 9)]);
+    assert!(verdict(&regimes, &[stopped("b", 9)]).is_complete());
+}
+
+#[test]
+fn many_changes_are_remembered_in_bounded_room() {
+    let mut regimes = look(None, &lossless(1), 0, &[("a", 0), ("b", 0), ("c", 0)]);
+    for change in 0..200u64 {
+        let name = format!("acker{change}");
+        regimes = look(Some(regimes), &lossless(1), change + 1, &[("a", 0), (name.as_str(), 0)]);
+    }
+    assert!(regimes.that_count().count() <= tailwater_manager::lossless::regime::REGIMES_MAX + 1);
+    // What was joined still demands them all.
+    let few = [stopped("a", 200), stopped("acker199", 200)];
+    assert_eq!(codes(&verdict(&regimes, &few)), ["TW-MGR-0032"]);
+}
+
+#[test]
+fn what_a_look_saw_is_taken_over() {
+    let seen = SemiSyncSource {
+        enabled: true,
+        active: true,
+        timeout_ms: u64::MAX,
+        wait_point: WaitPoint::AfterSync,
+        wait_no_replica: true,
+        acks_needed: 2,
+        clients: 3,
+        waiting_sessions: 0,
+        acknowledged: 9,
+        unacknowledged: 0,
+    };
+    assert_eq!(Waiting::seen(&seen, true), lossless(2));
+    let off = SemiSyncSource { active: false, ..seen.clone() };
+    assert!(matches!(Waiting::seen(&off, true).acks(), Acks::NotLossless(_)));
+    let late = SemiSyncSource { wait_point: WaitPoint::AfterCommit, ..seen };
+    assert!(matches!(Waiting::seen(&late, true).acks(), Acks::NotLossless(_)));
+}

@@ -1,0 +1,522 @@
+//! Model check of the lossless rules: every world of a few ackers and commits, every order of what can happen in it.
+//!
+//! A message is delivered by an action that may never come, so partitions, one way and both ways, are the worlds in which it
+//! does not; a pause of the primary is one in which it does nothing for a while. The verdict on the evidence is the real
+//! [`judge`] over the real [`Regimes`]; around it stand a primary, ackers and a manager of the least behaviour that is
+//! promised. Each mutation breaks one promise, and the check must find the commit that this loses.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use rustc_hash::FxHashMap;
+use tailwater_manager::lossless::{Acker, Acks, Evidence, Look, Regimes, Stop, Waiting, judge};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+const ACKERS_MAX: usize = 3;
+
+/// Which promise is broken, if any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    Nothing,
+    /// One acker less than the rule wants is taken for enough.
+    OneLess,
+    /// Ackers ACK what they have not synced, and say that they have.
+    AckBeforeDurable,
+    /// An acker that was stopped goes on after a crash, and said that it would not.
+    StopForgotten,
+    /// What an acker holds is read while it still captures.
+    ReadBeforeStop,
+    /// What is read of an acker is not durable yet.
+    ReadsReceived,
+    /// The primary gives up waiting.
+    FallsBack,
+    /// The primary comes back without semi-sync.
+    RestartsUnprotected,
+    /// Somebody ACKs whom nobody knows.
+    StrangerUnseen,
+    /// The number of ACKs is lowered before that is noted.
+    LoweredUnnoted,
+    /// A higher number of ACKs counts at once for what was acknowledged before.
+    EarlierForgotten,
+    /// The manager goes on taking notes while it stops ackers.
+    NotesWhileStopping,
+    /// The log that holds least is gone on with.
+    ShortestTaken,
+}
+
+/// A world to explore.
+#[derive(Debug, Clone, Copy)]
+struct Setup {
+    ackers: usize,
+    acks: u8,
+    commits: u8,
+    /// Somebody who ACKs without holding anything, and whom the manager sees.
+    stranger: bool,
+    /// How often the number of ACKs is changed at most.
+    changes: u8,
+    /// What ackers are said to be.
+    durable: bool,
+    stop: Stop,
+    broken: Broken,
+}
+
+impl Setup {
+    fn of(ackers: usize, acks: u8, commits: u8) -> Self {
+        Self {
+            ackers,
+            acks,
+            commits,
+            stranger: false,
+            changes: 0,
+            durable: true,
+            stop: Stop::Lasting,
+            broken: Broken::Nothing,
+        }
+    }
+
+    fn broken(self, broken: Broken) -> Self {
+        Self { broken, ..self }
+    }
+}
+
+/// Positions are numbers of commits in the primary's binlog.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct AckerState {
+    received: u8,
+    durable: u8,
+    /// The newest ACK on its way.
+    ack: u8,
+    /// The newest that the primary got.
+    seen: u8,
+    stopped: bool,
+    /// What the manager heard of it.
+    heard: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct World {
+    ackers: [AckerState; ACKERS_MAX],
+    stranger_seen: u8,
+    alive: bool,
+    waits: bool,
+    acks: u8,
+    written: u8,
+    acknowledged: u8,
+    changed: u8,
+    /// The manager's notes, an index of [`Explorer::notes`].
+    regimes: u16,
+    /// The end of the log of the new primary.
+    promoted: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Write,
+    Send(usize),
+    Sync(usize),
+    Ack(usize),
+    Deliver(usize),
+    StrangerAcks,
+    TimeOut,
+    Crash(usize),
+    Die,
+    Return,
+    Stop(usize),
+    Hear(usize),
+    Raise,
+    NoteLower,
+    Lower,
+    Look,
+    Promote,
+}
+
+struct Explorer {
+    setup: Setup,
+    notes: Vec<Regimes>,
+    /// What the real rule says to what the manager knows.
+    verdicts: FxHashMap<([Option<u8>; ACKERS_MAX], u16), Option<u8>>,
+    looks: FxHashMap<(u16, u8, u8, [u8; ACKERS_MAX]), u16>,
+}
+
+#[derive(Debug)]
+struct Outcome {
+    states: usize,
+    promotions: usize,
+    lost: Option<Vec<Action>>,
+}
+
+fn set(position: u8) -> GtidSet {
+    let text = match position {
+        0 => String::new(),
+        last => format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{last}"),
+    };
+    GtidSet::parse(Flavour::MySql, &text).expect("a set")
+}
+
+fn position(set: &GtidSet) -> u8 {
+    match set {
+        GtidSet::MySql(set) => u8::try_from(set.count()).expect("few"),
+        GtidSet::MariaDb(_) => panic!("the model counts in MySQL's GTIDs"),
+    }
+}
+
+fn name(acker: usize) -> String {
+    format!("relay{acker}")
+}
+
+impl Explorer {
+    fn new(setup: Setup) -> Self {
+        Self { setup, notes: Vec::new(), verdicts: FxHashMap::default(), looks: FxHashMap::default() }
+    }
+
+    fn waiting(&self, acks: u8) -> Waiting {
+        let less = u32::from(self.setup.broken == Broken::OneLess);
+        Waiting {
+            active: true,
+            after_sync: true,
+            timeout_ms: u64::MAX,
+            waits_without_ackers: true,
+            acks_required: u32::from(acks) + less,
+            unacknowledged: 0,
+            after_restart: true,
+        }
+    }
+
+    /// The notes after a look that saw this.
+    fn look(&mut self, old: Option<u16>, acks: u8, executed: u8, durable: [u8; ACKERS_MAX]) -> u16 {
+        let key = (old.unwrap_or(u16::MAX), acks, executed, durable);
+        if let Some(known) = self.looks.get(&key) {
+            return *known;
+        }
+        let names: BTreeSet<String> = (0..self.setup.ackers).map(name).collect();
+        let holds: BTreeMap<String, GtidSet> =
+            (0..self.setup.ackers).map(|acker| (name(acker), set(durable[acker]))).collect();
+        let forgets = self.setup.broken == Broken::EarlierForgotten;
+        let look = Look {
+            waiting: &self.waiting(acks),
+            ackers: &names,
+            strangers: u32::from(self.setup.stranger && self.setup.broken != Broken::StrangerUnseen),
+            executed: &set(if forgets { 0 } else { executed }),
+            holds: &holds,
+        };
+        let regimes = match old.map(|old| self.notes[usize::from(old)].clone()) {
+            Some(mut regimes) if !forgets => {
+                regimes.look(&look);
+                regimes
+            }
+            _ => Regimes::begin(&look),
+        };
+        let index = self.note(regimes);
+        self.looks.insert(key, index);
+        index
+    }
+
+    fn note(&mut self, regimes: Regimes) -> u16 {
+        let index = self.notes.iter().position(|known| *known == regimes).unwrap_or_else(|| {
+            self.notes.push(regimes);
+            self.notes.len() - 1
+        });
+        u16::try_from(index).expect("few notes")
+    }
+
+    /// The position that the manager would promote at, if the rules let it.
+    fn verdict(&mut self, heard: [Option<u8>; ACKERS_MAX], regimes: u16) -> Option<u8> {
+        if let Some(known) = self.verdicts.get(&(heard, regimes)) {
+            return *known;
+        }
+        let ackers: Vec<Acker> = heard
+            .iter()
+            .enumerate()
+            .filter_map(|(index, heard)| {
+                let holds = Some(set((*heard)?));
+                Some(Acker { name: name(index), durable: self.setup.durable, stop: self.setup.stop, holds })
+            })
+            .collect();
+        let verdict = judge(&Evidence {
+            primary: "old",
+            regimes: Some(&self.notes[usize::from(regimes)]),
+            unverified_ms: 0,
+            unverified_ms_max: 0,
+            ackers: &ackers,
+            last_known: None,
+            fenced_by: None,
+        });
+        let shortest = heard.iter().flatten().min().copied();
+        let end = match verdict.is_complete() {
+            false => None,
+            true if self.setup.broken == Broken::ShortestTaken => shortest,
+            true => verdict.holds.as_ref().map(position),
+        };
+        self.verdicts.insert((heard, regimes), end);
+        end
+    }
+
+    fn start(&mut self) -> World {
+        let regimes = self.look(None, self.setup.acks, 0, [0; ACKERS_MAX]);
+        World {
+            ackers: [AckerState::default(); ACKERS_MAX],
+            stranger_seen: 0,
+            alive: true,
+            waits: true,
+            acks: self.setup.acks,
+            written: 0,
+            acknowledged: 0,
+            changed: 0,
+            regimes,
+            promoted: None,
+        }
+    }
+
+    fn actions(&self) -> Vec<Action> {
+        let mut actions = vec![Action::Write, Action::Die, Action::Return, Action::Promote];
+        for acker in 0..self.setup.ackers {
+            actions.extend([
+                Action::Send(acker),
+                Action::Sync(acker),
+                Action::Ack(acker),
+                Action::Deliver(acker),
+                Action::Crash(acker),
+                Action::Stop(acker),
+                Action::Hear(acker),
+            ]);
+        }
+        if self.setup.stranger {
+            actions.push(Action::StrangerAcks);
+        }
+        if self.setup.broken == Broken::FallsBack {
+            actions.push(Action::TimeOut);
+        }
+        if self.setup.changes > 0 {
+            actions.extend([Action::Raise, Action::NoteLower, Action::Lower, Action::Look]);
+        }
+        actions
+    }
+
+    /// The world after an action, or `None` where it cannot happen.
+    fn step(&mut self, world: World, action: Action) -> Option<World> {
+        let mut next = world;
+        match action {
+            Action::Write if world.alive && world.written < self.setup.commits => next.written += 1,
+            Action::Die if world.alive => next.alive = false,
+            Action::Return if !world.alive => {
+                // What it had been told is gone; what it had written is not.
+                next.alive = true;
+                next.stranger_seen = 0;
+                next.ackers.iter_mut().for_each(|acker| acker.seen = 0);
+                next.waits = self.setup.broken != Broken::RestartsUnprotected;
+            }
+            Action::StrangerAcks if world.alive => next.stranger_seen = world.written,
+            Action::TimeOut if world.alive => next.acknowledged = world.written,
+            Action::Raise if world.acks < 2 && world.changed < self.setup.changes => {
+                next.acks += 1;
+                next.changed += 1;
+            }
+            Action::NoteLower if world.acks > 1 && self.may_note(&world) => {
+                let mut regimes = self.notes[usize::from(world.regimes)].clone();
+                regimes.about_to(u32::from(world.acks) - 1, &set(world.acknowledged));
+                next.regimes = self.note(regimes);
+            }
+            Action::Lower
+                if world.acks > 1 && world.changed < self.setup.changes && self.may_lower(&world) =>
+            {
+                next.acks -= 1;
+                next.changed += 1;
+            }
+            Action::Look if world.alive && self.may_note(&world) => {
+                let durable = world.ackers.map(|acker| acker.durable);
+                next.regimes = self.look(Some(world.regimes), world.acks, world.acknowledged, durable);
+            }
+            Action::Promote if world.promoted.is_none() => {
+                next.promoted = Some(self.verdict(world.ackers.map(|acker| acker.heard), world.regimes)?);
+            }
+            Action::Send(a)
+            | Action::Sync(a)
+            | Action::Ack(a)
+            | Action::Deliver(a)
+            | Action::Crash(a)
+            | Action::Stop(a)
+            | Action::Hear(a) => self.acker(&world, &mut next.ackers[a], action)?,
+            _ => return None,
+        }
+        self.acknowledge(&mut next);
+        (next != world).then_some(next)
+    }
+
+    fn may_note(&self, world: &World) -> bool {
+        self.setup.broken == Broken::NotesWhileStopping || world.ackers.iter().all(|acker| !acker.stopped)
+    }
+
+    fn may_lower(&self, world: &World) -> bool {
+        let noted = &self.notes[usize::from(world.regimes)].current().acks;
+        self.setup.broken == Broken::LoweredUnnoted || *noted == Acks::Required(u32::from(world.acks) - 1)
+    }
+
+    fn acker(&self, world: &World, acker: &mut AckerState, action: Action) -> Option<()> {
+        let broken = self.setup.broken;
+        match action {
+            Action::Send(_) if world.alive && !acker.stopped && acker.received < world.written => {
+                acker.received += 1
+            }
+            Action::Sync(_) => acker.durable = acker.received,
+            Action::Ack(_) if !acker.stopped => {
+                acker.ack = if broken == Broken::AckBeforeDurable { acker.received } else { acker.durable };
+            }
+            // Also after the acker has crashed or stopped: it was on its way.
+            Action::Deliver(_) if world.alive => acker.seen = acker.ack,
+            Action::Crash(_) => {
+                acker.received = acker.durable;
+                acker.stopped &= broken != Broken::StopForgotten && self.setup.stop == Stop::Lasting;
+            }
+            Action::Stop(_) => acker.stopped = true,
+            Action::Hear(_) if acker.stopped || broken == Broken::ReadBeforeStop => {
+                let held = if broken == Broken::ReadsReceived { acker.received } else { acker.durable };
+                acker.heard = Some(held);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The primary tells clients what it may.
+    fn acknowledge(&self, world: &mut World) {
+        if !world.alive {
+            return;
+        }
+        let acked = if world.waits {
+            let mut seen: Vec<u8> =
+                world.ackers[..self.setup.ackers].iter().map(|acker| acker.seen).collect();
+            if self.setup.stranger {
+                seen.push(world.stranger_seen);
+            }
+            seen.sort_unstable_by(|a, b| b.cmp(a));
+            seen.get(usize::from(world.acks) - 1).copied().unwrap_or(0)
+        } else {
+            world.written
+        };
+        world.acknowledged = world.acknowledged.max(acked.min(world.written));
+    }
+
+    /// Ackers are alike, so worlds that differ in their order only are one, unless notes tell them apart by name.
+    fn normal(&self, mut world: World) -> World {
+        if self.setup.changes == 0 {
+            world.ackers[..self.setup.ackers].sort_unstable();
+        }
+        world
+    }
+
+    /// Nothing acknowledged is behind the end that was promoted at, and that end is not beyond what any log can give.
+    fn is_safe(&self, world: &World) -> bool {
+        let held = world.ackers.iter().map(|acker| acker.durable).max().unwrap_or(0);
+        world.promoted.is_none_or(|end| world.acknowledged <= end && end <= held)
+    }
+
+    fn explore(mut self) -> Outcome {
+        let start = self.start();
+        let actions = self.actions();
+        let mut came_from: FxHashMap<World, Option<(World, Action)>> = FxHashMap::default();
+        let mut queue = VecDeque::from([start]);
+        let mut promotions = 0;
+        came_from.insert(start, None);
+        while let Some(world) = queue.pop_front() {
+            for action in &actions {
+                let Some(next) = self.step(world, *action) else { continue };
+                let next = self.normal(next);
+                if came_from.contains_key(&next) {
+                    continue;
+                }
+                came_from.insert(next, Some((world, *action)));
+                promotions += usize::from(*action == Action::Promote);
+                if !self.is_safe(&next) {
+                    return Outcome {
+                        states: came_from.len(),
+                        promotions,
+                        lost: Some(path(&came_from, next)),
+                    };
+                }
+                queue.push_back(next);
+            }
+        }
+        Outcome { states: came_from.len(), promotions, lost: None }
+    }
+}
+
+/// What happened on the way to a world.
+fn path(came_from: &FxHashMap<World, Option<(World, Action)>>, end: World) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let mut at = end;
+    while let Some((before, action)) = came_from[&at] {
+        actions.push(action);
+        at = before;
+    }
+    actions.reverse();
+    actions
+}
+
+fn holds(setup: Setup) {
+    let outcome = Explorer::new(setup).explore();
+    eprintln!("{setup:?}: {} worlds, {} ways to promote", outcome.states, outcome.promotions);
+    assert_eq!(outcome.lost, None, "{setup:?}");
+    assert!(outcome.promotions > 0, "nothing was ever promoted, so nothing was checked: {setup:?}");
+}
+
+fn never_promotes(setup: Setup) {
+    let outcome = Explorer::new(setup).explore();
+    assert_eq!(outcome.promotions, 0, "{setup:?}");
+}
+
+fn loses(setup: Setup) {
+    let outcome = Explorer::new(setup).explore();
+    let lost = outcome.lost.unwrap_or_else(|| panic!("the check does not see {:?}: {setup:?}", setup.broken));
+    eprintln!("{:?}: {lost:?}", setup.broken);
+}
+
+#[test]
+fn no_acknowledged_commit_is_lost_with_one_and_two_ackers() {
+    holds(Setup::of(1, 1, 3));
+    holds(Setup::of(2, 1, 2));
+    holds(Setup::of(2, 2, 2));
+}
+
+#[test]
+fn no_acknowledged_commit_is_lost_with_three_ackers() {
+    let commits = if std::env::var_os("TAILWATER_LONG").is_some() { 3 } else { 2 };
+    for acks in 1..=3 {
+        holds(Setup::of(3, acks, commits));
+    }
+}
+
+#[test]
+fn a_stranger_that_is_seen_costs_one_acker_more() {
+    never_promotes(Setup { stranger: true, ..Setup::of(1, 1, 1) });
+    never_promotes(Setup { stranger: true, ..Setup::of(2, 1, 1) });
+    holds(Setup { stranger: true, ..Setup::of(2, 2, 2) });
+}
+
+#[test]
+fn a_change_of_the_number_of_acks_loses_nothing() {
+    holds(Setup { changes: 2, ..Setup::of(2, 1, 2) });
+    holds(Setup { changes: 3, ..Setup::of(2, 2, 1) });
+}
+
+#[test]
+fn ackers_that_say_what_they_are_prove_nothing() {
+    never_promotes(Setup { durable: false, ..Setup::of(2, 1, 1).broken(Broken::AckBeforeDurable) });
+    never_promotes(Setup { stop: Stop::UntilRestart, ..Setup::of(2, 1, 1) });
+}
+
+#[test]
+fn each_broken_promise_is_seen() {
+    loses(Setup::of(2, 1, 1).broken(Broken::OneLess));
+    loses(Setup::of(3, 2, 1).broken(Broken::OneLess));
+    loses(Setup::of(2, 1, 1).broken(Broken::AckBeforeDurable));
+    loses(Setup::of(1, 1, 1).broken(Broken::StopForgotten));
+    loses(Setup::of(2, 2, 1).broken(Broken::ReadBeforeStop));
+    loses(Setup::of(1, 1, 1).broken(Broken::ReadsReceived));
+    loses(Setup::of(2, 1, 1).broken(Broken::FallsBack));
+    loses(Setup::of(2, 1, 1).broken(Broken::RestartsUnprotected));
+    loses(Setup { stranger: true, ..Setup::of(2, 1, 1).broken(Broken::StrangerUnseen) });
+    loses(Setup { changes: 2, ..Setup::of(2, 2, 1).broken(Broken::LoweredUnnoted) });
+    loses(Setup { changes: 2, ..Setup::of(2, 1, 1).broken(Broken::EarlierForgotten) });
+    loses(Setup { changes: 2, ..Setup::of(2, 1, 1).broken(Broken::NotesWhileStopping) });
+    loses(Setup::of(2, 1, 1).broken(Broken::ShortestTaken));
+}
