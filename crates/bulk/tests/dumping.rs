@@ -24,6 +24,7 @@ on_each_server!(
     an_interrupted_dump_goes_on,
     definitions_change_as_soon_as_tables_are_finished,
     users_without_rights_dump_too,
+    a_dump_ends_beside_changing_definitions,
     a_snapshot_that_is_lost_is_noticed,
     a_long_statement_does_not_stop_the_world,
 );
@@ -388,15 +389,89 @@ async fn a_snapshot_that_is_lost_is_noticed(kind: ServerKind) -> Result<()> {
         channels_stopped: Vec::new(),
     };
     let mut snapshot = Snapshot::take(&options).await?;
-    for connection in &mut snapshot.connections {
-        Snapshot::check_open(connection).await?;
+    for reader in &mut snapshot.readers {
+        Snapshot::check_open(&mut reader.connection).await?;
+        ensure!(reader.tables().count() == 1);
     }
-    ensure!(snapshot.hold.tables().count() == 1);
     // As a statement that commits by itself does.
-    let connection = snapshot.connections.first_mut().context("no connection")?;
+    let connection = &mut snapshot.readers.first_mut().context("no connection")?.connection;
     connection.execute("COMMIT").await?;
     let lost = Snapshot::check_open(connection).await;
     ensure!(matches!(lost, Err(BulkError::SnapshotLost { .. })), "{lost:?}");
+    Ok(())
+}
+
+/// Who changes a table waits until it is finished, and nobody waits for him: a dump ends beside any number of changes, and
+/// each table is whole, with one definition.
+async fn a_dump_ends_beside_changing_definitions(kind: ServerKind) -> Result<()> {
+    const TABLES: u32 = 5;
+    let Some(server) = start(kind).await? else { return Ok(()) };
+    let mut writer = fill(&server).await?;
+    for table in 0..TABLES {
+        let sql = format!("CREATE TABLE shop.changing{table} AS SELECT * FROM shop.plain");
+        writer.execute(&sql).await?;
+        writer
+            .execute(&format!("ALTER TABLE shop.changing{table} ADD COLUMN own INT AUTO_INCREMENT UNIQUE"))
+            .await?;
+    }
+    let rows = writer.query("SELECT COUNT(*) FROM shop.plain").await?.scalar().map(str::to_owned);
+    let stop = CancellationToken::new();
+    let changing: Vec<_> = (0..TABLES)
+        .map(|table| (server.socket_options(), stop.clone(), table))
+        .map(|(connect, stop, table)| {
+            tokio::spawn(async move {
+                let mut connection = Connection::connect(&connect).await?;
+                let mut changes = 0;
+                while !stop.is_cancelled() {
+                    for sql in [
+                        format!("ALTER TABLE shop.changing{table} ADD COLUMN extra INT DEFAULT {changes}"),
+                        format!("CREATE TABLE shop.passing{table} (id INT PRIMARY KEY)"),
+                        format!("CREATE VIEW shop.passing_view{table} AS SELECT 1 AS one"),
+                        format!("ALTER TABLE shop.changing{table} DROP COLUMN extra"),
+                        format!("DROP VIEW shop.passing_view{table}"),
+                        format!("DROP TABLE shop.passing{table}"),
+                    ] {
+                        match connection.execute(&sql).await {
+                            Ok(_) => changes += 1,
+                            // Two of them in each other's way; what it would undo may not be there then.
+                            Err(SessionError::Server { error, .. })
+                                if [1213, 1205, 1060, 1050, 1091, 1051].contains(&error.number) => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+                Ok::<_, SessionError>(changes)
+            })
+        })
+        .collect();
+    for number in 0..2 {
+        let temporary = tempfile::tempdir()?;
+        let folder = temporary.path().join("dump");
+        let lock_wait_max = Duration::from_secs(1);
+        let options = DumpOptions {
+            chunk_bytes_max: 20_000,
+            lock_wait_max,
+            ..options(server.connect_options(), &folder)
+        };
+        let dumping = dump(options, Arc::new(Progress::default()), CancellationToken::new());
+        let report = tokio::time::timeout(PATIENCE, dumping).await.context("the dump hangs")??;
+        let tables = report.manifest.tables.iter().filter(|table| table.table.starts_with("changing"));
+        for table in tables.clone() {
+            let found: u64 =
+                table.chunks.iter().filter_map(|chunk| chunk.written.as_ref()).map(|it| it.rows).sum();
+            ensure!(Some(found.to_string()) == rows, "{number}: {} has {found} rows", table.table);
+            let definition = std::fs::read_to_string(folder.join(&table.file))?;
+            ensure!(
+                definition.contains("`extra`") == table.columns.iter().any(|column| column.name == "extra"),
+                "{definition}"
+            );
+        }
+        ensure!(tables.count() == TABLES as usize);
+    }
+    stop.cancel();
+    for changes in changing {
+        ensure!(changes.await?? > 0, "nothing was changed");
+    }
     Ok(())
 }
 

@@ -71,3 +71,28 @@ pub async fn shared(kind: ServerKind) -> Result<Arc<Server>, SandboxError> {
     shared.push((kind, Arc::downgrade(&server)));
     Ok(server)
 }
+
+/// Makes one test for each kind of server out of a function that takes the kind.
+#[macro_export]
+macro_rules! on_each_server {
+    ($($test:ident),* $(,)?) => {$(
+        mod $test {
+            use $crate::ServerKind;
+
+            #[tokio::test]
+            async fn mysql_97() -> anyhow::Result<()> {
+                super::$test(ServerKind::Mysql97).await
+            }
+
+            #[tokio::test]
+            async fn mariadb_1011() -> anyhow::Result<()> {
+                super::$test(ServerKind::Mariadb1011).await
+            }
+
+            #[tokio::test]
+            async fn mariadb_118() -> anyhow::Result<()> {
+                super::$test(ServerKind::Mariadb118).await
+            }
+        }
+    )*};
+}

@@ -12,8 +12,6 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::MysqlGtidSet;
 
-use crate::login::on_each_server;
-
 on_each_server!(
     streams_are_the_files_bytes,
     streams_begin_behind_a_gtid_position,

@@ -8,7 +8,6 @@ use tailwater_wire::protocol::response::LOCAL_INFILE;
 use tokio::sync::mpsc;
 
 use crate::fake::{Peer, options, serve};
-use crate::login::on_each_server;
 
 on_each_server!(
     rows_come_in_pieces,

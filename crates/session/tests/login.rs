@@ -8,31 +8,6 @@ use tailwater_session::{ConnectOptions, Connection, Endpoint, Retry, SessionErro
 
 use crate::fake::without_tls;
 
-/// Makes one test for each kind of server out of a function that takes the kind.
-macro_rules! on_each_server {
-    ($($test:ident),* $(,)?) => {$(
-        mod $test {
-            use tailwater_sandbox::ServerKind;
-
-            #[tokio::test]
-            async fn mysql_97() -> anyhow::Result<()> {
-                super::$test(ServerKind::Mysql97).await
-            }
-
-            #[tokio::test]
-            async fn mariadb_1011() -> anyhow::Result<()> {
-                super::$test(ServerKind::Mariadb1011).await
-            }
-
-            #[tokio::test]
-            async fn mariadb_118() -> anyhow::Result<()> {
-                super::$test(ServerKind::Mariadb118).await
-            }
-        }
-    )*};
-}
-pub(crate) use on_each_server;
-
 on_each_server!(over_tcp_and_socket, refusals_say_what_to_do, as_the_user_of_the_system);
 
 async fn over_tcp_and_socket(kind: ServerKind) -> Result<()> {

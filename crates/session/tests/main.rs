@@ -1,5 +1,9 @@
 //! Sessions against real servers, and against a fake one that lies.
 
+// For `on_each_server!` in all modules.
+#[macro_use]
+extern crate tailwater_sandbox;
+
 mod dump;
 mod fake;
 mod fake_dump;

@@ -181,7 +181,7 @@ async fn hashes_of_mariadb(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-crate::login::on_each_server!(passwords_are_known, hashes_of_mysql, hashes_of_mariadb, tls_is_required);
+on_each_server!(passwords_are_known, hashes_of_mysql, hashes_of_mariadb, tls_is_required);
 
 async fn tls_is_required(kind: ServerKind) -> Result<()> {
     let Some(install) = require(kind) else { return Ok(()) };

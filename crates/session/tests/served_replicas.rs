@@ -10,7 +10,6 @@ use tailwater_wire::Flavour;
 use tailwater_wire::protocol::command::Command;
 use tokio::sync::mpsc;
 
-use crate::login::on_each_server;
 use crate::served::{PASSWORD, Served, with_account};
 
 /// Who logged in, and the first that it asked.

@@ -5,8 +5,6 @@ use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::{ConnectOptions, Connection, Purpose, Retry, SessionError, check_grants};
 use tailwater_wire::Flavour;
 
-use crate::login::on_each_server;
-
 on_each_server!(
     values_and_errors,
     long_rows_and_statements,

@@ -132,7 +132,7 @@ pub async fn copy(
         (contents, point)
     };
     contents.id = id(&contents, &source.selection, &shared.folder.lock().await.manifest().server);
-    let rows = CopyRows::new(shared, snapshot.connections, options.anew);
+    let rows = CopyRows::new(shared, snapshot.readers, options.anew);
     let load = run::load_rows_of(&contents, &options.load, progress, stop, &rows).await?;
     let tables_before = rows.tables_before();
     if tables_before > 0 {

@@ -24,7 +24,7 @@ use crate::load::run::{LoadOptions, TRIES_MAX, backoff, may_pass};
 use crate::load::target;
 use crate::progress::Progress;
 use crate::schema::TableName;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, SnapshotReader};
 
 /// The size of pieces on their way.
 const PIECE_BYTES: usize = 256 << 10;
@@ -36,7 +36,7 @@ const WHOLE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct CopyRows {
     shared: Arc<Shared>,
-    readers: Mutex<Vec<Connection>>,
+    readers: Mutex<Vec<SnapshotReader>>,
     tables_before: AtomicU64,
     anew: bool,
 }
@@ -53,7 +53,7 @@ struct Copying {
 
 impl CopyRows {
     /// What was prepared.
-    pub(crate) fn new(shared: Arc<Shared>, readers: Vec<Connection>, anew: bool) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, readers: Vec<SnapshotReader>, anew: bool) -> Self {
         Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), anew }
     }
 
@@ -123,7 +123,7 @@ impl CopyRows {
             if chunks.contains(&(work.name.clone(), WHOLE)) {
                 self.tables_before.fetch_add(1, Relaxed);
                 indexes::make_waiting(target, record, &work.name).await?;
-                self.shared.hold.lock().await.finished(&work.name).await?;
+                self.shared.finished.add(&work.name);
                 progress.table();
                 targets.push(None);
                 continue;
@@ -162,7 +162,7 @@ impl CopyRows {
 /// One connection of the snapshot, and one of the target.
 struct Worker {
     copying: Arc<Copying>,
-    reader: Connection,
+    reader: SnapshotReader,
     number: usize,
 }
 
@@ -178,7 +178,9 @@ impl Worker {
         while without < tables && !shared.tables.is_empty() {
             let (work, target) = (&shared.tables[at], &copying.targets[at]);
             let task = match target {
-                Some(target) => work.take(&mut self.reader, &shared.folder).await?.map(|task| (target, task)),
+                Some(target) => {
+                    work.take(&mut self.reader.connection, &shared.folder).await?.map(|task| (target, task))
+                }
                 None => None,
             };
             let Some((target, task)) = task else {
@@ -189,20 +191,18 @@ impl Worker {
             without = 0;
             let chunk = self.chunk(&mut slot, work, target, &task).await?;
             progress.chunk(chunk.bytes);
-            if shared.lets_go {
-                Snapshot::let_go(&mut self.reader).await?;
-            }
             if work.done(&task, chunk, &shared.folder).await? {
-                shared.hold.lock().await.finished(&work.name).await?;
+                shared.finished.add(&work.name);
                 if let Some(connection) = &mut slot {
                     record.note_chunk(connection, &work.name, WHOLE).await?;
                     indexes::make_waiting(connection, record, &work.name).await?;
                 }
                 progress.table();
             }
+            self.reader.let_go(&shared.finished).await?;
         }
-        Snapshot::check_open(&mut self.reader).await?;
-        self.reader.close().await;
+        Snapshot::check_open(&mut self.reader.connection).await?;
+        self.reader.connection.close().await;
         if let Some(connection) = slot {
             connection.close().await;
         }
@@ -259,13 +259,13 @@ impl Worker {
             file_bytes: 0,
         };
         let mut sent = Sent::default();
-        let (reader, counted) = (&mut self.reader, &mut sent);
+        let (reader, counted) = (&mut self.reader.connection, &mut sent);
         let loaded = target
             .load_from(&mut connection, record, &chunk, move |sender| send(reader, sql, sender, counted))
             .await?;
         if loaded.is_none() {
             // An earlier try had committed it, and its answer was lost; its rows are what was read now.
-            sent = count(&mut self.reader, sql).await?;
+            sent = count(&mut self.reader.connection, sql).await?;
         }
         progress.rows(sent.rows, sent.bytes);
         *slot = Some(connection);

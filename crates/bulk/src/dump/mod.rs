@@ -224,13 +224,13 @@ async fn run(
         () = cancel.cancelled() => return Err(BulkError::Interrupted),
     };
     let preparing::Prepared { shared, snapshot, not_in_snapshot } = prepared;
-    let preparing::SnapshotTaken { connections, method, stall } = snapshot;
+    let preparing::SnapshotTaken { readers, method, stall } = snapshot;
     if let Some(stream) = stream {
         stream.begin(shared.folder.lock().await.manifest())?;
     }
     let mut workers = JoinSet::new();
-    for connection in connections {
-        let worker = Worker::new(Arc::clone(&shared), connection);
+    for reader in readers {
+        let worker = Worker::new(Arc::clone(&shared), reader);
         let cancel = cancel.clone();
         workers.spawn(async move {
             tokio::select! {

@@ -5,9 +5,9 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use tailwater_session::Connection;
+use tailwater_session::{Connection, SessionError};
 use tokio::sync::Mutex;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::encoding::{self, TableRows};
 use super::work::TableWork;
@@ -24,10 +24,13 @@ use crate::folder::{
 use crate::progress::Progress;
 use crate::schema::accounts::Account;
 use crate::schema::{self, Inventory, Object, TableName};
-use crate::snapshot::{Snapshot, SnapshotOptions};
+use crate::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotReader};
 use crate::sql::literals;
 use crate::walk::shape::ShapeColumn;
 use crate::walk::{TableShape, WalkKey, WalkPlan};
+
+/// How often what there is is listed anew, because a table goes away before it is held.
+const LIST_TRIES_MAX: u32 = 20;
 
 /// Everything that workers need.
 pub(crate) struct Prepared {
@@ -38,7 +41,7 @@ pub(crate) struct Prepared {
 
 /// What is left of the snapshot when its hold on tables is shared.
 pub(crate) struct SnapshotTaken {
-    pub(crate) connections: Vec<Connection>,
+    pub(crate) readers: Vec<SnapshotReader>,
     pub(crate) method: crate::snapshot::Method,
     pub(crate) stall: std::time::Duration,
 }
@@ -50,23 +53,19 @@ pub(crate) struct SnapshotTaken {
 pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
-    let inventory = schema::inventory(&mut connection, &options.selection).await?;
     let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
     check_finished_files(&mut folder)?;
-    let order = largest_first(&mut connection, inventory.tables.clone()).await?;
-    let is_finished = |name: &TableName| {
-        let mut entries = folder.manifest().tables.iter();
-        entries.any(|entry| entry.finished && entry.schema == name.schema && entry.table == name.name)
+    let mut tries = 0;
+    let (inventory, left, snapshot) = loop {
+        tries += 1;
+        match list_and_hold(options, &mut connection, &folder).await {
+            Err(error) if is_gone(&error) && tries < LIST_TRIES_MAX => {
+                info!(%error, "a table has gone since it was listed; listing anew");
+            }
+            other => break other?,
+        }
     };
-    let left: Vec<_> = order.into_iter().filter(|name| !is_finished(name)).collect();
-    let snapshot = SnapshotOptions {
-        connect: options.connect.clone(),
-        connections: options.connections.max(1),
-        lock_wait_max: options.lock_wait_max,
-        tables: left.clone(),
-        channels_stopped: options.channels_stopped.clone(),
-    };
-    let Snapshot { connections, lets_go, mut hold, point, method, stall } = Snapshot::take(&snapshot).await?;
+    let Snapshot { readers, point, method, stall } = snapshot;
     options.snapshot_taken.cancel();
     let definitions = Definitions { connection: &mut connection, folder: &mut folder };
     let shapes = definitions.write(&inventory, &left, options.accounts).await?;
@@ -87,24 +86,58 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     let not_in_snapshot = not_in_snapshot(&shapes);
     let mut tables = work(options, &folder, shapes)?;
     progress.expect(tables.len() as u64, tables.iter().map(|(_, rows)| rows).sum());
+    let finished = FinishedTables::default();
     for name in finish_what_is(&mut tables, &mut folder).await? {
         progress.table();
-        hold.finished(&name).await?;
+        finished.add(&name);
     }
     let shared = Arc::new(Shared {
         tables: tables.into_iter().map(|(table, _)| table).collect(),
         first: AtomicUsize::new(0),
         folder: Mutex::new(folder),
-        hold: Mutex::new(hold),
+        finished,
         progress: Arc::clone(progress),
         throttle: Arc::clone(&options.throttle),
         snapshot: number,
-        lets_go,
         compression: options.compression,
         compression_level: options.compression_level,
         ending: options.rows.ending(options.compression),
     });
-    Ok(Prepared { shared, snapshot: SnapshotTaken { connections, method, stall }, not_in_snapshot })
+    Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot })
+}
+
+/// What there is, which tables are to be read, and a snapshot that holds these.
+///
+/// # Errors
+/// As [`super::dump`]; also if a table goes away in between, see [`is_gone`].
+async fn list_and_hold(
+    options: &DumpOptions,
+    connection: &mut Connection,
+    folder: &DumpFolder,
+) -> Result<(Inventory, Vec<TableName>, Snapshot), BulkError> {
+    let inventory = schema::inventory(connection, &options.selection).await?;
+    let order = largest_first(connection, inventory.tables.clone()).await?;
+    let is_finished = |name: &TableName| {
+        let mut entries = folder.manifest().tables.iter();
+        entries.any(|entry| entry.finished && entry.schema == name.schema && entry.table == name.name)
+    };
+    let left: Vec<_> = order.into_iter().filter(|name| !is_finished(name)).collect();
+    let snapshot = SnapshotOptions {
+        connect: options.connect.clone(),
+        connections: options.connections.max(1),
+        lock_wait_max: options.lock_wait_max,
+        tables: left.clone(),
+        channels_stopped: options.channels_stopped.clone(),
+    };
+    let snapshot = Snapshot::take(&snapshot).await?;
+    Ok((inventory, left, snapshot))
+}
+
+/// Whether something is not there, which was when it was listed: a database, a table or view, a routine, trigger, event or
+/// sequence.
+fn is_gone(error: &BulkError) -> bool {
+    const GONE: [u16; 6] = [1049, 1146, 1305, 1360, 1539, 4091];
+    matches!(error, BulkError::Session(SessionError::Server { error, .. }) if GONE.contains(&error.number))
 }
 
 /// Tables in the order in which they are begun: the largest first, so that at the end all connections have work.
@@ -234,7 +267,14 @@ impl Definitions<'_> {
         for object in &inventory.objects {
             let Object::Other { kind, schema, name } = object else { continue };
             let file = object_file(*kind, schema, name);
-            self.write_one(&file, object).await?;
+            match self.write_one(&file, object).await {
+                // Nobody holds these.
+                Err(error) if is_gone(&error) => {
+                    warn!(%error, "{} {schema}.{name} has gone since it was listed", kind.name());
+                    continue;
+                }
+                done => done?,
+            }
             objects.push(ObjectEntry { kind: *kind, schema: schema.clone(), name: name.clone(), file });
         }
         let mut accounts = Vec::new();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use tailwater_session::Connection;
 use tailwater_wire::protocol::ServerStatus;
 use tokio::sync::Mutex;
 
@@ -13,7 +12,7 @@ use crate::error::BulkError;
 use crate::folder::names::chunk_file;
 use crate::folder::{Compression, DumpFolder, WrittenChunk};
 use crate::progress::Progress;
-use crate::snapshot::{Snapshot, TableHold};
+use crate::snapshot::{FinishedTables, Snapshot, SnapshotReader};
 use crate::throttle::Throttle;
 
 /// Progress is told when so many rows came.
@@ -27,13 +26,12 @@ pub(crate) struct Shared {
     /// Before this one all tables are in hand or dumped.
     pub(crate) first: AtomicUsize,
     pub(crate) folder: Mutex<DumpFolder>,
-    pub(crate) hold: Mutex<TableHold>,
+    /// What connections need not hold any more.
+    pub(crate) finished: FinishedTables,
     pub(crate) progress: Arc<Progress>,
     pub(crate) throttle: Arc<Throttle>,
     /// The number of the snapshot that is read.
     pub(crate) snapshot: usize,
-    /// Whether connections can let tables go before the end.
-    pub(crate) lets_go: bool,
     pub(crate) compression: Compression,
     pub(crate) compression_level: i32,
     /// Of the names of files.
@@ -42,12 +40,12 @@ pub(crate) struct Shared {
 
 pub(crate) struct Worker {
     shared: Arc<Shared>,
-    connection: Connection,
+    reader: SnapshotReader,
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
-        Self { shared, connection }
+    pub(crate) fn new(shared: Arc<Shared>, reader: SnapshotReader) -> Self {
+        Self { shared, reader }
     }
 
     /// Works until no chunk is left to be begun.
@@ -59,17 +57,15 @@ impl Worker {
         while let Some((table, task)) = self.next(&shared).await? {
             let chunk = self.dump(table, &task).await?;
             self.shared.progress.chunk(chunk.file_bytes);
-            // The metadata lock of a table that is finished must not outlive it.
-            if shared.lets_go {
-                Snapshot::let_go(&mut self.connection).await?;
-            }
             if table.done(&task, chunk, &shared.folder).await? {
-                shared.hold.lock().await.finished(&table.name).await?;
+                shared.finished.add(&table.name);
                 shared.progress.table();
             }
+            // Who wants to change a finished table waits until each connection is here.
+            self.reader.let_go(&shared.finished).await?;
         }
-        Snapshot::check_open(&mut self.connection).await?;
-        self.connection.close().await;
+        Snapshot::check_open(&mut self.reader.connection).await?;
+        self.reader.connection.close().await;
         Ok(())
     }
 
@@ -78,7 +74,7 @@ impl Worker {
             shared.throttle.pass(&shared.progress).await;
             let first = shared.first.load(Relaxed);
             let Some(table) = shared.tables.get(first) else { return Ok(None) };
-            if let Some(task) = table.take(&mut self.connection, &shared.folder).await? {
+            if let Some(task) = table.take(&mut self.reader.connection, &shared.folder).await? {
                 return Ok(Some((table, task)));
             }
             // Others may have been faster; nobody goes back.
@@ -91,8 +87,8 @@ impl Worker {
         let name = chunk_file(&table.name.schema, &table.name.name, task.number, ending);
         let files = Arc::clone(self.shared.folder.lock().await.files());
         let sql = table.statement(task).await;
-        let server = self.connection.endpoint().to_owned();
-        let mut rows = self.connection.query_stream(&sql).await?;
+        let server = self.reader.connection.endpoint().to_owned();
+        let mut rows = self.reader.connection.query_stream(&sql).await?;
         let mut file =
             ChunkFile::create(files.as_ref(), &name, &table.rows, *compression, *compression_level)?;
         let (mut untold_rows, mut untold_bytes) = (0, 0);

@@ -1,5 +1,11 @@
 //! Metadata locks on tables that are still to be read: a change of a definition under an open snapshot would make the rest
 //! of the table unreadable. Locks are let go as tables finish, so that a long dump blocks changes only of what it still needs.
+//!
+//! Every connection that reads holds its own. If one held for all, who wants to change a definition would wait for that one,
+//! and the others, which want to read the table, behind him: for ever, as no server sees that the two wait for each other.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 
 use tailwater_session::Connection;
 
@@ -7,34 +13,43 @@ use crate::error::BulkError;
 use crate::schema::TableName;
 use crate::sql::qualified;
 
-/// A transaction that holds them. Savepoints let go what was locked behind them: the table that is to finish first is locked
-/// last.
+/// Which tables of a snapshot are finished, for all of its connections.
+#[derive(Debug, Default)]
+pub struct FinishedTables(Mutex<HashSet<TableName>>);
+
+impl FinishedTables {
+    /// A table is finished.
+    pub fn add(&self, table: &TableName) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(table.clone());
+    }
+
+    fn contains(&self, table: &TableName) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(table)
+    }
+}
+
+/// A connection in a transaction with a snapshot, which holds the tables that it may read. Savepoints let go what was locked
+/// behind them: the table that is to finish first is locked last.
 #[derive(Debug)]
-pub struct TableHold {
-    connection: Connection,
+pub struct SnapshotReader {
+    /// The connection.
+    pub connection: Connection,
     /// In the order in which they were locked.
-    held: Vec<HeldTable>,
+    held: Vec<TableName>,
     lets_go: bool,
 }
 
-#[derive(Debug)]
-struct HeldTable {
-    table: TableName,
-    finished: bool,
-}
-
-impl TableHold {
+impl SnapshotReader {
     /// Locks tables that will finish in about this order; all of them until the end unless the connection `lets_go` of what
     /// was locked behind a savepoint.
     ///
     /// # Errors
-    /// [`BulkError::Session`], also if a table is gone.
-    pub async fn take(
+    /// [`BulkError::Session`], also if a table is gone, or somebody waits for it to change it.
+    pub(super) async fn hold(
         mut connection: Connection,
         tables: &[TableName],
         lets_go: bool,
     ) -> Result<Self, BulkError> {
-        connection.execute("START TRANSACTION READ ONLY").await?;
         let mut held = Vec::with_capacity(tables.len());
         for (number, table) in tables.iter().rev().enumerate() {
             if lets_go {
@@ -42,28 +57,25 @@ impl TableHold {
             }
             let name = qualified(&table.schema, &table.name);
             connection.execute(&format!("SELECT 1 FROM {name} LIMIT 0")).await?;
-            held.push(HeldTable { table: table.clone(), finished: false });
+            held.push(table.clone());
         }
         Ok(Self { connection, held, lets_go })
     }
 
-    /// Lets a table go, as soon as all that were to finish before it are finished, too.
+    /// Lets go the tables that are finished, of each as soon as all that were to finish before it are finished, too.
     ///
     /// # Errors
     /// [`BulkError::Session`]
-    pub async fn finished(&mut self, table: &TableName) -> Result<(), BulkError> {
-        if let Some(held) = self.held.iter_mut().find(|held| held.table == *table) {
-            held.finished = true;
-        }
+    pub async fn let_go(&mut self, finished: &FinishedTables) -> Result<(), BulkError> {
         if !self.lets_go {
             return Ok(());
         }
         let before = self.held.len();
-        while self.held.last().is_some_and(|held| held.finished) {
+        while self.held.last().is_some_and(|table| finished.contains(table)) {
             self.held.pop();
         }
-        if self.held.len() < before {
-            let number = self.held.len();
+        let number = self.held.len();
+        if number < before {
             self.connection.execute(&format!("ROLLBACK TO SAVEPOINT tailwater_{number}")).await?;
         }
         Ok(())
@@ -71,6 +83,6 @@ impl TableHold {
 
     /// Which tables are held.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
-        self.held.iter().map(|held| &held.table)
+        self.held.iter()
     }
 }

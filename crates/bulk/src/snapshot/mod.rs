@@ -10,6 +10,6 @@ pub mod hold;
 pub mod plan;
 pub mod taking;
 
-pub use hold::TableHold;
+pub use hold::{FinishedTables, SnapshotReader};
 pub use plan::{Circumstances, Method, SnapshotPlan};
 pub use taking::{Snapshot, SnapshotOptions, circumstances};

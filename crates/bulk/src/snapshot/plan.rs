@@ -49,7 +49,7 @@ pub enum Action {
     OpenAlike,
     /// Where it is: binlog position and GTIDs.
     Position,
-    /// Metadata locks on all tables, so that nobody changes their definitions before they are read.
+    /// Metadata locks on all tables for each connection, so that nobody changes their definitions before they are read.
     Hold,
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for SnapshotPlan {
                     write!(f, "  START TRANSACTION WITH CONSISTENT SNAPSHOT on each connection")?;
                 }
                 Action::Position => write!(f, "  read binlog position and GTIDs")?,
-                Action::Hold => write!(f, "  take a metadata lock on each table")?,
+                Action::Hold => write!(f, "  take a metadata lock on each table, on each connection")?,
             }
             writeln!(f, "{writers}\n    {}", step.why)?;
         }

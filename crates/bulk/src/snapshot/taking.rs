@@ -10,7 +10,7 @@ use tailwater_wire::protocol::ServerStatus;
 use tracing::{info, warn};
 
 use super::fed;
-use super::hold::TableHold;
+use super::hold::SnapshotReader;
 use super::plan::{Action, Circumstances, Method, SnapshotPlan, Writers, plans};
 use crate::error::BulkError;
 use crate::folder::SnapshotPoint;
@@ -26,6 +26,9 @@ const LOCK_TRIES_MAX: u32 = 3;
 
 /// Lock wait timeout, access denied in its forms, a deadlock, and statements that a server does not know.
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
+/// Somebody has changed a table between the snapshot and the lock on the table.
+const TABLE_CHANGED: u16 = 1412;
+const DEADLOCK: u16 = 1213;
 const REFUSED: [u16; 7] = [1044, 1045, 1142, 1143, 1227, 1064, 1370];
 
 /// What a snapshot is to be.
@@ -46,12 +49,8 @@ pub struct SnapshotOptions {
 /// Connections that see the same.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Each in a transaction with the snapshot.
-    pub connections: Vec<Connection>,
-    /// Whether [`Snapshot::let_go`] lets tables go.
-    pub lets_go: bool,
-    /// Keeps definitions as they are.
-    pub hold: TableHold,
+    /// Each in a transaction with the snapshot, and holding all tables.
+    pub readers: Vec<SnapshotReader>,
     /// Which point in time.
     pub point: SnapshotPoint,
     /// How it was taken.
@@ -105,15 +104,6 @@ impl Snapshot {
         Err(BulkError::NoSnapshot { reasons: refusals.join("; ") })
     }
 
-    /// Lets go the metadata locks of what a connection of a snapshot that [`Snapshot::lets_go`] has read so far.
-    ///
-    /// # Errors
-    /// [`BulkError::Session`]
-    pub async fn let_go(connection: &mut Connection) -> Result<(), BulkError> {
-        connection.execute("ROLLBACK TO SAVEPOINT tailwater").await?;
-        Ok(())
-    }
-
     /// Makes sure that a connection's snapshot was open all the time: a server may end a transaction by itself.
     ///
     /// # Errors
@@ -152,7 +142,7 @@ pub async fn circumstances(connection: &mut Connection) -> Result<Circumstances,
 
 fn is_lock_timeout(error: &BulkError) -> bool {
     matches!(error, BulkError::WritersWaited { .. } | BulkError::NotAlike { .. })
-        || number(error) == Some(LOCK_WAIT_TIMEOUT)
+        || matches!(number(error), Some(LOCK_WAIT_TIMEOUT | TABLE_CHANGED | DEADLOCK))
 }
 
 fn is_refusal(error: &BulkError) -> bool {
@@ -182,6 +172,9 @@ async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkErr
     schema::prepare(&mut reader).await?;
     reader.execute(asking::SESSION).await?;
     reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
+    // Who wants to change a table may wait for another reader, and this one behind him.
+    let seconds = options.lock_wait_max.as_secs().max(1);
+    reader.execute(&format!("SET SESSION lock_wait_timeout = {seconds}")).await?;
     stay(&mut reader).await?;
     Ok(reader)
 }
@@ -227,11 +220,10 @@ struct Taking<'a> {
     options: &'a SnapshotOptions,
     fed: Fed,
     control: Connection,
-    /// Taken by the step that holds tables.
-    holder: Option<Connection>,
     readers: Vec<Connection>,
     lets_go: bool,
-    hold: Option<TableHold>,
+    /// The readers, when they hold tables.
+    holding: Vec<SnapshotReader>,
     point: Option<SnapshotPoint>,
     stall: Duration,
 }
@@ -240,18 +232,17 @@ impl<'a> Taking<'a> {
     /// Connects everything before anybody is locked out.
     async fn prepare(options: &'a SnapshotOptions, fed: Fed) -> Result<Self, BulkError> {
         let control = connect_control(options).await?;
-        let mut holder = connect_control(options).await?;
         let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
         let mut readers = try_join_all(readers).await?;
-        let mut lets_go = prepare_savepoints(&mut holder).await?;
+        let mut lets_go = true;
         for reader in &mut readers {
             lets_go &= prepare_savepoints(reader).await?;
         }
         if !lets_go {
             warn!("without BINLOG ADMIN definitions of all tables stay as they are until the end");
         }
-        let (hold, point, stall) = (None, None, Duration::ZERO);
-        Ok(Self { options, fed, control, holder: Some(holder), readers, lets_go, hold, point, stall })
+        let (holding, point, stall) = (Vec::new(), None, Duration::ZERO);
+        Ok(Self { options, fed, control, readers, lets_go, holding, point, stall })
     }
 
     async fn run(&mut self, plan: &SnapshotPlan) -> Result<(), BulkError> {
@@ -286,23 +277,20 @@ impl<'a> Taking<'a> {
             Action::OpenAlike => self.open_alike().await?,
             Action::Position => self.point = Some(self.position().await?),
             Action::Hold => {
-                if let Some(holder) = self.holder.take() {
-                    self.hold = Some(TableHold::take(holder, &self.options.tables, self.lets_go).await?);
-                }
+                let (tables, lets_go) = (&self.options.tables, self.lets_go);
+                let readers = self.readers.drain(..);
+                self.holding =
+                    try_join_all(readers.map(|reader| SnapshotReader::hold(reader, tables, lets_go))).await?;
             }
         }
         Ok(())
     }
 
     async fn open(&mut self) -> Result<(), BulkError> {
-        let lets_go = self.lets_go;
-        let opened = self.readers.iter_mut().map(async |reader| {
-            reader.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY").await?;
-            if lets_go {
-                reader.execute("SAVEPOINT tailwater").await?;
-            }
-            Ok::<_, SessionError>(())
-        });
+        let opened = self
+            .readers
+            .iter_mut()
+            .map(|reader| reader.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"));
         try_join_all(opened).await?;
         Ok(())
     }
@@ -353,8 +341,7 @@ impl<'a> Taking<'a> {
     }
 
     fn finish(self, method: Method) -> Result<Snapshot, BulkError> {
-        let Self { readers: connections, lets_go, hold: Some(hold), point: Some(point), stall, .. } = self
-        else {
+        let Self { holding: readers, point: Some(point), stall, .. } = self else {
             return Err(BulkError::NoSnapshot { reasons: "the plan lacks a step".into() });
         };
         info!(
@@ -363,7 +350,7 @@ impl<'a> Taking<'a> {
             gtid_set = point.gtid_set,
             "snapshot taken"
         );
-        Ok(Snapshot { connections, lets_go, hold, point, method, stall })
+        Ok(Snapshot { readers, point, method, stall })
     }
 }
 
