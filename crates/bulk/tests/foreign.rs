@@ -136,7 +136,7 @@ async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A folder as MySQL Shell 8.4 writes it, byte for byte but for its comments.
+/// A folder made by hand after what MySQL Shell 8.4 writes, as its sources have it.
 fn shell_folder(folder: &Path) -> Result<()> {
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text);
     write(
