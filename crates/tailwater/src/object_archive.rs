@@ -345,9 +345,24 @@ impl ArchiveStore for ObjectArchive {
 
     fn delete(&self, name: &str) -> io::Result<()> {
         let (store, path) = (Arc::clone(&self.store), self.path(name)?);
-        match self.wait(async move { store.delete(&path).await }) {
+        match self.wait(deleted(store, path)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             deleted => deleted,
+        }
+    }
+}
+
+/// Removes an object. The client does not send this request again by itself when the way broke; but whether it was removed
+/// the first time or the second is the same.
+async fn deleted(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_store::Result<()> {
+    let mut tries = 0;
+    loop {
+        match store.delete(&path).await {
+            Err(object_store::Error::Generic { .. }) if tries < RETRIES_MAX => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(100 << tries)).await;
+            }
+            done => return done,
         }
     }
 }
