@@ -57,7 +57,7 @@ impl FileLease {
         }
         // A file that cannot be read is of a holder that was killed while it wrote: the clock gives a higher number.
         let before = read_note(&mut file).map_or(0, |note| note.token);
-        let token = Token(before.saturating_add(1).max(unix_ms()));
+        let token = Token(before.saturating_add(1).max(unix_us()));
         let note = Note { holder: self.holder.clone(), pid: std::process::id(), token: token.0 };
         file.seek(SeekFrom::Start(0))?;
         file.set_len(0)?;
@@ -115,7 +115,8 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-fn unix_ms() -> u64 {
+/// Fine enough that a file that was removed and made anew at once gives another number.
+fn unix_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.ok().and_then(|time| u64::try_from(time.as_millis()).ok()).unwrap_or(0)
+    since.ok().and_then(|time| u64::try_from(time.as_micros()).ok()).unwrap_or(0)
 }
