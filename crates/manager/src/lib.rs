@@ -9,6 +9,7 @@
 //! - [`choice`]: who becomes primary.
 //! - [`error`]: what can go wrong, with stable codes.
 //! - [`failover`]: the phases, from the lease to the report.
+//! - [`hands`]: who does what is ordered.
 //! - [`lease`]: one manager acts at a time.
 //! - [`lossless`]: what the ackers that were stopped prove.
 //! - [`refusal`]: the rules that refuse.
@@ -18,6 +19,7 @@ pub mod choice;
 pub mod error;
 pub mod failover;
 pub mod failure;
+pub mod hands;
 pub mod lease;
 pub mod lossless;
 pub mod observation;
