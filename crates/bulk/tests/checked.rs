@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::check::in_step::InStep;
-use tailwater_bulk::check::{CheckOptions, CheckReport, TableFinding, What, check};
+use tailwater_bulk::check::{CheckOptions, CheckReport, Difference, Digests, TableFinding, What, check};
 use tailwater_bulk::repair::{Action, Outcome, RepairOptions, repair};
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{BulkError, Progress, Throttle};
@@ -70,23 +70,17 @@ async fn planted_bits_are_found_and_repaired_while_a_writer_runs(kind: ServerKin
     ensure!(report.tables == 2 && report.rows >= u64::from(plan.rows), "{} rows", report.rows);
 
     let planted = plan.plant(&servers.target, 1000).await?;
-    let report = run(&CheckOptions { chunk_rows_max: 700, ..options.clone() }).await?;
-    let found: BTreeSet<_> = report
-        .differences
-        .iter()
-        .map(|difference| {
-            let key = difference.key.iter().map(|literal| literal.0.clone()).collect::<Vec<_>>().join(",");
-            let what = match &difference.what {
-                What::Changed { columns } => columns.join(","),
-                other => other.name().to_owned(),
-            };
-            (key, what)
-        })
-        .collect();
-    let missed: Vec<_> = planted.difference(&found).collect();
-    let wrong: Vec<_> = found.difference(&planted).collect();
-    ensure!(missed.is_empty() && wrong.is_empty(), "seed {seed}: missed {missed:?}, wrongly found {wrong:?}");
-    ensure!(report.findings.is_empty() && planted.len() == 1000, "{:?}", report.findings);
+    for digests in [options.digests, Digests::OnServers] {
+        let report = run(&CheckOptions { chunk_rows_max: 700, digests, ..options.clone() }).await?;
+        let found: BTreeSet<_> = report.differences.iter().map(key_and_what).collect();
+        let missed: Vec<_> = planted.difference(&found).collect();
+        let wrong: Vec<_> = found.difference(&planted).collect();
+        ensure!(
+            missed.is_empty() && wrong.is_empty(),
+            "seed {seed}, {digests:?}: missed {missed:?}, wrongly found {wrong:?}"
+        );
+        ensure!(report.findings.is_empty() && planted.len() == 1000, "{:?}", report.findings);
+    }
     ensure!(writer.written() > 0, "nobody wrote");
 
     let dry = RepairOptions { dry_run: true, ..RepairOptions::new(options.clone()) };
@@ -109,6 +103,15 @@ async fn planted_bits_are_found_and_repaired_while_a_writer_runs(kind: ServerKin
     let errant = errant(&servers, kind).await?;
     ensure!(errant, "the target has transactions of its own, beyond {executed:?}");
     Ok(())
+}
+
+fn key_and_what(difference: &Difference) -> (String, String) {
+    let key = difference.key.iter().map(|literal| literal.0.clone()).collect::<Vec<_>>().join(",");
+    let what = match &difference.what {
+        What::Changed { columns } => columns.join(","),
+        other => other.name().to_owned(),
+    };
+    (key, what)
 }
 
 /// Whether the target's transactions are all the source's.
@@ -153,8 +156,10 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
             in_step: Some(InStep::AtOnce),
             ..CheckOptions::new(source.connect_options(), target.connect_options())
         };
-        let report = run(&options).await?;
-        ensure!(report.tables > 10 && report.is_equal(), "{report:#?}");
+        for digests in [options.digests, Digests::OnServers] {
+            let report = run(&CheckOptions { digests, ..options.clone() }).await?;
+            ensure!(report.tables > 10 && report.is_equal(), "{digests:?}: {report:#?}");
+        }
     }
     Ok(())
 }
@@ -213,8 +218,10 @@ async fn what_is_of_one_side_is_named(kind: ServerKind) -> Result<()> {
     run_script(&servers.source, long.as_bytes())?;
     servers.source.sql("SET GLOBAL max_allowed_packet = 1048576").await?;
     let selection = Selection { schemas: vec!["long_rows".into()], ..Selection::default() };
-    let too_long = run(&CheckOptions { selection, ..servers.options() }).await;
+    let options = CheckOptions { selection, ..servers.options() };
+    let too_long = run(&CheckOptions { digests: Digests::OnServers, ..options.clone() }).await;
     ensure!(matches!(too_long, Err(BulkError::RowTooLong { count: 1, .. })), "{too_long:?}");
+    ensure!(run(&options).await?.is_equal(), "a long row that is the same");
 
     let few = CheckOptions { differences_max: 1, ..servers.options() };
     ensure!(run(&few).await?.findings.iter().any(|finding| matches!(finding, TableFinding::TooMany(_))));

@@ -72,6 +72,12 @@ pub struct RawRow {
 }
 
 impl RawRow {
+    /// As it was sent: each value behind its length, or the mark of NULL. Rows of as many columns are the same bytes only if
+    /// all their values are.
+    pub fn bytes(&self) -> &[u8] {
+        &self.payload
+    }
+
     /// Its values, `None` for NULL; behind the first error there are none.
     pub fn values(&self) -> impl Iterator<Item = Result<Option<&[u8]>, SessionError>> {
         let wrong = |source| SessionError::Protocol { doing: crate::connection::READING_ROWS, source };

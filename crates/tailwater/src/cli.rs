@@ -14,7 +14,7 @@ use crate::moment::Moment;
 mod checking;
 mod copying;
 
-pub use checking::{CheckArgs, CompareArgs, RepairArgs, ThrottleArgs, WaitArg};
+pub use checking::{CheckArgs, CompareArgs, DigestsArg, RepairArgs, ThrottleArgs, WaitArg};
 pub use copying::{
     CloneArgs, CopyArgs, CopyBinaryArgs, CopyHowArgs, DeferIndexesArg, SourceServerArgs, TargetServerArgs,
 };

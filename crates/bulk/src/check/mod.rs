@@ -16,6 +16,7 @@ pub(crate) mod tables;
 pub mod verdict;
 mod work;
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -33,6 +34,7 @@ use crate::throttle::Throttle;
 use crate::walk::ServoLimits;
 use crate::walk::asking::SESSION;
 use comparing::Comparing;
+pub use comparing::Digests;
 pub use difference::{Difference, TableFinding, Values, What};
 use in_step::{InStep, Waiting};
 use pair::TablePair;
@@ -49,6 +51,8 @@ pub struct CheckOptions {
     pub target: ConnectOptions,
     /// Which databases and tables.
     pub selection: Selection,
+    /// Who digests rows.
+    pub digests: Digests,
     /// How many chunks are compared side by side; one at least.
     pub workers: usize,
     /// How to know that the target has what the source had; found out if absent.
@@ -74,6 +78,7 @@ impl CheckOptions {
             source: for_long_statements(source),
             target: for_long_statements(target),
             selection: Selection::default(),
+            digests: Digests::Here { seed: seed() },
             workers: 4,
             in_step: None,
             wait_max: Duration::from_secs(300),
@@ -99,6 +104,11 @@ impl CheckOptions {
     fn names(&self) -> [String; 2] {
         [self.source.endpoint.to_string(), self.target.endpoint.to_string()]
     }
+}
+
+/// Another each time.
+fn seed() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 /// The server may have to read many rows before it answers.
@@ -214,7 +224,7 @@ pub(crate) async fn connect(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let mark = format!("{}-{now}-{worker}", std::process::id());
     let waiting = Waiting::new(in_step, options.wait_max, mark);
-    Ok(Comparing { source, target, waiting, progress: Arc::clone(progress) })
+    Ok(Comparing { source, target, waiting, progress: Arc::clone(progress), digests: options.digests })
 }
 
 /// Two names of one server would be found equal, whatever is on the other.

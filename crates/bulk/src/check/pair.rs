@@ -139,6 +139,15 @@ impl TablePair {
         format!("SELECT COUNT(*), SUM({hash}) {from}{within}")
     }
 
+    /// The statement that gives the values of a chunk's rows, in any order, each row as the same bytes on both sides if it is
+    /// the same.
+    pub fn values(&self, side: Side, range: &KeyRange) -> String {
+        let values: Vec<_> = self.rendered(side).map(Rendered::sent).collect();
+        // A table may have no column that both have; its rows are counted all the same.
+        let values = if values.is_empty() { "1".to_owned() } else { values.join(", ") };
+        format!("SELECT {values} {}{}", self.from(side), self.within(side, range))
+    }
+
     /// The statement that gives the count of a chunk's rows that cannot be hashed.
     pub fn unhashed(&self, side: Side, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));

@@ -234,6 +234,14 @@ impl Rendered {
         }
     }
 
+    /// The values to be sent for digesting: where a long one is replaced by its digest, its length, too.
+    pub fn sent(&self) -> String {
+        match self.is_long && !self.ends_itself {
+            true => format!("{}, {}", self.length, self.bounded()),
+            false => self.bounded(),
+        }
+    }
+
     /// The value for comparing versions of a row, and for showing them: its digest if it is longer than `bytes_max`.
     pub fn shown(&self, bytes_max: u32) -> String {
         let Self { expression, is_plain, .. } = self;
@@ -370,5 +378,7 @@ mod tests {
             "CAST(CONV(LEFT(SHA2(CONCAT_WS('#', a, IFNULL(LENGTH(B), ''), IFNULL(c, ''), LENGTH(D), IFNULL(e, ''), b, \
              IF(LENGTH(D) > 65535, SHA2(d, 256), d)), 256), 16), 16, 10) AS UNSIGNED)"
         );
+        let sent: Vec<_> = columns.iter().map(Rendered::sent).collect();
+        assert_eq!(sent.join(" "), "a b c LENGTH(D), IF(LENGTH(D) > 65535, SHA2(d, 256), d) e");
     }
 }

@@ -59,6 +59,9 @@ pub struct CompareArgs {
     /// How long to wait for the target to have what the source had.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub wait_max_s: u64,
+    /// Who digests rows to compare them.
+    #[arg(long, value_enum, default_value_t = DigestsArg::Here)]
+    pub digests: DigestsArg,
     /// Chunks that are compared side by side, on one connection each to source and target.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
@@ -92,6 +95,15 @@ pub enum WaitArg {
     Mark,
     /// Do not wait: nobody writes.
     None,
+}
+
+/// Who digests rows to compare them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DigestsArg {
+    /// Here: all rows are sent, which is a third of the work for the servers.
+    Here,
+    /// On the servers, for slow networks: little is sent.
+    Servers,
 }
 
 /// What holds the work back.

@@ -9,14 +9,14 @@ use tailwater_bulk::BulkError;
 use tailwater_bulk::check::in_step::InStep;
 use tailwater_bulk::check::pair::Mismatch;
 use tailwater_bulk::check::verdict::Version;
-use tailwater_bulk::check::{self, CheckOptions, CheckReport, Difference, TableFinding, What};
+use tailwater_bulk::check::{self, CheckOptions, CheckReport, Difference, Digests, TableFinding, What};
 use tailwater_bulk::progress::Progress;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump::selection;
 use super::throttle::throttle;
-use crate::cli::{CheckArgs, CompareArgs, Output, WaitArg};
+use crate::cli::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
 use crate::exit::Exit;
 
 /// People get so many rows of differences, programs all.
@@ -55,7 +55,12 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output) -> anyhow::Resu
 pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
     let source = connect_options(&(&arguments.source).into())?;
     let target = connect_options(&(&arguments.target).into())?;
+    let defaults = CheckOptions::new(source, target);
     Ok(CheckOptions {
+        digests: match arguments.digests {
+            DigestsArg::Here => defaults.digests,
+            DigestsArg::Servers => Digests::OnServers,
+        },
         selection: selection(&arguments.database, &arguments.table, &arguments.exclude_table)?,
         workers: usize::from(arguments.workers),
         in_step: match arguments.wait {
@@ -70,7 +75,7 @@ pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
         differences_max: arguments.differences_max,
         state: arguments.state.clone(),
         resume: arguments.resume,
-        ..CheckOptions::new(source, target)
+        ..defaults
     })
 }
 

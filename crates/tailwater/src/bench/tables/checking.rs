@@ -70,7 +70,7 @@ pub async fn check(options: &TablesBench) -> anyhow::Result<Report> {
              one, {PEER} on the one that it has; contenders take turns, the figure is the median of the repeats"
         ),
         "server_cpu_s is the CPU time of the primary alone".to_owned(),
-        format!("{PEER} compares 32 bits of CRC32 of each row, ours 64 bits of SHA-2"),
+        format!("{PEER} compares 32 bits of CRC32 of each row, ours 128 bits of XXH3"),
     ];
     for kind in kinds(options.server)? {
         for set in DataSet::ALL {
