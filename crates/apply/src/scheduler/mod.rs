@@ -16,11 +16,13 @@
 
 mod holder_index;
 mod independent_order;
+mod parallelism;
 mod run_index;
 mod sizing;
 mod source_order;
 
 use independent_order::IndependentOrder;
+use parallelism::Parallelism;
 use sizing::{Limits, Sizing};
 use source_order::SourceOrder;
 
@@ -119,7 +121,8 @@ pub struct Batch<T> {
 pub struct Scheduler<T> {
     options: Options,
     sizing: Sizing,
-    /// What comes of the two.
+    parallelism: Parallelism,
+    /// What comes of them.
     limits: Limits,
     core: Core<T>,
     outstanding: Outstanding,
@@ -144,6 +147,7 @@ impl<T> Scheduler<T> {
         Self {
             options,
             sizing: Sizing::default(),
+            parallelism: Parallelism::new(options.workers),
             limits: Sizing::default().limits(&options),
             core: match options.commit_order {
                 CommitOrder::Source => Core::Source(SourceOrder::new()),
@@ -174,6 +178,10 @@ impl<T> Scheduler<T> {
     #[allow(clippy::should_implement_trait)] // No iterator: it goes on after `None`.
     pub fn next(&mut self) -> Option<Batch<T>> {
         let limits = self.limits;
+        let is_independent = self.options.commit_order == CommitOrder::Independent;
+        if is_independent && self.outstanding.running >= self.parallelism.at_a_time() {
+            return None;
+        }
         let batch = match &mut self.core {
             Core::Source(core) => core.next(limits),
             Core::Independent(core) => core.next(limits),
@@ -190,8 +198,13 @@ impl<T> Scheduler<T> {
             Core::Independent(core) => core.done(id),
         };
         let Some(ended) = ended else { return };
-        self.sizing.record(ended.weight.rows.max(ended.transactions), timing);
+        let rows = ended.weight.rows.max(ended.transactions);
+        self.sizing.record(rows, timing);
+        self.parallelism.record(self.outstanding.running, rows, timing);
         self.limits = self.sizing.limits(&self.options);
+        if self.options.commit_order == CommitOrder::Independent {
+            self.limits.workers = self.parallelism.at_a_time();
+        }
         self.outstanding.running -= 1;
         self.outstanding.transactions -= ended.transactions;
         self.outstanding.weight.subtract(ended.weight);

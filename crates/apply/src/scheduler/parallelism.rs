@@ -1,0 +1,230 @@
+//! How many batches run at a time in independent order, by what was measured. Pure.
+//!
+//! More at a time are faster where they wait: for disks, for commits. Where they compute they are in each other's way, and
+//! each of them is smaller. So now and then another number is tried for a few batches, and kept if it does better.
+
+use super::Timing;
+
+/// With only one, a batch that waits for somebody's lock would hold up all others.
+const MIN: usize = 2;
+/// More at a time have to be so much faster, in percent: they cost memory, locks, and gaps in what is applied.
+const GAIN_PERCENT: u128 = 110;
+/// Fewer may be slower by that much.
+const LOSS_PERCENT: u128 = 97;
+/// Batches between two trials, at first, for each that runs at a time ...
+const PAUSE_MIN: usize = 2;
+/// ... and at most, after trials that came to nothing.
+const PAUSE_MAX: usize = 64;
+/// Batches that are measured, for each that runs at a time.
+const MEASURED: usize = 2;
+/// A trial is given up after so many batches for each that should have run at a time, if fewer did.
+const PATIENCE: usize = 8;
+
+/// What was measured with one number of batches at a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measured {
+    batches: usize,
+    rows: u128,
+    time_us: u128,
+}
+
+impl Measured {
+    fn add(&mut self, rows: usize, timing: Timing) {
+        self.batches += 1;
+        self.rows += rows as u128;
+        self.time_us += u128::from(timing.execute_us) + u128::from(timing.commit_us);
+    }
+
+    /// Whether `at_a_time` of these do at least `percent` of what `other_at_a_time` of the others do.
+    fn beats(&self, at_a_time: usize, other: &Self, other_at_a_time: usize, percent: u128) -> bool {
+        let rate = |own: &Self, at_a_time: usize, time: &Self| {
+            own.rows.saturating_mul(at_a_time as u128).saturating_mul(time.time_us.max(1))
+        };
+        rate(self, at_a_time, other).saturating_mul(100)
+            >= rate(other, other_at_a_time, self).saturating_mul(percent)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    at_a_time: usize,
+    /// Batches that began before the trial did.
+    skip: usize,
+    /// Batches beside which fewer ran.
+    unfilled: usize,
+    measured: Measured,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct Parallelism {
+    workers: usize,
+    at_a_time: usize,
+    measured: Measured,
+    /// Batches until the next trial ...
+    pause: usize,
+    /// ... and so many for each that runs at a time behind the last one.
+    patience: usize,
+    /// Whether the next trial is of more.
+    upwards: bool,
+    trial: Option<Trial>,
+}
+
+impl Parallelism {
+    /// With so many workers, all of which work at first.
+    pub fn new(workers: usize) -> Self {
+        let workers = workers.max(1);
+        Self {
+            workers,
+            at_a_time: workers,
+            measured: Measured::default(),
+            pause: PAUSE_MIN * workers,
+            patience: PAUSE_MIN,
+            upwards: false,
+            trial: None,
+        }
+    }
+
+    /// So many may run now.
+    pub fn at_a_time(&self) -> usize {
+        self.trial.map_or(self.at_a_time, |trial| trial.at_a_time)
+    }
+
+    /// Notes what a batch of `rows` took beside which, itself included, `running` ran when it was done.
+    pub fn record(&mut self, running: usize, rows: usize, timing: Timing) {
+        let is_filled = running >= self.at_a_time();
+        match &mut self.trial {
+            Some(trial) if trial.skip > 0 => trial.skip -= 1,
+            Some(trial) if !is_filled => {
+                trial.unfilled += 1;
+                if trial.unfilled >= PATIENCE * trial.at_a_time {
+                    self.reject();
+                }
+            }
+            Some(trial) => {
+                trial.measured.add(rows, timing);
+                if trial.measured.batches >= MEASURED * trial.at_a_time {
+                    self.decide();
+                }
+            }
+            None if is_filled => {
+                // Only the newest count: what was measured long ago was of other tables.
+                if self.measured.batches >= MEASURED * self.at_a_time && self.pause > 0 {
+                    self.measured = Measured::default();
+                }
+                self.measured.add(rows, timing);
+                self.pause = self.pause.saturating_sub(1);
+                if self.pause == 0 && self.measured.batches >= MEASURED * self.at_a_time {
+                    self.begin_trial();
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn begin_trial(&mut self) {
+        let more = (self.at_a_time + (self.at_a_time / 2).max(1)).min(self.workers);
+        let fewer = (self.at_a_time - (self.at_a_time / 4).max(1)).max(MIN.min(self.workers));
+        let (first, second) = if self.upwards { (more, fewer) } else { (fewer, more) };
+        let other = [first, second].into_iter().find(|other| *other != self.at_a_time);
+        self.upwards = !self.upwards;
+        let Some(at_a_time) = other else {
+            self.pause = PAUSE_MAX * self.at_a_time;
+            return;
+        };
+        let skip = self.at_a_time.max(at_a_time);
+        self.trial = Some(Trial { at_a_time, skip, unfilled: 0, measured: Measured::default() });
+    }
+
+    fn decide(&mut self) {
+        let Some(trial) = self.trial else { return };
+        let more = trial.at_a_time > self.at_a_time;
+        let percent = if more { GAIN_PERCENT } else { LOSS_PERCENT };
+        if !trial.measured.beats(trial.at_a_time, &self.measured, self.at_a_time, percent) {
+            self.reject();
+            return;
+        }
+        self.trial = None;
+        self.at_a_time = trial.at_a_time;
+        self.measured = trial.measured;
+        self.upwards = more;
+        self.patience = PAUSE_MIN;
+        self.pause = self.patience * self.at_a_time;
+    }
+
+    fn reject(&mut self) {
+        self.trial = None;
+        self.measured = Measured::default();
+        self.patience = (self.patience * 2).min(PAUSE_MAX);
+        self.pause = self.patience * self.at_a_time;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Where it comes to rest if `at_a_time` batches of 100 rows take `time_us` each.
+    fn rest(workers: usize, time_us: impl Fn(usize) -> u64) -> usize {
+        let mut own = Parallelism::new(workers);
+        let mut most = [0usize; 65];
+        for batch in 0..20_000 {
+            let running = own.at_a_time();
+            own.record(running, 100, Timing { execute_us: time_us(running), commit_us: 0 });
+            if batch >= 4_000 {
+                most[running] += 1;
+            }
+        }
+        (0..most.len()).max_by_key(|at| most[*at]).unwrap_or(0)
+    }
+
+    #[test]
+    fn what_waits_runs_on_all_workers() {
+        assert_eq!(rest(8, |_| 1000), 8);
+        assert_eq!(rest(64, |_| 1000), 64);
+        assert_eq!(rest(1, |_| 1000), 1);
+    }
+
+    #[test]
+    fn what_computes_runs_on_as_many_as_there_are_processors() {
+        assert_eq!(rest(8, |running| 1000 * running.max(2) as u64 / 2), 2);
+        let at_a_time = rest(16, |running| 1000 * running.max(6) as u64 / 6);
+        assert!((5..=6).contains(&at_a_time), "{at_a_time}");
+    }
+
+    #[test]
+    fn what_gets_slower_with_each_is_taken_back() {
+        let mut own = Parallelism::new(8);
+        for _ in 0..500 {
+            own.record(own.at_a_time(), 100, Timing { execute_us: 1000, commit_us: 0 });
+        }
+        for _ in 0..5000 {
+            let running = own.at_a_time();
+            own.record(running, 100, Timing { execute_us: 1000 * running as u64, commit_us: 0 });
+        }
+        assert!(own.at_a_time() <= 3, "{own:?}");
+    }
+
+    #[test]
+    fn batches_that_are_alone_prove_nothing() {
+        let mut own = Parallelism::new(8);
+        for _ in 0..1000 {
+            own.record(1, 1, Timing { execute_us: 1, commit_us: 1 });
+        }
+        assert_eq!(own.at_a_time(), 8);
+    }
+
+    proptest! {
+        #[test]
+        fn it_stays_within_bounds(workers in 0usize..40, seen in prop::collection::vec((0usize..50, any::<usize>(), any::<u64>(), any::<u64>()), 0..600)) {
+            let mut own = Parallelism::new(workers);
+            for (running, rows, execute_us, commit_us) in seen {
+                own.record(running, rows, Timing { execute_us, commit_us });
+                prop_assert!((1..=workers.max(1)).contains(&own.at_a_time()));
+                prop_assert!(workers < 2 || own.at_a_time() >= 2);
+            }
+        }
+    }
+}
