@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tailwater_session::{Connection, Row};
-use twox_hash::XxHash3_128;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::difference::{Difference, Values, What};
 use super::in_step::Waiting;
@@ -120,7 +120,7 @@ impl Comparing {
         let (mut count, mut sum) = (0, 0u128);
         while let Some(row) = rows.next_raw().await? {
             count += 1;
-            sum = sum.wrapping_add(XxHash3_128::oneshot_with_seed(seed, row.bytes()));
+            sum = sum.wrapping_add(xxh3_128_with_seed(row.bytes(), seed));
         }
         Ok(Sum { rows: count, hashes: Some(format!("{sum:032x}")) })
     }
