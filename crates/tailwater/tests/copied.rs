@@ -255,6 +255,16 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
         .run(&format!("dump paused {dump} --pause-channel none -c tailwater.toml"))?
         .exits(1)
         .complains(&["no channel"]);
+    // Two that apply one source do not tell the target: what it says of its GTIDs is not what it has.
+    let other = "INSERT INTO tailwater.apply_channel SELECT 'other', 1, source, '', '', '[]' FROM tailwater.apply_channel";
+    target.sql(other).await?;
+    shell
+        .run(&format!("dump paused {dump} --pause-channel replica -c tailwater.toml"))?
+        .exits(1)
+        .complains(&["does not know the GTIDs", "channel other applies the same source"]);
+    target.sql("DELETE FROM tailwater.apply_channel WHERE channel = 'other'").await?;
+    // It is told of what is applied from now on.
+    tokio::time::sleep(Duration::from_millis(300)).await;
     shell.run(&format!("dump paused {dump} --pause-channel replica -c tailwater.toml"))?.exits(0);
     let gtids = |folder: &str| -> Result<serde_json::Value> {
         let manifest = std::fs::read(shell.path().join(folder).join("manifest.json"))?;

@@ -13,12 +13,14 @@ use crate::error::ApplyError;
 pub(super) struct Publisher {
     store: Store,
     published: Option<GtidSet>,
+    /// Why the target does not know it.
+    untold: Option<String>,
 }
 
 impl Publisher {
     /// Nothing was told yet.
     pub(super) fn new(store: Store) -> Self {
-        Self { store, published: None }
+        Self { store, published: None, untold: None }
     }
 
     /// Tells the target what was applied, if it does not know. Under the source's GTIDs it knows that already, but for what
@@ -31,11 +33,17 @@ impl Publisher {
         options: &ChannelOptions,
         applied: &GtidSet,
     ) -> Result<(), ApplyError> {
-        if options.gtid == GtidMode::Own || self.published.as_ref() == Some(applied) {
+        if options.gtid == GtidMode::Own {
+            self.untold = Some("with gtid = \"own\" the target is not told".to_owned());
             return Ok(());
         }
+        if self.published.as_ref() == Some(applied) {
+            return Ok(());
+        }
+        self.untold = None;
         let is_first = self.published.is_none();
         if let Some(other) = self.store.shared_with().await? {
+            self.untold = Some(format!("channel {other} applies the same source to the target"));
             if is_first {
                 warn!(
                     channel = options.name,
@@ -47,6 +55,7 @@ impl Publisher {
             match gtids::publish(self.store.connection(), applied).await {
                 Ok(()) => {}
                 Err(SessionError::Server { error, .. }) => {
+                    self.untold = Some(format!("the target does not take them: {error}"));
                     if is_first {
                         warn!(channel = options.name, "the target does not take the applied GTIDs: {error}");
                     }
@@ -56,5 +65,10 @@ impl Publisher {
         }
         self.published = Some(applied.clone());
         Ok(())
+    }
+
+    /// Why the target does not know the GTIDs of what was applied, if it does not.
+    pub(super) fn untold(&self) -> Option<&str> {
+        self.untold.as_deref()
     }
 }

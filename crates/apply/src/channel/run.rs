@@ -433,7 +433,16 @@ impl Run {
     }
 
     async fn publish(&mut self) -> Result<(), ApplyError> {
-        self.publisher.publish(&self.shared.options, self.progress.gtids()).await
+        self.publisher.publish(&self.shared.options, self.progress.gtids()).await?;
+        self.status.send_if_modified(|status| {
+            let untold = self.publisher.untold();
+            let changed = status.gtids_untold.as_deref() != untold;
+            if changed {
+                status.gtids_untold = untold.map(str::to_owned);
+            }
+            changed
+        });
+        Ok(())
     }
 }
 

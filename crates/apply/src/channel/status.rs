@@ -39,6 +39,9 @@ pub struct ChannelStatus {
     pub low: String,
     /// What is applied, in the source's notation, without what is applied out of order.
     pub gtids: String,
+    /// Why the target does not know the GTIDs of what is applied; absent if it does.
+    #[serde(default)]
+    pub gtids_untold: Option<String>,
     /// The newest transaction that is applied.
     pub newest_gtid: String,
     /// How long ago the oldest transaction that is not applied committed on the source; 0 if there is none.

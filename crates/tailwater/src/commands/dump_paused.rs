@@ -1,6 +1,6 @@
 //! Channels that wait until a dump of their target has its snapshot.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::ChannelState;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -40,6 +40,7 @@ impl Paused {
                 // Whatever comes next, it is started again.
                 paused.names.push(name.clone());
                 paused.tell(&Request::Stop { channel: name.clone() })?;
+                paused.refuse_untold(name)?;
                 info!(channel = name, "stopped until the snapshot is there");
             }
         }
@@ -58,6 +59,18 @@ impl Paused {
             () = snapshot_taken.cancelled() => self.go_on(),
         }
         work.await
+    }
+
+    /// Its target's GTIDs are what the dump says that it holds; so the target must know them.
+    fn refuse_untold(&self, name: &str) -> anyhow::Result<()> {
+        let Some(config) = &self.config else { return Ok(()) };
+        let channels = told(config, &Request::List)?;
+        let channel = channels.iter().find(|channel| channel.name == name);
+        let channel = channel.with_context(|| format!("the daemon has no channel {name:?} any more"))?;
+        if let Some(reason) = &channel.gtids_untold {
+            bail!("channel {name}: its target does not know the GTIDs of what it has: {reason}");
+        }
+        Ok(())
     }
 
     fn tell(&self, request: &Request) -> anyhow::Result<()> {
