@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_manager::observation::Observation;
 use tailwater_manager::observing::{Subject, observe_all};
 use tailwater_manager::topology::{
     ClusterPlan, ListenPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
 };
+use tailwater_relay::acker::Ordered;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -22,16 +23,17 @@ use crate::control::{Answer, Request, SourceReport, ask, socket_of};
 pub struct ClusterWiring {
     /// What the configuration says.
     pub plan: ClusterPlan,
-    /// The source's own server.
+    /// The server that the log follows: the source's own, or the one that its capture was ordered to follow.
     pub primary: Subject,
     /// All others.
     pub followers: Vec<Subject>,
 }
 
-/// The cluster of each source.
+/// The cluster of each source, led by the server that its capture follows.
 ///
 /// # Errors
-/// If an option file with credentials cannot be read.
+/// If an option file with credentials, or what a capture was ordered, cannot be read; or if it follows a server that the
+/// configuration does not name.
 pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
     let cluster = |source: &SourceConfig| {
         cluster(config, source).with_context(|| format!("the cluster of source {}", source.name))
@@ -74,6 +76,10 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
             followers.push(Subject { name: server.name.clone(), connect });
         }
     }
+    let ordered = Ordered::read(&config.log.directory.join(name))?;
+    if let Some(leader) = ordered.follows {
+        lead(&mut plan, &mut primary, &mut followers, &leader)?;
+    }
     for channel in config.channels.iter().filter(|channel| channel.source == *name) {
         let connect =
             connect_options(channel.server()).with_context(|| format!("channel {}", channel.name))?;
@@ -85,6 +91,26 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
         }
     }
     Ok(ClusterWiring { plan, primary, followers })
+}
+
+/// Puts the server that the capture follows by order into the place of the source's own, which becomes one of the others.
+fn lead(
+    plan: &mut ClusterPlan,
+    primary: &mut Subject,
+    followers: &mut [Subject],
+    leader: &str,
+) -> anyhow::Result<()> {
+    if plan.primary.name == leader {
+        return Ok(());
+    }
+    let member = plan.servers.iter_mut().find(|server| server.name == leader);
+    let subject = followers.iter_mut().find(|follower| follower.name == leader);
+    let (Some(member), Some(subject)) = (member, subject) else {
+        bail!("its capture was ordered to follow {leader:?}, and there is no [[server]] of that name");
+    };
+    std::mem::swap(member, &mut plan.primary);
+    std::mem::swap(subject, primary);
+    Ok(())
 }
 
 /// Puts into the plans what the daemon of this configuration says; nothing if none answers.
