@@ -7,6 +7,7 @@
 //! - [`topology`]: pure: looks and the configuration become a tree.
 //! - [`analysis`]: pure: what several observers said over time becomes a named failure with its evidence.
 //! - [`choice`]: who becomes primary.
+//! - [`driving`]: has done what a machine orders, and tells it how that went.
 //! - [`error`]: what can go wrong, with stable codes.
 //! - [`failover`]: the phases, from the lease to the report.
 //! - [`hands`]: who does what is ordered.
@@ -16,6 +17,7 @@
 
 pub mod analysis;
 pub mod choice;
+pub mod driving;
 pub mod error;
 pub mod failover;
 pub mod failure;
