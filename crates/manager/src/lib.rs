@@ -14,6 +14,7 @@
 //! - [`lease`]: one manager acts at a time.
 //! - [`lossless`]: what the ackers that were stopped prove.
 //! - [`refusal`]: the rules that refuse.
+//! - [`watching`]: hears of everybody all the time. A driver, but for its chronicle.
 
 pub mod analysis;
 pub mod choice;
@@ -28,6 +29,7 @@ pub mod observation;
 pub mod observing;
 pub mod refusal;
 pub mod topology;
+pub mod watching;
 
 pub use error::ManagerError;
 pub use refusal::Refusal;
