@@ -53,9 +53,9 @@ impl Confirmation {
         let began = Instant::now();
         loop {
             let findings = self.shared.think();
-            let of_primary = findings.iter().find(|finding| {
-                finding.server == self.primary.name && self.suffices(finding.code)
-            });
+            let of_primary = findings
+                .iter()
+                .find(|finding| finding.server == self.primary.name && self.suffices(finding.code));
             if let Some(finding) = of_primary {
                 return Ok(format!("{}: {}", finding.code, finding.evidence.join("; ")));
             }
@@ -65,7 +65,8 @@ impl Confirmation {
                     seen.map(|one| format!("{}: {}", one.code, one.evidence.join("; "))).collect();
                 return Err(match (answered, seen.is_empty()) {
                     (true, true) => {
-                        "it answers and is in good health; `tailwater switchover` replaces a primary that is".to_owned()
+                        "it answers and is in good health; `tailwater switchover` replaces a primary that is"
+                            .to_owned()
                     }
                     (false, true) => "it does not answer, and that has not lasted long enough".to_owned(),
                     (_, false) => seen.join("; "),

@@ -65,9 +65,9 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
             promotion: server.promotion,
             region: server.region.clone(),
         };
-        // The primary may be named among the servers, for its rule and region; it is looked at once.
+        // The primary may be named among the servers, for its rule and region; it is looked at once, as the manager's account.
         if connect.endpoint == primary.connect.endpoint {
-            primary.name.clone_from(&member.name);
+            primary = Subject { name: server.name.clone(), connect };
             plan.primary = member;
         } else {
             plan.servers.push(member);
@@ -85,6 +85,33 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
         }
     }
     Ok(ClusterWiring { plan, primary, followers })
+}
+
+/// The cluster of one source whose log follows the server of that name; if it is none, the source's own.
+///
+/// # Errors
+/// If an option file cannot be read, or no server of the cluster has that name.
+pub fn cluster_led_by(config: &Config, source: &str, primary: Option<&str>) -> anyhow::Result<ClusterWiring> {
+    let found = config.sources.iter().find(|one| one.name == source);
+    let mut wired = cluster(config, found.with_context(|| format!("there is no source {source:?}"))?)?;
+    if let Some(name) = primary.filter(|name| *name != wired.plan.primary.name && *name != source) {
+        wired.lead_by(name)?;
+    }
+    Ok(wired)
+}
+
+impl ClusterWiring {
+    /// Makes the server of that name the primary, and the one that was an ordinary member.
+    fn lead_by(&mut self, name: &str) -> anyhow::Result<()> {
+        let member = self.plan.servers.iter().position(|member| member.name == name);
+        let subject = self.followers.iter().position(|subject| subject.name == name);
+        let (member, subject) = member.zip(subject).with_context(|| {
+            format!("the log follows {name}, and there is no [[server]] of that name in the configuration")
+        })?;
+        std::mem::swap(&mut self.plan.primary, &mut self.plan.servers[member]);
+        std::mem::swap(&mut self.primary, &mut self.followers[subject]);
+        Ok(())
+    }
 }
 
 /// Puts into the plans what the daemon of this configuration says; nothing if none answers.
