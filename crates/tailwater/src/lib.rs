@@ -18,7 +18,7 @@ pub mod config;
 mod control;
 pub mod demo;
 pub mod exit;
-mod managing;
+pub mod managing;
 pub mod moment;
 pub mod object_archive;
 pub mod object_files;

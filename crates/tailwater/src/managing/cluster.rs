@@ -30,6 +30,9 @@ const AGAIN_MS_MAX: u64 = 300_000;
 /// Makes what does the acts, for a cluster as it is now.
 pub type MakeHands<H> = dyn Fn(&ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
 
+/// Who belongs to a cluster that a server leads.
+pub type MakeWiring = dyn Fn(Option<&str>) -> anyhow::Result<ClusterWiring> + Send + Sync;
+
 /// What a cluster is managed with.
 pub struct ClusterParts<H> {
     /// The source's name.
@@ -38,10 +41,8 @@ pub struct ClusterParts<H> {
     pub config: ManagerConfig,
     /// This manager's name.
     pub manager: String,
-    /// Who belongs to it, if the log follows the server of that name; the source's own if there is none.
-    pub wiring: Box<dyn Fn(Option<&str>) -> anyhow::Result<ClusterWiring> + Send + Sync>,
-    /// Which server the log follows, if it is not the source's own.
-    pub follows: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Who belongs to it, led by the server of that name; by the one that the log follows if none is given.
+    pub wiring: Box<MakeWiring>,
     /// All relays that acknowledge.
     pub relays: Vec<WatchedRelay>,
     /// Who acts.
@@ -144,7 +145,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     /// If it is not known who belongs to the cluster.
     pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let clock = Clock::start();
-        let watched = watch_now(&parts, (parts.follows)().as_deref(), clock)?;
+        let watched = watch_now(&parts, None, clock)?;
         let cluster = Arc::new(Self {
             parts,
             clock,

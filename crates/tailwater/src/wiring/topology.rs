@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_manager::observation::Observation;
 use tailwater_manager::observing::{Subject, observe_all};
 use tailwater_manager::topology::{
     ClusterPlan, ListenPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
 };
+use tailwater_relay::acker::Ordered;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -22,24 +23,34 @@ use crate::control::{Answer, Request, SourceReport, ask, socket_of};
 pub struct ClusterWiring {
     /// What the configuration says.
     pub plan: ClusterPlan,
-    /// The source's own server.
+    /// The server that the log follows: the source's own, or the one that its capture was ordered to follow.
     pub primary: Subject,
     /// All others.
     pub followers: Vec<Subject>,
 }
 
-/// The cluster of each source.
+/// The cluster of each source, led by the server that its capture follows.
 ///
 /// # Errors
-/// If an option file with credentials cannot be read.
+/// If an option file with credentials, or what a capture was ordered, cannot be read; or if it follows a server that the
+/// configuration does not name.
 pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
-    let cluster = |source: &SourceConfig| {
-        cluster(config, source).with_context(|| format!("the cluster of source {}", source.name))
-    };
-    config.sources.iter().map(cluster).collect()
+    config.sources.iter().map(|source| cluster_led_by(config, source, None)).collect()
 }
 
-fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiring> {
+/// The cluster of one source, led by that server; by the one that its capture follows if none is given.
+///
+/// # Errors
+/// As [`clusters`].
+pub fn cluster_led_by(
+    config: &Config,
+    source: &SourceConfig,
+    leader: Option<&str>,
+) -> anyhow::Result<ClusterWiring> {
+    cluster(config, source, leader).with_context(|| format!("the cluster of source {}", source.name))
+}
+
+fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyhow::Result<ClusterWiring> {
     let name = &source.name;
     let mut primary = Subject { name: name.clone(), connect: connect_options(source.server())? };
     let mut plan = ClusterPlan {
@@ -74,6 +85,13 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
             followers.push(Subject { name: server.name.clone(), connect });
         }
     }
+    let followed = match leader {
+        Some(leader) => Some(leader.to_owned()).filter(|leader| leader != name),
+        None => Ordered::read(&config.log.directory.join(name))?.follows,
+    };
+    if let Some(leader) = followed {
+        lead(&mut plan, &mut primary, &mut followers, &leader)?;
+    }
     for channel in config.channels.iter().filter(|channel| channel.source == *name) {
         let connect =
             connect_options(channel.server()).with_context(|| format!("channel {}", channel.name))?;
@@ -87,31 +105,24 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
     Ok(ClusterWiring { plan, primary, followers })
 }
 
-/// The cluster of one source whose log follows the server of that name; if it is none, the source's own.
-///
-/// # Errors
-/// If an option file cannot be read, or no server of the cluster has that name.
-pub fn cluster_led_by(config: &Config, source: &str, primary: Option<&str>) -> anyhow::Result<ClusterWiring> {
-    let found = config.sources.iter().find(|one| one.name == source);
-    let mut wired = cluster(config, found.with_context(|| format!("there is no source {source:?}"))?)?;
-    if let Some(name) = primary.filter(|name| *name != wired.plan.primary.name && *name != source) {
-        wired.lead_by(name)?;
+/// Puts the server that the capture follows by order into the place of the source's own, which becomes one of the others.
+fn lead(
+    plan: &mut ClusterPlan,
+    primary: &mut Subject,
+    followers: &mut [Subject],
+    leader: &str,
+) -> anyhow::Result<()> {
+    if plan.primary.name == leader {
+        return Ok(());
     }
-    Ok(wired)
-}
-
-impl ClusterWiring {
-    /// Makes the server of that name the primary, and the one that was an ordinary member.
-    fn lead_by(&mut self, name: &str) -> anyhow::Result<()> {
-        let member = self.plan.servers.iter().position(|member| member.name == name);
-        let subject = self.followers.iter().position(|subject| subject.name == name);
-        let (member, subject) = member.zip(subject).with_context(|| {
-            format!("the log follows {name}, and there is no [[server]] of that name in the configuration")
-        })?;
-        std::mem::swap(&mut self.plan.primary, &mut self.plan.servers[member]);
-        std::mem::swap(&mut self.primary, &mut self.followers[subject]);
-        Ok(())
-    }
+    let member = plan.servers.iter_mut().find(|server| server.name == leader);
+    let subject = followers.iter_mut().find(|follower| follower.name == leader);
+    let (Some(member), Some(subject)) = (member, subject) else {
+        bail!("its capture was ordered to follow {leader:?}, and there is no [[server]] of that name");
+    };
+    std::mem::swap(member, &mut plan.primary);
+    std::mem::swap(subject, primary);
+    Ok(())
 }
 
 /// Puts into the plans what the daemon of this configuration says; nothing if none answers.
