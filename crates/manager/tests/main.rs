@@ -7,6 +7,7 @@ extern crate tailwater_sandbox;
 mod analysis;
 mod analysis_properties;
 mod choice;
+mod driving;
 mod error_codes;
 mod failover;
 mod lease;

@@ -221,11 +221,7 @@ impl Chronicle {
     fn relay(&mut self, at_ms: u64, relay: String, look: RelayLook) {
         self.note(at_ms, Observer::Manager, &relay, Saw::Answered(PingKind::Connect));
         let heard_ms = look.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
-        let saw = match &look.rewound {
-            Some(what) => Saw::Rewound(what.clone()),
-            None if look.is_streaming => Saw::Streaming { heard_ms },
-            None => Saw::Lost(Failure::Broken),
-        };
+        let saw = if look.is_streaming { Saw::Streaming { heard_ms } } else { Saw::Lost(Failure::Broken) };
         if let Some(heard_ms) = heard_ms.filter(|_| look.is_streaming) {
             self.lives(heard_ms);
         }
