@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tailwater_manager::acting::hook::Arguments;
 use tailwater_manager::analysis::Settings;
 use tailwater_manager::lossless::UNVERIFIED_MS_MAX;
 use tailwater_manager::watching::Pace;
@@ -80,6 +81,9 @@ pub struct HookConfig {
     pub name: String,
     /// The program and its arguments; no shell.
     pub command: Vec<String>,
+    /// What comes behind them.
+    #[serde(default)]
+    pub arguments: Arguments,
     /// It is ended when it takes longer.
     #[serde(default = "default_hook_timeout_ms")]
     pub timeout_ms: u64,
