@@ -1,6 +1,7 @@
 //! Who leads and who follows: what servers look like from outside, what has failed, and what is to be done.
 //!
 //! The map:
+//! - [`acting`]: does what is ordered, on real servers. A driver.
 //! - [`failure`]: why a server could not be looked at, and whether that means that it lives.
 //! - [`observation`]: what one look at a server saw, as plain data.
 //! - [`observing`]: takes such looks, and pings, over connections. A driver.
@@ -16,6 +17,7 @@
 //! - [`refusal`]: the rules that refuse.
 //! - [`watching`]: hears of everybody all the time. A driver, but for its chronicle.
 
+pub mod acting;
 pub mod analysis;
 pub mod choice;
 pub mod driving;
