@@ -5,7 +5,7 @@ use crate::failover::{Answer, Audit, Failover, Phase};
 use crate::lease::Token;
 
 /// A pure machine: acts out, answers in. It is over when its record has an outcome.
-pub trait Machine: Send {
+pub trait Machine: Send + Sync {
     /// The first acts. `at_ms` here and below is the time since the beginning.
     fn begin(&mut self, at_ms: u64) -> Vec<Numbered>;
 
