@@ -24,6 +24,7 @@ use tracing::{debug, warn};
 
 use crate::managing;
 use crate::managing::acker::{AckerFailure, AckerOrder, AckerText};
+use crate::managing::requests::{Manager, ManagerAnswer, ManagerRequest};
 use crate::moment::Moment;
 
 /// A request, and an answer, is no longer than this.
@@ -135,6 +136,9 @@ pub enum Request {
     /// How the sources' logs are, and who reads them.
     #[serde(rename = "topology")]
     Topology,
+    /// What the manager is told or asked.
+    #[serde(rename = "manager")]
+    Manager(ManagerRequest),
 }
 
 /// What is answered.
@@ -147,6 +151,8 @@ pub enum Answer {
     Acker(AckerText),
     /// How the sources' logs are.
     Topology(Vec<SourceReport>),
+    /// What the manager answers.
+    Manager(ManagerAnswer),
     /// Not done.
     Failed {
         /// A stable code, if there is one.
@@ -203,6 +209,8 @@ pub struct Controlled {
     pub channels: BTreeMap<String, (Channel, LogHandle)>,
     /// By name, the sources.
     pub sources: BTreeMap<String, ControlledSource>,
+    /// The manager, if one is configured.
+    pub manager: Option<Manager>,
 }
 
 /// A source that is captured.
@@ -324,6 +332,10 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
         let report = |(name, source): (&String, &ControlledSource)| source.report(name);
         return Answer::Topology(controlled.sources.iter().map(report).collect());
     }
+    let request = match request {
+        Request::Manager(request) => return managed(request, controlled),
+        other => other,
+    };
     let request = match acker_order(request) {
         Ok((source, order)) => return ordered(&source, &order, controlled).await,
         Err(request) => request,
@@ -350,6 +362,22 @@ fn acker_order(request: Request) -> Result<(String, AckerOrder), Request> {
     }
 }
 
+fn managed(request: ManagerRequest, controlled: &Controlled) -> Answer {
+    let answer = match &controlled.manager {
+        Some(manager) => manager.obey(request),
+        None => Err(anyhow!("there is no manager in this daemon: its configuration has no [manager]")),
+    };
+    match answer {
+        Ok(answer) => Answer::Manager(answer),
+        Err(error) => Answer::Failed {
+            code: error
+                .downcast_ref::<tailwater_manager::ManagerError>()
+                .map(|error| error.code().to_owned()),
+            message: format!("{error:#}"),
+        },
+    }
+}
+
 async fn ordered(source: &str, order: &AckerOrder, controlled: &Controlled) -> Answer {
     let Some(controlled) = controlled.sources.get(source) else {
         return Answer::Failed { code: None, message: format!("there is no source {source:?}") };
@@ -372,6 +400,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
     match request {
         Request::List
         | Request::Topology
+        | Request::Manager(_)
         | Request::AckerStop { .. }
         | Request::AckerRead { .. }
         | Request::AckerStart { .. }

@@ -10,6 +10,7 @@ mod checked;
 mod cli;
 mod copied;
 mod dumped;
+mod failed_over;
 mod faults;
 mod large;
 mod loaded;
