@@ -1,7 +1,8 @@
 //! Does a server wait for ACKs after a restart, too? What was set while it runs is forgotten then, unless it was persisted: by
 //! MySQL, as MariaDB keeps nothing. Defaults, option files and the command line come again.
 //!
-//! It is assumed that these say at the next start what they said at the last; nobody can ask for more.
+//! It is assumed that these say at the next start what they said at the last, and that no command line speaks against what was
+//! persisted while the server runs: nobody can ask for more.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +23,9 @@ const WAIT_POINT: Ends = &["wait_point"];
 const WAIT_NOBODY: Ends = &["wait_no_replica", "wait_no_slave"];
 const WAIT_COUNT: Ends = &["wait_for_replica_count", "wait_for_slave_count"];
 
-/// What the variables will be after a restart, as far as that is known: by the ends of their names, in lower case.
+/// What the variables can be after a restart, as far as that is known: by the ends of their names, in lower case.
 #[derive(Debug, Default)]
-struct AfterRestart(BTreeMap<String, String>);
+struct AfterRestart(BTreeMap<String, Vec<String>>);
 
 impl AfterRestart {
     fn of(variables: impl Iterator<Item = Variable>) -> Self {
@@ -33,34 +34,34 @@ impl AfterRestart {
             let end = ["rpl_semi_sync_source_", "rpl_semi_sync_master_"]
                 .into_iter()
                 .find_map(|prefix| name.strip_prefix(prefix))?;
-            let value = variable.persisted.or((!variable.set_at_runtime).then_some(variable.now))?;
-            Some((end.to_owned(), value.to_ascii_lowercase()))
+            // What is persisted beats option files, and is beaten by the command line: one of the two it will be.
+            let comes_again = (!variable.set_at_runtime).then_some(variable.now);
+            let values = variable.persisted.into_iter().chain(comes_again);
+            Some((end.to_owned(), values.map(|value| value.to_ascii_lowercase()).collect()))
         });
         Self(known.collect())
     }
 
-    fn get(&self, ends: Ends) -> Option<&str> {
-        ends.iter().find_map(|end| self.0.get(*end)).map(String::as_str)
-    }
-
-    fn is_on(&self, ends: Ends) -> bool {
-        matches!(self.get(ends), Some("on" | "1"))
-    }
-
-    fn number(&self, ends: Ends) -> Option<u64> {
-        self.get(ends)?.parse().ok()
+    /// Whether the variable is known, and fits whichever of its values comes.
+    fn fits(&self, ends: Ends, fits: impl Fn(&str) -> bool) -> bool {
+        let values = ends.iter().find_map(|end| self.0.get(*end));
+        values.is_some_and(|values| !values.is_empty() && values.iter().all(|value| fits(value)))
     }
 
     /// Whether it waits then as the lossless rules want it, for no fewer ACKs than now.
     fn waits(&self, acks_needed: u32) -> bool {
+        let on = |value: &str| matches!(value, "on" | "1");
+        let at_least = |value: &str, least: u64| value.parse().is_ok_and(|number: u64| number >= least);
         // MariaDB has no number, and waits for one.
-        let acks = match self.get(WAIT_COUNT) {
-            None => acks_needed <= 1,
-            Some(count) => count.parse().is_ok_and(|count: u32| count >= acks_needed),
-        };
-        let timeout = self.number(TIMEOUT).is_some_and(|timeout_ms| timeout_ms >= TIMEOUT_MS_MIN);
-        let after_sync = self.get(WAIT_POINT) == Some("after_sync");
-        self.is_on(ENABLED) && timeout && after_sync && self.is_on(WAIT_NOBODY) && acks
+        let has_count = WAIT_COUNT.iter().any(|end| self.0.contains_key(*end));
+        self.fits(ENABLED, on)
+            && self.fits(TIMEOUT, |value| at_least(value, TIMEOUT_MS_MIN))
+            && self.fits(WAIT_POINT, |value| value == "after_sync")
+            && self.fits(WAIT_NOBODY, on)
+            && match has_count {
+                true => self.fits(WAIT_COUNT, |value| at_least(value, acks_needed.into())),
+                false => acks_needed <= 1,
+            }
     }
 }
 
@@ -146,17 +147,26 @@ mod tests {
             let mut variables = mysql();
             variables[index].now = weak.into();
             assert!(!waits(variables, 2), "{index}");
-            // What is kept beats what is, either way.
+            // Of two values that it may be, both must do.
             let mut variables = mysql();
             variables[index].persisted = Some(weak.into());
             assert!(!waits(variables, 2), "{index}");
             let mut variables = mysql();
             variables[index].persisted = Some(variables[index].now.clone());
-            variables[index].now = weak.into();
             assert!(waits(variables, 2), "{index}");
+            let mut variables = mysql();
+            variables[index].persisted = Some(variables[index].now.clone());
+            variables[index].now = weak.into();
+            assert!(!waits(variables, 2), "{index}");
+            // What a statement has set is forgotten, and what is persisted comes then.
             let mut variables = mysql();
             variables[index].set_at_runtime = true;
             assert!(!waits(variables, 2), "{index}");
+            let mut variables = mysql();
+            variables[index].set_at_runtime = true;
+            variables[index].persisted = Some(variables[index].now.clone());
+            assert!(waits(variables, 2), "{index}");
+            // All that is not said of the number is that there is none, which is MariaDB's way.
             let mut variables = mysql();
             variables.remove(index);
             assert!(!waits(variables, 2), "{index}");
