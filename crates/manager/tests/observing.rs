@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tailwater_manager::acting::semi_sync::make_source;
 use tailwater_manager::analysis::{Cast, Code, Guard, Observer, Record, Saw, Settings, Sighting, analyse};
 use tailwater_manager::failure::Failure;
 use tailwater_manager::lossless::{Acks, Waiting};
@@ -11,7 +12,7 @@ use tailwater_manager::observing::ping::{Ping, PingKind, Pinger};
 use tailwater_manager::observing::{Subject, observe, observe_all};
 use tailwater_manager::topology::{Cluster, ClusterPlan, Member, Node, ProblemCode, RelayPlan, Role, build};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
-use tailwater_session::ConnectOptions;
+use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
 /// Only reached when something is wrong.
@@ -178,6 +179,13 @@ async fn a_restart_is_foreseen(kind: ServerKind) -> Result<()> {
     ensure!(waits(&server).await? == (true, true), "by command line");
     server.restart(None).await?;
     ensure!(waits(&server).await? == (true, true), "by command line, restarted");
+    // Who becomes primary with all of it in place keeps that: see `make_source`.
+    if kind.flavour() == Flavour::MariaDb {
+        let mut connection = Connection::connect(&server.connect_options()).await?;
+        let (before, note) = make_source(&mut connection, 1).await?;
+        ensure!(before.source && note.is_none() && waits(&server).await? == (true, true), "{note:?}");
+        connection.close().await;
+    }
     // An account that may do no more than look.
     let account = server.create_replication_user().await?;
     let seen = observe(&Subject { name: "s".into(), connect: account }, TIMEOUT).await;
@@ -196,6 +204,12 @@ async fn a_restart_is_foreseen(kind: ServerKind) -> Result<()> {
     server.restart(Some(Vec::new())).await?;
     server.enable_semi_sync_source().await?;
     ensure!(waits(&server).await? == (true, false), "by statement");
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    let (_, note) = make_source(&mut connection, 1).await?;
+    connection.close().await;
+    let keeps = kind.flavour() == Flavour::MySql;
+    ensure!(note.is_none() == keeps, "{note:?}");
+    ensure!(waits(&server).await? == (true, keeps), "by a failover");
     if kind.flavour() == Flavour::MySql {
         let kept = "SET PERSIST rpl_semi_sync_source_timeout = 2000000000, PERSIST rpl_semi_sync_source_wait_point = \
                     'AFTER_SYNC', PERSIST rpl_semi_sync_source_wait_no_replica = 1, PERSIST rpl_semi_sync_source_enabled = 1";

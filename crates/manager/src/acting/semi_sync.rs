@@ -8,6 +8,8 @@ use tailwater_wire::Flavour;
 
 use super::replication::{failed, run};
 use crate::error::ManagerError;
+use crate::lossless::regime::TIMEOUT_MS_MIN;
+use crate::observation::{SemiSyncSource, WaitPoint};
 use crate::observing;
 
 /// How long a commit waits for an ACK before the server gives up on semi-sync, in milliseconds: 23 days, so never; below
@@ -85,20 +87,34 @@ pub async fn make_source(
     };
     let Spelling { source, wait_nobody, wait_count, persists } = spelling;
     let scope = if persists { "PERSIST" } else { "GLOBAL" };
-    let mut settings = vec![
-        format!("{scope} {source}_timeout = {ACK_TIMEOUT_MS}"),
-        format!("{scope} {source}_wait_point = 'AFTER_SYNC'"),
-        format!("{scope} {source}_{wait_nobody} = 1"),
-    ];
+    // What MariaDB has from its option file stays so: a statement would be forgotten in a restart, and nobody could tell then
+    // that the file says the same.
+    let stands = observing::semi_sync(connection).await?.0.filter(|_| !persists);
+    let is_set = |is_set: fn(&SemiSyncSource) -> bool| stands.as_ref().is_some_and(is_set);
+    let mut settings = Vec::new();
+    if !is_set(|source| source.timeout_ms >= TIMEOUT_MS_MIN) {
+        settings.push(format!("{scope} {source}_timeout = {ACK_TIMEOUT_MS}"));
+    }
+    if !is_set(|source| source.wait_point == WaitPoint::AfterSync) {
+        settings.push(format!("{scope} {source}_wait_point = 'AFTER_SYNC'"));
+    }
+    if !is_set(|source| source.wait_no_replica) {
+        settings.push(format!("{scope} {source}_{wait_nobody} = 1"));
+    }
     settings.extend(wait_count.map(|name| format!("{scope} {source}_{name} = {acks}")));
-    run(connection, &format!("SET {}", settings.join(", "))).await?;
+    let is_enabled = is_set(|source| source.enabled);
+    if !settings.is_empty() {
+        run(connection, &format!("SET {}", settings.join(", "))).await?;
+    }
     // Last: no commit slips through under other settings.
-    run(connection, &format!("SET {scope} {source}_enabled = 1")).await?;
+    if !is_enabled {
+        run(connection, &format!("SET {scope} {source}_enabled = 1")).await?;
+    }
     if before.replica {
         set_replica_side(connection, false).await?;
     }
-    is_waiting(connection, acks).await?;
-    let note = (!persists).then(|| {
+    let after_restart = is_waiting(connection, acks).await?.after_restart;
+    let note = (!persists && !after_restart).then(|| {
         "semi-sync is set for the running server only, as MariaDB keeps no settings: write it into the option file, or a \
          restart lets commits go without ACKs"
             .to_owned()
@@ -106,11 +122,11 @@ pub async fn make_source(
     Ok((before, note))
 }
 
-/// Holds that every commit waits for `acks` ACKs now, as the lossless rules want it.
+/// Holds that every commit waits for `acks` ACKs now, as the lossless rules want it, and gives what was seen.
 ///
 /// # Errors
 /// [`ManagerError::Act`] with what is otherwise.
-pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<(), ManagerError> {
+pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<SemiSyncSource, ManagerError> {
     let Some(source) = observing::semi_sync(connection).await?.0 else {
         return Err(failed(connection, MAKING, "semi-sync is not loaded".to_owned()));
     };
@@ -121,15 +137,12 @@ pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<(), Ma
         }
     };
     hold(source.enabled && source.active, "semi-sync is not in force");
-    hold(
-        source.wait_point == crate::observation::WaitPoint::AfterSync,
-        "it does not wait before the engine commits",
-    );
+    hold(source.wait_point == WaitPoint::AfterSync, "it does not wait before the engine commits");
     hold(source.wait_no_replica, "it does not wait while nobody is there to ACK");
-    hold(source.timeout_ms >= u64::from(ACK_TIMEOUT_MS), "its time-out is another");
+    hold(source.timeout_ms >= TIMEOUT_MS_MIN, "its time-out is another");
     hold(source.acks_needed == acks, "it waits for another number of ACKs");
     match wrong.is_empty() {
-        true => Ok(()),
+        true => Ok(source),
         false => Err(failed(connection, MAKING, wrong.join(", "))),
     }
 }

@@ -254,7 +254,14 @@ pub(super) async fn semi_sync(
     let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
     let status = connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'").await?;
     let (variables, status) = (Named::of(&variables), Named::of(&status));
-    Ok((semi_sync_source(&variables, &status), semi_sync_replica(&variables, &status)))
+    let mut source = semi_sync_source(&variables, &status);
+    if let Some(source) = &mut source
+        && source.enabled
+    {
+        let acks = source.acks_needed;
+        source.after_restart = waits_after_restart(connection, &variables, acks, &mut Vec::new()).await?;
+    }
+    Ok((source, semi_sync_replica(&variables, &status)))
 }
 
 fn semi_sync_source(variables: &Named, status: &Named) -> Option<SemiSyncSource> {
