@@ -274,6 +274,41 @@ async fn follows(kind: ServerKind) -> Result<()> {
     tailwater.stop().await
 }
 
+/// MariaDB: one that was set up at a position, and has written nothing of what is before it, is followed from there on.
+async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
+    let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };
+    let second = start_replica(kind, "second", &[]).await?;
+    second.create_replication_user().await?;
+    let mut options = source.options("log", 96);
+    (options.semi_sync, options.stays) = (false, true);
+    options.servers = BTreeMap::from([("second".to_owned(), second.replication_options())]);
+    let capture = Running::start(options)?;
+    source.prepare().await?;
+    source.write(5).await?;
+    source.until_complete("log").await?;
+    capture.acker().stop(1).await?;
+    let position = source.server.sql("SELECT @@global.gtid_binlog_pos").await?.concat();
+    second.sql(&format!("SET GLOBAL gtid_slave_pos = '{position}'")).await?;
+    ensure!(written_by(&second).await?.is_empty());
+    capture.acker().follow(1, "second", PATIENCE).await?;
+    second.sql("CREATE DATABASE behind_it").await?;
+    let begin = Instant::now();
+    let newest = written_by(&second).await?;
+    loop {
+        let holds = capture.acker().read()?.holds.context("it holds nothing")?.to_string();
+        if holds.split(',').any(|gtid| gtid == newest) {
+            break;
+        }
+        ensure!(begin.elapsed() < PATIENCE, "it holds {holds}, and not {newest}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Behind it, and not beside it: the number follows.
+    let number = |gtid: &str| gtid.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
+    ensure!(number(&newest) == number(&position).map(|number| number + 1), "{position}, then {newest}");
+    check_log(&source)?;
+    capture.stop().await
+}
+
 /// Every transaction that a server has written itself or as a replica.
 async fn everything(server: &Server) -> Result<String> {
     match server.kind().flavour() {
@@ -303,6 +338,15 @@ fn another_mariadb_1011_is_followed() -> Result<()> {
 }
 
 #[test]
+fn a_mariadb_1011_set_up_at_a_position_is_followed() -> Result<()> {
+    run(follows_one_set_up_at_a_position(ServerKind::Mariadb1011))
+}
+
+#[test]
 fn another_mariadb_118_is_followed() -> Result<()> {
+    if std::env::var_os("TAILWATER_LONG").is_none() {
+        eprintln!("SKIPPED another_mariadb_118_is_followed: as 10.11; set TAILWATER_LONG=1");
+        return Ok(());
+    }
     run(follows(ServerKind::Mariadb118))
 }
