@@ -5,6 +5,7 @@
 #[macro_use]
 mod server;
 mod channel;
+mod http;
 mod member;
 mod serve;
 
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use channel::ChannelConfig;
+pub use http::HttpConfig;
 pub use member::MemberConfig;
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use server::{ServerAddress, TlsConfig};
@@ -39,6 +41,8 @@ pub struct Config {
     /// The other servers of their clusters.
     #[serde(default, rename = "server")]
     pub servers: Vec<MemberConfig>,
+    /// Where load balancers and monitoring ask.
+    pub http: Option<HttpConfig>,
 }
 
 /// `[log]`
@@ -215,6 +219,9 @@ impl Config {
         for server in &mut config.servers {
             server.rebase(base);
         }
+        if let Some(http) = &mut config.http {
+            http.rebase(base);
+        }
         Ok(config)
     }
 
@@ -263,6 +270,7 @@ impl Config {
                 return Err(format!("server.name = {:?} is given twice", server.name));
             }
         }
+        self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
         let log = &self.log;
         if log.archive_interval_ms < 100 {
             return Err("log.archive_interval_ms is at least 100".into());

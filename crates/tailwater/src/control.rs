@@ -172,7 +172,32 @@ pub struct ControlledSource {
     pub readers: Vec<Readers>,
 }
 
+impl Controlled {
+    /// How all sources and channels are.
+    pub fn reports(&self) -> (Vec<SourceReport>, Vec<ChannelStatus>) {
+        let sources = self.sources.iter().map(|(name, source)| source.report(name)).collect();
+        let channels = self.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect();
+        (sources, channels)
+    }
+}
+
 impl ControlledSource {
+    /// Why clients must not write to the server that the log follows, as far as the log knows.
+    pub fn is_held(&self) -> Option<String> {
+        match self.status.snapshot().state {
+            // Its history is not the log's, say: what is written to it now is written beside what was acknowledged.
+            CaptureState::Refused(reason) => Some(format!("the log does not follow it any more: {reason}")),
+            CaptureState::Stopped => Some("the log is told to stop".to_owned()),
+            CaptureState::Connecting | CaptureState::Streaming | CaptureState::Waiting(_) => None,
+        }
+    }
+
+    /// How long nothing has come from the server that the log follows, a heartbeat included, in milliseconds; nothing if
+    /// nothing ever has.
+    pub fn silent_ms(&self) -> Option<u64> {
+        Some(self.status.heard_ms()).filter(|heard| *heard > 0).map(ago_ms)
+    }
+
     fn report(&self, name: &str) -> SourceReport {
         let status = self.status.snapshot();
         let doing = match &status.state {
@@ -192,7 +217,7 @@ impl ControlledSource {
             source: name.to_owned(),
             is_streaming: status.state == CaptureState::Streaming,
             doing,
-            heard_ago_ms: Some(self.status.heard_ms()).filter(|heard| *heard > 0).map(ago_ms),
+            heard_ago_ms: self.silent_ms(),
             is_mariadb: self.log.source().map(|source| source.flavour == Flavour::MariaDb),
             gtids: self.log.gtid_set().map(|gtids| gtids.to_string()),
             durable: self.log.durable().position.to_string(),
@@ -269,13 +294,10 @@ fn too_long(what: &str) -> String {
 
 async fn obey(request: Request, controlled: &Controlled) -> Answer {
     if matches!(request, Request::Topology) {
-        let report = |(name, source): (&String, &ControlledSource)| source.report(name);
-        return Answer::Topology(controlled.sources.iter().map(report).collect());
+        return Answer::Topology(controlled.reports().0);
     }
     match obeyed(request, controlled).await {
-        Ok(()) => Answer::Channels(
-            controlled.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect(),
-        ),
+        Ok(()) => Answer::Channels(controlled.reports().1),
         Err(error) => Answer::Failed {
             code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
             message: format!("{error:#}"),

@@ -16,7 +16,7 @@ use tailwater_session::{ConnectOptions, TlsMode};
 
 pub use channel::channels;
 pub use serve::{served, serves};
-pub use topology::{ClusterWiring, ask_daemon, clusters, observe};
+pub use topology::{ClusterWiring, ask_daemon, clusters, observe, put_states};
 
 use crate::archiver::{Job, Schedule};
 use crate::config::{AckConfig, Config, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig};

@@ -87,6 +87,20 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
     Ok(ClusterWiring { plan, primary, followers })
 }
 
+impl ClusterWiring {
+    /// The same cluster, led by the server of that name; as it is, if there is none or it leads already.
+    pub fn led_by(&self, server: &str) -> Self {
+        let mut led = self.clone();
+        let member = led.plan.servers.iter_mut().find(|member| member.name == server);
+        let subject = led.followers.iter_mut().find(|subject| subject.name == server);
+        if let (Some(member), Some(subject)) = (member, subject) {
+            std::mem::swap(member, &mut led.plan.primary);
+            std::mem::swap(subject, &mut led.primary);
+        }
+        led
+    }
+}
+
 /// Puts into the plans what the daemon of this configuration says; nothing if none answers.
 pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
     let socket = socket_of(&config.log.directory);
@@ -96,6 +110,11 @@ pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
         Ok(Answer::Channels(channels)) => channels,
         _ => Vec::new(),
     };
+    put_states(clusters, &sources, &channels);
+}
+
+/// Puts into the plans what a daemon says of its sources and channels.
+pub fn put_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], channels: &[ChannelStatus]) {
     for ClusterWiring { plan, .. } in clusters {
         let source = sources.iter().find(|source| source.source == plan.name);
         plan.relay.state = source.map(relay_state);
