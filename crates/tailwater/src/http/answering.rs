@@ -124,15 +124,12 @@ impl Answering {
 
     /// Whom the log of a cluster follows.
     fn leader(&self, cluster: &Watched) -> Leader {
-        let source = &cluster.wiring.plan.name;
+        let (source, own) = (&cluster.wiring.plan.name, &cluster.wiring.own);
         match self.controlled.sources.get(source) {
-            Some(controlled) => {
-                Leader { server: cluster.wiring.primary.name.clone(), held: controlled.is_held() }
+            Some(controlled) => controlled.leader(own),
+            None => {
+                Leader { server: own.clone(), held: Some(format!("source {source} is not captured here")) }
             }
-            None => Leader {
-                server: cluster.wiring.primary.name.clone(),
-                held: Some(format!("source {source} is not captured")),
-            },
         }
     }
 

@@ -17,3 +17,4 @@ mod verdict;
 mod watching;
 
 pub use starting::Bound;
+pub use verdict::Leader;

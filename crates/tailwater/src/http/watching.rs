@@ -37,7 +37,7 @@ struct Seat {
 /// A cluster that is looked at.
 #[derive(Debug)]
 pub(super) struct Watched {
-    /// As the configuration has it: led by the source's own server.
+    /// Led by whom the log followed when the daemon was started.
     pub wiring: ClusterWiring,
     seats: Vec<Seat>,
 }
@@ -128,10 +128,10 @@ impl Watching {
 }
 
 impl Watched {
-    /// The name under which a server is looked at: the source's name is also that of the server it begins with.
+    /// The name under which a server is looked at: the source's name is also that of its own server.
     pub(super) fn canonical(&self, server: &str) -> String {
         match server == self.wiring.plan.name {
-            true => self.wiring.primary.name.clone(),
+            true => self.wiring.own.clone(),
             false => server.to_owned(),
         }
     }

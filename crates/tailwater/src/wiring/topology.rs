@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_manager::observation::Observation;
 use tailwater_manager::observing::{Subject, observe_all};
 use tailwater_manager::topology::{
     ClusterPlan, ListenPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
 };
+use tailwater_relay::acker::Ordered;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -22,16 +23,19 @@ use crate::control::{Answer, Request, SourceReport, ask, socket_of};
 pub struct ClusterWiring {
     /// What the configuration says.
     pub plan: ClusterPlan,
-    /// The source's own server.
+    /// The server that the log follows: the source's own, or the one that its capture was ordered to follow.
     pub primary: Subject,
     /// All others.
     pub followers: Vec<Subject>,
+    /// The name of the source's own server: the source's, or that of the `[[server]]` with its address.
+    pub own: String,
 }
 
-/// The cluster of each source.
+/// The cluster of each source, led by the server that its capture follows.
 ///
 /// # Errors
-/// If an option file with credentials cannot be read.
+/// If an option file with credentials, or what a capture was ordered, cannot be read; or if it follows a server that the
+/// configuration does not name.
 pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
     let cluster = |source: &SourceConfig| {
         cluster(config, source).with_context(|| format!("the cluster of source {}", source.name))
@@ -74,6 +78,11 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
             followers.push(Subject { name: server.name.clone(), connect });
         }
     }
+    let own = primary.name.clone();
+    let ordered = Ordered::read(&config.log.directory.join(name))?;
+    if let Some(leader) = ordered.follows {
+        lead(&mut plan, &mut primary, &mut followers, &leader)?;
+    }
     for channel in config.channels.iter().filter(|channel| channel.source == *name) {
         let connect =
             connect_options(channel.server()).with_context(|| format!("channel {}", channel.name))?;
@@ -84,21 +93,37 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
             followers.push(Subject { name: format!("channel {}", channel.name), connect });
         }
     }
-    Ok(ClusterWiring { plan, primary, followers })
+    Ok(ClusterWiring { plan, primary, followers, own })
 }
 
 impl ClusterWiring {
     /// The same cluster, led by the server of that name; as it is, if there is none or it leads already.
     pub fn led_by(&self, server: &str) -> Self {
         let mut led = self.clone();
-        let member = led.plan.servers.iter_mut().find(|member| member.name == server);
-        let subject = led.followers.iter_mut().find(|subject| subject.name == server);
-        if let (Some(member), Some(subject)) = (member, subject) {
-            std::mem::swap(member, &mut led.plan.primary);
-            std::mem::swap(subject, &mut led.primary);
-        }
+        // Nothing has changed then.
+        let _ = lead(&mut led.plan, &mut led.primary, &mut led.followers, server);
         led
     }
+}
+
+/// Puts the server that the capture follows by order into the place of the source's own, which becomes one of the others.
+fn lead(
+    plan: &mut ClusterPlan,
+    primary: &mut Subject,
+    followers: &mut [Subject],
+    leader: &str,
+) -> anyhow::Result<()> {
+    if plan.primary.name == leader {
+        return Ok(());
+    }
+    let member = plan.servers.iter_mut().find(|server| server.name == leader);
+    let subject = followers.iter_mut().find(|follower| follower.name == leader);
+    let (Some(member), Some(subject)) = (member, subject) else {
+        bail!("its capture was ordered to follow {leader:?}, and there is no [[server]] of that name");
+    };
+    std::mem::swap(member, &mut plan.primary);
+    std::mem::swap(subject, primary);
+    Ok(())
 }
 
 /// Puts into the plans what the daemon of this configuration says; nothing if none answers.
