@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
-use tailwater_manager::topology::Cluster;
+use tailwater_manager::topology::{Cluster, RelayPlan};
 
+use super::acker;
 use super::route::{NoRoute, Route, Whose, route};
+use super::token::Secret;
 use super::verdict::{self, Leader, Verdict};
 use super::watching::{Watched, Watching};
 use crate::commands::topology::Shown;
-use crate::control::Controlled;
+use crate::control::{Controlled, ControlledSource};
 use crate::wiring;
 
 /// A replica further behind than this, in seconds, is not to be read from, unless the check says otherwise.
@@ -30,7 +32,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    fn ok(body: Value) -> Self {
+    pub(super) fn ok(body: Value) -> Self {
         Self { status: StatusCode::OK, body, allowed: None }
     }
 
@@ -42,9 +44,10 @@ impl Answer {
 impl From<NoRoute> for Answer {
     fn from(none: NoRoute) -> Self {
         match none {
-            NoRoute::NotFound => {
-                Self::failed(StatusCode::NOT_FOUND, "there are /primary, /replica, /status and /healthz")
-            }
+            NoRoute::NotFound => Self::failed(
+                StatusCode::NOT_FOUND,
+                "there are /primary, /replica, /status, /healthz and /acker",
+            ),
             NoRoute::Method { allowed } => Self {
                 allowed: Some(allowed),
                 ..Self::failed(StatusCode::METHOD_NOT_ALLOWED, "the path is asked in other ways")
@@ -74,15 +77,17 @@ struct Tree {
 pub struct Answering {
     watching: Watching,
     controlled: Arc<Controlled>,
+    /// Of those who may order something.
+    secret: Option<Secret>,
     /// One for each of the clusters that are watched.
     trees: Vec<Mutex<Option<Arc<Tree>>>>,
 }
 
 impl Answering {
     /// Answers out of what `watching` sees and `controlled` says of itself.
-    pub fn new(watching: Watching, controlled: Arc<Controlled>) -> Self {
+    pub fn new(watching: Watching, controlled: Arc<Controlled>, secret: Option<Secret>) -> Self {
         let trees = watching.clusters().iter().map(|_| Mutex::new(None)).collect();
-        Self { watching, controlled, trees }
+        Self { watching, controlled, secret, trees }
     }
 
     pub(super) async fn answer(
@@ -90,8 +95,8 @@ impl Answering {
         method: &Method,
         path: &str,
         query: Option<&str>,
-        _credential: Option<&[u8]>,
-        _body: &[u8],
+        credential: Option<&[u8]>,
+        body: &[u8],
     ) -> Answer {
         match route(method, path, query) {
             Err(none) => none.into(),
@@ -119,7 +124,31 @@ impl Answering {
                     Err(answer) => answer,
                 }
             }
+            Ok(Route::Acker { source }) => match self.captured(&source, credential) {
+                Ok((source, plan)) => acker::read(source, plan).await,
+                Err(answer) => answer,
+            },
+            Ok(Route::Order { source, order }) => match self.captured(&source, credential) {
+                Ok((source, plan)) => acker::order(source, plan, order, body).await,
+                Err(answer) => answer,
+            },
         }
+    }
+
+    /// The capture of a source, for who may order it.
+    fn captured(
+        &self,
+        source: &str,
+        credential: Option<&[u8]>,
+    ) -> Result<(&ControlledSource, &RelayPlan), Answer> {
+        // First, so that who may not learns nothing.
+        acker::admit(self.secret.as_ref(), credential)?;
+        let controlled = self.controlled.sources.get(source);
+        let planned = self.watching.clusters().iter().map(|cluster| &cluster.wiring.plan);
+        let planned = planned.into_iter().find(|plan| plan.name == source);
+        controlled.zip(planned.map(|plan| &plan.relay)).ok_or_else(|| {
+            Answer::failed(StatusCode::NOT_FOUND, "the configuration has no source of that name")
+        })
     }
 
     /// Whom the log of a cluster follows.

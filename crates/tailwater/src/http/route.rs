@@ -13,6 +13,18 @@ pub(super) enum Route {
     Primary { of: Whose },
     /// Whether a server may be read from.
     Replica { server: String, source: Option<String>, lag_seconds_max: Option<u64> },
+    /// How a source's capture stands, and what it holds.
+    Acker { source: String },
+    /// An order to a source's capture.
+    Order { source: String, order: OrderKind },
+}
+
+/// What a capture can be ordered; the body says the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OrderKind {
+    Stop,
+    Start,
+    Follow,
 }
 
 /// Whose question it is.
@@ -36,6 +48,8 @@ pub(super) enum NoRoute {
 }
 
 const READING: &str = "GET, HEAD, OPTIONS";
+const ASKING: &str = "GET";
+const ORDERING: &str = "POST";
 
 /// Reads a request's line. OPTIONS is answered as GET is: load balancers check with it.
 pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, NoRoute> {
@@ -58,13 +72,23 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
             replica(&server, &mut query)?
         }
         ["replica", server] => replica(server, &mut query)?,
+        ["acker", source] => Route::Acker { source: named(source)? },
+        ["acker", source, "stop"] => order(source, OrderKind::Stop)?,
+        ["acker", source, "start"] => order(source, OrderKind::Start)?,
+        ["acker", source, "follow"] => order(source, OrderKind::Follow)?,
         _ => return Err(NoRoute::NotFound),
     };
     query.is_used_up()?;
-    match *method {
-        Method::GET | Method::HEAD | Method::OPTIONS => Ok(found),
-        _ => Err(NoRoute::Method { allowed: READING }),
-    }
+    let (is_allowed, allowed) = match found {
+        Route::Order { .. } => (*method == Method::POST, ORDERING),
+        Route::Acker { .. } => (*method == Method::GET, ASKING),
+        _ => (matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS), READING),
+    };
+    if is_allowed { Ok(found) } else { Err(NoRoute::Method { allowed }) }
+}
+
+fn order(source: &str, order: OrderKind) -> Result<Route, NoRoute> {
+    Ok(Route::Order { source: named(source)?, order })
 }
 
 fn replica(server: &str, query: &mut Query) -> Result<Route, NoRoute> {
@@ -83,7 +107,7 @@ fn replica(server: &str, query: &mut Query) -> Result<Route, NoRoute> {
 fn named(text: &str) -> Result<String, NoRoute> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if text.is_empty() || text.len() > 64 || !text.chars().all(legal) {
-        return Err(NoRoute::Bad("a server's name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`".to_owned()));
+        return Err(NoRoute::Bad("a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`".to_owned()));
     }
     Ok(text.to_owned())
 }
@@ -165,6 +189,12 @@ mod tests {
         assert_eq!(read("/primary/db1/x"), Err(NoRoute::NotFound));
         assert_eq!(route(&Method::POST, "/primary/db1", None), Err(NoRoute::Method { allowed: READING }));
         assert_eq!(route(&Method::OPTIONS, "/healthz", None), Ok(Route::Health));
+        // Nothing is changed by who follows a link.
+        for path in ["/acker/orders/stop", "/acker/orders/start", "/acker/orders/follow"] {
+            assert_eq!(route(&Method::GET, path, None), Err(NoRoute::Method { allowed: ORDERING }), "{path}");
+            assert!(matches!(route(&Method::POST, path, None), Ok(Route::Order { .. })), "{path}");
+        }
+        assert_eq!(route(&Method::GET, "/acker/orders/purge", None), Err(NoRoute::NotFound));
     }
 
     proptest! {

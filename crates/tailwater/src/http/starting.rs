@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::answering::Answering;
 use super::serving::{bind, serve};
+use super::token::Secret;
 use super::watching::Watching;
 use crate::config::Config;
 use crate::control::Controlled;
@@ -17,16 +19,18 @@ use crate::wiring;
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
+    secret: Option<Secret>,
 }
 
 impl Bound {
-    /// Takes the address of `[http]`, if there is one.
+    /// Takes the address of `[http]`, if there is one, and reads its token.
     ///
     /// # Errors
-    /// If the address is not to be had.
+    /// If the address is not to be had, or the token.
     pub async fn of(config: &Config) -> anyhow::Result<Option<Self>> {
         let Some(http) = &config.http else { return Ok(None) };
-        Ok(Some(Self { listener: bind(http.listen).await? }))
+        let secret = http.token_file.as_deref().map(Secret::read).transpose().context("http.token_file")?;
+        Ok(Some(Self { listener: bind(http.listen).await?, secret }))
     }
 
     /// Answers until the task that is given back is aborted.
@@ -41,6 +45,6 @@ impl Bound {
             Duration::from_millis(interval_ms),
             Duration::from_millis(stale_after_ms),
         );
-        Ok(serve(self.listener, Arc::new(Answering::new(watching, controlled))))
+        Ok(serve(self.listener, Arc::new(Answering::new(watching, controlled, self.secret))))
     }
 }
