@@ -5,11 +5,19 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
+use tailwater::config::RelayConfig;
+use tailwater::managing::remote::RemoteRelay;
 use tailwater::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
+use tailwater_manager::failure::Failure;
+use tailwater_manager::hands::{AckerError, AckerPort};
+use tailwater_manager::lease::Token;
+use tailwater_manager::lossless::Stop;
 use tailwater_sandbox::{ReservedPort, Server, ServerKind, ServerSpec, require};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
@@ -81,6 +89,75 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     trial.kill_relay().await
 }
 
+/// A daemon's capture as another machine's manager sees it.
+#[tokio::test]
+async fn a_relay_elsewhere_obeys() -> Result<()> {
+    let kind = ServerKind::Mysql97;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    shell.write("http.token", "0123456789abcdef0123456789abcdef\n")?;
+    shell.write("other.token", "another0123456789abcdef0123456789\n")?;
+    let (mut trial, port) = daemon(&shell, kind, "token_file = \"http.token\"").await?;
+    let relay = |url: String, token: &str, server_id| {
+        RemoteRelay::of(&RelayConfig {
+            name: "relay2".to_owned(),
+            source: "orders".to_owned(),
+            source_there: Some("primary".to_owned()),
+            url,
+            token_file: shell.path().join(token),
+            ca_file: None,
+            server_id,
+            connect_timeout_ms: 1_000,
+            timeout_ms: 12_000,
+        })
+    };
+    let url = format!("http://127.0.0.1:{}/", port.number());
+    let right = relay(url.clone(), "http.token", 4201)?;
+    ensure!(right.look().await == Err(Failure::Refused));
+    let refused = |answer: Result<(), AckerError>| match answer {
+        Err(AckerError::Refused(reason)) => Ok(reason),
+        other => Err(anyhow!("{other:?}")),
+    };
+    refused(right.stop(Token(1)).await.map(drop))?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+
+    let reason = refused(relay(url.clone(), "other.token", 4201)?.stop(Token(1)).await.map(drop))?;
+    ensure!(reason.contains("401"), "{reason}");
+    // Another relay's word is none, and nothing is believed of it.
+    let answer = relay(url.clone(), "http.token", 4202)?.read().await;
+    let is_told = |reason: &str| reason.contains("server_id 4201") && reason.contains("4202");
+    ensure!(matches!(&answer, Err(AckerError::Unknown(reason)) if is_told(reason)), "{answer:?}");
+
+    let look = right.look().await.map_err(|failure| anyhow!("{failure}"))?;
+    ensure!(look.is_streaming && look.acknowledges && look.heard_ago_ms.is_some(), "{look:?}");
+    let report = right.read().await.map_err(|error| anyhow!("{error:?}"))?;
+    ensure!(report.acker.name == "relay2" && report.acker.stop == Stop::Unknown, "{report:?}");
+    let report = right.stop(Token(3)).await.map_err(|error| anyhow!("{error:?}"))?;
+    ensure!(report.acker.stop == Stop::Lasting && report.acker.durable, "{report:?}");
+    let held = report.acker.holds.context("it holds nothing")?;
+    ensure!(held.to_string().replace('\n', "") == written_by(&trial.primary).await?, "{held}");
+    // No commit is acknowledged any more.
+    let mut client = Connection::connect(&trial.primary.connect_options()).await?;
+    let commit = tokio::spawn(async move { client.execute("INSERT INTO shop.t VALUES (1)").await.map(drop) });
+    let http = Http { port: port.number() };
+    http.until("/primary/primary", 503, |body| {
+        body["reason"].as_str().is_some_and(|reason| reason.contains("told to stop"))
+    })?;
+    let reason = refused(right.start(Token(2)).await)?;
+    ensure!(reason.starts_with("TW-RELAY-0015"), "{reason}");
+    ensure!(!commit.is_finished());
+    let reason = refused(right.follow(Token(3), "db9").await)?;
+    ensure!(reason.starts_with("TW-RELAY-0016"), "{reason}");
+    right.start(Token(3)).await.map_err(|error| anyhow!("{error:?}"))?;
+    tokio::time::timeout(PATIENCE, commit).await???;
+    http.until("/primary/primary", 200, |_| true)?;
+    trial.kill_relay().await
+}
+
 /// A connection that says nothing, or too much, costs one place for a bounded time, and others are answered.
 #[test]
 fn what_is_no_request_is_answered_or_closed() -> Result<()> {
@@ -149,24 +226,33 @@ fn section(port: u16, more: &str) -> String {
 
 pub async fn follower(kind: ServerKind, id: u32, name: &str) -> Result<Server> {
     let id = format!("--server-id={id}");
-    let server = ServerSpec::new(kind).name(name).options([&id, "--sync-binlog=0", "--log-bin=binlog"]);
-    let server = match kind {
-        ServerKind::Mysql97 => server.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]),
-        _ => server,
+    let (updates, plugin) = match kind.flavour() {
+        Flavour::MySql => ("--log-replica-updates=1", "--plugin-load-add=semisync_source.so"),
+        Flavour::MariaDb => ("--log-slave-updates=1", "--rpl-semi-sync-master-enabled=0"),
     };
-    Ok(Server::start(server).await?)
+    let options = [id.as_str(), updates, plugin, "--log-bin=binlog", "--sync-binlog=0"];
+    Ok(Server::start(ServerSpec::new(kind).name(name).options(options)).await?)
+}
+
+/// All that a server has written.
+pub async fn written_by(server: &Server) -> Result<String> {
+    let variable = match server.kind().flavour() {
+        Flavour::MySql => "gtid_executed",
+        Flavour::MariaDb => "gtid_binlog_state",
+    };
+    Ok(server.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
 }
 
 /// A `[[server]]` of the trial's cluster.
 pub fn member(name: &str, server: &Server) -> String {
     format!(
-        "\n[[server]]\nname = \"{name}\"\nsource = \"primary\"\nsocket = \"{}\"\nuser = \"root\"\ntls = \"off\"\n",
-        server.socket().display()
+        "\n[[server]]\nname = \"{name}\"\nsource = \"primary\"\nhost = \"127.0.0.1\"\nport = {}\nuser = \"root\"\ntls = \"off\"\n",
+        server.port()
     )
 }
 
 /// What has to go before `read_only` does.
-fn unlock(kind: ServerKind) -> &'static str {
+pub fn unlock(kind: ServerKind) -> &'static str {
     match kind {
         ServerKind::Mysql97 => "SET GLOBAL super_read_only = 0;",
         _ => "",

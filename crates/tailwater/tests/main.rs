@@ -10,6 +10,7 @@ mod cli;
 mod copied;
 mod dumped;
 mod faults;
+mod haproxy;
 mod http;
 mod large;
 mod loaded;
