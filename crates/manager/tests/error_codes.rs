@@ -27,10 +27,8 @@ fn every_code_is_explained_once_and_no_other() {
 fn every_refusal_has_a_section_that_says_what_to_do() {
     let page = include_str!("../../../docs/reference/refusals.md");
     let source = include_str!("../src/refusal.rs");
-    let codes: Vec<_> = source
-        .lines()
-        .filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next())
-        .collect();
+    let codes: Vec<_> =
+        source.lines().filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next()).collect();
     assert!(!codes.is_empty());
     let sections: Vec<&str> = page.split("\n## TW-MGR-").skip(1).collect();
     for code in &codes {

@@ -233,9 +233,7 @@ impl ControlledSource {
     pub fn leader(&self, own: &str) -> Leader {
         let (state, ordered) = (self.status.snapshot().state, self.status.ordered());
         let held = match state {
-            _ if ordered.stopped.is_some() => {
-                Some("the log is told to stop: a failover is under way".to_owned())
-            }
+            _ if ordered.stopped.is_some() => Some("the log is told to stop".to_owned()),
             CaptureState::StoppedByOrder(_) => Some("the log is told to stop".to_owned()),
             // Its history is not the log's, say: what is written to it now is written beside what was acknowledged.
             CaptureState::Refused(reason) => Some(format!("the log does not follow it any more: {reason}")),
