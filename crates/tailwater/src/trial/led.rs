@@ -43,10 +43,20 @@ impl Trial {
     /// # Errors
     /// If the configuration cannot be written.
     pub fn lead(&mut self, followers: &[&Server], manager: &str) -> anyhow::Result<()> {
+        let named = followers.iter().map(|server| (server.name().to_owned(), server.port()));
+        let all: Vec<_> = named.chain([(PRIMARY_NAME.to_owned(), self.primary.port())]).collect();
+        self.lead_at(&all, manager)
+    }
+
+    /// The same, with servers at other ports of loopback, such as those of faulty links. The primary has to be among them, at
+    /// the port that [`Trial::write_config`] is told.
+    ///
+    /// # Errors
+    /// If the configuration cannot be written.
+    pub fn lead_at(&mut self, servers: &[(String, u16)], manager: &str) -> anyhow::Result<()> {
         std::fs::write(self.spec.folder.join("root.cnf"), "[client]\nuser=root\npassword=\n")?;
         let mut text = String::new();
-        let named = followers.iter().map(|server| (server.name(), server.port()));
-        for (name, port) in named.chain([(PRIMARY_NAME, self.primary.port())]) {
+        for (name, port) in servers {
             let _ = write!(
                 text,
                 "\n[[server]]\nname = \"{name}\"\nsource = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {port}\n\
@@ -72,8 +82,8 @@ impl Trial {
             let cluster = self.cluster();
             let lossless = cluster.as_ref().and_then(|cluster| cluster.lossless.as_deref());
             let holds = cluster.as_ref().is_some_and(|cluster| cluster.lease.starts_with("held"));
-            if holds && lossless.is_some_and(|text| text.ends_with("must acknowledge") && !text.contains(';'))
-            {
+            let settled = |text: &str| text.ends_with("must acknowledge") && !text.contains(';');
+            if holds && lossless.is_some_and(settled) {
                 return Ok(());
             }
             if begun.elapsed() > Duration::from_secs(60) {
