@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tailwater_manager::analysis::{Action, Code, Finding, Guard};
+use tailwater_manager::choice::{Origin, Version};
 use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, Machine};
 use tailwater_manager::failover::{Act, Answer, Audit, End, Failover};
 use tailwater_manager::hands::Hands;
@@ -48,6 +49,8 @@ pub struct ClusterParts<H> {
     pub manager: String,
     /// Who belongs to it, led by the server of that name; by the one that the log follows if none is given.
     pub wiring: Box<MakeWiring>,
+    /// The server that the log came from last.
+    pub logged: Box<dyn Fn() -> Option<(Origin, Version)> + Send + Sync>,
     /// All relays that acknowledge.
     pub relays: Vec<WatchedRelay>,
     /// Who acts.
@@ -446,6 +449,7 @@ fn watch_now<H>(parts: &ClusterParts<H>, primary: Option<&str>, clock: Clock) ->
         plan: wiring.plan.clone(),
         followers: wiring.followers.iter().map(|subject| subject.name.clone()).collect(),
         ackers: parts.relays.iter().map(|relay| relay.name.clone()).collect(),
+        logged: (parts.logged)(),
     };
     let watch = Watch::start(
         cluster,

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use tailwater_manager::driving::AuditFolder;
+use tailwater_manager::failover::Audit;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 
@@ -33,6 +35,13 @@ pub async fn start_follower(kind: ServerKind, number: u32) -> anyhow::Result<Ser
     });
     let server = Server::start(ServerSpec::new(kind).name(format!("db{number}")).options(options)).await?;
     server.create_replication_user().await?;
+    // As an operator has it: clients that are lost do no harm there.
+    server
+        .sql(match kind.flavour() {
+            Flavour::MySql => "SET GLOBAL super_read_only = 1",
+            Flavour::MariaDb => "SET GLOBAL read_only = 1",
+        })
+        .await?;
     Ok(server)
 }
 
@@ -91,6 +100,21 @@ impl Trial {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// What the last failover that is over did, and when.
+    ///
+    /// # Errors
+    /// If there is none, or its record cannot be read.
+    pub fn last_failover(&self) -> anyhow::Result<Audit> {
+        let records = AuditFolder::new(self.spec.folder.join("log/manager").join(SOURCE_NAME));
+        let failovers = records.list()?.into_iter().rev().filter(|id| id.ends_with("-failover"));
+        for id in failovers {
+            if let Some(audit) = records.load(&id)?.filter(|audit| audit.outcome.is_some()) {
+                return Ok(audit);
+            }
+        }
+        bail!("no failover has ended")
     }
 
     /// Waits until another server than `old` is the cluster's primary, and gives its name.
