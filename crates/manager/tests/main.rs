@@ -16,3 +16,4 @@ mod lossless;
 mod lossless_model;
 mod observing;
 mod topology;
+mod watching;

@@ -12,6 +12,8 @@ mod copied;
 mod dumped;
 mod failed_over;
 mod faults;
+mod haproxy;
+mod http;
 mod large;
 mod loaded;
 mod log_cat;
