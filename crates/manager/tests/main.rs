@@ -4,9 +4,11 @@
 #[macro_use]
 extern crate tailwater_sandbox;
 
+mod acting;
 mod analysis;
 mod analysis_properties;
 mod choice;
+mod driving;
 mod error_codes;
 mod failover;
 mod lease;
@@ -14,3 +16,4 @@ mod lossless;
 mod lossless_model;
 mod observing;
 mod topology;
+mod watching;

@@ -3,14 +3,16 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tailwater_manager::acting::semi_sync::make_source;
 use tailwater_manager::analysis::{Cast, Code, Guard, Observer, Record, Saw, Settings, Sighting, analyse};
 use tailwater_manager::failure::Failure;
+use tailwater_manager::lossless::{Acks, Waiting};
 use tailwater_manager::observation::{IoState, Observation};
 use tailwater_manager::observing::ping::{Ping, PingKind, Pinger};
 use tailwater_manager::observing::{Subject, observe, observe_all};
 use tailwater_manager::topology::{Cluster, ClusterPlan, Member, Node, ProblemCode, RelayPlan, Role, build};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
-use tailwater_session::ConnectOptions;
+use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
 /// Only reached when something is wrong.
@@ -20,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// A look at a server that does not answer takes this.
 const SHORT: Duration = Duration::from_millis(300);
 
-on_each_server!(a_cluster_is_seen, a_server_is_pinged);
+on_each_server!(a_cluster_is_seen, a_server_is_pinged, a_restart_is_foreseen);
 
 fn subject(name: &str, server: &Server) -> Subject {
     Subject { name: name.to_owned(), connect: server.connect_options() }
@@ -155,6 +157,72 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     let failure = seen[0].outcome.as_ref().err().map(|unreached| unreached.failure);
     ensure!(failure == Some(Failure::Refused), "{failure:?}");
     ensure!(has(find(&cluster, "db2")?, ProblemCode::NotReached) && cluster.nodes[0].reached);
+    Ok(())
+}
+
+/// Whether a server waits as it must, and whether it is seen to do so after a restart.
+async fn waits(server: &Server) -> Result<(bool, bool)> {
+    let seen = observe(&subject("s", server), TIMEOUT).await;
+    let look = seen.look().with_context(|| format!("{:?}", seen.outcome))?;
+    ensure!(look.unasked.is_empty(), "{:?}", look.unasked);
+    let Some(source) = &look.semi_sync_source else { return Ok((false, false)) };
+    let now = Waiting::seen(source, source.after_restart).acks();
+    Ok((matches!(now, Acks::Required(_)), source.after_restart))
+}
+
+/// What is seen of the time after a restart is held against the restart.
+async fn a_restart_is_foreseen(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut server = Server::start(ServerSpec::new(kind).name("restarted").semi_sync_source()).await?;
+    ensure!(waits(&server).await? == (true, true), "by command line");
+    if kind.flavour() == Flavour::MariaDb {
+        server.restart(None).await?;
+        ensure!(waits(&server).await? == (true, true), "by command line, restarted");
+    }
+    // Who becomes primary with all of it in place keeps that: see `make_source`.
+    if kind.flavour() == Flavour::MariaDb {
+        let mut connection = Connection::connect(&server.connect_options()).await?;
+        let (before, note) = make_source(&mut connection, 1).await?;
+        ensure!(before.source && note.is_none() && waits(&server).await? == (true, true), "{note:?}");
+        connection.close().await;
+    }
+    // An account that may do no more than look.
+    let account = server.create_replication_user().await?;
+    let seen = observe(&Subject { name: "s".into(), connect: account }, TIMEOUT).await;
+    let source = seen.look().and_then(|look| look.semi_sync_source.as_ref()).context("no semi-sync")?;
+    ensure!(source.after_restart, "{seen:?}");
+    let side = statement(kind, "rpl_semi_sync_source", "rpl_semi_sync_master");
+    server.sql(&format!("SET GLOBAL {side}_timeout = 2000000000")).await?;
+    ensure!(waits(&server).await? == (true, false), "what a statement has covered is not known");
+    if kind.flavour() == Flavour::MySql {
+        server.sql("SET GLOBAL rpl_semi_sync_source_timeout = DEFAULT").await?;
+        server.sql("SET PERSIST rpl_semi_sync_source_timeout = 2000000000").await?;
+        ensure!(waits(&server).await? == (true, true), "what is kept comes instead");
+        server.sql("SET PERSIST_ONLY rpl_semi_sync_source_enabled = 0").await?;
+        ensure!(waits(&server).await? == (true, false), "what is kept speaks against the command line");
+        server.sql("RESET PERSIST").await?;
+    }
+
+    server.restart(Some(Vec::new())).await?;
+    server.enable_semi_sync_source().await?;
+    ensure!(waits(&server).await? == (true, false), "by statement");
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    let (_, note) = make_source(&mut connection, 1).await?;
+    connection.close().await;
+    let keeps = kind.flavour() == Flavour::MySql;
+    ensure!(note.is_none() == keeps, "{note:?}");
+    ensure!(waits(&server).await? == (true, keeps), "by a failover");
+    if kind.flavour() == Flavour::MySql {
+        server.restart(None).await?;
+        ensure!(waits(&server).await? == (true, true), "by a failover, restarted");
+        server.sql("RESET PERSIST; SET GLOBAL rpl_semi_sync_source_enabled = 1").await?;
+        ensure!(waits(&server).await? == (true, false), "kept no more");
+        return Ok(());
+    }
+    server.restart(None).await?;
+    ensure!(!waits(&server).await?.0, "it remembers");
     Ok(())
 }
 

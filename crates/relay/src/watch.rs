@@ -81,7 +81,9 @@ impl fmt::Display for SemiSyncAlarm {
     }
 }
 
-/// The shortest time-out that is not alarmed about: long enough for a restart of this process or of its machine.
+/// The shortest time-out that is not alarmed about: long enough for a restart of this process or of its machine, after which
+/// commits are acknowledged by the log again. A failover asks for more (docs/reference/lossless.md): there nobody comes back
+/// to acknowledge, and the old primary has to wait until a person has seen to it.
 pub const SEMI_SYNC_TIMEOUT_MIN: Duration = Duration::from_secs(600);
 
 /// What is wrong in `now`, given the sample before it.

@@ -19,8 +19,9 @@ use crate::observation::{SemiSyncSource, WaitPoint};
 /// Earlier settings that are kept apart; beyond it the oldest are joined into one that is at least as strict as each.
 pub const REGIMES_MAX: usize = 16;
 
-/// A time-out of semi-sync from which on it counts as infinite, in milliseconds: a day. A stuck primary is somebody's
-/// concern long before.
+/// A time-out of semi-sync from which on it counts as infinite, in milliseconds: a day. After a failover the old primary is
+/// held by nothing but its own wait for ACKs, and is somebody's concern long before a day is over. A capture alarms only below
+/// ten minutes, which outlast its own restart.
 pub const TIMEOUT_MS_MIN: u64 = 86_400_000;
 
 /// How many ACKs a commit waits for.

@@ -1,7 +1,9 @@
 //! A trial of the main job: a real primary, a relay process that captures it, a workload whose clients keep a ledger, and
 //! faults. The demo, the benchmarks and the fault tests are all made of this.
 
+pub mod led;
 mod proof;
+pub mod replacing;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

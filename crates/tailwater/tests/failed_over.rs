@@ -1,0 +1,298 @@
+//! The manager in the daemon, on real servers under load: a primary that is killed is replaced by itself, and nothing that
+//! was acknowledged is lost; what is refused is refused with its rule.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater::trial::led::{PRIMARY_NAME, start_follower};
+use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_sandbox::link::Link;
+use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
+use tailwater_session::Connection;
+
+use crate::shell::{PROGRAM, Shell};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_primaries_are_replaced_mariadb() -> Result<()> {
+    killed_primaries_are_replaced(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_primaries_are_replaced_mysql() -> Result<()> {
+    killed_primaries_are_replaced(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_holds_back_and_what_refuses() -> Result<()> {
+    held_back_and_refused(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_primary_is_fenced_before_it_is_replaced() -> Result<()> {
+    silent_primary(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_is_cut_off_replaces_nobody() -> Result<()> {
+    cut_off(ServerKind::Mariadb1011).await
+}
+
+/// Here no server comes back by itself; and MariaDB can be told to wait after a restart by its option file only.
+const GONE: &str = r#"
+[[manager.fence_hook]]
+name = "gone"
+command = ["bash", "-c", "! : > /dev/tcp/$TAILWATER_OLD_HOST/$TAILWATER_OLD_PORT"]
+"#;
+
+/// A primary, two replicas that read from the log, and a relay that manages them.
+struct Led {
+    shell: Shell,
+    trial: Trial,
+    followers: Vec<Server>,
+    ledger: Arc<Ledger>,
+}
+
+impl Led {
+    async fn start(kind: ServerKind, manager: &str) -> Result<Self> {
+        Self::start_behind(kind, manager, &[]).await
+    }
+
+    /// With a link between the relay's process and each server, the primary first, if there are links.
+    async fn start_behind(kind: ServerKind, manager: &str, links: &[Link]) -> Result<Self> {
+        let shell = Shell::new()?;
+        let spec = TrialSpec {
+            kind,
+            durability: Durability::Reduced,
+            options: Vec::new(),
+            ack: AckMode::Durable,
+            program: PathBuf::from(PROGRAM),
+            folder: shell.path().to_owned(),
+        };
+        let (trial, two, three) =
+            tokio::join!(Trial::start(spec), start_follower(kind, 2), start_follower(kind, 3));
+        let (mut trial, followers) = (trial?, vec![two?, three?]);
+        let mut servers = vec![(PRIMARY_NAME.to_owned(), trial.primary.port())];
+        servers.extend(followers.iter().map(|server| (server.name().to_owned(), server.port())));
+        for (link, (_, port)) in links.iter().zip(&mut servers) {
+            link.set_target(([127, 0, 0, 1], *port).into());
+            *port = link.port();
+        }
+        trial.lead_at(&servers, manager)?;
+        trial.write_config("127.0.0.1", servers[0].1)?;
+        trial.start_relay()?;
+        trial.wait_captured().await?;
+        for follower in &followers {
+            follower.replicate(&trial.replica_of_relay()).await?;
+        }
+        prepare(&trial.primary.connect_options()).await?;
+        trial.wait_watched().await?;
+        Ok(Self { shell, trial, followers, ledger: Arc::default() })
+    }
+
+    fn follower(&self, name: &str) -> Result<&Server> {
+        self.followers.iter().find(|server| server.name() == name).context(name.to_owned())
+    }
+
+    fn load(&self, server: &Server, first_worker: u32) -> Workload {
+        let pause = Duration::from_millis(2);
+        let spec = WorkloadSpec { first_worker, pause, ..WorkloadSpec::new(4) };
+        Workload::start(server.connect_options(), &spec, Arc::clone(&self.ledger))
+    }
+
+    /// Waits until both replicas have what a server has, and compares all with the ledger.
+    async fn compare(&self, primary: &Server, servers: &[&Server]) -> Result<()> {
+        let lines = primary.sql("SELECT COUNT(*), COALESCE(SUM(CRC32(CONCAT_WS('#', worker, sequence))), 0) FROM tw_load.tw_ledger").await?;
+        for server in servers {
+            let begun = Instant::now();
+            loop {
+                let has = server.sql("SELECT COUNT(*), COALESCE(SUM(CRC32(CONCAT_WS('#', worker, sequence))), 0) FROM tw_load.tw_ledger").await?;
+                if has == lines {
+                    break;
+                }
+                let status = server.replica_status().await?;
+                ensure!(begun.elapsed() < PATIENCE, "{}: {has:?}, not {lines:?}: {status:?}", server.name());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let report = self.ledger.compare_with_server(&server.connect_options()).await?;
+            let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
+            ensure!(wrong == 0 && report.unlisted == 0, "{}: {report:?}", server.name());
+        }
+        Ok(())
+    }
+
+    /// The last run that is over, as people read it.
+    fn record(&self) -> Result<String> {
+        let folder = std::fs::read_dir(self.shell.path().join("log/manager/primary"))?;
+        let paths = folder.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        let newest = paths.iter().filter(|path| path.extension().is_some_and(|is| is == "txt")).max();
+        Ok(std::fs::read_to_string(newest.context("no record")?)?)
+    }
+
+    /// Waits until `tailwater manager status` says this.
+    async fn says(&self, wanted: &str) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let text = self.tailwater("manager status")?.exits(0).text();
+            if text.contains(wanted) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "it does not say {wanted:?}: {text}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn tailwater(&self, words: &str) -> Result<crate::shell::Ran> {
+        self.shell.run(&format!("{words} -c tailwater.toml"))
+    }
+}
+
+/// Waits until so many more commits are acknowledged than now.
+async fn more_commits(load: &Workload, more: u64) -> Result<()> {
+    let wanted = load.counters().snapshot().acknowledged + more;
+    let begun = Instant::now();
+    while load.counters().snapshot().acknowledged < wanted {
+        ensure!(begun.elapsed() < PATIENCE, "commits do not go on: {:?}", load.counters().snapshot());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut led = Led::start(kind, &format!("automatic = true\n{GONE}")).await?;
+    let load = led.load(&led.trial.primary, 1);
+    more_commits(&load, 100).await?;
+
+    let plan = led.tailwater("failover primary --dry-run --output json")?.exits(0).json()?;
+    ensure!(plan[0]["outcome"]["end"] == "planned", "{plan:#?}");
+    led.tailwater("failover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
+    led.tailwater("failover primary")?.exits(4).complains(&["TW-MGR-0045", "switchover"]);
+    led.tailwater("failover elsewhere")?.exits(1).complains(&["there is no source \"elsewhere\""]);
+    led.tailwater("manager status")?.exits(0).says(&["primary db1", "acts by itself", "nothing is wrong"]);
+
+    led.trial.primary.kill().await?;
+    let killed = Instant::now();
+    let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
+    load.redirect(led.follower(&first)?.connect_options());
+    more_commits(&load, 100).await?;
+    println!("{kind:?}: {first} took writes within {:?} of the kill\n{}", killed.elapsed(), led.record()?);
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    let new = led.follower(&first)?;
+    led.compare(new, &led.followers.iter().collect::<Vec<_>>()).await?;
+    led.tailwater("manager status")?.exits(0).says(&[&format!("primary {first}"), "not acknowledged"]);
+
+    // The next waits for somebody to have looked at this one.
+    led.trial.wait_watched().await?;
+    led.tailwater("manager acknowledge primary")?.exits(0).hides(&["not acknowledged"]);
+    let load = led.load(led.follower(&first)?, 11);
+    more_commits(&load, 50).await?;
+    let at = led.followers.iter().position(|server| server.name() == first).context("the primary")?;
+    led.followers[at].kill().await?;
+    let second = led.trial.wait_failed_over(&first).await?;
+    ensure!(second != PRIMARY_NAME && second != first, "{second}");
+    load.redirect(led.follower(&second)?.connect_options());
+    more_commits(&load, 50).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    led.compare(led.follower(&second)?, &[led.follower(&second)?]).await?;
+
+    // A restart of the daemon goes on with the primary of now.
+    led.trial.stop_relay().await?;
+    led.shell.run("log verify log/primary")?.exits(0);
+    led.trial.start_relay()?;
+    led.trial.wait_watched().await?;
+    led.tailwater("manager status")?.exits(0).says(&[&format!("primary {second}")]);
+    led.trial.stop_relay().await?;
+    Ok(())
+}
+
+async fn held_back_and_refused(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut led = Led::start(kind, "automatic = true").await?;
+    led.tailwater("manager downtime primary --server db9 --for 1h")?.exits(1).complains(&["db9"]);
+    let told = "manager downtime primary --server db3 --for 1h --reason disk";
+    led.tailwater(told)?.exits(0).says(&["db3 is down on purpose until", "disk"]);
+    led.tailwater("manager pause")?.exits(0).says(&["paused"]);
+    led.trial.primary.sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000").await?;
+    led.says("the time-out is too short").await?;
+    led.trial.primary.kill().await?;
+    led.says("DeadPrimary db1").await?;
+    led.says("held: failover is paused").await?;
+    // A person may, where it is lossless; here it is not.
+    led.tailwater("failover primary")?.exits(4).complains(&["TW-MGR-0030", "time-out is too short"]);
+    let record = led.record()?;
+    ensure!(record.contains("TW-MGR-0030"), "{record}");
+    let ran = led.tailwater("failover primary --to db3 --allow-data-loss")?.exits(0);
+    ran.says(&["allowed: TW-MGR-0030", "may be lost", "db3 is primary"]);
+    led.says("primary db3").await?;
+    led.trial.stop_relay().await
+}
+
+async fn silent_primary(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let settings =
+        "automatic = true\n[manager.analysis]\ndetect_after_ms = 1500\n[manager.pace]\nping_timeout_ms = 300";
+    let mut led = Led::start(kind, settings).await?;
+    let load = led.load(&led.trial.primary, 1);
+    more_commits(&load, 50).await?;
+    led.trial.primary.pause()?;
+    let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
+    load.redirect(led.follower(&first)?.connect_options());
+    // It wakes up, and takes writes that nobody acknowledges any more: they wait for ever.
+    led.trial.primary.resume()?;
+    let behind = led.trial.primary.connect_options();
+    let late = tokio::spawn(async move {
+        let mut connection = Connection::connect(&behind).await?;
+        connection.execute("CREATE TABLE tw_load.late (id INT)").await
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(!late.is_finished(), "the old primary has told somebody that it committed: {:?}", late.await);
+    // Sessions of the load that wait there end with the server, and go on with the new primary.
+    led.trial.primary.kill().await?;
+    ensure!(late.await?.is_err(), "a commit was acknowledged by nobody but the old primary");
+    more_commits(&load, 50).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    led.compare(led.follower(&first)?, &led.followers.iter().collect::<Vec<_>>()).await?;
+    led.trial.stop_relay().await
+}
+
+async fn cut_off(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let nowhere = ([127, 0, 0, 1], 1).into();
+    let links = [Link::open(nowhere).await?, Link::open(nowhere).await?, Link::open(nowhere).await?];
+    let settings = "automatic = true\n[manager.analysis]\ndetect_after_ms = 1000\nstale_after_ms = 1000\n\
+                    [manager.pace]\nping_timeout_ms = 300\nlook_timeout_ms = 300";
+    let mut led = Led::start_behind(kind, settings, &links).await?;
+    let load = led.load(&led.trial.primary, 1);
+    more_commits(&load, 50).await?;
+    links.iter().for_each(Link::cut_both);
+    led.says("UnreachablePrimary db1").await?;
+    // Longer than it takes to replace a primary that is dead.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    led.tailwater("manager status")?.exits(0).says(&["primary db1", "UnreachablePrimary db1"]);
+    ensure!(led.record().is_err(), "something was begun: {}", led.record()?);
+    links.iter().for_each(Link::restore);
+    more_commits(&load, 50).await?;
+    led.says("nothing is wrong").await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;
+    led.trial.stop_relay().await
+}
