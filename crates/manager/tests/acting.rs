@@ -2,5 +2,7 @@
 
 mod cluster;
 mod draining;
+mod draining_model;
+mod hooks;
 mod promoting;
 mod replicating;
