@@ -3,6 +3,7 @@
 mod cluster;
 mod draining;
 mod draining_model;
+mod fed;
 mod hooks;
 mod promoting;
 mod replicating;

@@ -9,18 +9,20 @@ use tailwater_manager::acting::replication::{self, read_from};
 use tailwater_sandbox::{ServerKind, require};
 
 use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
+use super::fed::what_a_channel_feeds_becomes_primary;
 use super::replicating::a_replica_reads_from_elsewhere;
 
-on_both_families!(nothing_received_is_dropped);
+on_both_families!(nothing_received_is_dropped_by_any_change);
 
-async fn nothing_received_is_dropped(kind: ServerKind) -> Result<()> {
+async fn nothing_received_is_dropped_by_any_change(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let mut cluster = Cluster::start(kind).await?;
     replicas_are_drained(&mut cluster).await?;
     // On the same servers: what takes longest is to start them.
-    a_replica_reads_from_elsewhere(&cluster).await
+    a_replica_reads_from_elsewhere(&cluster).await?;
+    what_a_channel_feeds_becomes_primary(&cluster).await
 }
 
 async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
