@@ -22,7 +22,7 @@ async fn nothing_received_is_dropped_by_any_change(kind: ServerKind) -> Result<(
     replicas_are_drained(&mut cluster).await?;
     // On the same servers: what takes longest is to start them.
     a_replica_reads_from_elsewhere(&cluster).await?;
-    what_a_channel_feeds_becomes_primary(&cluster).await
+    what_a_channel_feeds_becomes_primary(&mut cluster).await
 }
 
 async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
@@ -84,6 +84,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     let error = drain(&mut connection, Duration::from_millis(200)).await.err().context("too fast")?;
     ensure!(matches!(&error, ManagerError::TooLong { .. }), "{error}");
     locker.execute("UNLOCK TABLES").await?;
+    let mut connection = connect(&cluster.replica).await?;
     drain(&mut connection, PATIENCE).await?;
     ensure!(rows(&cluster.replica).await? == "1,2,3,4,5,6");
     resume(cluster, &mut connection).await?;
