@@ -55,7 +55,7 @@ impl Actor {
         let subjects = self.subjects();
         let limit = self.setup.limits.look;
         let looks = observe_all(&subjects, &[], limit);
-        let ((observations, _), ()) = tokio::join!(looks, self.connections.warm(&subjects, limit));
+        let ((observations, _), lacking) = tokio::join!(looks, self.connections.warm(&subjects, limit));
         let seen = self.setup.servers.iter().zip(&observations).map(|(participant, observation)| {
             let progress = participant.feed.as_ref().and_then(|feed| feed.progress());
             let Setup { flavour, version, .. } = self.setup;
@@ -67,6 +67,10 @@ impl Actor {
                 if progress.is_none() {
                     (server.received, server.executed) = (None, None);
                 }
+            }
+            // Better known now than half way.
+            if let Some(lack) = lacking.get(&server.name) {
+                server.reached = Err(lack.clone());
             }
             server
         });

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_manager::acting::replication::{self, ReadFrom};
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
-use tailwater_session::Connection;
+use tailwater_session::{ConnectOptions, Connection, Purpose, grant_statement};
 use tailwater_wire::Flavour;
 
 /// Only reached when something is wrong.
@@ -45,7 +45,18 @@ pub async fn start(kind: ServerKind, name: &str, id: u32) -> Result<Server> {
         Server::start(spec.options([updates, "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0"]))
             .await?;
     server.create_replication_user().await?;
+    // What `tailwater grants` prints for leading a server, and not more.
+    let grant = grant_statement(Purpose::Lead, kind.flavour(), LEADER);
+    let load = statement(kind, "GRANT INSERT ON mysql.plugin TO leader@'%'", "DO 0");
+    server.sql(&format!("SET SESSION sql_log_bin = 0; CREATE USER {LEADER}; {grant}; {load}")).await?;
     Ok(server)
+}
+
+/// As whom servers are led.
+const LEADER: &str = "leader@'%'";
+
+pub fn as_leader(to: &Server) -> ConnectOptions {
+    ConnectOptions { user: "leader".into(), ..to.connect_options() }
 }
 
 pub fn address(of: &Server) -> ReadFrom {
@@ -53,7 +64,7 @@ pub fn address(of: &Server) -> ReadFrom {
 }
 
 pub async fn connect(to: &Server) -> Result<Connection> {
-    Ok(Connection::connect(&to.connect_options()).await?)
+    Ok(Connection::connect(&as_leader(to)).await?)
 }
 
 pub struct Cluster {

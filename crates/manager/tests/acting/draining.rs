@@ -7,6 +7,7 @@ use tailwater_manager::ManagerError;
 use tailwater_manager::acting::draining::drain;
 use tailwater_manager::acting::replication::{self, read_from};
 use tailwater_sandbox::{ServerKind, require};
+use tailwater_session::Connection;
 
 use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
 use super::fed::what_a_channel_feeds_becomes_primary;
@@ -78,7 +79,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
 
     // What takes too long is told so, and goes on.
     resume(cluster, &mut connection).await?;
-    let mut locker = connect(&cluster.replica).await?;
+    let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
     locker.execute("LOCK TABLES shop.t WRITE").await?;
     cluster.receive(6).await?;
     let error = drain(&mut connection, Duration::from_millis(200)).await.err().context("too fast")?;
@@ -92,7 +93,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// The primary runs again, and the replica reads from it.
-async fn resume(cluster: &mut Cluster, connection: &mut tailwater_session::Connection) -> Result<()> {
+async fn resume(cluster: &mut Cluster, connection: &mut Connection) -> Result<()> {
     cluster.primary.resume()?;
     read_from(connection, &address(&cluster.primary), PATIENCE).await?;
     Ok(())

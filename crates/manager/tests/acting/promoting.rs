@@ -15,14 +15,15 @@ use tailwater_manager::observing::Subject;
 use tailwater_manager::topology::Member;
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, require};
+use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
+use super::cluster::{Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement};
 
 on_both_families!(a_replica_becomes_primary_and_is_one_no_more);
 
 pub fn participant(name: &str, server: &Server) -> Participant {
-    let subject = Subject { name: name.to_owned(), connect: server.connect_options() };
+    let subject = Subject { name: name.to_owned(), connect: as_leader(server) };
     Participant { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
 }
 
@@ -127,7 +128,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
         ensure!(is_writable(&mut replica).await? && status(&mut replica).await?.is_none());
     }
     fails(&actor, Act::UnmakeSource { server: server() }, "read-only first").await?;
-    let mut client = connect(&cluster.replica).await?;
+    let mut client = Connection::connect(&cluster.replica.connect_options()).await?;
     let commit = tokio::spawn(async move { client.execute("INSERT INTO shop.t VALUES (3)").await });
     let waits = statement(kind, "Rpl_semi_sync_source_wait_sessions", "Rpl_semi_sync_master_wait_sessions");
     let question = format!("SHOW GLOBAL STATUS LIKE '{waits}'");
