@@ -20,8 +20,8 @@ use crate::hands::{AckerError, AckerReport, Hands};
 use crate::lease::Token;
 use crate::observing::{Subject, observe_all};
 
-/// Beyond an act's own limit, for its last question.
-const GRACE: Duration = Duration::from_secs(1);
+/// Beyond an act's own limit, for its last question and for what is to be done if it failed.
+const GRACE: Duration = Duration::from_secs(4);
 
 /// Does the acts of one failover on real servers.
 pub struct Actor {
@@ -111,7 +111,7 @@ impl Actor {
             }
             Act::Repoint { .. } => supplying::repoint(connection, &self.setup, limit).await?,
             Act::Drain { .. } => {
-                let ready = promoting::drain(connection, server, limit).await?;
+                let ready = promoting::drain(connection, &self.setup, server, limit).await?;
                 self.remember(name, |all| _ = all.insert(name.clone(), ready));
             }
             Act::MakeSource { acks, .. } => {

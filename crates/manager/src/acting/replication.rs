@@ -155,7 +155,7 @@ pub(super) async fn within<T>(
     work: impl Future<Output = Result<T, ManagerError>>,
 ) -> Result<T, ManagerError> {
     /// For the last question of work that ends by itself.
-    const GRACE: Duration = Duration::from_millis(500);
+    const GRACE: Duration = Duration::from_secs(2);
     let waited = patience + GRACE;
     tokio::time::timeout(waited, work).await.unwrap_or_else(|_| {
         let reason = "it did not answer a statement".to_owned();

@@ -9,6 +9,7 @@ use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{ConnectOptions, Connection, Purpose, grant_statement};
 use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
 
 /// Only reached when something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -114,17 +115,7 @@ impl Cluster {
         self.insert(id).await?;
         let mut connection = connect(&self.primary).await?;
         let has = replication::executed(&mut connection).await?;
-        let mut connection = connect(&self.replica).await?;
-        let begun = Instant::now();
-        loop {
-            let channel = replication::status(&mut connection).await?.context("no channel")?;
-            let executed = replication::executed(&mut connection).await?;
-            if has.is_subset_of(&channel.received.union(&executed)?) {
-                return Ok(());
-            }
-            ensure!(begun.elapsed() < PATIENCE, "not received: {channel:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_received(&mut connect(&self.replica).await?, &has).await
     }
 
     pub async fn wait<F>(&self, server: &Server, what: &str, is_so: impl Fn() -> F) -> Result<()>
@@ -137,6 +128,20 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
+    }
+}
+
+/// Waits until a replica has received that, executed or not.
+pub async fn until_received(replica: &mut Connection, wanted: &GtidSet) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let channel = replication::status(replica).await?.context("no channel")?;
+        let executed = replication::executed(replica).await?;
+        if wanted.is_subset_of(&channel.received.union(&executed)?) {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < PATIENCE, "not received: {channel:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

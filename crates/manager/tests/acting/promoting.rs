@@ -11,6 +11,7 @@ use tailwater_manager::choice::Version;
 use tailwater_manager::failover::{Act, Answer};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::Token;
+use tailwater_manager::observation::IoState;
 use tailwater_manager::observing::Subject;
 use tailwater_manager::topology::Member;
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
@@ -18,7 +19,9 @@ use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::cluster::{Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement};
+use super::cluster::{
+    Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement, until_received,
+};
 
 on_both_families!(a_replica_becomes_primary_and_is_one_no_more);
 
@@ -91,6 +94,15 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let what = has.subtract(&received)?.to_string();
     ensure!(!received.is_subset_of(seen[0].executed.as_ref().context("nothing executed")?), "{seen:?}");
 
+    // An account that may not do it is no use, and that is known before anything is changed.
+    let mut unfit = setup(&cluster, PATIENCE);
+    unfit.servers[0].subject.connect = cluster.replica.replication_options();
+    let Answer::Servers(lacking) = Actor::new(unfit).perform(&Act::LookAtServers, Token(7)).await else {
+        bail!("no servers")
+    };
+    let told = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
+    ensure!(told && lacking[1].reached.is_ok(), "{lacking:?}");
+
     fails(&actor, Act::MakeWritable { server: server() }, "not drained").await?;
     let supply = |from: &str| Act::Supply { server: server(), from: from.into(), what: what.clone() };
     fails(&actor, supply("nobody"), "no address").await?;
@@ -100,6 +112,18 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let mut replica = connect(&cluster.replica).await?;
     let channel = status(&mut replica).await?.context("no channel")?;
     ensure!(address(&cluster.log).is_source_of(&channel), "{channel:?}");
+    // A drain that takes too long leaves it as it was: another server may be chosen.
+    let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
+    locker.execute("LOCK TABLES shop.t WRITE").await?;
+    cluster.log.sql("INSERT INTO shop.t VALUES (30); DELETE FROM shop.t WHERE id = 30").await?;
+    let logged = executed(&mut connect(&cluster.log).await?).await?;
+    until_received(&mut replica, &logged).await?;
+    let mut hasty = setup(&cluster, PATIENCE);
+    hasty.limits.drain = Duration::from_millis(100);
+    fails(&Actor::new(hasty), Act::Drain { server: server() }, "TW-MGR-0061").await?;
+    let channel = status(&mut replica).await?.context("no channel")?;
+    ensure!(channel.io != IoState::Stopped, "it does not read from the log any more: {channel:?}");
+    locker.execute("UNLOCK TABLES").await?;
     does(&actor, Act::Drain { server: server() }).await?;
     ensure!(
         rows(&cluster.replica).await? == "1,2",
