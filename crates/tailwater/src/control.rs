@@ -207,7 +207,7 @@ pub fn socket_of(directory: &Path) -> PathBuf {
 #[derive(Debug, Default)]
 pub struct Controlled {
     /// By name, each with the log it reads.
-    pub channels: BTreeMap<String, (Channel, LogHandle)>,
+    pub channels: BTreeMap<String, (Arc<Channel>, LogHandle)>,
     /// By name, the sources.
     pub sources: BTreeMap<String, ControlledSource>,
     /// The manager, if one is configured.

@@ -101,8 +101,13 @@ impl Channel {
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let name = options.name.clone();
         let state = if stopped { ChannelState::Stopped } else { ChannelState::Connecting };
-        let first =
-            ChannelStatus { name: name.clone(), state, workers: options.workers, ..ChannelStatus::default() };
+        let first = ChannelStatus {
+            name: name.clone(),
+            state,
+            workers: options.workers,
+            gtid: options.gtid,
+            ..ChannelStatus::default()
+        };
         let (sender, status) = watch::channel(first);
         let supervisor = Supervisor {
             backoff: backoff(),
@@ -384,8 +389,8 @@ impl Supervisor {
                 options.commit_order = edit.commit_order.unwrap_or(options.commit_order);
                 options.gtid = edit.gtid.unwrap_or(options.gtid);
                 options.delay = edit.delay_seconds.map_or(options.delay, Duration::from_secs);
-                let workers = options.workers;
-                self.status.send_modify(|status| status.workers = workers);
+                let (workers, gtid) = (options.workers, options.gtid);
+                self.status.send_modify(|status| (status.workers, status.gtid) = (workers, gtid));
             }
         }
         Ok(())

@@ -105,8 +105,8 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
     let end = run.coordinate(stop).await;
     run.stop_reader.cancel();
     if end.is_ok() {
-        // Everything handed out has committed: the target may be told.
-        run.publish().await?;
+        // Everything handed out has committed: the target may be told, and whoever asks.
+        run.tick().await?;
     }
     end
 }
