@@ -371,6 +371,7 @@ impl Supervisor {
             }
             Command::Skip(gtid) => {
                 self.store().await?.0.skip(&gtid.to_string()).await?;
+                self.status.send_modify(|status| status.is_whole = false);
                 info!(channel = self.options.name, %gtid, "left out, by an operator");
                 // One that was told to stop stays so.
                 if self.status.borrow().state == ChannelState::Failed {
@@ -431,7 +432,7 @@ impl Supervisor {
         })?;
         store.keep_filters(&json).await?;
         info!(channel = self.options.name, version, %position, "other filters count from here on");
-        self.status.send_modify(|status| status.filter_version = version);
+        self.status.send_modify(|status| (status.filter_version, status.is_whole) = (version, false));
         Ok(())
     }
 

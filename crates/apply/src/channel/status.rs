@@ -60,6 +60,10 @@ pub struct ChannelStatus {
     /// Under which identity transactions stand on the target.
     #[serde(default)]
     pub gtid: GtidMode,
+    /// The target got everything that the log has had since the channel began: there were never filters, and nothing was left
+    /// out. Not known before the channel has reached its target.
+    #[serde(default)]
+    pub is_whole: bool,
     /// Which version of the filters is in force.
     pub filter_version: u64,
 }

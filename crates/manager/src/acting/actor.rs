@@ -63,7 +63,11 @@ impl Actor {
                 Server::seen(&participant.member, observation, progress.as_ref(), flavour, version);
             server.name.clone_from(&participant.subject.name);
             if let Some(feed) = &participant.feed {
-                server.feed = if feed.keeps_gtids() { Feed::Channel } else { Feed::OwnChannel };
+                server.feed = match (feed.keeps_gtids(), feed.is_whole()) {
+                    (false, _) => Feed::OwnChannel,
+                    (true, false) => Feed::PartialChannel,
+                    (true, true) => Feed::Channel,
+                };
                 if progress.is_none() {
                     (server.received, server.executed) = (None, None);
                 }

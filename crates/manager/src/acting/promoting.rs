@@ -83,6 +83,10 @@ async fn drain_channel(
         let reason = "its channel writes under GTIDs of its own; run: tailwater channel set NAME --gtid log";
         return Err(failed(connection, DRAINING, reason.to_owned()));
     }
+    if !feed.is_whole() {
+        let reason = "its channel has filters, or left transactions out: it is no copy of the primary";
+        return Err(failed(connection, DRAINING, reason.to_owned()));
+    }
     let brought = feed.pause().await.map_err(|error| channel_failed(connection, "stop", error))?;
     draining::wait_executed(connection, &brought, patience).await?;
     if let Some(own) = beyond(connection, &brought).await? {

@@ -25,6 +25,7 @@ struct Channel {
     target: ConnectOptions,
     brought: Mutex<Option<GtidSet>>,
     keeps_gtids: AtomicBool,
+    is_whole: AtomicBool,
     is_paused: AtomicBool,
 }
 
@@ -51,6 +52,10 @@ impl FeedPort for Channel {
 
     fn keeps_gtids(&self) -> bool {
         self.keeps_gtids.load(Ordering::Relaxed)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.is_whole.load(Ordering::Relaxed)
     }
 
     fn pause(&self) -> FeedAnswer<'_, GtidSet> {
@@ -82,6 +87,7 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
         target: target.connect_options(),
         brought: Mutex::new(None),
         keeps_gtids: AtomicBool::new(true),
+        is_whole: AtomicBool::new(true),
         is_paused: AtomicBool::new(false),
     });
     let mut setup = setup(cluster, PATIENCE);
@@ -112,6 +118,12 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     ensure!(look().await?.feed == Feed::OwnChannel);
     fails(&actor, Act::Drain { server: db3() }, "GTIDs of its own").await?;
     channel.keeps_gtids.store(true, Ordering::Relaxed);
+
+    // Nor is a part of the data enough.
+    channel.is_whole.store(false, Ordering::Relaxed);
+    ensure!(look().await?.feed == Feed::PartialChannel);
+    fails(&actor, Act::Drain { server: db3() }, "no copy").await?;
+    channel.is_whole.store(true, Ordering::Relaxed);
 
     // Undone, it is fed again.
     let make_source = || Act::MakeSource { server: db3(), acks: 1 };

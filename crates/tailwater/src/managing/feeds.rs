@@ -39,6 +39,10 @@ impl FeedPort for ChannelFeed {
         self.channel.status().borrow().gtid != GtidMode::Own
     }
 
+    fn is_whole(&self) -> bool {
+        self.channel.status().borrow().is_whole
+    }
+
     fn pause(&self) -> FeedAnswer<'_, GtidSet> {
         Box::pin(async {
             self.channel.pause().await.map_err(|error| AckerError::Unknown(error.to_string()))?;
