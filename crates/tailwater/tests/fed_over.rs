@@ -65,6 +65,10 @@ async fn what_a_channel_feeds_takes_over(kind: ServerKind) -> Result<()> {
     more_commits(&load, 100).await?;
     println!("{kind:?}: a channel's target took writes within {:?} of the kill", killed.elapsed());
     is_not_fed(&shell)?;
+    shell
+        .run("channel start to-db2 -c tailwater.toml")?
+        .exits(1)
+        .complains(&["its target is the primary now"]);
 
     // Nor is it after a restart of the daemon.
     trial.stop_relay().await?;

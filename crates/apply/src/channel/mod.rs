@@ -33,7 +33,7 @@ mod writer;
 use std::time::Duration;
 
 use tailwater_log::{LogHandle, LogPosition};
-use tailwater_session::Backoff;
+use tailwater_session::{Backoff, Endpoint};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -85,6 +85,7 @@ type Answer = oneshot::Sender<Result<(), ApplyError>>;
 #[derive(Debug)]
 pub struct Channel {
     name: String,
+    target: Endpoint,
     commands: mpsc::Sender<(Command, Answer)>,
     status: watch::Receiver<ChannelStatus>,
     task: JoinHandle<()>,
@@ -99,7 +100,7 @@ impl Channel {
     /// Starts a channel, on the tokio runtime that this is called in. It begins to apply at once, unless `stopped`.
     pub fn start(options: ChannelOptions, log: LogHandle, stopped: bool) -> Self {
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
-        let name = options.name.clone();
+        let (name, target) = (options.name.clone(), options.target.endpoint.clone());
         let state = if stopped { ChannelState::Stopped } else { ChannelState::Connecting };
         let first = ChannelStatus {
             name: name.clone(),
@@ -119,12 +120,17 @@ impl Channel {
             careful_until: None,
             refused: None,
         };
-        Self { name, commands, status, task: tokio::spawn(supervisor.run()) }
+        Self { name, target, commands, status, task: tokio::spawn(supervisor.run()) }
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where its target is.
+    pub fn target(&self) -> &Endpoint {
+        &self.target
     }
 
     /// What it says about itself, to be looked at or waited on.

@@ -65,29 +65,41 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         ensure!(channel.delay_seconds == 3600 && channel.by_gtids, "{channel:?}");
     }
 
-    // An applier that cannot go on: told with its error, and nothing is lost.
+    // An applier that cannot go on, with a delay and without: told with its error, and nothing is lost.
+    for (id, seconds) in [(5, 0), (6, 3600)] {
+        resume(cluster, &mut connection).await?;
+        let start = statement(kind, "START REPLICA", "START SLAVE");
+        cluster.replica.sql(&format!("{}; {start}", change(kind, seconds))).await?;
+        cluster
+            .replica
+            .sql(&format!("SET SESSION sql_log_bin = 0; INSERT INTO shop.t VALUES ({id})"))
+            .await?;
+        cluster.receive(id).await?;
+        cluster.primary.pause()?;
+        for _ in 0..2 {
+            let error = drain(&mut connection, PATIENCE).await.err().context("drained over a duplicate")?;
+            ensure!(matches!(&error, ManagerError::Act { reason, .. } if reason.contains("1062")), "{error}");
+        }
+        cluster
+            .replica
+            .sql(&format!("SET SESSION sql_log_bin = 0; DELETE FROM shop.t WHERE id = {id}"))
+            .await?;
+        drain(&mut connection, PATIENCE).await?;
+        ensure!(rows(&cluster.replica).await?.ends_with(&id.to_string()), "{id}");
+    }
     cluster.replica.sql(&change(kind, 0)).await?;
-    cluster.replica.sql("SET SESSION sql_log_bin = 0; INSERT INTO shop.t VALUES (5)").await?;
-    resume(cluster, &mut connection).await?;
-    cluster.receive(5).await?;
-    cluster.primary.pause()?;
-    let error = drain(&mut connection, PATIENCE).await.err().context("drained over a duplicate")?;
-    ensure!(matches!(&error, ManagerError::Act { reason, .. } if reason.contains("1062")), "{error}");
-    cluster.replica.sql("SET SESSION sql_log_bin = 0; DELETE FROM shop.t WHERE id = 5").await?;
-    drain(&mut connection, PATIENCE).await?;
-    ensure!(rows(&cluster.replica).await? == "1,2,3,4,5");
 
     // What takes too long is told so, and goes on.
     resume(cluster, &mut connection).await?;
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
     locker.execute("LOCK TABLES shop.t WRITE").await?;
-    cluster.receive(6).await?;
+    cluster.receive(7).await?;
     let error = drain(&mut connection, Duration::from_millis(200)).await.err().context("too fast")?;
     ensure!(matches!(&error, ManagerError::TooLong { .. }), "{error}");
     locker.execute("UNLOCK TABLES").await?;
     let mut connection = connect(&cluster.replica).await?;
     drain(&mut connection, PATIENCE).await?;
-    ensure!(rows(&cluster.replica).await? == "1,2,3,4,5,6");
+    ensure!(rows(&cluster.replica).await? == "1,2,3,4,5,6,7");
     resume(cluster, &mut connection).await?;
     cluster.in_step().await
 }
