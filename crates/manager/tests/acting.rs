@@ -2,5 +2,8 @@
 
 mod cluster;
 mod draining;
+mod draining_model;
+mod fed;
+mod hooks;
 mod promoting;
 mod replicating;

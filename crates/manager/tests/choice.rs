@@ -183,10 +183,20 @@ fn durability_then_lag_decide_between_equals() {
 }
 
 #[test]
-fn a_target_of_a_channel_has_gtids_of_its_own() {
+fn a_target_of_a_channel_needs_no_replica_updates() {
     let target = Server { feed: Feed::Channel, log_replica_updates: false, ..replica("a", "old:1-7") };
     let choice = check(&[target], Ok("a"));
     assert_eq!(choice.ranked[0].supplies[0].what, format!("{OLD}:8-10"));
+}
+
+#[test]
+fn a_target_that_is_no_copy_or_has_gtids_of_its_own_cannot_lead() {
+    for (feed, because) in [(Feed::OwnChannel, Excluded::OwnGtids), (Feed::PartialChannel, Excluded::Partial)]
+    {
+        let targets = [Server { feed, ..replica("a", "old:1-10") }, replica("b", "old:1-10")];
+        let choice = check(&targets, Ok("b"));
+        assert_eq!(choice.ranked[1].excluded, [because]);
+    }
 }
 
 #[test]

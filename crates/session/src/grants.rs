@@ -26,6 +26,9 @@ pub enum Purpose {
     Donate,
     /// Become a copy by MySQL's clone plugin.
     Clone,
+    /// Be made a primary or a replica: replication, semi-sync and `read_only` are set. To load MySQL's semi-sync where that is not
+    /// done yet, INSERT on `mysql.plugin` comes to it.
+    Lead,
 }
 
 /// A privilege, by the name that the server prints; or others that hold it.
@@ -41,6 +44,7 @@ impl Purpose {
             Self::BlockDefinitions => "keeping definitions from changing",
             Self::Donate => "being cloned",
             Self::Clone => "cloning another server",
+            Self::Lead => "making it a primary or a replica",
         }
     }
 
@@ -64,11 +68,30 @@ impl Purpose {
                 &["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"],
             ],
             (Self::Publish, Flavour::MySql) => &[&["SYSTEM_VARIABLES_ADMIN", "SUPER"]],
-            (Self::Apply | Self::Publish, Flavour::MariaDb) if version < BINLOG_MONITOR_SINCE => {
+            (Self::Lead, Flavour::MySql) => &[
+                &["REPLICATION CLIENT"],
+                &["REPLICATION_SLAVE_ADMIN", "SUPER"],
+                &["SYSTEM_VARIABLES_ADMIN", "SUPER"],
+                // Writes under `read_only`: loading semi-sync is one.
+                &["CONNECTION_ADMIN", "SUPER"],
+                &["RELOAD"],
+            ],
+            (Self::Apply | Self::Publish | Self::Lead, Flavour::MariaDb)
+                if version < BINLOG_MONITOR_SINCE =>
+            {
                 &[&["SUPER"]]
             }
             (Self::Apply, Flavour::MariaDb) => &[&["BINLOG REPLAY"], &["BINLOG ADMIN"]],
             (Self::Publish, Flavour::MariaDb) => &[&["REPLICATION SLAVE ADMIN"]],
+            (Self::Lead, Flavour::MariaDb) => &[
+                &["BINLOG MONITOR"],
+                // SHOW GRANTS has the older word for it.
+                &["SLAVE MONITOR", "REPLICA MONITOR"],
+                &["REPLICATION SLAVE ADMIN"],
+                &["REPLICATION MASTER ADMIN"],
+                &["READ_ONLY ADMIN"],
+                &["RELOAD"],
+            ],
         }
     }
 }

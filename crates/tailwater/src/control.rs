@@ -207,7 +207,7 @@ pub fn socket_of(directory: &Path) -> PathBuf {
 #[derive(Debug, Default)]
 pub struct Controlled {
     /// By name, each with the log it reads.
-    pub channels: BTreeMap<String, (Channel, LogHandle)>,
+    pub channels: BTreeMap<String, (Arc<Channel>, LogHandle)>,
     /// By name, the sources.
     pub sources: BTreeMap<String, ControlledSource>,
     /// The manager, if one is configured.
@@ -445,6 +445,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
         | Request::AckerFollow { .. } => {}
         Request::Start { channel, until_gtid, until_time_us } => {
             let (channel, flavour) = find(&channel)?;
+            refuse_if_it_leads(channel, controlled)?;
             let until = match (until_gtid, until_time_us) {
                 (Some(gtid), None) => Some(Until::Gtid(Gtid::parse(flavour, &gtid)?)),
                 (None, Some(time)) => Some(Until::TimeUs(time)),
@@ -455,6 +456,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
         }
         Request::Tolerate { channel, until_gtid } => {
             let (channel, flavour) = find(&channel)?;
+            refuse_if_it_leads(channel, controlled)?;
             let until = until_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
             channel.tolerate(until).await?;
         }
@@ -480,6 +482,22 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
         }
         Request::Set { channel, edit } => find(&channel)?.0.set(edit).await?,
     }
+    Ok(())
+}
+
+/// A target that has become the primary would get its own commits once more.
+fn refuse_if_it_leads(channel: &Channel, controlled: &Controlled) -> anyhow::Result<()> {
+    let name = channel.name();
+    let reads = |source: &&ControlledSource| {
+        source.log.remembered_readers().iter().any(|reader| reader.name == reader_name(name))
+    };
+    let leads = controlled
+        .sources
+        .values()
+        .filter(reads)
+        .filter_map(|source| source.status.followed())
+        .any(|followed| followed.endpoint == *channel.target());
+    ensure!(!leads, "channel {name}: its target is the primary now, and would get its own commits once more");
     Ok(())
 }
 

@@ -12,6 +12,7 @@ mod copied;
 mod dumped;
 mod failed_over;
 mod faults;
+mod fed_over;
 mod haproxy;
 mod http;
 mod large;

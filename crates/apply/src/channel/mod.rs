@@ -33,7 +33,7 @@ mod writer;
 use std::time::Duration;
 
 use tailwater_log::{LogHandle, LogPosition};
-use tailwater_session::Backoff;
+use tailwater_session::{Backoff, Endpoint};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -85,6 +85,7 @@ type Answer = oneshot::Sender<Result<(), ApplyError>>;
 #[derive(Debug)]
 pub struct Channel {
     name: String,
+    target: Endpoint,
     commands: mpsc::Sender<(Command, Answer)>,
     status: watch::Receiver<ChannelStatus>,
     task: JoinHandle<()>,
@@ -99,10 +100,15 @@ impl Channel {
     /// Starts a channel, on the tokio runtime that this is called in. It begins to apply at once, unless `stopped`.
     pub fn start(options: ChannelOptions, log: LogHandle, stopped: bool) -> Self {
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
-        let name = options.name.clone();
+        let (name, target) = (options.name.clone(), options.target.endpoint.clone());
         let state = if stopped { ChannelState::Stopped } else { ChannelState::Connecting };
-        let first =
-            ChannelStatus { name: name.clone(), state, workers: options.workers, ..ChannelStatus::default() };
+        let first = ChannelStatus {
+            name: name.clone(),
+            state,
+            workers: options.workers,
+            gtid: options.gtid,
+            ..ChannelStatus::default()
+        };
         let (sender, status) = watch::channel(first);
         let supervisor = Supervisor {
             backoff: backoff(),
@@ -114,12 +120,17 @@ impl Channel {
             careful_until: None,
             refused: None,
         };
-        Self { name, commands, status, task: tokio::spawn(supervisor.run()) }
+        Self { name, target, commands, status, task: tokio::spawn(supervisor.run()) }
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where its target is.
+    pub fn target(&self) -> &Endpoint {
+        &self.target
     }
 
     /// What it says about itself, to be looked at or waited on.
@@ -366,6 +377,7 @@ impl Supervisor {
             }
             Command::Skip(gtid) => {
                 self.store().await?.0.skip(&gtid.to_string()).await?;
+                self.status.send_modify(|status| status.is_whole = false);
                 info!(channel = self.options.name, %gtid, "left out, by an operator");
                 // One that was told to stop stays so.
                 if self.status.borrow().state == ChannelState::Failed {
@@ -384,8 +396,8 @@ impl Supervisor {
                 options.commit_order = edit.commit_order.unwrap_or(options.commit_order);
                 options.gtid = edit.gtid.unwrap_or(options.gtid);
                 options.delay = edit.delay_seconds.map_or(options.delay, Duration::from_secs);
-                let workers = options.workers;
-                self.status.send_modify(|status| status.workers = workers);
+                let (workers, gtid) = (options.workers, options.gtid);
+                self.status.send_modify(|status| (status.workers, status.gtid) = (workers, gtid));
             }
         }
         Ok(())
@@ -426,7 +438,7 @@ impl Supervisor {
         })?;
         store.keep_filters(&json).await?;
         info!(channel = self.options.name, version, %position, "other filters count from here on");
-        self.status.send_modify(|status| status.filter_version = version);
+        self.status.send_modify(|status| (status.filter_version, status.is_whole) = (version, false));
         Ok(())
     }
 

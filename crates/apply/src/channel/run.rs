@@ -105,8 +105,8 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
     let end = run.coordinate(stop).await;
     run.stop_reader.cancel();
     if end.is_ok() {
-        // Everything handed out has committed: the target may be told.
-        run.publish().await?;
+        // Everything handed out has committed: the target may be told, and whoever asks.
+        run.tick().await?;
     }
     end
 }
@@ -167,8 +167,10 @@ impl Run {
         let preserves = flavour == Flavour::MySql && options.gtid == GtidMode::Preserve;
         let target_logged = preserves.then(|| GtidSet::parse(flavour, &target.has).ok()).flatten();
         let filters = begin::filters(&options, &kept)?;
-        let filter_version = filters.newest().version;
-        status.send_modify(|status| status.filter_version = filter_version);
+        let newest = filters.newest();
+        let is_whole = newest.version == 1 && newest.filters.compile()?.is_empty() && kept.skipped.is_empty();
+        let filter_version = newest.version;
+        status.send_modify(|status| (status.filter_version, status.is_whole) = (filter_version, is_whole));
         let low = begun.applied.low();
         info!(channel = options.name, %low, target = options.target.endpoint.to_string(), "applying");
         let scheduler = scheduler(&options);

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::options::GtidMode;
+
 /// What a channel is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -58,6 +60,13 @@ pub struct ChannelStatus {
     pub workers: usize,
     /// Its own memory for transactions that are not applied yet, in bytes.
     pub held_bytes: u64,
+    /// Under which identity transactions stand on the target.
+    #[serde(default)]
+    pub gtid: GtidMode,
+    /// The target got everything that the log has had since the channel began: there were never filters, and nothing was left
+    /// out. Not known before the channel has reached its target.
+    #[serde(default)]
+    pub is_whole: bool,
     /// Which version of the filters is in force.
     pub filter_version: u64,
 }

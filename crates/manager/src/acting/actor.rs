@@ -20,8 +20,8 @@ use crate::hands::{AckerError, AckerReport, Hands};
 use crate::lease::Token;
 use crate::observing::{Subject, observe_all};
 
-/// Beyond an act's own limit, for its last question.
-const GRACE: Duration = Duration::from_secs(1);
+/// Beyond an act's own limit, for its last question and for what is to be done if it failed.
+const GRACE: Duration = Duration::from_secs(4);
 
 /// Does the acts of one failover on real servers.
 pub struct Actor {
@@ -55,7 +55,7 @@ impl Actor {
         let subjects = self.subjects();
         let limit = self.setup.limits.look;
         let looks = observe_all(&subjects, &[], limit);
-        let ((observations, _), ()) = tokio::join!(looks, self.connections.warm(&subjects, limit));
+        let ((observations, _), lacking) = tokio::join!(looks, self.connections.warm(&subjects, limit));
         let seen = self.setup.servers.iter().zip(&observations).map(|(participant, observation)| {
             let progress = participant.feed.as_ref().and_then(|feed| feed.progress());
             let Setup { flavour, version, .. } = self.setup;
@@ -63,10 +63,18 @@ impl Actor {
                 Server::seen(&participant.member, observation, progress.as_ref(), flavour, version);
             server.name.clone_from(&participant.subject.name);
             if let Some(feed) = &participant.feed {
-                server.feed = if feed.keeps_gtids() { Feed::Channel } else { Feed::OwnChannel };
+                server.feed = match (feed.keeps_gtids(), feed.is_whole()) {
+                    (false, _) => Feed::OwnChannel,
+                    (true, false) => Feed::PartialChannel,
+                    (true, true) => Feed::Channel,
+                };
                 if progress.is_none() {
                     (server.received, server.executed) = (None, None);
                 }
+            }
+            // Better known now than half way.
+            if let Some(lack) = lacking.get(&server.name) {
+                server.reached = Err(lack.clone());
             }
             server
         });
@@ -107,7 +115,7 @@ impl Actor {
             }
             Act::Repoint { .. } => supplying::repoint(connection, &self.setup, limit).await?,
             Act::Drain { .. } => {
-                let ready = promoting::drain(connection, server, limit).await?;
+                let ready = promoting::drain(connection, &self.setup, server, limit).await?;
                 self.remember(name, |all| _ = all.insert(name.clone(), ready));
             }
             Act::MakeSource { acks, .. } => {

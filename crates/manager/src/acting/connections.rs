@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tailwater_session::{ConnectOptions, Connection};
+use tailwater_session::{ConnectOptions, Connection, Purpose, SessionError, check_grants};
 use tokio::task::JoinSet;
 
 use crate::error::ManagerError;
@@ -33,19 +33,33 @@ impl Connections {
         self.lock().insert(name.to_owned(), connection);
     }
 
-    /// Connects to all that have none, side by side, and waits no longer than `patience`.
-    pub(super) async fn warm(&self, servers: &[Subject], patience: Duration) {
+    /// Connects to all that have none, side by side, and waits no longer than `patience`. Tells of which servers the account
+    /// may not be used for what is to be done there, and why.
+    pub(super) async fn warm(&self, servers: &[Subject], patience: Duration) -> HashMap<String, String> {
         let mut tasks = JoinSet::new();
-        for subject in servers.iter().filter(|subject| !self.lock().contains_key(&subject.name)) {
+        for subject in servers {
             let (name, connect) = (subject.name.clone(), options(subject, patience));
-            tasks.spawn(async move { (name, Connection::connect(&connect).await) });
+            let idle = self.lock().remove(&name);
+            tasks.spawn(async move {
+                let mut connection = match idle {
+                    Some(connection) => connection,
+                    None => Connection::connect(&connect).await.ok()?,
+                };
+                let checked = check_grants(&mut connection, Purpose::Lead);
+                let checked = tokio::time::timeout(patience, checked).await.ok()?;
+                Some((name, connection, checked))
+            });
         }
+        let mut lacking = HashMap::new();
         while let Some(joined) = tasks.join_next().await {
             // One that is not reached is told so by the look.
-            if let Ok((name, Ok(connection))) = joined {
-                self.give_back(&name, connection);
+            let Ok(Some((name, connection, checked))) = joined else { continue };
+            if let Err(error @ SessionError::MissingGrant { .. }) = checked {
+                lacking.insert(name.clone(), format!("{}: {error}", error.code()));
             }
+            self.give_back(&name, connection);
         }
+        lacking
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Connection>> {

@@ -13,7 +13,7 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use super::replication::{executed, failed, pause, run, status, too_long};
+use super::replication::{executed, failed, pause, run, status, too_long, within};
 use super::words::{Words, quote};
 use crate::error::ManagerError;
 use crate::observation::{IoState, ReplicaChannel};
@@ -80,13 +80,18 @@ pub fn next(view: View<'_>) -> Step {
 
 /// Drains it, and leaves its replication stopped. Tells all that it has executed then.
 ///
-/// A delay stays lifted if this fails half way.
+/// If this fails half way, a delay may stay lifted, and the replica is stopped where it stands; nothing of its relay log is
+/// dropped, and it can be drained again.
 ///
 /// # Errors
 /// [`ManagerError::Act`] with the applier's error; if it does not replicate by GTIDs; [`ManagerError::TooLong`] if it takes
-/// longer than `patience`.
+/// longer than `patience`, and then the connection may be no use any more.
 pub async fn drain(connection: &mut Connection, patience: Duration) -> Result<GtidSet, ManagerError> {
-    let begun = Instant::now();
+    let endpoint = connection.endpoint().to_owned();
+    within(patience, endpoint, DOING, drain_in(connection, patience)).await
+}
+
+async fn drain_in(connection: &mut Connection, patience: Duration) -> Result<GtidSet, ManagerError> {
     let words = Words::of(connection);
     let Some(first) = status(connection).await? else { return executed(connection).await };
     if !first.by_gtids && words.flavour == Flavour::MariaDb {
@@ -94,8 +99,27 @@ pub async fn drain(connection: &mut Connection, patience: Duration) -> Result<Gt
                       CHANGE MASTER TO MASTER_USE_GTID = slave_pos, START SLAVE";
         return Err(failed(connection, DOING, reason.to_owned()));
     }
-    let (mut channel, mut received, mut starts, mut by_place) =
-        (first.clone(), first.received.clone(), 0, false);
+    let mut by_place = false;
+    let drained = step_by_step(connection, &words, &first, &mut by_place, patience).await;
+    if drained.is_ok() && by_place {
+        restore(connection, &words, &first).await?;
+    } else if by_place && words.flavour == Flavour::MariaDb {
+        // By GTIDs again, or the next attempt could not tell what it has received.
+        change_at_place(connection, &words, &first.name, "MASTER_USE_GTID=slave_pos", first.delay_seconds)
+            .await?;
+    }
+    drained
+}
+
+async fn step_by_step(
+    connection: &mut Connection,
+    words: &Words,
+    first: &ReplicaChannel,
+    by_place: &mut bool,
+    patience: Duration,
+) -> Result<GtidSet, ManagerError> {
+    let begun = Instant::now();
+    let (mut channel, mut received, mut starts) = (first.clone(), first.received.clone(), 0);
     let name = &first.name;
     loop {
         let has = executed(connection).await?;
@@ -109,9 +133,6 @@ pub async fn drain(connection: &mut Connection, patience: Duration) -> Result<Gt
         match step {
             Step::Drained => {
                 run(connection, &words.verb(words.stop, "", name)).await?;
-                if by_place {
-                    restore(connection, &words, &first).await?;
-                }
                 return Ok(has);
             }
             Step::StartApplier => {
@@ -123,12 +144,12 @@ pub async fn drain(connection: &mut Connection, patience: Duration) -> Result<Gt
                 run(connection, &words.verb(words.stop, "SQL_THREAD", name)).await?;
                 run(connection, &words.change(name, &["SOURCE_DELAY=0".to_owned()])).await?;
                 run(connection, &words.verb(words.start, "SQL_THREAD", name)).await?;
-                by_place = true;
+                *by_place = true;
             }
             Step::ByPlace => {
                 starts += 1;
-                by_place = true;
-                received = go_on_by_place(connection, &words, &channel, &received).await?;
+                *by_place = true;
+                received = go_on_by_place(connection, words, &channel, &received).await?;
             }
             Step::StopReceiving => run(connection, &words.verb(words.stop, "IO_THREAD", name)).await?,
             Step::Wait => wait_executed_for(connection, &received, begun, patience).await?,
@@ -149,7 +170,6 @@ pub async fn drain(connection: &mut Connection, patience: Duration) -> Result<Gt
         let Some(now) = status(connection).await? else {
             return Err(failed(connection, DOING, "somebody made it forget its source".to_owned()));
         };
-        // A stopped applier may be seen before it has begun.
         channel = now;
         received = received.union(&channel.received).unwrap_or(received);
     }
@@ -220,21 +240,33 @@ async fn go_on_by_place(
     // It may have received more until it stopped.
     let stopped = status(connection).await?.map(|channel| channel.received);
     let received = stopped.and_then(|last| received.union(&last).ok()).unwrap_or_else(|| received.clone());
-    let (file, position) = relay_place(connection, words).await?;
-    let by_gtids = match words.flavour {
+    let by_place = match words.flavour {
         Flavour::MySql => "SOURCE_AUTO_POSITION=0",
         Flavour::MariaDb => "MASTER_USE_GTID=no",
     };
+    change_at_place(connection, words, name, by_place, 0).await?;
+    run(connection, &words.verb(words.start, "SQL_THREAD", name)).await?;
+    Ok(received)
+}
+
+/// Changes a replica, which it stops, and keeps its relay log and its place in it.
+async fn change_at_place(
+    connection: &mut Connection,
+    words: &Words,
+    name: &str,
+    positioning: &str,
+    delay_seconds: u64,
+) -> Result<(), ManagerError> {
+    run(connection, &words.verb(words.stop, "", name)).await?;
+    let (file, position) = relay_place(connection, words).await?;
     let settings = [
-        format!("{}_DELAY=0", words.prefix),
-        by_gtids.to_owned(),
+        format!("{}_DELAY={delay_seconds}", words.prefix),
+        positioning.to_owned(),
         format!("RELAY_LOG_FILE={}", quote(&file)),
         format!("RELAY_LOG_POS={position}"),
     ];
     run(connection, "SET SESSION sql_mode = ''").await?;
-    run(connection, &words.change(name, &settings)).await?;
-    run(connection, &words.verb(words.start, "SQL_THREAD", name)).await?;
-    Ok(received)
+    run(connection, &words.change(name, &settings)).await
 }
 
 /// By GTIDs again, and with the delay that it had; it is drained, so nothing is dropped.

@@ -17,6 +17,8 @@ pub trait FeedPort: Send + Sync {
     /// Whether what it brings stands on the target under the GTIDs of the log (`gtid = "log"` or `"preserve"`): only then can
     /// anybody go on behind the target by GTIDs.
     fn keeps_gtids(&self) -> bool;
+    /// Whether it brought everything: no filters, nothing left out. Otherwise its target is no copy of the primary.
+    fn is_whole(&self) -> bool;
     /// Ends what is under way and stops; a restart does not start it again. Tells all that it has brought, which the target
     /// knows as its own GTID position by then.
     fn pause(&self) -> FeedAnswer<'_, GtidSet>;

@@ -1,15 +1,20 @@
 //! The steps by which a server becomes a primary, and back. Each holds that nothing has changed since the one before.
+//!
+//! Who goes on behind a new primary asks it by GTIDs. A server whose binlog never held what it replicated (it was copied,
+//! or a channel with `gtid = "log"` feeds it) answers all the same: MySQL by `gtid_purged`; MariaDB by `gtid_slave_pos`,
+//! behind which it also numbers its own transactions, after a restart, too. Nobody has to reset its binlog.
 
 use std::time::Duration;
 
 use tailwater_session::Connection;
 use tailwater_wire::gtid::GtidSet;
+use tracing::warn;
 
 use super::feed::FeedPort;
 use super::replication::{executed, failed, forget, read_from, start, status};
 use super::setup::{Participant, Setup};
 use super::supplying::no_log;
-use super::{draining, identity, semi_sync, writing};
+use super::{draining, semi_sync, writing};
 use crate::error::ManagerError;
 use crate::hands::AckerError;
 
@@ -27,17 +32,46 @@ pub(super) struct Ready {
     writable: bool,
 }
 
-/// Has it execute all that it has, and stops what feeds it.
+/// Has it execute all that it has, and stops what feeds it. If it cannot, it goes on reading from the log: another server
+/// becomes primary then.
 pub(super) async fn drain(
     connection: &mut Connection,
+    setup: &Setup,
     server: &Participant,
     patience: Duration,
 ) -> Result<Ready, ManagerError> {
-    let executed = match &server.feed {
-        Some(feed) => drain_channel(connection, feed.as_ref(), patience).await?,
-        None => draining::drain(connection, patience).await?,
+    let drained = match &server.feed {
+        Some(feed) => drain_channel(connection, feed.as_ref(), patience).await,
+        None => draining::drain(connection, patience).await,
     };
-    Ok(Ready { executed, waits: None, writable: false })
+    if drained.is_err()
+        && let Err(error) = go_on_reading(connection, setup, server).await
+    {
+        // The step has failed already; this is told beside it.
+        warn!(server = server.subject.name, %error, "does not go on reading from the log");
+    }
+    Ok(Ready { executed: drained?, waits: None, writable: false })
+}
+
+/// Receives from the log again. Not where the applier is stopped: MariaDB would drop what it has not executed.
+async fn go_on_reading(
+    connection: &mut Connection,
+    setup: &Setup,
+    server: &Participant,
+) -> Result<(), ManagerError> {
+    if let Some(feed) = &server.feed {
+        return feed.resume().await.map_err(|error| channel_failed(connection, "go on", error));
+    }
+    let Some(channel) = status(connection).await? else { return Ok(()) };
+    if channel.sql_running && setup.logs.iter().any(|log| log.address.is_source_of(&channel)) {
+        return start(connection).await;
+    }
+    Ok(())
+}
+
+fn channel_failed(connection: &Connection, what: &str, error: AckerError) -> ManagerError {
+    let (AckerError::Refused(reason) | AckerError::Unknown(reason)) = error;
+    failed(connection, "being fed by its channel", format!("the channel did not {what}: {reason}"))
 }
 
 async fn drain_channel(
@@ -49,16 +83,25 @@ async fn drain_channel(
         let reason = "its channel writes under GTIDs of its own; run: tailwater channel set NAME --gtid log";
         return Err(failed(connection, DRAINING, reason.to_owned()));
     }
-    let brought = feed.pause().await.map_err(|error| {
-        let (AckerError::Refused(reason) | AckerError::Unknown(reason)) = error;
-        failed(connection, DRAINING, format!("its channel did not stop: {reason}"))
-    })?;
+    if !feed.is_whole() {
+        let reason = "its channel has filters, or left transactions out: it is no copy of the primary";
+        return Err(failed(connection, DRAINING, reason.to_owned()));
+    }
+    let brought = feed.pause().await.map_err(|error| channel_failed(connection, "stop", error))?;
     draining::wait_executed(connection, &brought, patience).await?;
-    if let Some(own) = identity::beyond(connection, &brought).await? {
+    if let Some(own) = beyond(connection, &brought).await? {
         let reason = format!("it has transactions of its own, which its channel did not bring: {own}");
         return Err(failed(connection, DRAINING, reason));
     }
     executed(connection).await
+}
+
+/// What a server has beyond what its channel brought: its own transactions, which nobody else has, and which everybody
+/// would get if the log followed it.
+async fn beyond(connection: &mut Connection, brought: &GtidSet) -> Result<Option<String>, ManagerError> {
+    let has = executed(connection).await?;
+    let own = has.subtract(brought).map_err(|error| failed(connection, DRAINING, error.to_string()))?;
+    Ok((!own.is_empty()).then(|| own.to_string()))
 }
 
 /// Has it wait for ACKs, read-only as it is. Tells what has to be known.
@@ -73,7 +116,6 @@ pub(super) async fn make_source(
         writing::make_read_only(connection, patience).await?;
     }
     unchanged(connection, &ready).await?;
-    identity::number_behind(connection).await?;
     let (now, note) = semi_sync::make_source(connection, acks).await?;
     // Done twice, it remembers how it stood at first.
     let before = ready.waits.map_or(now, |(_, before)| before);
@@ -124,10 +166,7 @@ pub(super) async fn unmake_source(
     let before = ready.and_then(|ready| ready.waits).map(|(_, before)| before).unwrap_or_default();
     semi_sync::unmake_source(connection, before).await?;
     if let Some(feed) = &server.feed {
-        return feed.resume().await.map_err(|error| {
-            let (AckerError::Refused(reason) | AckerError::Unknown(reason)) = error;
-            failed(connection, "reading from the log", format!("its channel did not go on: {reason}"))
-        });
+        return feed.resume().await.map_err(|error| channel_failed(connection, "go on", error));
     }
     if status(connection).await?.is_some() {
         return start(connection).await;

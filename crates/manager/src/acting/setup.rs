@@ -18,7 +18,7 @@ use crate::topology::Member;
 /// A server that may become primary, or read from another source.
 #[derive(Clone)]
 pub struct Participant {
-    /// Its name, where it is, and who asks. The account needs what docs/reference/manager-grants.md lists.
+    /// Its name, where it is, and who asks. The account needs [`tailwater_session::Purpose::Lead`].
     pub subject: Subject,
     /// What the configuration says of it.
     pub member: Member,

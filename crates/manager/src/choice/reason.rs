@@ -44,6 +44,8 @@ pub enum Excluded {
     NoReplicaUpdates,
     /// Its channel writes under GTIDs of the target's own.
     OwnGtids,
+    /// Its channel does not bring everything.
+    Partial,
     /// Its applier has stopped: what it received cannot be drained.
     ApplierStopped {
         /// The server's words.
@@ -68,6 +70,7 @@ impl fmt::Display for Excluded {
             Self::OtherFlavour => f.write_str("it is of the other flavour"),
             Self::NoBinlog => f.write_str("log_bin is off"),
             Self::NoReplicaUpdates => f.write_str("log_replica_updates is off"),
+            Self::Partial => f.write_str("its channel has filters, or left transactions out: it is no copy of the primary"),
             Self::OwnGtids => f.write_str(
                 "its channel writes under GTIDs of its own, behind which nobody can go on; run: tailwater channel set NAME \
                  --gtid log",

@@ -93,6 +93,8 @@ pub enum Feed {
     Channel,
     /// A channel of Tailwater that writes under GTIDs of the target's own (`gtid = "own"`): nobody can go on behind it.
     OwnChannel,
+    /// A channel of Tailwater with filters, or that left something out: its target is no copy of the primary.
+    PartialChannel,
 }
 
 /// What is known of a server that may become primary.
@@ -213,6 +215,9 @@ impl Server {
             }
             if self.feed == Feed::OwnChannel {
                 excluded.push(Excluded::OwnGtids);
+            }
+            if self.feed == Feed::PartialChannel {
+                excluded.push(Excluded::Partial);
             }
             if let Some(error) = &self.applier_error {
                 excluded.push(Excluded::ApplierStopped { error: error.clone() });

@@ -7,8 +7,9 @@ use anyhow::{Context, Result, ensure};
 use tailwater_manager::acting::replication::{self, ReadFrom};
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
-use tailwater_session::Connection;
+use tailwater_session::{ConnectOptions, Connection, Purpose, grant_statement};
 use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
 
 /// Only reached when something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,7 +46,18 @@ pub async fn start(kind: ServerKind, name: &str, id: u32) -> Result<Server> {
         Server::start(spec.options([updates, "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0"]))
             .await?;
     server.create_replication_user().await?;
+    // What `tailwater grants` prints for leading a server, and not more.
+    let grant = grant_statement(Purpose::Lead, kind.flavour(), LEADER);
+    let load = statement(kind, "GRANT INSERT ON mysql.plugin TO leader@'%'", "DO 0");
+    server.sql(&format!("SET SESSION sql_log_bin = 0; CREATE USER {LEADER}; {grant}; {load}")).await?;
     Ok(server)
+}
+
+/// As whom servers are led.
+const LEADER: &str = "leader@'%'";
+
+pub fn as_leader(to: &Server) -> ConnectOptions {
+    ConnectOptions { user: "leader".into(), ..to.connect_options() }
 }
 
 pub fn address(of: &Server) -> ReadFrom {
@@ -53,7 +65,7 @@ pub fn address(of: &Server) -> ReadFrom {
 }
 
 pub async fn connect(to: &Server) -> Result<Connection> {
-    Ok(Connection::connect(&to.connect_options()).await?)
+    Ok(Connection::connect(&as_leader(to)).await?)
 }
 
 pub struct Cluster {
@@ -103,17 +115,7 @@ impl Cluster {
         self.insert(id).await?;
         let mut connection = connect(&self.primary).await?;
         let has = replication::executed(&mut connection).await?;
-        let mut connection = connect(&self.replica).await?;
-        let begun = Instant::now();
-        loop {
-            let channel = replication::status(&mut connection).await?.context("no channel")?;
-            let executed = replication::executed(&mut connection).await?;
-            if has.is_subset_of(&channel.received.union(&executed)?) {
-                return Ok(());
-            }
-            ensure!(begun.elapsed() < PATIENCE, "not received: {channel:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_received(&mut connect(&self.replica).await?, &has).await
     }
 
     pub async fn wait<F>(&self, server: &Server, what: &str, is_so: impl Fn() -> F) -> Result<()>
@@ -126,6 +128,20 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
+    }
+}
+
+/// Waits until a replica has received that, executed or not.
+pub async fn until_received(replica: &mut Connection, wanted: &GtidSet) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let channel = replication::status(replica).await?.context("no channel")?;
+        let executed = replication::executed(replica).await?;
+        if wanted.is_subset_of(&channel.received.union(&executed)?) {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < PATIENCE, "not received: {channel:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

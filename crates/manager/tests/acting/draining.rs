@@ -7,16 +7,27 @@ use tailwater_manager::ManagerError;
 use tailwater_manager::acting::draining::drain;
 use tailwater_manager::acting::replication::{self, read_from};
 use tailwater_sandbox::{ServerKind, require};
+use tailwater_session::Connection;
 
 use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
+use super::fed::what_a_channel_feeds_becomes_primary;
+use super::replicating::a_replica_reads_from_elsewhere;
 
-on_both_families!(nothing_received_is_dropped);
+on_both_families!(nothing_received_is_dropped_by_any_change);
 
-async fn nothing_received_is_dropped(kind: ServerKind) -> Result<()> {
+async fn nothing_received_is_dropped_by_any_change(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let mut cluster = Cluster::start(kind).await?;
+    replicas_are_drained(&mut cluster).await?;
+    // On the same servers: what takes longest is to start them.
+    a_replica_reads_from_elsewhere(&cluster).await?;
+    what_a_channel_feeds_becomes_primary(&mut cluster).await
+}
+
+async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
+    let kind = cluster.kind;
     let mut connection = connect(&cluster.replica).await?;
     // Whatever is drained, nobody can be asked for it once more.
     cluster.receive_only(1).await?;
@@ -29,7 +40,7 @@ async fn nothing_received_is_dropped(kind: ServerKind) -> Result<()> {
     drain(&mut connection, PATIENCE).await?;
 
     // Stopped whole.
-    resume(&mut cluster, &mut connection).await?;
+    resume(cluster, &mut connection).await?;
     cluster.receive_only(2).await?;
     cluster.primary.pause()?;
     cluster.replica.sql(statement(kind, "STOP REPLICA", "STOP SLAVE")).await?;
@@ -40,8 +51,8 @@ async fn nothing_received_is_dropped(kind: ServerKind) -> Result<()> {
 
     // Told to stay behind, receiving and not.
     for (id, stop) in [(3, ""), (4, statement(kind, "STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD"))] {
-        resume(&mut cluster, &mut connection).await?;
-        delay(&cluster).await?;
+        resume(cluster, &mut connection).await?;
+        delay(cluster).await?;
         cluster.receive(id).await?;
         cluster.primary.pause()?;
         if !stop.is_empty() {
@@ -54,33 +65,47 @@ async fn nothing_received_is_dropped(kind: ServerKind) -> Result<()> {
         ensure!(channel.delay_seconds == 3600 && channel.by_gtids, "{channel:?}");
     }
 
-    // An applier that cannot go on: told with its error, and nothing is lost.
+    // An applier that cannot go on, with a delay and without: told with its error, and nothing is lost.
+    for (id, seconds) in [(5, 0), (6, 3600)] {
+        resume(cluster, &mut connection).await?;
+        let start = statement(kind, "START REPLICA", "START SLAVE");
+        cluster.replica.sql(&format!("{}; {start}", change(kind, seconds))).await?;
+        cluster
+            .replica
+            .sql(&format!("SET SESSION sql_log_bin = 0; INSERT INTO shop.t VALUES ({id})"))
+            .await?;
+        cluster.receive(id).await?;
+        cluster.primary.pause()?;
+        for _ in 0..2 {
+            let error = drain(&mut connection, PATIENCE).await.err().context("drained over a duplicate")?;
+            ensure!(matches!(&error, ManagerError::Act { reason, .. } if reason.contains("1062")), "{error}");
+        }
+        cluster
+            .replica
+            .sql(&format!("SET SESSION sql_log_bin = 0; DELETE FROM shop.t WHERE id = {id}"))
+            .await?;
+        drain(&mut connection, PATIENCE).await?;
+        ensure!(rows(&cluster.replica).await?.ends_with(&id.to_string()), "{id}");
+    }
     cluster.replica.sql(&change(kind, 0)).await?;
-    cluster.replica.sql("INSERT INTO shop.t VALUES (5)").await?;
-    resume(&mut cluster, &mut connection).await?;
-    cluster.receive(5).await?;
-    cluster.primary.pause()?;
-    let error = drain(&mut connection, PATIENCE).await.err().context("drained over a duplicate")?;
-    ensure!(matches!(&error, ManagerError::Act { reason, .. } if reason.contains("1062")), "{error}");
-    cluster.replica.sql("SET SESSION sql_log_bin = 0; DELETE FROM shop.t WHERE id = 5").await?;
-    drain(&mut connection, PATIENCE).await?;
-    ensure!(rows(&cluster.replica).await? == "1,2,3,4,5");
 
     // What takes too long is told so, and goes on.
-    resume(&mut cluster, &mut connection).await?;
-    let mut locker = connect(&cluster.replica).await?;
-    locker.execute("FLUSH TABLES WITH READ LOCK").await?;
-    cluster.receive(6).await?;
+    resume(cluster, &mut connection).await?;
+    let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
+    locker.execute("LOCK TABLES shop.t WRITE").await?;
+    cluster.receive(7).await?;
     let error = drain(&mut connection, Duration::from_millis(200)).await.err().context("too fast")?;
     ensure!(matches!(&error, ManagerError::TooLong { .. }), "{error}");
     locker.execute("UNLOCK TABLES").await?;
+    let mut connection = connect(&cluster.replica).await?;
     drain(&mut connection, PATIENCE).await?;
-    ensure!(rows(&cluster.replica).await? == "1,2,3,4,5,6");
-    Ok(())
+    ensure!(rows(&cluster.replica).await? == "1,2,3,4,5,6,7");
+    resume(cluster, &mut connection).await?;
+    cluster.in_step().await
 }
 
 /// The primary runs again, and the replica reads from it.
-async fn resume(cluster: &mut Cluster, connection: &mut tailwater_session::Connection) -> Result<()> {
+async fn resume(cluster: &mut Cluster, connection: &mut Connection) -> Result<()> {
     cluster.primary.resume()?;
     read_from(connection, &address(&cluster.primary), PATIENCE).await?;
     Ok(())

@@ -11,23 +11,31 @@ use tailwater_manager::choice::Version;
 use tailwater_manager::failover::{Act, Answer};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::Token;
+use tailwater_manager::observation::IoState;
 use tailwater_manager::observing::Subject;
 use tailwater_manager::topology::Member;
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, require};
+use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
+use super::cluster::{
+    Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement, until_received,
+};
 
 on_both_families!(a_replica_becomes_primary_and_is_one_no_more);
 
-fn participant(name: &str, server: &Server) -> Participant {
-    let subject = Subject { name: name.to_owned(), connect: server.connect_options() };
+pub fn participant(name: &str, server: &Server) -> Participant {
+    let subject = Subject { name: name.to_owned(), connect: as_leader(server) };
     Participant { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
 }
 
 fn actor(cluster: &Cluster, change: Duration) -> Actor {
-    Actor::new(Setup {
+    Actor::new(setup(cluster, change))
+}
+
+pub fn setup(cluster: &Cluster, change: Duration) -> Setup {
+    Setup {
         run: "f1".into(),
         primary: Party { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
         flavour: cluster.kind.flavour(),
@@ -42,10 +50,10 @@ fn actor(cluster: &Cluster, change: Duration) -> Actor {
         },
         hooks: Vec::new(),
         limits: Limits { change, look: PATIENCE, drain: PATIENCE, ..Limits::default() },
-    })
+    }
 }
 
-async fn does(actor: &Actor, act: Act) -> Result<Option<String>> {
+pub async fn does(actor: &Actor, act: Act) -> Result<Option<String>> {
     match actor.perform(&act, Token(7)).await {
         Answer::Done => Ok(None),
         Answer::Noted(note) => Ok(Some(note)),
@@ -53,7 +61,7 @@ async fn does(actor: &Actor, act: Act) -> Result<Option<String>> {
     }
 }
 
-async fn fails(actor: &Actor, act: Act, with: &str) -> Result<()> {
+pub async fn fails(actor: &Actor, act: Act, with: &str) -> Result<()> {
     match actor.perform(&act, Token(7)).await {
         Answer::Failed(reason) | Answer::Unknown(reason) if reason.contains(with) => Ok(()),
         other => bail!("{act}: {other:?}, and not {with:?}"),
@@ -86,6 +94,15 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let what = has.subtract(&received)?.to_string();
     ensure!(!received.is_subset_of(seen[0].executed.as_ref().context("nothing executed")?), "{seen:?}");
 
+    // An account that may not do it is no use, and that is known before anything is changed.
+    let mut unfit = setup(&cluster, PATIENCE);
+    unfit.servers[0].subject.connect = cluster.replica.replication_options();
+    let Answer::Servers(lacking) = Actor::new(unfit).perform(&Act::LookAtServers, Token(7)).await else {
+        bail!("no servers")
+    };
+    let told = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
+    ensure!(told && lacking[1].reached.is_ok(), "{lacking:?}");
+
     fails(&actor, Act::MakeWritable { server: server() }, "not drained").await?;
     let supply = |from: &str| Act::Supply { server: server(), from: from.into(), what: what.clone() };
     fails(&actor, supply("nobody"), "no address").await?;
@@ -95,6 +112,18 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let mut replica = connect(&cluster.replica).await?;
     let channel = status(&mut replica).await?.context("no channel")?;
     ensure!(address(&cluster.log).is_source_of(&channel), "{channel:?}");
+    // A drain that takes too long leaves it as it was: another server may be chosen.
+    let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
+    locker.execute("LOCK TABLES shop.t WRITE").await?;
+    cluster.log.sql("INSERT INTO shop.t VALUES (30); DELETE FROM shop.t WHERE id = 30").await?;
+    let logged = executed(&mut connect(&cluster.log).await?).await?;
+    until_received(&mut replica, &logged).await?;
+    let mut hasty = setup(&cluster, PATIENCE);
+    hasty.limits.drain = Duration::from_millis(100);
+    fails(&Actor::new(hasty), Act::Drain { server: server() }, "TW-MGR-0061").await?;
+    let channel = status(&mut replica).await?.context("no channel")?;
+    ensure!(channel.io != IoState::Stopped, "it does not read from the log any more: {channel:?}");
+    locker.execute("UNLOCK TABLES").await?;
     does(&actor, Act::Drain { server: server() }).await?;
     ensure!(
         rows(&cluster.replica).await? == "1,2",
@@ -123,7 +152,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
         ensure!(is_writable(&mut replica).await? && status(&mut replica).await?.is_none());
     }
     fails(&actor, Act::UnmakeSource { server: server() }, "read-only first").await?;
-    let mut client = connect(&cluster.replica).await?;
+    let mut client = Connection::connect(&cluster.replica.connect_options()).await?;
     let commit = tokio::spawn(async move { client.execute("INSERT INTO shop.t VALUES (3)").await });
     let waits = statement(kind, "Rpl_semi_sync_source_wait_sessions", "Rpl_semi_sync_master_wait_sessions");
     let question = format!("SHOW GLOBAL STATUS LIKE '{waits}'");
@@ -141,7 +170,8 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     ensure!(!is_writable(&mut replica).await?);
 
     // A restart keeps what can be kept.
-    cluster.replica.restart(None).await?;
+    cluster.replica.kill().await?;
+    cluster.replica.start_again().await?;
     let mut replica = connect(&cluster.replica).await?;
     let kept = is_waiting(&mut replica, 1).await;
     ensure!(kept.is_ok() == (kind.flavour() == Flavour::MySql), "{kept:?}");

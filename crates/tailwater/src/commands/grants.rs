@@ -34,7 +34,7 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
         Flavour::MySql => "REPLICATION CLIENT, REPLICATION SLAVE, PROCESS",
         Flavour::MariaDb => "BINLOG MONITOR, REPLICA MONITOR, REPLICATION MASTER ADMIN, PROCESS",
     };
-    vec![
+    let mut all = vec![
         ("capture its binlog", "source", grant_statement(Purpose::Capture, flavour, account)),
         (
             "look at it for `tailwater topology`",
@@ -58,7 +58,17 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
         ("load all of it", "target", grant(LOAD, flavour, account)),
         ("keep a load out of its binlog (--no-binlog)", "target", grant(NO_BINLOG, flavour, account)),
         ("tell it which transactions it has (--set-gtid)", "target", grant(SET_GTID, flavour, account)),
-    ]
+        (
+            "make it a primary or a replica",
+            "every [[server]]",
+            grant_statement(Purpose::Lead, flavour, account),
+        ),
+    ];
+    if flavour == Flavour::MySql {
+        let statement = format!("GRANT INSERT ON mysql.plugin TO {account}");
+        all.push(("load semi-sync where it is not loaded yet", "every [[server]]", statement));
+    }
+    all
 }
 
 /// Privileges on everything, of MySQL and of MariaDB.

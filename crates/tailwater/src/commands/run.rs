@@ -18,6 +18,7 @@ use crate::commands::init_messages;
 use crate::config::Config;
 use crate::control::{self, Controlled, ControlledSource};
 use crate::exit::Exit;
+use crate::managing::feeds::{ChannelFeed, Feeds};
 use crate::managing::starting::OwnCapture;
 use crate::{archiver, http, managing, wiring};
 
@@ -110,11 +111,18 @@ fn start(
     captures: &[(String, Capture, CancellationToken)],
 ) -> anyhow::Result<Arc<Controlled>> {
     let mut controlled = Controlled { sources, ..Controlled::default() };
+    let mut feeds = Feeds::new();
+    let clusters = wiring::clusters(config)?;
     for (source, options, stopped) in channels {
         let capture = captures.iter().find(|(name, ..)| *name == source);
         let (_, capture, _) = capture.with_context(|| format!("there is no source {source:?}"))?;
         let name = options.name.clone();
-        let channel = Channel::start(options, capture.log(), stopped);
+        let leads = clusters.iter().any(|cluster| cluster.is_led_by_target(&name));
+        if leads {
+            warn!(channel = name, "stays stopped: its target is the primary that the log follows now");
+        }
+        let channel = Arc::new(Channel::start(options, capture.log(), stopped || leads));
+        feeds.insert(name.clone(), Arc::new(ChannelFeed::new(Arc::clone(&channel), capture.log())));
         controlled.channels.insert(name, (channel, capture.log()));
     }
     let own = captures.iter().map(|(source, capture, _)| OwnCapture {
@@ -123,7 +131,7 @@ fn start(
         status: capture.status(),
         log: capture.log(),
     });
-    controlled.manager = managing::starting::start(config, &own.collect::<Vec<_>>())?;
+    controlled.manager = managing::starting::start(config, &own.collect::<Vec<_>>(), &feeds)?;
     Ok(Arc::new(controlled))
 }
 

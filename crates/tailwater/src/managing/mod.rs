@@ -3,6 +3,7 @@
 //! - [`acker`]: relays as ackers that can be ordered about.
 //! - [`cluster`]: one source's cluster: its watch, its runs, one at a time.
 //! - [`eyes`]: how the captures of this process stand.
+//! - [`feeds`]: channels as what feeds servers that may become primary.
 //! - [`guarding`]: what holds failovers back, over restarts.
 //! - [`leasing`]: the lease as configured.
 //! - [`ordering`]: what was known of a primary becomes the order of a failover.
@@ -13,6 +14,7 @@
 pub mod acker;
 pub mod cluster;
 pub mod eyes;
+pub mod feeds;
 pub mod guarding;
 pub mod leasing;
 pub mod ordering;

@@ -12,7 +12,6 @@ use tailwater_manager::acting::setup::{Limits, Log, Participant, ReplicaAccount,
 use tailwater_manager::acting::{Actor, Hook};
 use tailwater_manager::choice::{Origin, Version};
 use tailwater_manager::driving::AuditFolder;
-use tailwater_manager::topology::Promotion;
 use tailwater_manager::watching::chronicle::origin_named;
 use tailwater_manager::watching::{Chronicle, WatchedRelay};
 use tailwater_relay::{Acker, CaptureStatus};
@@ -21,6 +20,7 @@ use tailwater_session::Secret;
 use super::acker::LocalAcker;
 use super::cluster::{ClusterParts, ManagedCluster};
 use super::eyes::LocalEye;
+use super::feeds::Feeds;
 use super::guarding::KeptGuard;
 use super::leasing;
 use super::remote::RemoteRelay;
@@ -48,14 +48,14 @@ pub struct OwnCapture {
 ///
 /// # Errors
 /// If a file of it cannot be read, or the configuration contradicts itself.
-pub fn start(config: &Config, captures: &[OwnCapture]) -> anyhow::Result<Option<Manager>> {
+pub fn start(config: &Config, captures: &[OwnCapture], feeds: &Feeds) -> anyhow::Result<Option<Manager>> {
     let Some(managing) = &config.manager else { return Ok(None) };
     let name = managing.name.clone().unwrap_or_else(own_name);
     let mut manager = Manager::default();
     for source in &config.sources {
         let capture = captures.iter().find(|capture| capture.source == source.name);
         let capture = capture.with_context(|| format!("source {} is not captured", source.name))?;
-        let begun = start_cluster(config, managing, source, capture, &name, &mut manager);
+        let begun = start_cluster(config, managing, (source, capture), feeds, &name, &mut manager);
         begun.with_context(|| format!("the manager of source {}", source.name))?;
     }
     Ok(Some(manager))
@@ -64,15 +64,15 @@ pub fn start(config: &Config, captures: &[OwnCapture]) -> anyhow::Result<Option<
 fn start_cluster(
     config: &Config,
     managing: &ManagerConfig,
-    source: &SourceConfig,
-    capture: &OwnCapture,
+    (source, capture): (&SourceConfig, &OwnCapture),
+    feeds: &Feeds,
     name: &str,
     manager: &mut Manager,
 ) -> anyhow::Result<()> {
     let folder = config.log.directory.join("manager");
     let lease = leasing::start(managing, name, &folder, &source.name)?;
     let relays = relays(config, source, capture)?;
-    let acting = Acting::of(config, managing, source, &relays)?;
+    let acting = Acting::of(config, managing, source, &relays, feeds)?;
     let (of, wired) = (config.clone(), source.clone());
     let parts = ClusterParts {
         source: source.name.clone(),
@@ -128,6 +128,7 @@ struct Acting {
     account: ReplicaAccount,
     hooks: Vec<Hook>,
     limits: Limits,
+    feeds: Feeds,
 }
 
 impl Acting {
@@ -136,6 +137,7 @@ impl Acting {
         managing: &ManagerConfig,
         source: &SourceConfig,
         relays: &[WatchedRelay],
+        feeds: &Feeds,
     ) -> anyhow::Result<Self> {
         let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
         let account = account(managing, &serves)?;
@@ -143,7 +145,7 @@ impl Acting {
         let catch_up = Duration::from_millis(managing.catch_up_ms_max);
         let limits = Limits { supply: catch_up, drain: catch_up, ..Limits::default() };
         let hooks = managing.fence_hooks.iter().chain(&managing.route_hooks).map(hook).collect();
-        Ok(Self { relays: relays.to_vec(), logs, account, hooks, limits })
+        Ok(Self { relays: relays.to_vec(), logs, account, hooks, limits, feeds: feeds.clone() })
     }
 
     /// Who acts in one run, on the cluster as it is then.
@@ -154,12 +156,9 @@ impl Acting {
         })?;
         let servers = wiring.plan.servers.iter().filter_map(|member| {
             let subject = wiring.followers.iter().find(|subject| subject.name == member.name)?;
-            let mut member = member.clone();
-            // What a channel brings stands there under GTIDs that a log may not go on behind.
-            if wiring.plan.targets.iter().any(|target| target.address == member.address) {
-                member.promotion = Promotion::MustNot;
-            }
-            Some(Participant { subject: subject.clone(), member, feed: None })
+            let target = wiring.plan.targets.iter().find(|target| target.address == member.address);
+            let feed = target.and_then(|target| self.feeds.get(&target.channel)).cloned();
+            Some(Participant { subject: subject.clone(), member: member.clone(), feed })
         });
         let primary =
             Participant { subject: wiring.primary.clone(), member: wiring.plan.primary.clone(), feed: None };

@@ -109,6 +109,12 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
 }
 
 impl ClusterWiring {
+    /// Whether the target of the channel of that name leads: what the log has of it must not be brought to it again.
+    pub fn is_led_by_target(&self, channel: &str) -> bool {
+        let target = self.plan.targets.iter().find(|target| target.channel == channel);
+        target.is_some_and(|target| target.address == self.plan.primary.address)
+    }
+
     /// The same cluster, led by the server of that name; as it is, if there is none or it leads already.
     pub fn led_by(&self, server: &str) -> Self {
         let mut led = self.clone();

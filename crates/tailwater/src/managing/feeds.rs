@@ -1,0 +1,59 @@
+//! Channels of this process as what feeds servers that may become primary.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tailwater_apply::channel::{Channel, ChannelState, GtidMode};
+use tailwater_log::LogHandle;
+use tailwater_manager::acting::{FeedAnswer, FeedPort};
+use tailwater_manager::hands::AckerError;
+use tailwater_wire::gtid::GtidSet;
+
+/// By the channel's name.
+pub type Feeds = BTreeMap<String, Arc<dyn FeedPort>>;
+
+/// A channel, and the log that it reads.
+pub struct ChannelFeed {
+    channel: Arc<Channel>,
+    log: LogHandle,
+}
+
+impl ChannelFeed {
+    /// Of a channel that reads that log.
+    pub fn new(channel: Arc<Channel>, log: LogHandle) -> Self {
+        Self { channel, log }
+    }
+}
+
+impl FeedPort for ChannelFeed {
+    fn progress(&self) -> Option<GtidSet> {
+        let flavour = self.log.source()?.flavour;
+        let status = self.channel.status();
+        let status = status.borrow();
+        // What the target has is read when it is connected to.
+        let is_known = status.state == ChannelState::Running || !status.gtids.is_empty();
+        is_known.then(|| GtidSet::parse(flavour, &status.gtids).ok()).flatten()
+    }
+
+    fn keeps_gtids(&self) -> bool {
+        self.channel.status().borrow().gtid != GtidMode::Own
+    }
+
+    fn is_whole(&self) -> bool {
+        self.channel.status().borrow().is_whole
+    }
+
+    fn pause(&self) -> FeedAnswer<'_, GtidSet> {
+        Box::pin(async {
+            self.channel.pause().await.map_err(|error| AckerError::Unknown(error.to_string()))?;
+            let unknown = || AckerError::Unknown("it does not tell what it has brought".to_owned());
+            self.progress().ok_or_else(unknown)
+        })
+    }
+
+    fn resume(&self) -> FeedAnswer<'_, ()> {
+        Box::pin(async {
+            self.channel.resume(None).await.map_err(|error| AckerError::Unknown(error.to_string()))
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! A server that only a channel feeds takes the primary's place: nothing that was acknowledged is lost, the log goes on behind
+//! it by GTIDs, and what it writes is not brought to it once more.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tailwater::trial::led::{PRIMARY_NAME, start_follower};
+use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
+
+use crate::shell::{PROGRAM, Shell};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_channel_feeds_takes_over_mariadb() -> Result<()> {
+    what_a_channel_feeds_takes_over(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_channel_feeds_takes_over_mysql() -> Result<()> {
+    what_a_channel_feeds_takes_over(ServerKind::Mysql97).await
+}
+
+async fn what_a_channel_feeds_takes_over(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let spec = TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    };
+    let (trial, target) = tokio::join!(Trial::start(spec), start_follower(kind, 2));
+    let (mut trial, target) = (trial?, target?);
+    trial.lead(&[&target], "automatic = true\nlease_ttl_ms = 10000")?;
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"to-db2\"\nsource = \"primary\"\nhost = \"127.0.0.1\"\nport = {}\n\
+         defaults_file = \"root.cnf\"\ntls = \"off\"\nstart = \"oldest\"\n",
+        target.port()
+    ))?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    prepare(&trial.primary.connect_options()).await?;
+    trial.wait_watched().await?;
+
+    let ledger = Arc::<Ledger>::default();
+    let spec = WorkloadSpec { pause: Duration::from_millis(2), ..WorkloadSpec::new(4) };
+    let load = Workload::start(trial.primary.connect_options(), &spec, Arc::clone(&ledger));
+    more_commits(&load, 100).await?;
+    trial.primary.kill().await?;
+    let killed = Instant::now();
+    let first = trial.wait_failed_over(PRIMARY_NAME).await?;
+    ensure!(first == "db2", "{first}");
+    load.redirect(target.connect_options());
+    more_commits(&load, 100).await?;
+    println!("{kind:?}: a channel's target took writes within {:?} of the kill", killed.elapsed());
+    is_not_fed(&shell)?;
+    shell
+        .run("channel start to-db2 -c tailwater.toml")?
+        .exits(1)
+        .complains(&["its target is the primary now"]);
+
+    // Nor is it after a restart of the daemon.
+    trial.stop_relay().await?;
+    trial.start_relay()?;
+    trial.wait_watched().await?;
+    more_commits(&load, 50).await?;
+    is_not_fed(&shell)?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    let report = ledger.compare_with_server(&target.connect_options()).await?;
+    let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
+    ensure!(wrong == 0 && report.unlisted == 0, "{report:?}");
+
+    // The log has it all: a new replica reads the whole history of both primaries out of it.
+    let replica = start_follower(kind, 3).await?;
+    replica.replicate(&trial.replica_of_relay()).await?;
+    in_step(&target, &replica).await?;
+    trial.stop_relay().await?;
+    shell.run("log verify log/primary")?.exits(0);
+    Ok(())
+}
+
+fn is_not_fed(shell: &Shell) -> Result<()> {
+    let channels = shell.run("channel list --output json -c tailwater.toml")?.exits(0).json()?;
+    ensure!(channels[0]["state"] == "stopped", "{channels:#?}");
+    Ok(())
+}
+
+async fn in_step(server: &Server, replica: &Server) -> Result<()> {
+    let question = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS('#', worker, sequence))) FROM tw_load.tw_ledger";
+    let lines = server.sql(question).await?;
+    let begun = Instant::now();
+    // Its table is not there at first.
+    while replica.sql(question).await.ok().as_ref() != Some(&lines) {
+        ensure!(begun.elapsed() < PATIENCE, "not {lines:?}: {:?}", replica.replica_status().await?);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Waits until so many more commits are acknowledged than now.
+async fn more_commits(load: &Workload, more: u64) -> Result<()> {
+    let wanted = load.counters().snapshot().acknowledged + more;
+    let begun = Instant::now();
+    while load.counters().snapshot().acknowledged < wanted {
+        ensure!(begun.elapsed() < PATIENCE, "commits do not go on: {:?}", load.counters().snapshot());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
