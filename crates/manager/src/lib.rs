@@ -13,6 +13,7 @@
 //! - [`lease`]: one manager acts at a time.
 //! - [`lossless`]: what the ackers that were stopped prove.
 //! - [`refusal`]: the rules that refuse.
+//! - [`switchover`]: the phases while the primary is alive.
 
 pub mod analysis;
 pub mod choice;
@@ -25,6 +26,7 @@ pub mod lossless;
 pub mod observation;
 pub mod observing;
 pub mod refusal;
+pub mod switchover;
 pub mod topology;
 
 pub use error::ManagerError;
