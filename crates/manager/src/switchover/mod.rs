@@ -9,9 +9,9 @@
 //! candidate, which becomes writable last: its first commit finds its ackers there. Nothing can be missing: the primary
 //! has told its last position itself, and whoever wrote behind that would show in what the stopped ackers hold.
 //!
-//! Until the candidate may be writable everything is undone, in the opposite order, when a step fails or the bound is
-//! passed; what cannot be undone at once is tried once more, and only a candidate that may be writable keeps the primary
-//! from taking writes again. From then on there is only forward. Without the lease nothing is done any more.
+//! Until the candidate may be writable everything is undone when a step fails or the bound is passed: a candidate that may
+//! be writable first, then the rest side by side, and what cannot be undone once more. From then on there is only forward.
+//! Without the lease nothing is done any more.
 //!
 //! - [`order`]: what is asked for.
 //! - [`run`]: the machine.

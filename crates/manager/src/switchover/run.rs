@@ -33,7 +33,9 @@ pub struct Switchover {
     /// What would undo all that was done, the last first.
     undo: Vec<Act>,
     /// What could not be undone is tried once more.
-    undone_once: bool,
+    tried_again: bool,
+    /// Something could not be undone in this round.
+    undo_failed: bool,
     /// What was done, perhaps, and cannot be undone.
     stays: Vec<Act>,
     changed: bool,
@@ -80,7 +82,8 @@ impl Switchover {
             waiting: BTreeMap::new(),
             queue: Vec::new(),
             undo: Vec::new(),
-            undone_once: false,
+            tried_again: false,
+            undo_failed: false,
             stays: Vec::new(),
             changed: false,
             primary: None,
@@ -208,7 +211,7 @@ impl Switchover {
         }
         let mut acts = self.acts(at_ms, phase);
         // What may run side by side does; the rest in order, each only after the one before.
-        let in_order = matches!(phase, Phase::Confirm | Phase::Routes | Phase::Undo);
+        let in_order = matches!(phase, Phase::Confirm | Phase::Routes);
         if in_order && acts.len() > 1 {
             self.queue = acts.split_off(1);
         }
@@ -266,7 +269,12 @@ impl Switchover {
                 let repoint = replicas.map(|replica| Act::Repoint { replica: replica.clone() });
                 repoint.chain([Act::Demote { server: order.primary.clone() }]).collect()
             }
-            Phase::Undo => self.undo.clone(),
+            // A candidate that may be writable comes first, and alone. Of the rest nothing waits for the other: without its
+            // ackers the primary waits, and loses nothing; and it does not wait for a candidate that does not answer.
+            Phase::Undo => {
+                let first = self.undo.iter().position(|act| matches!(act, Act::MakeReadOnly { .. }));
+                first.map_or_else(|| self.undo.clone(), |at| vec![self.undo[at].clone()])
+            }
             _ => Vec::new(),
         }
     }
@@ -276,8 +284,10 @@ impl Switchover {
         if self.phase != Phase::Undo && act.changes() {
             self.changed = true;
             let undo = match &act {
-                // From whom it did before the acker itself knows only until it has begun.
+                // That starts it as well.
                 Act::Follow { acker, .. } => {
+                    let start = Act::StartAcker { acker: acker.clone() };
+                    self.undo.retain(|undo| *undo != start);
                     let (acker, server) = (acker.clone(), self.order.primary.clone());
                     Some(Act::Follow { acker, server })
                 }
@@ -351,11 +361,7 @@ impl Switchover {
     /// After an act that failed, or nobody knows whether.
     fn failed(&mut self, at_ms: u64, act: &Act, reason: String) -> Vec<Numbered> {
         if self.phase == Phase::Undo {
-            // While a candidate may be writable, the primary stays as it is. Everything else may be left: without its ackers
-            // the primary waits, and loses nothing.
-            if matches!(act, Act::MakeReadOnly { .. }) {
-                self.queue.clear();
-            }
+            self.undo_failed = true;
             return self.go_on(at_ms);
         }
         if self.promoted {
@@ -399,8 +405,8 @@ impl Switchover {
             Phase::Follow => Some(Phase::Writable),
             Phase::Writable => Some(Phase::Routes),
             Phase::Routes => Some(Phase::Others),
-            Phase::Undo if !self.undo.is_empty() && !self.undone_once => {
-                self.undone_once = true;
+            Phase::Undo if !self.undo.is_empty() && !(self.undo_failed && self.tried_again) => {
+                self.tried_again |= std::mem::take(&mut self.undo_failed);
                 Some(Phase::Undo)
             }
             _ => None,
