@@ -1,6 +1,7 @@
 //! Who leads and who follows: what servers look like from outside, what has failed, and what is to be done.
 //!
 //! The map:
+//! - [`acting`]: does what is ordered, on real servers. A driver.
 //! - [`failure`]: why a server could not be looked at, and whether that means that it lives.
 //! - [`observation`]: what one look at a server saw, as plain data.
 //! - [`observing`]: takes such looks, and pings, over connections. A driver.
@@ -15,6 +16,7 @@
 //! - [`refusal`]: the rules that refuse.
 //! - [`switchover`]: the phases while the primary is alive.
 
+pub mod acting;
 pub mod analysis;
 pub mod choice;
 pub mod error;

@@ -4,6 +4,7 @@
 #[macro_use]
 extern crate tailwater_sandbox;
 
+mod acting;
 mod analysis;
 mod analysis_properties;
 mod choice;

@@ -77,7 +77,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
 /// What the server has executed, what it has purged, and MariaDB's binlog state.
 ///
 /// By SELECT: SHOW VARIABLES cuts values at 1024 characters.
-async fn ask_gtids(
+pub(super) async fn ask_gtids(
     connection: &mut Connection,
     flavour: Flavour,
 ) -> Result<(GtidSet, Option<GtidSet>, Option<GtidSet>), ManagerError> {
@@ -122,6 +122,16 @@ async fn ask_if_allowed(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The server's own replication.
+pub(super) async fn channels(
+    connection: &mut Connection,
+    unasked: &mut Vec<String>,
+) -> Result<Vec<ReplicaChannel>, ManagerError> {
+    let flavour = connection.server().flavour;
+    let is_new = flavour == Flavour::MySql && connection.server().version >= REPLICA_WORDS_SINCE;
+    ask_channels(connection, flavour, is_new, unasked).await
 }
 
 async fn ask_channels(

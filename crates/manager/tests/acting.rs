@@ -1,0 +1,5 @@
+//! Acts on real servers.
+
+mod cluster;
+mod draining;
+mod replicating;
