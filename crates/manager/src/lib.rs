@@ -8,6 +8,7 @@
 //! - [`topology`]: pure: looks and the configuration become a tree.
 //! - [`analysis`]: pure: what several observers said over time becomes a named failure with its evidence.
 //! - [`choice`]: who becomes primary.
+//! - [`driving`]: has done what a machine orders, and tells it how that went.
 //! - [`error`]: what can go wrong, with stable codes.
 //! - [`failover`]: the phases, from the lease to the report.
 //! - [`hands`]: who does what is ordered.
@@ -15,10 +16,12 @@
 //! - [`lossless`]: what the ackers that were stopped prove.
 //! - [`refusal`]: the rules that refuse.
 //! - [`switchover`]: the phases while the primary is alive.
+//! - [`watching`]: hears of everybody all the time. A driver, but for its chronicle.
 
 pub mod acting;
 pub mod analysis;
 pub mod choice;
+pub mod driving;
 pub mod error;
 pub mod failover;
 pub mod failure;
@@ -30,6 +33,7 @@ pub mod observing;
 pub mod refusal;
 pub mod switchover;
 pub mod topology;
+pub mod watching;
 
 pub use error::ManagerError;
 pub use refusal::Refusal;

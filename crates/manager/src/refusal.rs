@@ -137,8 +137,8 @@ impl Refusal {
             Self::NotConfirmed { .. } => "TW-MGR-0045",
             Self::NoLease { .. } => "TW-MGR-0046",
             Self::Step { .. } => "TW-MGR-0047",
-            Self::NotReady { .. } => "TW-MGR-0060",
-            Self::PauseExceeded { .. } => "TW-MGR-0061",
+            Self::NotReady { .. } => "TW-MGR-0070",
+            Self::PauseExceeded { .. } => "TW-MGR-0071",
         }
     }
 

@@ -1,5 +1,6 @@
 //! A source, captures of it in this process, and the comparison of logs with the source's own files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,6 +71,8 @@ impl Source {
             watch_interval: Duration::from_millis(200),
             directory: self.log(name),
             log: LogOptions { preallocate_bytes: 1 << 20, ..LogOptions::default() },
+            servers: BTreeMap::new(),
+            stays: false,
         }
     }
 

@@ -161,6 +161,16 @@ pub enum Act {
         /// The primary.
         server: String,
     },
+    /// Have a server that has executed all it is to have replicate no more.
+    Detach {
+        /// Which.
+        server: String,
+    },
+    /// Undo [`Act::Detach`].
+    Attach {
+        /// Which.
+        server: String,
+    },
     /// Have the old primary read from the log: sessions that hold on are ended, and it waits for ACKs no more.
     Demote {
         /// The old primary.
@@ -203,6 +213,7 @@ impl Act {
         match self {
             Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),
             Self::MakeSource { server, .. } => Some(Self::UnmakeSource { server: server.clone() }),
+            Self::Detach { server } => Some(Self::Attach { server: server.clone() }),
             Self::HoldWrites { server, .. } => Some(Self::ReleaseWrites { server: server.clone() }),
             Self::MakeWritable { server } => Some(Self::MakeReadOnly { server: server.clone() }),
             _ => None,
@@ -238,6 +249,8 @@ impl fmt::Display for Act {
                 write!(f, "hold the writes to {server}, within {within_ms} ms")
             }
             Self::ReleaseWrites { server } => write!(f, "let {server} take writes again"),
+            Self::Detach { server } => write!(f, "have {server} replicate no more"),
+            Self::Attach { server } => write!(f, "have {server} replicate again"),
             Self::Demote { server } => write!(f, "make {server} a replica that reads from the log"),
             Self::StartAcker { acker } => write!(f, "have {acker} capture from the old primary again"),
             Self::UnmakeSource { server } => write!(f, "have {server} wait for ACKs no more"),

@@ -34,6 +34,8 @@ impl Expected {
             | Act::Prepare { .. }
             | Act::HoldWrites { .. }
             | Act::ReleaseWrites { .. }
+            | Act::Detach { .. }
+            | Act::Attach { .. }
             | Act::Demote { .. }
             | Act::UnmakeSource { .. }
             | Act::MakeReadOnly { .. } => self.change_ms,

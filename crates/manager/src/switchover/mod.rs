@@ -1,7 +1,7 @@
 //! A switchover, phase by phase: the failover's acts with a primary that is alive, and with a bound on how long nobody can
 //! write. Pure.
 //!
-//! lease → confirm → choose → prepare → **pause → drain → fence → follow → writable** → routes → others.
+//! lease → confirm → choose → prepare → **pause → drain → fence → source → follow → writable** → routes → others.
 //!
 //! What takes time is done before the pause. In it the primary lets the commits in flight through, for the ackers still
 //! acknowledge, and takes no more; when the candidate has executed and every acker holds all that the primary has, the

@@ -153,6 +153,17 @@ impl Switchover {
         Some(paused_at_ms.saturating_add(self.order.write_pause_ms_max))
     }
 
+    /// Whether acts are no longer given up when their record cannot be stored.
+    pub fn is_beyond_refusing(&self) -> bool {
+        self.promoted || self.paused_at_ms.is_some()
+    }
+
+    /// Whether clients wait for each act.
+    pub fn is_hurried(&self) -> bool {
+        let is_told = self.audit.pause_ms.is_some();
+        !is_told && self.paused_at_ms.is_some() && self.phase != Phase::Pause
+    }
+
     fn note(&mut self, at_ms: u64, note: Note) {
         self.audit.steps.push(Step { at_ms, phase: self.phase, note });
     }
@@ -190,7 +201,7 @@ impl Switchover {
             let step = match &then {
                 Then::Act(act) => act.to_string(),
                 Then::Phase(Phase::Writable) => "let the candidate take writes".to_owned(),
-                Then::Phase(_) => "have the ackers capture from the candidate".to_owned(),
+                Then::Phase(_) => "have the candidate and the ackers ready".to_owned(),
             };
             let refusal = self.exceeded(step);
             return self.refuse(at_ms, refusal);
@@ -255,9 +266,10 @@ impl Switchover {
             }
             Phase::Fence => {
                 let mut acts: Vec<Act> = each_acker(&|acker| Act::StopAcker { acker });
-                acts.push(Act::MakeSource { server, acks: order.acks_required });
+                acts.push(Act::Detach { server });
                 acts
             }
+            Phase::Source => vec![Act::MakeSource { server, acks: order.acks_required }],
             Phase::Follow => each_acker(&|acker| Act::Follow { acker, server: server.clone() }),
             Phase::Writable => vec![Act::MakeWritable { server }],
             Phase::Routes => {
@@ -400,8 +412,9 @@ impl Switchover {
             Phase::Drain => Some(Phase::Fence),
             Phase::Fence => match self.not_exactly_there() {
                 Some(refusal) => return self.refuse(at_ms, refusal),
-                None => Some(Phase::Follow),
+                None => Some(Phase::Source),
             },
+            Phase::Source => Some(Phase::Follow),
             Phase::Follow => Some(Phase::Writable),
             Phase::Writable => Some(Phase::Routes),
             Phase::Routes => Some(Phase::Others),
@@ -586,9 +599,15 @@ impl Switchover {
         let (order, expected) = (&self.order, &self.order.expected);
         let mut acts = vec![Act::Prepare { server, acks: order.acks_required }];
         let mut expected_ms = expected.of(&acts[0]);
-        for phase in
-            [Phase::Pause, Phase::Fence, Phase::Follow, Phase::Writable, Phase::Routes, Phase::Others]
-        {
+        for phase in [
+            Phase::Pause,
+            Phase::Fence,
+            Phase::Source,
+            Phase::Follow,
+            Phase::Writable,
+            Phase::Routes,
+            Phase::Others,
+        ] {
             let of_phase = self.acts(0, phase);
             let each = of_phase.iter().map(|act| expected.of(act));
             let took_ms = if phase == Phase::Routes { each.sum() } else { each.max().unwrap_or_default() };

@@ -22,7 +22,8 @@ use crate::{archiver, wiring};
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
 ///
-/// A source that is refused (its history is behind the log's, say) stops alone. A log that cannot take more ends the
+/// A source that is refused (its history is behind the log's, say) stops alone; where the configuration names other servers of
+/// its cluster it waits for orders instead, and the process goes on. A log that cannot take more ends the
 /// process: going on would be a promise that cannot be kept.
 ///
 /// # Errors
@@ -85,7 +86,13 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
 fn controlled_source(
     (name, capture, _): &(String, Capture, CancellationToken),
 ) -> (String, ControlledSource) {
-    (name.clone(), ControlledSource { log: capture.log(), status: capture.status(), readers: Vec::new() })
+    let source = ControlledSource {
+        acker: capture.acker(),
+        log: capture.log(),
+        status: capture.status(),
+        readers: Vec::new(),
+    };
+    (name.clone(), source)
 }
 
 /// Starts channels, each with the name of its source, and whether it is to wait.
