@@ -2,4 +2,5 @@
 
 mod cluster;
 mod draining;
+mod promoting;
 mod replicating;

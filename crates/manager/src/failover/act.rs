@@ -161,27 +161,19 @@ pub enum Act {
         /// The primary.
         server: String,
     },
-    /// Have a server that has executed all it is to have replicate no more.
-    Detach {
-        /// Which.
-        server: String,
-    },
-    /// Undo [`Act::Detach`].
-    Attach {
-        /// Which.
-        server: String,
-    },
     /// Have the old primary read from the log: sessions that hold on are ended, and it waits for ACKs no more.
     Demote {
         /// The old primary.
         server: String,
+        /// All that it had executed when its writes were held; it has nothing else, or is left as it is.
+        has: String,
     },
     /// Undo [`Act::StopAcker`]: capture from the old primary again.
     StartAcker {
         /// Which.
         acker: String,
     },
-    /// Undo [`Act::MakeSource`].
+    /// Undo [`Act::MakeSource`] and [`Act::Drain`].
     UnmakeSource {
         /// Where.
         server: String,
@@ -213,7 +205,6 @@ impl Act {
         match self {
             Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),
             Self::MakeSource { server, .. } => Some(Self::UnmakeSource { server: server.clone() }),
-            Self::Detach { server } => Some(Self::Attach { server: server.clone() }),
             Self::HoldWrites { server, .. } => Some(Self::ReleaseWrites { server: server.clone() }),
             Self::MakeWritable { server } => Some(Self::MakeReadOnly { server: server.clone() }),
             _ => None,
@@ -249,9 +240,7 @@ impl fmt::Display for Act {
                 write!(f, "hold the writes to {server}, within {within_ms} ms")
             }
             Self::ReleaseWrites { server } => write!(f, "let {server} take writes again"),
-            Self::Detach { server } => write!(f, "have {server} replicate no more"),
-            Self::Attach { server } => write!(f, "have {server} replicate again"),
-            Self::Demote { server } => write!(f, "make {server} a replica that reads from the log"),
+            Self::Demote { server, .. } => write!(f, "make {server} a replica that reads from the log"),
             Self::StartAcker { acker } => write!(f, "have {acker} capture from the old primary again"),
             Self::UnmakeSource { server } => write!(f, "have {server} wait for ACKs no more"),
             Self::MakeReadOnly { server } => write!(f, "make {server} read-only again"),
@@ -281,6 +270,8 @@ pub enum Answer {
     Position(GtidSet),
     /// It is done, for certain.
     Done,
+    /// It is done, for certain, and this belongs into the record.
+    Noted(String),
     /// It is not done, for certain. To [`Act::CheckLease`] and [`Act::Confirm`]: no.
     Failed(String),
     /// Nobody knows whether it is done.
@@ -302,6 +293,7 @@ impl Answer {
             Self::Primary(primary) => ("done", format!("has executed {}", primary.executed)),
             Self::Position(position) => ("done", format!("has executed {position}")),
             Self::Done => ("done", String::new()),
+            Self::Noted(note) => ("done", note.clone()),
             Self::Failed(reason) => ("failed", reason.clone()),
             Self::Unknown(reason) => ("unknown", reason.clone()),
         }

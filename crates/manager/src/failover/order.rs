@@ -34,8 +34,6 @@ impl Expected {
             | Act::Prepare { .. }
             | Act::HoldWrites { .. }
             | Act::ReleaseWrites { .. }
-            | Act::Detach { .. }
-            | Act::Attach { .. }
             | Act::Demote { .. }
             | Act::UnmakeSource { .. }
             | Act::MakeReadOnly { .. } => self.change_ms,

@@ -275,7 +275,7 @@ impl Failover {
             }
             // An acker that does not answer is one that does not count; the proof is the judge of that.
             (Act::StopAcker { .. } | Act::ReadAcker { .. }, _) => None,
-            (Act::FenceHook { hook }, Answer::Done) => {
+            (Act::FenceHook { hook }, Answer::Done | Answer::Noted(_)) => {
                 self.fenced_by = Some(hook.clone());
                 None
             }
@@ -285,11 +285,11 @@ impl Failover {
                 self.servers = servers;
                 None
             }
-            (Act::MakeWritable { .. }, Answer::Done) => {
+            (Act::MakeWritable { .. }, Answer::Done | Answer::Noted(_)) => {
                 self.promoted = true;
                 None
             }
-            (_, Answer::Done) => None,
+            (_, Answer::Done | Answer::Noted(_)) => None,
             (_, other) => Some(other.words().1),
         };
         match failure {

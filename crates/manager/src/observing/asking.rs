@@ -239,6 +239,16 @@ async fn ask_replicas(
     Ok((listed, hosts))
 }
 
+/// How semi-sync stands, as a source and as a replica.
+pub(super) async fn semi_sync(
+    connection: &mut Connection,
+) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), ManagerError> {
+    let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
+    let status = connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'").await?;
+    let (variables, status) = (Named::of(&variables), Named::of(&status));
+    Ok((semi_sync_source(&variables, &status), semi_sync_replica(&variables, &status)))
+}
+
 fn semi_sync_source(variables: &Named, status: &Named) -> Option<SemiSyncSource> {
     let variable = |name: &str| {
         variables.get(&[&format!("rpl_semi_sync_source_{name}"), &format!("rpl_semi_sync_master_{name}")])

@@ -15,7 +15,7 @@ use tailwater_wire::gtid::GtidSet;
 
 use crate::error::ManagerError;
 use crate::failure::Failure;
-use crate::observation::{Look, Observation, ReplicaChannel, Unreached};
+use crate::observation::{Look, Observation, ReplicaChannel, SemiSyncReplica, SemiSyncSource, Unreached};
 
 /// A server to be looked at.
 #[derive(Debug, Clone)]
@@ -113,6 +113,13 @@ pub(crate) async fn channels(
     let mut unasked = Vec::new();
     let channels = asking::channels(connection, &mut unasked).await?;
     Ok((channels, unasked))
+}
+
+/// How semi-sync stands, as a source and as a replica.
+pub(crate) async fn semi_sync(
+    connection: &mut Connection,
+) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), ManagerError> {
+    asking::semi_sync(connection).await
 }
 
 /// All that a server has executed.

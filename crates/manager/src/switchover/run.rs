@@ -266,7 +266,7 @@ impl Switchover {
             }
             Phase::Fence => {
                 let mut acts: Vec<Act> = each_acker(&|acker| Act::StopAcker { acker });
-                acts.push(Act::Detach { server });
+                acts.push(Act::Drain { server });
                 acts
             }
             Phase::Source => vec![Act::MakeSource { server, acks: order.acks_required }],
@@ -279,7 +279,8 @@ impl Switchover {
             Phase::Others => {
                 let replicas = order.direct_replicas.iter().filter(|replica| **replica != server);
                 let repoint = replicas.map(|replica| Act::Repoint { replica: replica.clone() });
-                repoint.chain([Act::Demote { server: order.primary.clone() }]).collect()
+                let has = self.position.as_ref().map(ToString::to_string).unwrap_or_default();
+                repoint.chain([Act::Demote { server: order.primary.clone(), has }]).collect()
             }
             // A candidate that may be writable comes first, and alone. Of the rest nothing waits for the other: without its
             // ackers the primary waits, and loses nothing; and it does not wait for a candidate that does not answer.
@@ -296,6 +297,9 @@ impl Switchover {
         if self.phase != Phase::Undo && act.changes() {
             self.changed = true;
             let undo = match &act {
+                // Of both at once.
+                Act::Drain { server } => Some(Act::UnmakeSource { server: server.clone() }),
+                Act::MakeSource { .. } => None,
                 // That starts it as well.
                 Act::Follow { acker, .. } => {
                     let start = Act::StartAcker { acker: acker.clone() };
@@ -307,6 +311,7 @@ impl Switchover {
             };
             match undo {
                 Some(undo) => self.undo.insert(0, undo),
+                None if matches!(act, Act::MakeSource { .. }) => {}
                 None => self.stays.push(act.clone()),
             }
         }
@@ -332,11 +337,11 @@ impl Switchover {
                 self.audit.holds = Some(position.to_string());
                 self.position = Some(position);
             }
-            (Act::MakeWritable { .. }, Answer::Done) => {
+            (Act::MakeWritable { .. }, Answer::Done | Answer::Noted(_)) => {
                 self.promoted = true;
                 self.pause_is_over(at_ms);
             }
-            (_, Answer::Done) => {}
+            (_, Answer::Done | Answer::Noted(_)) => {}
             (_, other) => return self.failed(at_ms, act, other.words().1),
         }
         if self.phase == Phase::Undo {
@@ -481,7 +486,7 @@ impl Switchover {
         for server in &mut self.servers {
             if let Some(reason) = self.rejected.get(&server.name) {
                 server.reached = Err(reason.clone());
-            } else if server.feed == Feed::Channel {
+            } else if server.feed != Feed::Replication {
                 // The ackers cannot go on where its own GTIDs begin.
                 server.reached = Err("a channel feeds it, and its binlog has GTIDs of its own".to_owned());
             }
