@@ -8,6 +8,7 @@ mod acting;
 mod analysis;
 mod analysis_properties;
 mod choice;
+mod driving;
 mod error_codes;
 mod failover;
 mod lease;

@@ -162,7 +162,7 @@ mod tests {
             orders in proptest::collection::vec((order(), 0_u64..5), 0..12)
         ) {
             let (mut ordered, mut highest) = (Ordered::default(), 0);
-            let (mut is_stopped, mut follows) = (false, None);
+            let mut follows = None;
             for (now_ms, (order, token)) in (1_u64..).zip(orders) {
                 let before = ordered.clone();
                 match ordered.after(&order, token, now_ms) {
@@ -175,11 +175,14 @@ mod tests {
                 }
                 prop_assert!(token >= highest);
                 highest = token;
-                match order {
-                    Order::Stop => is_stopped = true,
-                    Order::Start => is_stopped = false,
-                    Order::Follow(server) => (is_stopped, follows) = (false, server),
-                }
+                let is_stopped = match order {
+                    Order::Stop => true,
+                    Order::Start => false,
+                    Order::Follow(server) => {
+                        follows = server;
+                        false
+                    }
+                };
                 prop_assert_eq!(ordered.token, highest);
                 prop_assert_eq!(ordered.stopped.is_some(), is_stopped);
                 prop_assert_eq!(&ordered.follows, &follows);

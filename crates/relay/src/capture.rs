@@ -19,7 +19,7 @@ use crate::driver::Driver;
 use crate::error::RelayError;
 use crate::orders::{self, Acker};
 use crate::resume::StartPolicy;
-use crate::status::CaptureStatus;
+use crate::status::{CaptureState, CaptureStatus};
 
 /// What to capture, and into where.
 #[derive(Debug, Clone)]
@@ -77,6 +77,10 @@ impl OpenCapture {
         let Self { options, writer, ordered } = self;
         let log = writer.handle();
         let status = Arc::new(CaptureStatus::default());
+        // Known before the thread runs: who asks at once is not to hear that it connects.
+        if let Some(stop) = ordered.stopped {
+            status.set_state(CaptureState::StoppedByOrder(stop));
+        }
         status.set_ordered(ordered);
         let stop = CancellationToken::new();
         let (giving, orders) = orders::channel();

@@ -338,10 +338,15 @@ impl Driver {
         self.status.count_connection();
         self.status.set_state(CaptureState::Streaming);
 
-        let tail = log_state.tail.as_ref().map(|(tail, _)| tail.clone());
+        let track = match &log_state.tail {
+            Some((_, identity)) if !identity.same_server(&source.identity) => {
+                StreamTrack::of_another_server()
+            }
+            tail => StreamTrack::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
+        };
         let mut reading = Reading::new(
             &self.status,
-            StreamTrack::new(kind, tail),
+            track,
             source.identity.clone(),
             &mut self.log,
             self.options.log.ack,

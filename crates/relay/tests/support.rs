@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tailwater_log::{LogDir, LogHandle, LogOptions, SegmentSummary};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::status::StatusSnapshot;
-use tailwater_relay::{Capture, CaptureOptions, CaptureState, CaptureStatus, RelayError};
+use tailwater_relay::{Acker, Capture, CaptureOptions, CaptureState, CaptureStatus, RelayError};
 use tailwater_sandbox::workload::{Mix, prepare};
 use tailwater_sandbox::{
     BinlogCheck, Ledger, LedgerReport, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
@@ -200,6 +200,11 @@ impl Running {
     pub fn start(options: CaptureOptions) -> Result<Self> {
         let capture = Capture::start(options, CancellationToken::new())?;
         Ok(Self { status: capture.status(), capture })
+    }
+
+    /// To give it orders.
+    pub fn acker(&self) -> Acker {
+        self.capture.acker()
     }
 
     /// The log that it writes.

@@ -6,7 +6,7 @@ use crate::lease::Token;
 use crate::switchover::Switchover;
 
 /// A pure machine: acts out, answers in. It is over when its record has an outcome.
-pub trait Machine: Send {
+pub trait Machine: Send + Sync {
     /// The first acts. `at_ms` here and below is the time since the beginning.
     fn begin(&mut self, at_ms: u64) -> Vec<Numbered>;
 

@@ -221,11 +221,7 @@ impl Chronicle {
     fn relay(&mut self, at_ms: u64, relay: String, look: RelayLook) {
         self.note(at_ms, Observer::Manager, &relay, Saw::Answered(PingKind::Connect));
         let heard_ms = look.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
-        let saw = match &look.rewound {
-            Some(what) => Saw::Rewound(what.clone()),
-            None if look.is_streaming => Saw::Streaming { heard_ms },
-            None => Saw::Lost(Failure::Broken),
-        };
+        let saw = if look.is_streaming { Saw::Streaming { heard_ms } } else { Saw::Lost(Failure::Broken) };
         if let Some(heard_ms) = heard_ms.filter(|_| look.is_streaming) {
             self.lives(heard_ms);
         }
@@ -248,7 +244,7 @@ impl Chronicle {
             return;
         }
         let waiting = match &look.semi_sync_source {
-            Some(seen) => Waiting::seen(seen, survives_restart(seen)),
+            Some(seen) => Waiting::seen(seen, seen.after_restart),
             None => Waiting {
                 active: false,
                 after_sync: false,
@@ -308,9 +304,4 @@ fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
         *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(bytes)
-}
-
-/// Whether a source waits for ackers after a restart, too.
-fn survives_restart(seen: &crate::observation::SemiSyncSource) -> bool {
-    seen.enabled
 }

@@ -14,8 +14,6 @@ pub struct RelayLook {
     pub acknowledges: bool,
     /// How long ago something came in the stream, in milliseconds.
     pub heard_ago_ms: Option<u64>,
-    /// Its log has what the primary no longer has, in words.
-    pub rewound: Option<String>,
 }
 
 /// What a relay says, or why it says nothing.

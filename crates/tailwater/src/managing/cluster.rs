@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tailwater_manager::analysis::{Action, Code, Finding, Guard};
-use tailwater_manager::driving::{AuditFolder, Confirm, Driver, Limits, Machine};
+use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, Machine};
 use tailwater_manager::failover::{Audit, End, Failover};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::{LeaseHandle, Standing};
@@ -27,8 +27,8 @@ const AGAIN_MS_MIN: u64 = 10_000;
 /// Nor later.
 const AGAIN_MS_MAX: u64 = 300_000;
 
-/// Makes what does the acts, for a cluster as it is now.
-pub type MakeHands<H> = dyn Fn(&ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
+/// Makes what does the acts of the run of that name, for a cluster as it is now.
+pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
 
 /// Who belongs to a cluster that a server leads.
 pub type MakeWiring = dyn Fn(Option<&str>) -> anyhow::Result<ClusterWiring> + Send + Sync;
@@ -170,24 +170,23 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     fn begin_failover(self: &Arc<Self>, wish: &FailoverWish) -> anyhow::Result<(String, JoinHandle<bool>)> {
         info!(source = self.parts.source, dry_run = wish.dry_run, automatic = wish.is_automatic, "failover");
         self.begin(if wish.dry_run { "dry-run" } else { "failover" }, |id, watch, chronicle| {
-            let order = ordering::failover(id, chronicle, &self.parts.config, wish)
-                .map_err(tailwater_manager::ManagerError::from)?;
-            Ok(Begun {
-                machine: Failover::new(order),
-                confirm: Arc::new(self.confirmation(watch, wish.of_primary())),
-                changes: !wish.dry_run,
+            let confirm = Arc::new(self.confirmation(watch, wish.of_primary()));
+            Ok(match ordering::failover(id.clone(), chronicle, &self.parts.config, wish) {
+                Ok(order) => Begun { machine: Failover::new(order), confirm, changes: !wish.dry_run },
+                Err(refusal) => return Err(ordering::refused(id, chronicle, wish, refusal)),
             })
         })
     }
 
-    /// Begins the run that `make` makes of its name, if none is under way.
+    /// Begins the run that `make` makes of its name, if none is under way; or keeps the record of one that was refused before it
+    /// began.
     ///
     /// # Errors
-    /// If one is, or what `make` says.
+    /// If one is under way, or a record cannot be stored.
     pub fn begin<M: Machine + 'static>(
         self: &Arc<Self>,
         kind: &str,
-        make: impl FnOnce(String, &Watch, &Chronicle) -> anyhow::Result<Begun<M>>,
+        make: impl FnOnce(String, &Watch, &Chronicle) -> Result<Begun<M>, Audit>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
         // Held until the new run is noted: two at once find out here.
         let mut run = self.lock_run();
@@ -200,15 +199,24 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         };
         let chronicle = watch.chronicle();
         let id = self.new_id(kind);
-        let Begun { mut machine, confirm, changes } = make(id.clone(), &watch, &chronicle)?;
+        let (sender, progress) = watch::channel(None);
+        let Begun { mut machine, confirm, changes } = match make(id.clone(), &watch, &chronicle) {
+            Ok(begun) => begun,
+            Err(refused) => {
+                self.parts.records.save(&refused)?;
+                sender.send_replace(Some(refused));
+                let task = tokio::spawn(async { false });
+                *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
+                return Ok((id, task));
+            }
+        };
         let driver = Driver {
-            hands: Arc::new((self.parts.hands)(&wiring, &chronicle)?),
+            hands: Arc::new((self.parts.hands)(&id, &wiring, &chronicle)?),
             term: self.parts.lease.clone(),
             confirm,
             records: Arc::new(self.parts.records.clone()),
             limits: Limits::default(),
         };
-        let (sender, progress) = watch::channel(None);
         let cluster = Arc::clone(self);
         let task = tokio::spawn(async move {
             if changes {
@@ -318,6 +326,21 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         self.parts.guard.change(|guard| change(guard, now_ms))?;
         self.watched().watch.think_again();
         Ok(())
+    }
+
+    /// Whether a server or relay of that name belongs to it.
+    pub fn knows(&self, name: &str) -> bool {
+        let watched = self.watched();
+        let wiring = &watched.wiring;
+        let mut servers = wiring.followers.iter().chain([&wiring.primary]);
+        servers.any(|server| server.name == name) || self.parts.relays.iter().any(|relay| relay.name == name)
+    }
+
+    /// Ends the run that is under way, if one is: its record tells how far it came.
+    pub fn end_run(&self) {
+        if let Some(run) = &*self.lock_run() {
+            run.task.abort();
+        }
     }
 
     /// What was heard of everybody, for whoever answers for the cluster.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tailwater_manager::Refusal;
-use tailwater_manager::failover::{Expected, Order};
+use tailwater_manager::failover::{Audit, End, Expected, Order};
 use tailwater_manager::watching::{Chronicle, Wish};
 
 use crate::config::{HookConfig, ManagerConfig};
@@ -77,4 +77,20 @@ pub fn failover(
         dry_run: wish.dry_run,
         expected: EXPECTED,
     })
+}
+
+/// The record of a failover that was refused before it began.
+pub fn refused(id: String, chronicle: &Chronicle, wish: &FailoverWish, refusal: Refusal) -> Audit {
+    Audit {
+        id,
+        primary: chronicle.cluster().plan.primary.name.clone(),
+        dry_run: wish.dry_run,
+        allow_data_loss: wish.allow_data_loss,
+        token: None,
+        steps: Vec::new(),
+        holds: None,
+        may_be_missing: None,
+        choice: None,
+        outcome: Some(End::Unchanged { refusal }),
+    }
 }
