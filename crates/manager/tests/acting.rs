@@ -4,3 +4,4 @@ mod cluster;
 mod draining;
 mod promoting;
 mod replicating;
+mod switching;
