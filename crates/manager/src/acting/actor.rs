@@ -32,6 +32,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Does the acts of one failover on real servers.
 pub struct Actor {
     setup: Setup,
+    /// The old primary, where it may be alive.
+    primary: Option<Participant>,
     connections: Connections,
     /// What is known of servers on their way to become primary.
     ready: Mutex<BTreeMap<String, Ready>>,
@@ -40,7 +42,13 @@ pub struct Actor {
 impl Actor {
     /// One that has done nothing.
     pub fn new(setup: Setup) -> Self {
-        Self { setup, connections: Connections::default(), ready: Mutex::default() }
+        Self { setup, primary: None, connections: Connections::default(), ready: Mutex::default() }
+    }
+
+    /// With a primary that may be alive: it is asked nothing before an act names it.
+    pub fn with_primary(mut self, primary: Participant) -> Self {
+        self.primary = Some(primary);
+        self
     }
 
     /// Connects to every server ahead of the first act.
@@ -53,7 +61,8 @@ impl Actor {
     }
 
     fn participant(&self, name: &str) -> Result<&Participant, Answer> {
-        let found = self.setup.servers.iter().find(|server| server.subject.name == name);
+        let mut servers = self.setup.servers.iter().chain(&self.primary);
+        let found = servers.find(|server| server.subject.name == name);
         found.ok_or_else(|| Answer::Failed(format!("no server {name:?} is configured")))
     }
 

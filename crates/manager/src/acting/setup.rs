@@ -113,7 +113,7 @@ pub struct Setup {
     pub flavour: Flavour,
     /// Its version.
     pub version: Version,
-    /// The other servers; for a switchover the primary, too.
+    /// The other servers.
     pub servers: Vec<Participant>,
     /// The ackers by name.
     pub ackers: BTreeMap<String, Arc<dyn AckerPort>>,

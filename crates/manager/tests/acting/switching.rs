@@ -36,13 +36,14 @@ fn actor(cluster: &Cluster) -> Actor {
         primary: Party { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
         flavour: cluster.kind.flavour(),
         version: Version::read(cluster.primary.version()),
-        servers: vec![participant("db1", &cluster.primary), participant("db2", &cluster.replica)],
+        servers: vec![participant("db2", &cluster.replica)],
         ackers: Default::default(),
         logs: vec![Log { name: "relay".into(), address: address(&cluster.log) }],
         replica_account: ReplicaAccount::default(),
         hooks: Vec::new(),
         limits: Limits { change: PATIENCE, look: PATIENCE, drain: PATIENCE, ..Limits::default() },
     })
+    .with_primary(participant("db1", &cluster.primary))
 }
 
 /// A primary that waits for the ACKs of the server that stands in for the log, and an account that `read_only` binds.

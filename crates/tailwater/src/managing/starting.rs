@@ -157,7 +157,8 @@ impl Acting {
             replica_account: self.account.clone(),
             hooks: self.hooks.clone(),
             limits: self.limits,
-        }))
+        })
+        .with_primary(primary))
     }
 }
 
