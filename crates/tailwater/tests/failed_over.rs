@@ -28,15 +28,15 @@ async fn killed_primaries_are_replaced_mysql() -> Result<()> {
 }
 
 /// A primary, two replicas that read from the log, and a relay that manages them.
-struct Led {
-    shell: Shell,
-    trial: Trial,
-    followers: Vec<Server>,
-    ledger: Arc<Ledger>,
+pub struct Led {
+    pub shell: Shell,
+    pub trial: Trial,
+    pub followers: Vec<Server>,
+    pub ledger: Arc<Ledger>,
 }
 
 impl Led {
-    async fn start(kind: ServerKind, manager: &str) -> Result<Self> {
+    pub async fn start(kind: ServerKind, manager: &str) -> Result<Self> {
         let shell = Shell::new()?;
         let spec = TrialSpec {
             kind,
@@ -60,7 +60,7 @@ impl Led {
         Ok(Self { shell, trial, followers, ledger: Arc::default() })
     }
 
-    fn follower(&self, name: &str) -> Result<&Server> {
+    pub fn follower(&self, name: &str) -> Result<&Server> {
         self.followers.iter().find(|server| server.name() == name).context(name.to_owned())
     }
 
@@ -71,7 +71,7 @@ impl Led {
     }
 
     /// Waits until both replicas have what a server has, and compares all with the ledger.
-    async fn compare(&self, primary: &Server, servers: &[&Server]) -> Result<()> {
+    pub async fn compare(&self, primary: &Server, servers: &[&Server]) -> Result<()> {
         let lines = primary.sql("SELECT COUNT(*), COALESCE(SUM(CRC32(CONCAT_WS('#', worker, sequence))), 0) FROM tw_load.tw_ledger").await?;
         for server in servers {
             let begun = Instant::now();
@@ -91,13 +91,13 @@ impl Led {
         Ok(())
     }
 
-    fn tailwater(&self, words: &str) -> Result<crate::shell::Ran> {
+    pub fn tailwater(&self, words: &str) -> Result<crate::shell::Ran> {
         self.shell.run(&format!("{words} -c tailwater.toml"))
     }
 }
 
 /// Waits until so many more commits are acknowledged than now.
-async fn more_commits(load: &Workload, more: u64) -> Result<()> {
+pub async fn more_commits(load: &Workload, more: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + more;
     let begun = Instant::now();
     while load.counters().snapshot().acknowledged < wanted {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tailwater_session::Connection;
 use tracing::info;
 
-use super::replication::{Position, ReadFrom, executed, failed, pause, read_from};
+use super::replication::{Position, ReadFrom, executed, failed, pause, read_from, status};
 use super::wanted::Wanted;
 use super::{semi_sync, sessions, writing};
 use crate::error::ManagerError;
@@ -25,8 +25,14 @@ pub(super) async fn demote(
     patience: Duration,
 ) -> Result<(), ManagerError> {
     let begun = Instant::now();
+    let flavour = connection.server().flavour;
+    let wanted = Wanted::read(flavour, has)
+        .ok_or_else(|| failed(connection, DOING, format!("{has:?} names no transactions of {flavour}")))?;
     if writing::is_writable(connection).await? {
         return Err(failed(connection, DOING, "clients may write to it: make it read-only first".to_owned()));
+    }
+    if status(connection).await?.is_some_and(|channel| log.is_source_of(&channel)) {
+        return Ok(());
     }
     loop {
         let holding = sessions::in_transactions(connection).await?;
@@ -40,11 +46,8 @@ pub(super) async fn demote(
         }
         pause(begun).await;
     }
-    let flavour = connection.server().flavour;
     let now = executed(connection).await?;
-    let wanted = Wanted::read(flavour, has);
-    let more = wanted.as_ref().and_then(|wanted| wanted.lacks(&now));
-    if let Some(more) = more {
+    if let Some(more) = wanted.lacks(&now) {
         let reason = format!("it has executed {more}, which nobody acknowledged; run: tailwater rejoin");
         return Err(failed(connection, DOING, reason));
     }
