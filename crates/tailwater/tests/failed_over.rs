@@ -41,7 +41,8 @@ impl Led {
         let spec = TrialSpec {
             kind,
             durability: Durability::Reduced,
-            options: Vec::new(),
+            // So that it may be primary again.
+            options: vec!["--log-slave-updates=1".to_owned()],
             ack: AckMode::Durable,
             program: PathBuf::from(PROGRAM),
             folder: shell.path().to_owned(),

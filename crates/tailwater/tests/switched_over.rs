@@ -56,6 +56,19 @@ impl Led {
         all.find(named).context(name.to_owned())
     }
 
+    /// Waits until the manager has looked at a new primary.
+    async fn wait_seen(&self, name: &str) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let cluster = self.trial.cluster();
+            if cluster.as_ref().is_some_and(|cluster| cluster.primary == name && cluster.lossless.is_some()) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "{name} is not seen as primary: {cluster:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Switches over while clients write, and gives the pause.
     async fn switch_over(&self, load: &Workload, from: &str, to: &str) -> Result<u64> {
         let words = format!("switchover primary --to {to} --max-write-pause-ms 20000 --output json");
@@ -84,9 +97,10 @@ async fn there_and_back_again(kind: ServerKind) -> Result<()> {
              CREATE TABLE tw_load.locked (id INT PRIMARY KEY)",
         )
         .await?;
-    let spec = WorkloadSpec { first_worker: 1, pause: Duration::from_millis(2), ..WorkloadSpec::new(4) };
+    // Slow enough that nobody gives up while writes are refused.
+    let spec = WorkloadSpec { first_worker: 1, pause: Duration::from_millis(30), ..WorkloadSpec::new(8) };
     let load = Workload::start(as_app(&led.trial.primary), &spec, Arc::clone(&led.ledger));
-    more_commits(&load, 100).await?;
+    more_commits(&load, 50).await?;
 
     led.tailwater("switchover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
     led.tailwater("switchover primary --to db9")?.exits(4).complains(&["TW-MGR-0041"]);
@@ -100,11 +114,11 @@ async fn there_and_back_again(kind: ServerKind) -> Result<()> {
     holder.execute("UNLOCK TABLES").await?;
 
     let pause_ms = led.switch_over(&load, PRIMARY_NAME, "db2").await?;
-    more_commits(&load, 100).await?;
+    more_commits(&load, 50).await?;
     led.tailwater("manager status")?.exits(0).says(&["primary db2", "nothing is wrong"]);
-    led.trial.wait_watched().await?;
+    led.wait_seen("db2").await?;
     let back_ms = led.switch_over(&load, "db2", PRIMARY_NAME).await?;
-    more_commits(&load, 100).await?;
+    more_commits(&load, 50).await?;
     println!("{kind:?}: nobody could write for {pause_ms} ms, and for {back_ms} ms on the way back");
 
     let report = load.finish().await;
