@@ -423,7 +423,8 @@ impl Switchover {
             Phase::Follow => Some(Phase::Writable),
             Phase::Writable => Some(Phase::Routes),
             Phase::Routes => Some(Phase::Others),
-            Phase::Undo if !self.undo.is_empty() && !(self.undo_failed && self.tried_again) => {
+            Phase::Undo if self.undo.is_empty() || (self.undo_failed && self.tried_again) => None,
+            Phase::Undo => {
                 self.tried_again |= std::mem::take(&mut self.undo_failed);
                 Some(Phase::Undo)
             }
