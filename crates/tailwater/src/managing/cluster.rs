@@ -197,7 +197,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     pub fn begin<M: Machine + 'static>(
         self: &Arc<Self>,
         kind: &str,
-        make: impl FnOnce(String, &Watch, &Chronicle) -> Result<Begun<M>, Audit>,
+        make: impl FnOnce(String, &Watch, &Chronicle) -> Result<Begun<M>, Box<Audit>>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
         // Held until the new run is noted: two at once find out here.
         let mut run = self.lock_run();
@@ -215,7 +215,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             Ok(begun) => begun,
             Err(refused) => {
                 self.parts.records.save(&refused)?;
-                sender.send_replace(Some(refused));
+                sender.send_replace(Some(*refused));
                 let task = tokio::spawn(async { false });
                 *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
                 return Ok((id, task));

@@ -80,8 +80,8 @@ pub fn failover(
 }
 
 /// The record of a failover that was refused before it began.
-pub fn refused(id: String, chronicle: &Chronicle, wish: &FailoverWish, refusal: Refusal) -> Audit {
-    Audit {
+pub fn refused(id: String, chronicle: &Chronicle, wish: &FailoverWish, refusal: Refusal) -> Box<Audit> {
+    Box::new(Audit {
         id,
         primary: chronicle.cluster().plan.primary.name.clone(),
         dry_run: wish.dry_run,
@@ -92,5 +92,5 @@ pub fn refused(id: String, chronicle: &Chronicle, wish: &FailoverWish, refusal: 
         may_be_missing: None,
         choice: None,
         outcome: Some(End::Unchanged { refusal }),
-    }
+    })
 }
