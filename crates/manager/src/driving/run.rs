@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 
 use super::machine::Machine;
 use super::record::AuditStore;
@@ -67,6 +67,9 @@ pub struct Driver<H, T> {
 }
 
 type Acts = JoinSet<(u32, Answer)>;
+
+/// How the task of an act ended.
+type Ended = Result<(Id, (u32, Answer)), JoinError>;
 
 impl<H: Hands + 'static, T: Term> Driver<H, T> {
     /// Drives a machine until it is over, which is bounded as every act is, and gives its record. `progress` has the record as
@@ -179,10 +182,7 @@ async fn until(deadline: Option<Instant>) {
 }
 
 /// What an act that is over answered; nothing if none is under way.
-fn answered(
-    done: Option<Result<(Id, (u32, Answer)), tokio::task::JoinError>>,
-    numbers: &mut HashMap<Id, u32>,
-) -> Option<(u32, Answer)> {
+fn answered(done: Option<Ended>, numbers: &mut HashMap<Id, u32>) -> Option<(u32, Answer)> {
     match done? {
         Ok((id, answer)) => {
             numbers.remove(&id);

@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tailwater_manager::analysis::{Action, Code, Finding, Guard};
+use tailwater_manager::choice::{Origin, Version};
 use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, Machine};
-use tailwater_manager::failover::{Audit, End, Failover, Kind};
+use tailwater_manager::failover::{Act, Answer, Audit, End, Failover, Kind};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::{LeaseHandle, Standing};
+use tailwater_manager::lossless::{Acks, Regimes};
 use tailwater_manager::switchover::Switchover;
 use tailwater_manager::watching::{
     Chronicle, Clock, Confirmation, Watch, WatchedCluster, WatchedRelay, Wish,
@@ -28,6 +30,10 @@ const AGAIN_MS_MIN: u64 = 10_000;
 /// Nor later.
 const AGAIN_MS_MAX: u64 = 300_000;
 
+/// How often what was left behind a promotion is tried, and the pause before each time.
+const FINISH_TRIES_MAX: u32 = 300;
+const FINISH_PAUSE: Duration = Duration::from_secs(1);
+
 /// Makes what does the acts of the run of that name, for a cluster as it is now.
 pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
 
@@ -44,6 +50,8 @@ pub struct ClusterParts<H> {
     pub manager: String,
     /// Who belongs to it, led by the server of that name; by the one that the log follows if none is given.
     pub wiring: Box<MakeWiring>,
+    /// The server that the log came from last.
+    pub logged: Box<dyn Fn() -> Option<(Origin, Version)> + Send + Sync>,
     /// All relays that acknowledge.
     pub relays: Vec<WatchedRelay>,
     /// Who acts.
@@ -108,6 +116,8 @@ pub struct ClusterReport {
     pub findings: Vec<FindingReport>,
     /// What a failover would rest on; nothing if the primary was never looked at.
     pub lossless: Option<String>,
+    /// Whether the primary waits for ackers after a restart, too; if not, it takes a fence hook to replace it.
+    pub waits_after_restart: Option<bool>,
     /// The last run, or the one that is under way.
     pub run: Option<String>,
 }
@@ -146,6 +156,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     /// If it is not known who belongs to the cluster.
     pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let clock = Clock::start();
+        tell_unfinished(&parts);
         let watched = watch_now(&parts, None, clock)?;
         let cluster = Arc::new(Self {
             parts,
@@ -210,7 +221,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     pub fn begin<M: Machine + 'static>(
         self: &Arc<Self>,
         kind: &str,
-        make: impl FnOnce(String, &Watch, &Chronicle) -> Result<Begun<M>, Audit>,
+        make: impl FnOnce(String, &Watch, &Chronicle) -> Result<Begun<M>, Box<Audit>>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
         // Held until the new run is noted: two at once find out here.
         let mut run = self.lock_run();
@@ -228,7 +239,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             Ok(begun) => begun,
             Err(refused) => {
                 self.parts.records.save(&refused)?;
-                sender.send_replace(Some(refused));
+                sender.send_replace(Some(*refused));
                 let task = tokio::spawn(async { false });
                 *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
                 return Ok((id, task));
@@ -248,6 +259,9 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             }
             let audit = driver.drive(&mut machine, &sender).await;
             cluster.take_end(&audit, &watch);
+            if let Some(End::Promoted { left, .. }) = &audit.outcome {
+                tokio::spawn(finish_left(Arc::clone(&cluster), audit.id.clone(), driver.hands, left.clone()));
+            }
             matches!(audit.outcome, Some(End::Promoted { .. }))
         });
         *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
@@ -343,6 +357,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             guard,
             now_ms,
             lossless: chronicle.regimes().map(lossless_words),
+            waits_after_restart: chronicle.regimes().map(Regimes::waits_after_restart),
             run: self.lock_run().as_ref().map(|run| run.id.clone()),
         }
     }
@@ -394,8 +409,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
 }
 
 /// What a failover of a primary in that state would rest on.
-fn lossless_words(regimes: &tailwater_manager::lossless::Regimes) -> String {
-    use tailwater_manager::lossless::Acks;
+fn lossless_words(regimes: &Regimes) -> String {
     let words = regimes.that_count().map(|regime| match &regime.acks {
         Acks::NotLossless(problems) => problems.clone(),
         Acks::Required(acks) => {
@@ -407,11 +421,55 @@ fn lossless_words(regimes: &tailwater_manager::lossless::Regimes) -> String {
             format!("{acks} of {}{strangers} must acknowledge", ackers.join(", "))
         }
     });
-    let mut words: Vec<_> = words.collect();
-    if !regimes.waits_after_restart() {
-        words.push("after a restart it would not wait".to_owned());
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// Tells of a run that this manager, or the one before it, did not end.
+fn tell_unfinished<H>(parts: &ClusterParts<H>) {
+    let last = parts.records.list().ok().and_then(|names| names.into_iter().next_back());
+    let audit = last.and_then(|id| parts.records.load(&id).ok().flatten());
+    if let Some(audit) = audit.filter(|audit| audit.outcome.is_none() && !audit.dry_run) {
+        warn!(
+            source = parts.source,
+            id = audit.id,
+            "this run was begun and never ended; its record tells how far it came: begin it again, or undo it"
+        );
     }
-    words.join("; ")
+}
+
+/// Does what a run left to be done behind a promotion, until it is done or another run has begun. Hooks are not repeated: what
+/// they have done nobody knows.
+async fn finish_left<H: Hands + 'static>(
+    cluster: Arc<ManagedCluster<H>>,
+    id: String,
+    hands: Arc<H>,
+    mut left: Vec<Act>,
+) {
+    left.retain(|act| matches!(act, Act::Follow { .. } | Act::Repoint { .. }));
+    for _ in 0..FINISH_TRIES_MAX {
+        let is_last = cluster.lock_run().as_ref().is_some_and(|run| run.id == id);
+        if left.is_empty() || !is_last {
+            return;
+        }
+        tokio::time::sleep(FINISH_PAUSE).await;
+        let mut still = Vec::new();
+        for act in left {
+            let answer = match cluster.parts.lease.check() {
+                Ok(token) => hands.perform(&act, token).await,
+                Err(reason) => Answer::Failed(reason.to_string()),
+            };
+            match answer {
+                Answer::Done | Answer::Noted(_) => info!(id, "what was left is done: {act}"),
+                other => {
+                    warn!(id, "still to be done: {act}: {other:?}");
+                    still.push(act);
+                }
+            }
+        }
+        left = still;
+    }
+    let left: Vec<_> = left.iter().map(ToString::to_string).collect();
+    error!(id, "given up: {}", left.join("; "));
 }
 
 /// Whose stream the watch counts on, and who is looked at.
@@ -421,6 +479,7 @@ fn watch_now<H>(parts: &ClusterParts<H>, primary: Option<&str>, clock: Clock) ->
         plan: wiring.plan.clone(),
         followers: wiring.followers.iter().map(|subject| subject.name.clone()).collect(),
         ackers: parts.relays.iter().map(|relay| relay.name.clone()).collect(),
+        logged: (parts.logged)(),
     };
     let watch = Watch::start(
         cluster,

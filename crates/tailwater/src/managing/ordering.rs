@@ -145,8 +145,8 @@ pub fn refused(
     chronicle: &Chronicle,
     wish: &FailoverWish,
     refusal: Refusal,
-) -> Audit {
-    Audit {
+) -> Box<Audit> {
+    Box::new(Audit {
         id,
         kind,
         primary: chronicle.cluster().plan.primary.name.clone(),
@@ -159,5 +159,5 @@ pub fn refused(
         choice: None,
         pause_ms: None,
         outcome: Some(End::Unchanged { refusal }),
-    }
+    })
 }
