@@ -7,3 +7,4 @@ mod fed;
 mod hooks;
 mod promoting;
 mod replicating;
+mod switching;

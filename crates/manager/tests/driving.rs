@@ -64,16 +64,19 @@ fn order(dry_run: bool) -> Order {
     }
 }
 
+/// Which acts are meant.
+type Which = fn(&Act) -> bool;
+
 /// The world of one run: what was done, and what shall go wrong.
 #[derive(Default)]
 struct Script {
     done: Mutex<Vec<Act>>,
     /// Whoever is to do this never answers.
-    hangs: Option<fn(&Act) -> bool>,
+    hangs: Option<Which>,
     /// Whoever is to do this panics.
-    panics: Option<fn(&Act) -> bool>,
+    panics: Option<Which>,
     /// The lease ends while this is done.
-    ends_the_lease: Option<fn(&Act) -> bool>,
+    ends_the_lease: Option<Which>,
     lease: Arc<Lease>,
     /// What was stored last, as those who act find it.
     stored: Arc<Records>,
@@ -241,7 +244,7 @@ async fn a_dry_run_changes_nothing() {
 
 #[tokio::test]
 async fn who_never_answers_is_waited_for_no_longer_than_the_limit() {
-    let hangs: [fn(&Act) -> bool; 4] = [
+    let hangs: [Which; 4] = [
         |act| matches!(act, Act::StopAcker { .. }),
         |act| matches!(act, Act::LookAtServers),
         |act| matches!(act, Act::Drain { .. }),
@@ -254,14 +257,14 @@ async fn who_never_answers_is_waited_for_no_longer_than_the_limit() {
         assert!(audit.to_string().contains("no answer within 50 ms"), "{audit}");
     }
     // Behind the promotion it is left to be done.
-    let hang: fn(&Act) -> bool = |act| matches!(act, Act::Follow { .. } | Act::RouteHook { .. });
+    let hang: Which = |act| matches!(act, Act::Follow { .. } | Act::RouteHook { .. });
     let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
     assert!(matches!(&audit.outcome, Some(End::Promoted { left, .. }) if left.len() == 2), "{audit}");
 }
 
 #[tokio::test]
 async fn who_panics_has_left_something_that_nobody_knows() {
-    let panics: fn(&Act) -> bool = |act| matches!(act, Act::MakeSource { .. });
+    let panics: Which = |act| matches!(act, Act::MakeSource { .. });
     let (audit, _) = drive(Script { panics: Some(panics), ..Script::default() }, false).await;
     assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
     assert!(audit.to_string().contains("whoever was to do it ended"), "{audit}");
@@ -269,7 +272,7 @@ async fn who_panics_has_left_something_that_nobody_knows() {
 
 #[tokio::test]
 async fn a_lease_that_ends_while_something_is_done_ends_it_at_once_in_each_phase() {
-    let cases: [(fn(&Act) -> bool, bool); 8] = [
+    let cases: [(Which, bool); 8] = [
         (|act| matches!(act, Act::StopAcker { .. }), false),
         (|act| matches!(act, Act::FenceHook { .. }), false),
         (|act| matches!(act, Act::LookAtServers), false),
@@ -359,7 +362,7 @@ async fn records_are_kept_as_files_and_read_back() {
 /// Bounds of the tests themselves.
 #[tokio::test]
 async fn nothing_here_takes_long() {
-    let hang: fn(&Act) -> bool = |act| act.changes();
+    let hang: Which = |act| act.changes();
     let driven = drive(Script { hangs: Some(hang), ..Script::default() }, false);
     let (audit, _) = tokio::time::timeout(Duration::from_secs(60), driven).await.expect("it ends");
     assert!(matches!(audit.outcome, Some(End::Left { .. })), "{audit}");

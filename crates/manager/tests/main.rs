@@ -15,5 +15,6 @@ mod lease;
 mod lossless;
 mod lossless_model;
 mod observing;
+mod switchover;
 mod topology;
 mod watching;

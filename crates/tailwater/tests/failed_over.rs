@@ -52,15 +52,15 @@ command = ["bash", "-c", "! : > /dev/tcp/$TAILWATER_OLD_HOST/$TAILWATER_OLD_PORT
 "#;
 
 /// A primary, two replicas that read from the log, and a relay that manages them.
-struct Led {
-    shell: Shell,
-    trial: Trial,
-    followers: Vec<Server>,
-    ledger: Arc<Ledger>,
+pub struct Led {
+    pub shell: Shell,
+    pub trial: Trial,
+    pub followers: Vec<Server>,
+    pub ledger: Arc<Ledger>,
 }
 
 impl Led {
-    async fn start(kind: ServerKind, manager: &str) -> Result<Self> {
+    pub async fn start(kind: ServerKind, manager: &str) -> Result<Self> {
         Self::start_behind(kind, manager, &[]).await
     }
 
@@ -70,7 +70,8 @@ impl Led {
         let spec = TrialSpec {
             kind,
             durability: Durability::Reduced,
-            options: Vec::new(),
+            // So that it may be primary again.
+            options: vec!["--log-slave-updates=1".to_owned()],
             ack: AckMode::Durable,
             program: PathBuf::from(PROGRAM),
             folder: shell.path().to_owned(),
@@ -96,7 +97,7 @@ impl Led {
         Ok(Self { shell, trial, followers, ledger: Arc::default() })
     }
 
-    fn follower(&self, name: &str) -> Result<&Server> {
+    pub fn follower(&self, name: &str) -> Result<&Server> {
         self.followers.iter().find(|server| server.name() == name).context(name.to_owned())
     }
 
@@ -107,7 +108,7 @@ impl Led {
     }
 
     /// Waits until both replicas have what a server has, and compares all with the ledger.
-    async fn compare(&self, primary: &Server, servers: &[&Server]) -> Result<()> {
+    pub async fn compare(&self, primary: &Server, servers: &[&Server]) -> Result<()> {
         let lines = primary.sql("SELECT COUNT(*), COALESCE(SUM(CRC32(CONCAT_WS('#', worker, sequence))), 0) FROM tw_load.tw_ledger").await?;
         for server in servers {
             let begun = Instant::now();
@@ -148,13 +149,13 @@ impl Led {
         }
     }
 
-    fn tailwater(&self, words: &str) -> Result<crate::shell::Ran> {
+    pub fn tailwater(&self, words: &str) -> Result<crate::shell::Ran> {
         self.shell.run(&format!("{words} -c tailwater.toml"))
     }
 }
 
 /// Waits until so many more commits are acknowledged than now.
-async fn more_commits(load: &Workload, more: u64) -> Result<()> {
+pub async fn more_commits(load: &Workload, more: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + more;
     let begun = Instant::now();
     while load.counters().snapshot().acknowledged < wanted {

@@ -25,5 +25,6 @@ mod rooms;
 mod s3_server;
 mod shell;
 mod stored;
+mod switched_over;
 mod topology;
 mod try_out;

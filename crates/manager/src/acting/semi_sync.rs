@@ -71,41 +71,11 @@ pub async fn make_source(
     connection: &mut Connection,
     acks: u32,
 ) -> Result<(Before, Option<String>), ManagerError> {
-    let flavour = connection.server().flavour;
-    if !(1..=ACKS_MAX).contains(&acks) {
-        let reason = format!("a commit cannot wait for {acks} ACKs: 1 to {ACKS_MAX}");
-        return Err(failed(connection, MAKING, reason));
-    }
-    if flavour == Flavour::MariaDb && acks != 1 {
-        let reason = format!("MariaDB waits for one ACK, not for {acks}: set semi_sync_acks = 1");
-        return Err(failed(connection, MAKING, reason));
-    }
     let before = how_it_stands(connection).await?;
-    let spelling = match spelling(connection).await? {
-        Some(spelling) => spelling,
-        None => load_plugin(connection).await?,
-    };
-    let Spelling { source, wait_nobody, wait_count, persists } = spelling;
+    let Spelling { source, persists, .. } = set_up(connection, acks).await?;
     let scope = if persists { "PERSIST" } else { "GLOBAL" };
-    // What MariaDB has from its option file stays so: a statement would be forgotten in a restart, and nobody could tell then
-    // that the file says the same.
-    let stands = observing::semi_sync(connection).await?.0.filter(|_| !persists);
-    let is_set = |is_set: fn(&SemiSyncSource) -> bool| stands.as_ref().is_some_and(is_set);
-    let mut settings = Vec::new();
-    if !is_set(|source| source.timeout_ms >= TIMEOUT_MS_MIN) {
-        settings.push(format!("{scope} {source}_timeout = {ACK_TIMEOUT_MS}"));
-    }
-    if !is_set(|source| source.wait_point == WaitPoint::AfterSync) {
-        settings.push(format!("{scope} {source}_wait_point = 'AFTER_SYNC'"));
-    }
-    if !is_set(|source| source.wait_no_replica) {
-        settings.push(format!("{scope} {source}_{wait_nobody} = 1"));
-    }
-    settings.extend(wait_count.map(|name| format!("{scope} {source}_{name} = {acks}")));
-    let is_enabled = is_set(|source| source.enabled);
-    if !settings.is_empty() {
-        run(connection, &format!("SET {}", settings.join(", "))).await?;
-    }
+    let is_enabled =
+        !persists && observing::semi_sync(connection).await?.0.is_some_and(|source| source.enabled);
     // Last: no commit slips through under other settings.
     if !is_enabled {
         run(connection, &format!("SET {scope} {source}_enabled = 1")).await?;
@@ -120,6 +90,65 @@ pub async fn make_source(
             .to_owned()
     });
     Ok((before, note))
+}
+
+/// Does of [`make_source`] what changes nothing yet: the plugin is loaded, and all is set but that it waits.
+///
+/// # Errors
+/// As [`make_source`].
+pub async fn prepare_source(connection: &mut Connection, acks: u32) -> Result<(), ManagerError> {
+    set_up(connection, acks).await?;
+    Ok(())
+}
+
+/// All but switching it on; nothing where it is so already.
+async fn set_up(connection: &mut Connection, acks: u32) -> Result<Spelling, ManagerError> {
+    let flavour = connection.server().flavour;
+    if !(1..=ACKS_MAX).contains(&acks) {
+        let reason = format!("a commit cannot wait for {acks} ACKs: 1 to {ACKS_MAX}");
+        return Err(failed(connection, MAKING, reason));
+    }
+    if flavour == Flavour::MariaDb && acks != 1 {
+        let reason = format!("MariaDB waits for one ACK, not for {acks}: set semi_sync_acks = 1");
+        return Err(failed(connection, MAKING, reason));
+    }
+    let found = match spelling(connection).await? {
+        Some(spelling) => spelling,
+        None => load_plugin(connection).await?,
+    };
+    let stands = observing::semi_sync(connection).await?.0;
+    if stands.as_ref().is_some_and(|state| is_set_up(state, acks)) {
+        return Ok(found);
+    }
+    let Spelling { source, wait_nobody, wait_count, persists } = found;
+    let scope = if persists { "PERSIST" } else { "GLOBAL" };
+    // What MariaDB has from its option file stays so: a statement would be forgotten in a restart, and nobody could tell then
+    // that the file says the same.
+    let stands = stands.filter(|_| !persists);
+    let is_set = |is_set: fn(&SemiSyncSource) -> bool| stands.as_ref().is_some_and(is_set);
+    let mut settings = Vec::new();
+    if !is_set(|source| source.timeout_ms >= TIMEOUT_MS_MIN) {
+        settings.push(format!("{scope} {source}_timeout = {ACK_TIMEOUT_MS}"));
+    }
+    if !is_set(|source| source.wait_point == WaitPoint::AfterSync) {
+        settings.push(format!("{scope} {source}_wait_point = 'AFTER_SYNC'"));
+    }
+    if !is_set(|source| source.wait_no_replica) {
+        settings.push(format!("{scope} {source}_{wait_nobody} = 1"));
+    }
+    settings.extend(wait_count.map(|name| format!("{scope} {source}_{name} = {acks}")));
+    if !settings.is_empty() {
+        run(connection, &format!("SET {}", settings.join(", "))).await?;
+    }
+    Ok(found)
+}
+
+/// Settings that somebody made for the running server alone would be lost in a restart; those are made here only.
+fn is_set_up(state: &SemiSyncSource, acks: u32) -> bool {
+    state.wait_point == WaitPoint::AfterSync
+        && state.wait_no_replica
+        && state.timeout_ms == u64::from(ACK_TIMEOUT_MS)
+        && state.acks_needed == acks
 }
 
 /// Holds that every commit waits for `acks` ACKs now, as the lossless rules want it, and gives what was seen.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 
 use super::machine::Machine;
 use super::record::AuditStore;
@@ -44,7 +44,10 @@ impl Default for Limits {
 
 impl Limits {
     fn of(self, act: &Act) -> Duration {
-        let catches_up = matches!(act, Act::Supply { .. } | Act::Drain { .. });
+        let catches_up = matches!(
+            act,
+            Act::Supply { .. } | Act::Drain { .. } | Act::AwaitServer { .. } | Act::AwaitAcker { .. }
+        );
         Duration::from_millis(if catches_up { self.catch_up_ms_max } else { self.act_ms_max })
     }
 }
@@ -64,6 +67,9 @@ pub struct Driver<H, T> {
 }
 
 type Acts = JoinSet<(u32, Answer)>;
+
+/// How the task of an act ended.
+type Ended = Result<(Id, (u32, Answer)), JoinError>;
 
 impl<H: Hands + 'static, T: Term> Driver<H, T> {
     /// Drives a machine until it is over, which is bounded as every act is, and gives its record. `progress` has the record as
@@ -93,6 +99,7 @@ impl<H: Hands + 'static, T: Term> Driver<H, T> {
                 };
                 numbers.insert(id, number);
             }
+            let deadline = machine.deadline_ms().map(|at_ms| began + Duration::from_millis(at_ms));
             tokio::select! {
                 // What has been answered counts, but only if the lease is still held.
                 biased;
@@ -101,6 +108,15 @@ impl<H: Hands + 'static, T: Term> Driver<H, T> {
                     Some((number, answer)) => orders = machine.answer(at_ms(), number, answer),
                     None => machine.lease_lost(at_ms(), "nothing is under way, and it is not over"),
                 },
+                () = until(deadline) => {
+                    // It goes on; whoever undoes it comes behind it.
+                    let mut late: Vec<u32> = numbers.drain().map(|(_, number)| number).collect();
+                    late.sort_unstable();
+                    for number in late {
+                        let answer = Answer::Unknown("it was not done when time was up".to_owned());
+                        orders.extend(machine.answer(at_ms(), number, answer));
+                    }
+                }
             }
         }
         under_way.abort_all();
@@ -121,7 +137,7 @@ impl<H: Hands + 'static, T: Term> Driver<H, T> {
 
     /// Stores the record if something is about to be changed. Why that must not be done, if it must not.
     async fn store_before<M: Machine>(&self, machine: &M, orders: &[Numbered]) -> Option<String> {
-        if !orders.iter().any(|(_, act)| act.changes()) {
+        if machine.is_hurried() || !orders.iter().any(|(_, act)| act.changes()) {
             return None;
         }
         let reason = self.store(machine.audit()).await.err()?;
@@ -157,11 +173,16 @@ impl<H: Hands + 'static, T: Term> Driver<H, T> {
     }
 }
 
+/// Until that moment; for ever without one.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// What an act that is over answered; nothing if none is under way.
-fn answered(
-    done: Option<Result<(Id, (u32, Answer)), tokio::task::JoinError>>,
-    numbers: &mut HashMap<Id, u32>,
-) -> Option<(u32, Answer)> {
+fn answered(done: Option<Ended>, numbers: &mut HashMap<Id, u32>) -> Option<(u32, Answer)> {
     match done? {
         Ok((id, answer)) => {
             numbers.remove(&id);

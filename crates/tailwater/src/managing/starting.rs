@@ -174,7 +174,8 @@ impl Acting {
             replica_account: self.account.clone(),
             hooks: self.hooks.clone(),
             limits: self.limits,
-        }))
+        })
+        .with_primary(primary))
     }
 }
 

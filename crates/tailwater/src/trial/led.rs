@@ -138,7 +138,8 @@ impl Trial {
 
 fn report(config: &Path) -> Option<ClusterReport> {
     let config = Config::load(config).ok()?;
-    let asked = ask(&socket_of(&config.log.directory), &Request::Manager(ManagerRequest::Status));
+    let status = Request::Manager(ManagerRequest::Status);
+    let asked = ask(&socket_of(&config.log.directory), &status);
     match asked.ok()? {
         Answer::Manager(ManagerAnswer::Clusters(clusters)) => clusters.into_iter().next(),
         _ => None,

@@ -1,0 +1,131 @@
+//! Switchovers of a primary that is alive, under load: there and back again, and undone where the time does not do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater::trial::led::PRIMARY_NAME;
+use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
+use tailwater_session::{ConnectOptions, Connection};
+
+use crate::failed_over::{Led, more_commits};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_and_back_again_mariadb() -> Result<()> {
+    there_and_back_again(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_and_back_again_mysql() -> Result<()> {
+    there_and_back_again(ServerKind::Mysql97).await
+}
+
+/// An account that `read_only` binds.
+fn as_app(server: &Server) -> ConnectOptions {
+    ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
+}
+
+/// Does what a proxy does: as soon as the server takes writes, clients are led to it, and torn away from the other.
+async fn lead_clients(load: &Workload, from: &Server, to: &Server) -> Result<()> {
+    let mut new = Connection::connect(&to.connect_options()).await?;
+    let mut old = Connection::connect(&from.connect_options()).await?;
+    let begun = Instant::now();
+    while new.query("SELECT @@global.read_only").await?.scalar() != Some("0") {
+        ensure!(begun.elapsed() < PATIENCE, "{} stays read-only", to.name());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    load.redirect(as_app(to));
+    let sessions = old.query("SELECT id FROM information_schema.processlist WHERE user = 'app'").await?;
+    for id in sessions.rows.iter().filter_map(|row| row.get_str(0)) {
+        // It may have gone by itself.
+        let _ = old.execute(&format!("KILL {id}")).await;
+    }
+    Ok(())
+}
+
+impl Led {
+    fn server(&self, name: &str) -> Result<&Server> {
+        let mut all = self.followers.iter().chain([&self.trial.primary]);
+        let named = |server: &&Server| server.name() == name;
+        if name == PRIMARY_NAME {
+            return Ok(&self.trial.primary);
+        }
+        all.find(named).context(name.to_owned())
+    }
+
+    /// Waits until the manager has looked at a new primary.
+    async fn wait_seen(&self, name: &str) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let cluster = self.trial.cluster();
+            if cluster.as_ref().is_some_and(|cluster| cluster.primary == name && cluster.lossless.is_some()) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "{name} is not seen as primary: {cluster:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Switches over while clients write, and gives the pause.
+    async fn switch_over(&self, load: &Workload, from: &str, to: &str) -> Result<u64> {
+        let words = format!("switchover primary --to {to} --max-write-pause-ms 20000 --output json");
+        let (ran, led) = tokio::join!(
+            async { tokio::task::block_in_place(|| self.tailwater(&words)) },
+            lead_clients(load, self.server(from)?, self.server(to)?),
+        );
+        let audit = ran?.exits(0).json()?.remove(0);
+        led?;
+        let promoted = &audit["outcome"];
+        ensure!(promoted["end"] == "promoted" && promoted["server"] == to, "{audit:#}");
+        ensure!(promoted["left"].as_array().is_some_and(Vec::is_empty), "{audit:#}");
+        audit["pause_ms"].as_u64().context("no pause")
+    }
+}
+
+async fn there_and_back_again(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut led = Led::start(kind, "lease_ttl_ms = 10000").await?;
+    led.trial
+        .primary
+        .sql(
+            "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON tw_load.* TO app@'%'; \
+             CREATE TABLE tw_load.locked (id INT PRIMARY KEY)",
+        )
+        .await?;
+    // Slow enough that nobody gives up while writes are refused.
+    let spec = WorkloadSpec { first_worker: 1, pause: Duration::from_millis(30), ..WorkloadSpec::new(8) };
+    let load = Workload::start(as_app(&led.trial.primary), &spec, Arc::clone(&led.ledger));
+    more_commits(&load, 50).await?;
+
+    led.tailwater("switchover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
+    led.tailwater("switchover primary --to db9")?.exits(4).complains(&["TW-MGR-0041"]);
+
+    // Somebody holds a lock, so that the primary does not come to rest: everything is as it was.
+    let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
+    holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
+    let ran = led.tailwater("switchover primary --max-write-pause-ms 400")?.exits(4);
+    ran.complains(&["hold the writes", "TW-MGR-0061"]);
+    more_commits(&load, 50).await?;
+    holder.execute("UNLOCK TABLES").await?;
+
+    let pause_ms = led.switch_over(&load, PRIMARY_NAME, "db2").await?;
+    more_commits(&load, 50).await?;
+    led.tailwater("manager status")?.exits(0).says(&["primary db2", "nothing is wrong"]);
+    led.wait_seen("db2").await?;
+    let back_ms = led.switch_over(&load, "db2", PRIMARY_NAME).await?;
+    more_commits(&load, 50).await?;
+    println!("{kind:?}: nobody could write for {pause_ms} ms, and for {back_ms} ms on the way back");
+
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    let servers: Vec<_> = led.followers.iter().collect();
+    led.compare(&led.trial.primary, &servers).await?;
+    led.compare(&led.trial.primary, &[&led.trial.primary]).await?;
+    led.trial.stop_relay().await?;
+    Ok(())
+}
