@@ -6,6 +6,7 @@
 mod server;
 mod channel;
 mod http;
+mod manager;
 mod member;
 mod relay;
 mod serve;
@@ -18,6 +19,7 @@ use serde::Deserialize;
 
 pub use channel::ChannelConfig;
 pub use http::HttpConfig;
+pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
 pub use member::MemberConfig;
 pub use relay::RelayConfig;
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
@@ -48,6 +50,8 @@ pub struct Config {
     pub relays: Vec<RelayConfig>,
     /// Where load balancers and monitoring ask.
     pub http: Option<HttpConfig>,
+    /// Whether and how their clusters are led from here; absent: not at all.
+    pub manager: Option<ManagerConfig>,
 }
 
 /// `[log]`
@@ -230,6 +234,9 @@ impl Config {
         if let Some(http) = &mut config.http {
             http.rebase(base);
         }
+        if let Some(manager) = &mut config.manager {
+            manager.rebase(base);
+        }
         Ok(config)
     }
 
@@ -281,6 +288,9 @@ impl Config {
         let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
         relay::check(&self.relays, &ids)?;
         self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
+        if let Some(manager) = &self.manager {
+            manager.check()?;
+        }
         let log = &self.log;
         if log.archive_interval_ms < 100 {
             return Err("log.archive_interval_ms is at least 100".into());

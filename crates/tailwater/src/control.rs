@@ -25,6 +25,7 @@ use tracing::{debug, warn};
 use crate::http::{Leader, RelayText};
 use crate::managing;
 use crate::managing::acker::{AckerFailure, AckerOrder, AckerText};
+use crate::managing::requests::{Manager, ManagerAnswer, ManagerRequest};
 use crate::moment::Moment;
 
 /// A request, and an answer, is no longer than this.
@@ -136,6 +137,9 @@ pub enum Request {
     /// How the sources' logs are, and who reads them.
     #[serde(rename = "topology")]
     Topology,
+    /// What the manager is told or asked.
+    #[serde(rename = "manager")]
+    Manager(ManagerRequest),
 }
 
 /// What is answered.
@@ -148,6 +152,8 @@ pub enum Answer {
     Acker(AckerText),
     /// How the sources' logs are.
     Topology(Vec<SourceReport>),
+    /// What the manager answers.
+    Manager(ManagerAnswer),
     /// Not done.
     Failed {
         /// A stable code, if there is one.
@@ -204,6 +210,8 @@ pub struct Controlled {
     pub channels: BTreeMap<String, (Channel, LogHandle)>,
     /// By name, the sources.
     pub sources: BTreeMap<String, ControlledSource>,
+    /// The manager, if one is configured.
+    pub manager: Option<Manager>,
 }
 
 /// A source that is captured.
@@ -364,6 +372,10 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
     if matches!(request, Request::Topology) {
         return Answer::Topology(controlled.reports().0);
     }
+    let request = match request {
+        Request::Manager(request) => return managed(request, controlled),
+        other => other,
+    };
     let request = match acker_order(request) {
         Ok((source, order)) => return ordered(&source, &order, controlled).await,
         Err(request) => request,
@@ -385,6 +397,22 @@ fn acker_order(request: Request) -> Result<(String, AckerOrder), Request> {
         Request::AckerStart { source, token } => Ok((source, AckerOrder::Start { token })),
         Request::AckerFollow { source, token, server } => Ok((source, AckerOrder::Follow { token, server })),
         other => Err(other),
+    }
+}
+
+fn managed(request: ManagerRequest, controlled: &Controlled) -> Answer {
+    let answer = match &controlled.manager {
+        Some(manager) => manager.obey(request),
+        None => Err(anyhow!("there is no manager in this daemon: its configuration has no [manager]")),
+    };
+    match answer {
+        Ok(answer) => Answer::Manager(answer),
+        Err(error) => Answer::Failed {
+            code: error
+                .downcast_ref::<tailwater_manager::ManagerError>()
+                .map(|error| error.code().to_owned()),
+            message: format!("{error:#}"),
+        },
     }
 }
 
@@ -410,6 +438,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
     match request {
         Request::List
         | Request::Topology
+        | Request::Manager(_)
         | Request::AckerStop { .. }
         | Request::AckerRead { .. }
         | Request::AckerStart { .. }

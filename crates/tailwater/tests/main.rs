@@ -9,6 +9,7 @@ mod checked;
 mod cli;
 mod copied;
 mod dumped;
+mod failed_over;
 mod faults;
 mod haproxy;
 mod http;

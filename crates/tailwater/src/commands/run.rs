@@ -18,7 +18,8 @@ use crate::commands::init_messages;
 use crate::config::Config;
 use crate::control::{self, Controlled, ControlledSource};
 use crate::exit::Exit;
-use crate::{archiver, http, wiring};
+use crate::managing::starting::OwnCapture;
+use crate::{archiver, http, managing, wiring};
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
 ///
@@ -70,7 +71,7 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
         }
         servers.push(server);
     }
-    let controlled = runtime.block_on(async { start(channels, sources, &captures) })?;
+    let controlled = runtime.block_on(async { start(&config, channels, sources, &captures) })?;
     let control = runtime.block_on(async {
         control::listen(&control::socket_of(&config.log.directory), Arc::clone(&controlled))
     })?;
@@ -101,8 +102,9 @@ fn controlled_source(
     (name.clone(), source)
 }
 
-/// Starts channels, each with the name of its source, and whether it is to wait.
+/// Starts channels, each with the name of its source, and whether it is to wait; and the manager, if there is one.
 fn start(
+    config: &Config,
     channels: Vec<(String, ChannelOptions, bool)>,
     sources: BTreeMap<String, ControlledSource>,
     captures: &[(String, Capture, CancellationToken)],
@@ -115,6 +117,12 @@ fn start(
         let channel = Channel::start(options, capture.log(), stopped);
         controlled.channels.insert(name, (channel, capture.log()));
     }
+    let own = captures.iter().map(|(source, capture, _)| OwnCapture {
+        source: source.clone(),
+        acker: capture.acker(),
+        status: capture.status(),
+    });
+    controlled.manager = managing::starting::start(config, &own.collect::<Vec<_>>())?;
     Ok(Arc::new(controlled))
 }
 
@@ -160,6 +168,9 @@ async fn supervise(
         let finished = tokio::select! {
             () = signals.recv() => {
                 info!("told to stop");
+                if let Some(manager) = &controlled.manager {
+                    manager.stop().await;
+                }
                 // While the log still is open: what is under way commits, and the targets are told what they have.
                 pause_all(&controlled).await;
                 stop.cancel();

@@ -8,6 +8,7 @@ use reqwest::{Certificate, Client, RequestBuilder, StatusCode};
 use tailwater_manager::failure::Failure;
 use tailwater_manager::hands::{AckerAnswer, AckerError, AckerPort, AckerReport};
 use tailwater_manager::lease::Token;
+use tailwater_manager::watching::{RelayEye, RelayLook, RelaySeen};
 
 use super::acker::AckerFailure;
 use crate::config::RelayConfig;
@@ -83,7 +84,7 @@ impl RemoteRelay {
     ///
     /// # Errors
     /// Why that is not known; never longer than its time-out.
-    pub async fn look(&self) -> Result<RelayText, Failure> {
+    pub async fn text(&self) -> Result<RelayText, Failure> {
         self.ask(self.client.get(&self.base), self.time_max).await.map_err(|trouble| match trouble {
             Trouble::NotDone(failure, _) | Trouble::Unknown(failure, _) => failure,
             Trouble::Failed(_) => Failure::Other,
@@ -211,6 +212,19 @@ impl AckerPort for RemoteRelay {
     fn follow<'a>(&'a self, token: Token, server: &'a str) -> AckerAnswer<'a, ()> {
         let body = OrderBody { token: token.0, server: Some(server.to_owned()) };
         Box::pin(async move { self.give("follow", body, FOLLOW_TIME_MAX).await.map(drop) })
+    }
+}
+
+impl RelayEye for RemoteRelay {
+    fn look(&self) -> RelaySeen<'_> {
+        Box::pin(async move {
+            let text = self.text().await?;
+            Ok(RelayLook {
+                is_streaming: text.is_streaming,
+                acknowledges: text.acknowledges,
+                heard_ago_ms: text.heard_ago_ms,
+            })
+        })
     }
 }
 

@@ -37,13 +37,22 @@ pub struct ClusterWiring {
 /// If an option file with credentials, or what a capture was ordered, cannot be read; or if it follows a server that the
 /// configuration does not name.
 pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
-    let cluster = |source: &SourceConfig| {
-        cluster(config, source).with_context(|| format!("the cluster of source {}", source.name))
-    };
-    config.sources.iter().map(cluster).collect()
+    config.sources.iter().map(|source| cluster_led_by(config, source, None)).collect()
 }
 
-fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiring> {
+/// The cluster of one source, led by that server; by the one that its capture follows if none is given.
+///
+/// # Errors
+/// As [`clusters`].
+pub fn cluster_led_by(
+    config: &Config,
+    source: &SourceConfig,
+    leader: Option<&str>,
+) -> anyhow::Result<ClusterWiring> {
+    cluster(config, source, leader).with_context(|| format!("the cluster of source {}", source.name))
+}
+
+fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyhow::Result<ClusterWiring> {
     let name = &source.name;
     let mut primary = Subject { name: name.clone(), connect: connect_options(source.server())? };
     let mut plan = ClusterPlan {
@@ -69,9 +78,9 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
             promotion: server.promotion,
             region: server.region.clone(),
         };
-        // The primary may be named among the servers, for its rule and region; it is looked at once.
+        // The primary may be named among the servers, for its rule and region; it is looked at once, as the manager's account.
         if connect.endpoint == primary.connect.endpoint {
-            primary.name.clone_from(&member.name);
+            primary = Subject { name: server.name.clone(), connect };
             plan.primary = member;
         } else {
             plan.servers.push(member);
@@ -79,8 +88,11 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
         }
     }
     let own = primary.name.clone();
-    let ordered = Ordered::read(&config.log.directory.join(name))?;
-    if let Some(leader) = ordered.follows {
+    let followed = match leader {
+        Some(leader) => Some(leader.to_owned()).filter(|leader| leader != name),
+        None => Ordered::read(&config.log.directory.join(name))?.follows,
+    };
+    if let Some(leader) = followed {
         lead(&mut plan, &mut primary, &mut followers, &leader)?;
     }
     for channel in config.channels.iter().filter(|channel| channel.source == *name) {
