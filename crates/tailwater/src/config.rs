@@ -437,6 +437,7 @@ mod tests {
         check(&relay("").replace("'relay2'", "'tailwater'"), "itself is called");
         check(&relay("").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
         check(&relay("timeout_ms = 5"), "timeout_ms");
+        check(&relay("serves = ['relay2']"), "host:port");
         check(&relay(relay("").strip_prefix(GOOD).unwrap()), "given twice");
         let http = |change: &str| format!("{GOOD}\n[http]\nlisten = '127.0.0.1:8080'\n{change}");
         assert_eq!(load(&http("")).unwrap().http.unwrap().stale_after_ms, 3_000);

@@ -25,3 +25,4 @@ mod shell;
 mod stored;
 mod topology;
 mod try_out;
+mod two_relays;
