@@ -45,13 +45,13 @@ pub struct Config {
     /// The other servers of their clusters.
     #[serde(default, rename = "server")]
     pub servers: Vec<MemberConfig>,
+    /// Whether and how their clusters are led from here; absent: not at all.
+    pub manager: Option<ManagerConfig>,
     /// Relays on other machines that capture the same sources.
     #[serde(default, rename = "relay")]
     pub relays: Vec<RelayConfig>,
     /// Where load balancers and monitoring ask.
     pub http: Option<HttpConfig>,
-    /// Whether and how their clusters are led from here; absent: not at all.
-    pub manager: Option<ManagerConfig>,
 }
 
 /// `[log]`
@@ -228,14 +228,14 @@ impl Config {
         for server in &mut config.servers {
             server.rebase(base);
         }
+        if let Some(manager) = &mut config.manager {
+            manager.rebase(base);
+        }
         for relay in &mut config.relays {
             relay.rebase(base);
         }
         if let Some(http) = &mut config.http {
             http.rebase(base);
-        }
-        if let Some(manager) = &mut config.manager {
-            manager.rebase(base);
         }
         Ok(config)
     }
@@ -285,12 +285,12 @@ impl Config {
                 return Err(format!("server.name = {:?} is given twice", server.name));
             }
         }
-        let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
-        relay::check(&self.relays, &ids)?;
-        self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
         if let Some(manager) = &self.manager {
             manager.check()?;
         }
+        let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
+        relay::check(&self.relays, &ids)?;
+        self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
         let log = &self.log;
         if log.archive_interval_ms < 100 {
             return Err("log.archive_interval_ms is at least 100".into());

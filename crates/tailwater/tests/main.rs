@@ -1,5 +1,6 @@
 //! What of the binary is tested from the outside, with real servers.
 
+mod ackers;
 mod applied;
 mod archived;
 mod bulk_grants;

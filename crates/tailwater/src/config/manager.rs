@@ -45,15 +45,15 @@ pub struct ManagerConfig {
     /// `https://host:2379` of each member of etcd.
     #[serde(default)]
     pub etcd_endpoints: Vec<String>,
-    /// Before the names of the keys in etcd, one for each source.
-    #[serde(default = "default_etcd_prefix")]
-    pub etcd_prefix: String,
-    /// As whom etcd is asked, if it wants to know.
+    /// As whom to log in to etcd, where it wants to know.
     pub etcd_user: Option<String>,
     /// A file whose first line is the password of `etcd_user`.
     pub etcd_password_file: Option<PathBuf>,
     /// PEM file of the authorities that may have signed etcd's certificates; those of the system if absent.
     pub etcd_ca_file: Option<PathBuf>,
+    /// Before the names of the keys in etcd, one for each source.
+    #[serde(default = "default_etcd_prefix")]
+    pub etcd_prefix: String,
     /// What counts as long.
     #[serde(default)]
     pub analysis: Settings,
@@ -202,7 +202,7 @@ mod tests {
         check("semi_sync_acks = 0", "at least 1");
         check("lease = 'etcd'", "together");
         check("etcd_endpoints = ['http://a:2379']", "together");
-        check("lease = 'etcd'\netcd_endpoints = ['http://a:2379']\netcd_user = 'tailwater'", "together");
+        check("lease = 'etcd'\netcd_endpoints = ['http://a:2379']\netcd_user = 'u'", "together");
         check("etcd_ca_file = 'ca.pem'", "without manager.etcd_endpoints");
         check("lease_ttl_ms = 100", "2000");
         check("replica_password_file = 'p'", "without");

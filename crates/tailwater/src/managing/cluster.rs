@@ -27,6 +27,9 @@ const AGAIN_MS_MIN: u64 = 10_000;
 /// Nor later.
 const AGAIN_MS_MAX: u64 = 300_000;
 
+/// Between two questions whom the log follows.
+const FOLLOWED_PAUSE: Duration = Duration::from_millis(100);
+
 /// Makes what does the acts of the run of that name, for a cluster as it is now.
 pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
 
@@ -43,6 +46,8 @@ pub struct ClusterParts<H> {
     pub manager: String,
     /// Who belongs to it, led by the server of that name; by the one that the log follows if none is given.
     pub wiring: Box<MakeWiring>,
+    /// Whom the log follows by order, now; its own source's server if nobody.
+    pub followed: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// All relays that acknowledge.
     pub relays: Vec<WatchedRelay>,
     /// Who acts.
@@ -281,6 +286,28 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         Ok(())
     }
 
+    /// Watches whom the log follows, where that is another than was watched: the manager that holds the lease has led it there,
+    /// or somebody did so by hand. A run of this manager's own sees to that itself.
+    fn watch_whom_the_log_follows(&self) {
+        if self.lock_run().as_ref().is_some_and(|run| !run.task.is_finished()) {
+            return;
+        }
+        let followed = (self.parts.followed)();
+        let (leader, watched) = {
+            let watched = self.watched();
+            let leader = followed.unwrap_or_else(|| watched.wiring.own.clone());
+            (leader, watched.wiring.primary.name.clone())
+        };
+        if leader == watched {
+            return;
+        }
+        let source = &self.parts.source;
+        info!(source, server = leader, "the log follows another server: it is watched as the primary");
+        if let Err(reason) = self.watch_primary(Some(&leader)) {
+            error!(source, server = leader, "it cannot be watched: {reason:#}");
+        }
+    }
+
     /// The record of a run.
     ///
     /// # Errors
@@ -413,6 +440,10 @@ async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
         tokio::select! {
             () = dead_primary(&mut findings) => {}
             _ = recast.changed() => continue,
+            () = tokio::time::sleep(FOLLOWED_PAUSE) => {
+                cluster.watch_whom_the_log_follows();
+                continue;
+            }
         }
         if !cluster.parts.config.automatic || cluster.parts.lease.check().is_err() {
             // Somebody may take the lease, or it may come back, as long as this lasts.

@@ -6,7 +6,7 @@
 //! - [`guarding`]: what holds failovers back, over restarts.
 //! - [`leasing`]: the lease as configured.
 //! - [`ordering`]: what was known of a primary becomes the order of a failover.
-//! - [`remote`]: relays on other machines, over HTTP.
+//! - [`remote`]: relays on other machines.
 //! - [`requests`]: what the manager can be told and asked.
 //! - [`starting`]: the configuration and the captures become a manager.
 

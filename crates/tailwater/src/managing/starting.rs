@@ -74,6 +74,10 @@ fn start_cluster(
         config: managing.clone(),
         manager: name.to_owned(),
         wiring: Box::new(move |leader| wiring::cluster_led_by(&of, &wired, leader)),
+        followed: {
+            let status = Arc::clone(&capture.status);
+            Box::new(move || status.ordered().follows)
+        },
         relays,
         hands: Box::new(move |id, wiring, chronicle| acting.actor(id, wiring, chronicle)),
         lease: lease.handle(),
@@ -85,7 +89,7 @@ fn start_cluster(
     Ok(())
 }
 
-/// All that acknowledge a source's commits.
+/// All that acknowledge a source's commits: this daemon's own relay, and those on other machines.
 fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyhow::Result<Vec<WatchedRelay>> {
     let own = WatchedRelay {
         name: OWN_RELAY.to_owned(),
@@ -94,9 +98,13 @@ fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyho
     };
     // One that does not acknowledge is no acker, and proves nothing.
     let mut relays = if source.semi_sync { vec![own] } else { Vec::new() };
-    for relay in config.relays.iter().filter(|relay| relay.source == source.name) {
-        let remote = Arc::new(RemoteRelay::of(relay)?);
-        relays.push(WatchedRelay { name: relay.name.clone(), eye: remote.clone(), port: remote });
+    for other in config.relays.iter().filter(|relay| relay.source == source.name) {
+        let remote = RemoteRelay::of(other)?;
+        relays.push(WatchedRelay {
+            name: other.name.clone(),
+            eye: Arc::new(remote.clone()),
+            port: Arc::new(remote),
+        });
     }
     Ok(relays)
 }
