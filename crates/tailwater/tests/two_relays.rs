@@ -22,7 +22,16 @@ use crate::shell::{PROGRAM, Shell};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_other_manager_takes_over_mariadb() -> Result<()> {
+    the_other_manager_takes_over(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_other_manager_takes_over_mysql() -> Result<()> {
+    if std::env::var_os("TAILWATER_LONG").is_none() {
+        eprintln!("SKIPPED the_other_manager_takes_over_mysql: as with MariaDB, and longer; set TAILWATER_LONG=1");
+        return Ok(());
+    }
     the_other_manager_takes_over(ServerKind::Mysql97).await
 }
 
