@@ -15,6 +15,7 @@
 //! - [`lease`]: one manager acts at a time.
 //! - [`lossless`]: what the ackers that were stopped prove.
 //! - [`refusal`]: the rules that refuse.
+//! - [`switchover`]: the phases while the primary is alive.
 //! - [`watching`]: hears of everybody all the time. A driver, but for its chronicle.
 
 pub mod acting;
@@ -30,6 +31,7 @@ pub mod lossless;
 pub mod observation;
 pub mod observing;
 pub mod refusal;
+pub mod switchover;
 pub mod topology;
 pub mod watching;
 

@@ -100,6 +100,27 @@ pub enum Refusal {
         /// Why.
         reason: String,
     },
+    /// The cluster is not as a switchover needs it.
+    #[error("{primary} cannot be switched over: {reasons}; mend that first")]
+    NotReady {
+        /// The primary.
+        primary: String,
+        /// What is wrong.
+        reasons: String,
+    },
+    /// A switchover did not get through while no writes may be taken.
+    #[error(
+        "no new primary within the {bound_ms} ms that {primary} may go without writes: it took too long to {step}; find out what \
+         holds that up, or allow more with --max-write-pause-ms"
+    )]
+    PauseExceeded {
+        /// The primary.
+        primary: String,
+        /// The bound, in milliseconds.
+        bound_ms: u64,
+        /// What was not done in time.
+        step: String,
+    },
 }
 
 impl Refusal {
@@ -116,6 +137,8 @@ impl Refusal {
             Self::NotConfirmed { .. } => "TW-MGR-0045",
             Self::NoLease { .. } => "TW-MGR-0046",
             Self::Step { .. } => "TW-MGR-0047",
+            Self::NotReady { .. } => "TW-MGR-0070",
+            Self::PauseExceeded { .. } => "TW-MGR-0071",
         }
     }
 
@@ -132,7 +155,9 @@ impl Refusal {
             | Self::Unfit { .. }
             | Self::NotConfirmed { .. }
             | Self::NoLease { .. }
-            | Self::Step { .. } => false,
+            | Self::Step { .. }
+            | Self::NotReady { .. }
+            | Self::PauseExceeded { .. } => false,
         }
     }
 }

@@ -2,5 +2,9 @@
 
 mod cluster;
 mod draining;
+mod draining_model;
+mod fed;
+mod hooks;
 mod promoting;
 mod replicating;
+mod switching;

@@ -141,7 +141,7 @@ impl World {
             Act::Follow { acker, server } => {
                 self.ackers.get_mut(acker).expect("known").1 = Some(server.clone());
             }
-            Act::FenceHook { .. } | Act::RouteHook { .. } | Act::Repoint { .. } => {}
+            _ => {}
         }
         Answer::Done
     }

@@ -15,4 +15,5 @@ mod lease;
 mod lossless;
 mod lossless_model;
 mod observing;
+mod switchover;
 mod topology;

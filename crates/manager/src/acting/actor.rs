@@ -9,16 +9,22 @@ use tailwater_wire::gtid::GtidSet;
 use tracing::info;
 
 use super::connections::Connections;
+use super::demoting::demote;
 use super::hook::{self, Outcome, Party, Purpose, Situation};
+use super::pausing::{hold_writes, release_writes};
 use super::promoting::{self, Ready};
 use super::setup::{Participant, Setup};
-use super::supplying;
+use super::supplying::{self, no_log};
+use super::wanted::Wanted;
+use super::{draining, semi_sync};
 use crate::choice::{Feed, Server};
 use crate::error::ManagerError;
 use crate::failover::{Act, Answer};
 use crate::hands::{AckerError, AckerReport, Hands};
 use crate::lease::Token;
-use crate::observing::{Subject, observe_all};
+use crate::lossless::Waiting;
+use crate::observing::{Subject, observe, observe_all};
+use crate::switchover::Primary;
 
 /// Beyond an act's own limit, for its last question.
 const GRACE: Duration = Duration::from_secs(1);
@@ -26,6 +32,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Does the acts of one failover on real servers.
 pub struct Actor {
     setup: Setup,
+    /// The old primary, where it may be alive.
+    primary: Option<Participant>,
     connections: Connections,
     /// What is known of servers on their way to become primary.
     ready: Mutex<BTreeMap<String, Ready>>,
@@ -34,7 +42,13 @@ pub struct Actor {
 impl Actor {
     /// One that has done nothing.
     pub fn new(setup: Setup) -> Self {
-        Self { setup, connections: Connections::default(), ready: Mutex::default() }
+        Self { setup, primary: None, connections: Connections::default(), ready: Mutex::default() }
+    }
+
+    /// With a primary that may be alive: it is asked nothing before an act names it.
+    pub fn with_primary(mut self, primary: Participant) -> Self {
+        self.primary = Some(primary);
+        self
     }
 
     /// Connects to every server ahead of the first act.
@@ -47,7 +61,8 @@ impl Actor {
     }
 
     fn participant(&self, name: &str) -> Result<&Participant, Answer> {
-        let found = self.setup.servers.iter().find(|server| server.subject.name == name);
+        let mut servers = self.setup.servers.iter().chain(&self.primary);
+        let found = servers.find(|server| server.subject.name == name);
         found.ok_or_else(|| Answer::Failed(format!("no server {name:?} is configured")))
     }
 
@@ -121,6 +136,19 @@ impl Actor {
                 self.remember(name, |all| _ = all.insert(name.clone(), ready));
             }
             Act::MakeReadOnly { .. } => promoting::make_read_only(connection, limit).await?,
+            Act::Prepare { acks, .. } => semi_sync::prepare_source(connection, *acks).await?,
+            Act::AwaitServer { what, .. } => {
+                let flavour = connection.server().flavour;
+                let Ok(what) = GtidSet::parse(flavour, what) else {
+                    return Err(not_gtids(connection, what));
+                };
+                draining::wait_executed(connection, &what, limit).await?;
+            }
+            Act::ReleaseWrites { .. } => release_writes(connection).await?,
+            Act::Demote { has, .. } => {
+                let log = self.setup.logs.first().ok_or_else(|| no_log(connection))?;
+                demote(connection, &log.address, has, limit).await?;
+            }
             Act::UnmakeSource { .. } => {
                 promoting::unmake_source(connection, &self.setup, server, self.known(name), limit).await?;
                 self.remember(name, |all| _ = all.remove(name));
@@ -128,6 +156,81 @@ impl Actor {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// Looks at the primary, and has two connections to it ready.
+    async fn look_at_primary(&self) -> Answer {
+        let primary = match self.participant(&self.setup.primary.name) {
+            Ok(participant) => &participant.subject,
+            Err(answer) => return answer,
+        };
+        let limit = self.setup.limits.look;
+        let both = [primary.clone(), second(primary)];
+        let (observation, ()) = tokio::join!(observe(primary, limit), self.connections.warm(&both, limit));
+        match observation.outcome {
+            Ok(look) => Answer::Primary(Primary {
+                writable: look.is_writable(),
+                // It is alive, and a restart ends the switchover.
+                waiting: look.semi_sync_source.as_ref().map(|source| Waiting::seen(source, true)),
+                executed: look.executed,
+            }),
+            Err(unreached) => Answer::Failed(unreached.message),
+        }
+    }
+
+    /// By two connections: one waits for the server, the other sees to it that it does not wait too long.
+    async fn hold_writes(&self, name: &str, within: Duration, grace: Duration) -> Answer {
+        let primary = match self.participant(name) {
+            Ok(participant) => &participant.subject,
+            Err(answer) => return answer,
+        };
+        let work = async {
+            let mut setter = self.connections.take(primary, within).await?;
+            let mut other = self.connections.take(&second(primary), within).await?;
+            let held = hold_writes(&mut setter, &mut other, within, grace).await;
+            if held.is_ok() {
+                self.connections.give_back(name, setter);
+            }
+            self.connections.give_back(&second(primary).name, other);
+            held
+        };
+        match tokio::time::timeout(within + GRACE, work).await {
+            Ok(Ok(position)) => Answer::Position(position),
+            Ok(Err(error)) => answer_of(&error),
+            Err(_) => Answer::Unknown(format!("{name} did not answer within {} s", within.as_secs_f64())),
+        }
+    }
+
+    /// Asks until it holds so much.
+    async fn await_acker(&self, name: &str, what: &str, within: Duration) -> Answer {
+        let Some(port) = self.setup.ackers.get(name) else {
+            return Answer::Failed(format!("no acker {name:?} is configured"));
+        };
+        let Some(wanted) = Wanted::read(self.setup.flavour, what) else {
+            return Answer::Failed(format!("{what:?} is no set of GTIDs"));
+        };
+        let mut last = "it did not answer".to_owned();
+        let work = async {
+            loop {
+                match port.read().await {
+                    Ok(AckerReport { acker, .. }) => {
+                        let Some(holds) = acker.holds else { return "its log cannot be read".to_owned() };
+                        if wanted.is_held_by(&holds) {
+                            return String::new();
+                        }
+                        last = format!("it lacks {}", wanted.missing_in(&holds));
+                    }
+                    Err(AckerError::Refused(reason)) => return reason,
+                    Err(AckerError::Unknown(reason)) => last = reason,
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        match tokio::time::timeout(within, work).await {
+            Ok(reason) if reason.is_empty() => Answer::Done,
+            Ok(reason) => Answer::Failed(reason),
+            Err(_) => Answer::Failed(last),
+        }
     }
 
     fn known(&self, name: &str) -> Option<Ready> {
@@ -205,14 +308,41 @@ impl Hands for Actor {
             Act::FenceHook { hook } => self.run_hook(hook, Purpose::Fence, None, token).await,
             Act::RouteHook { hook, server } => self.run_hook(hook, Purpose::Route, Some(server), token).await,
             Act::LookAtServers => self.look_at_servers().await,
+            Act::LookAtPrimary => self.look_at_primary().await,
+            Act::HoldWrites { server, within_ms, grace_ms } => {
+                let (within, grace) = (Duration::from_millis(*within_ms), Duration::from_millis(*grace_ms));
+                self.hold_writes(server, within, grace).await
+            }
+            Act::AwaitAcker { acker, what, within_ms } => {
+                self.await_acker(acker, what, Duration::from_millis(*within_ms)).await
+            }
+            Act::AwaitServer { server, within_ms, .. } => {
+                self.on_server(server, Duration::from_millis(*within_ms), act).await
+            }
+            Act::Demote { server, .. } => self.on_server(server, limits.repoint, act).await,
             Act::Supply { server, .. } => self.on_server(server, limits.supply, act).await,
             Act::Drain { server } => self.on_server(server, limits.drain, act).await,
             Act::Repoint { replica } => self.on_server(replica, limits.repoint, act).await,
             Act::MakeSource { server, .. }
+            | Act::Prepare { server, .. }
+            | Act::ReleaseWrites { server }
             | Act::MakeWritable { server }
             | Act::UnmakeSource { server }
             | Act::MakeReadOnly { server } => self.on_server(server, limits.change, act).await,
         }
+    }
+}
+
+/// Another connection to the same server.
+fn second(subject: &Subject) -> Subject {
+    Subject { name: format!("{} (2)", subject.name), connect: subject.connect.clone() }
+}
+
+fn not_gtids(connection: &Connection, what: &str) -> ManagerError {
+    ManagerError::Answer {
+        server: connection.endpoint().to_owned(),
+        what: "a set of GTIDs that it is to have",
+        value: what.chars().take(200).collect(),
     }
 }
 

@@ -13,7 +13,7 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use super::replication::{executed, failed, pause, run, status, too_long};
+use super::replication::{executed, failed, pause, run, status, too_long, within};
 use super::words::{Words, quote};
 use crate::error::ManagerError;
 use crate::observation::{IoState, ReplicaChannel};
@@ -84,8 +84,13 @@ pub fn next(view: View<'_>) -> Step {
 ///
 /// # Errors
 /// [`ManagerError::Act`] with the applier's error; if it does not replicate by GTIDs; [`ManagerError::TooLong`] if it takes
-/// longer than `patience`.
+/// longer than `patience`, and then the connection may be no use any more.
 pub async fn drain(connection: &mut Connection, patience: Duration) -> Result<GtidSet, ManagerError> {
+    let endpoint = connection.endpoint().to_owned();
+    within(patience, endpoint, DOING, drain_in(connection, patience)).await
+}
+
+async fn drain_in(connection: &mut Connection, patience: Duration) -> Result<GtidSet, ManagerError> {
     let begun = Instant::now();
     let words = Words::of(connection);
     let Some(first) = status(connection).await? else { return executed(connection).await };

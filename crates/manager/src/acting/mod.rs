@@ -4,7 +4,8 @@
 //! - [`setup`]: what it needs to know of the cluster.
 //! - [`replication`]: makes a server a native replica of an address, by GTIDs.
 //! - [`draining`]: has it execute what it has received.
-//! - [`semi_sync`], [`writing`], [`identity`]: what makes a server a primary; `promoting` puts them in order.
+//! - [`semi_sync`], [`writing`]: what makes a server a primary; `promoting` puts that in order.
+//! - `pausing`: a primary takes no more writes; `sessions`: who holds on; `demoting`: it becomes a replica.
 //! - `supplying`: gives servers what they lack; `wanted`: which transactions that is.
 //! - [`feed`]: servers that a channel of Tailwater feeds.
 //! - [`hook`]: commands of the operator.
@@ -12,13 +13,15 @@
 
 pub mod actor;
 mod connections;
+mod demoting;
 pub mod draining;
 pub mod feed;
 pub mod hook;
-pub mod identity;
+mod pausing;
 mod promoting;
 pub mod replication;
 pub mod semi_sync;
+mod sessions;
 pub mod setup;
 mod supplying;
 mod wanted;

@@ -1,4 +1,8 @@
 //! The steps by which a server becomes a primary, and back. Each holds that nothing has changed since the one before.
+//!
+//! Who goes on behind a new primary asks it by GTIDs. A server whose binlog never held what it replicated (it was copied,
+//! or a channel with `gtid = "log"` feeds it) answers all the same: MySQL by `gtid_purged`; MariaDB by `gtid_slave_pos`,
+//! behind which it also numbers its own transactions, after a restart, too. Nobody has to reset its binlog.
 
 use std::time::Duration;
 
@@ -9,7 +13,7 @@ use super::feed::FeedPort;
 use super::replication::{executed, failed, forget, read_from, start, status};
 use super::setup::{Participant, Setup};
 use super::supplying::no_log;
-use super::{draining, identity, semi_sync, writing};
+use super::{draining, semi_sync, writing};
 use crate::error::ManagerError;
 use crate::hands::AckerError;
 
@@ -54,11 +58,19 @@ async fn drain_channel(
         failed(connection, DRAINING, format!("its channel did not stop: {reason}"))
     })?;
     draining::wait_executed(connection, &brought, patience).await?;
-    if let Some(own) = identity::beyond(connection, &brought).await? {
+    if let Some(own) = beyond(connection, &brought).await? {
         let reason = format!("it has transactions of its own, which its channel did not bring: {own}");
         return Err(failed(connection, DRAINING, reason));
     }
     executed(connection).await
+}
+
+/// What a server has beyond what its channel brought: its own transactions, which nobody else has, and which everybody
+/// would get if the log followed it.
+async fn beyond(connection: &mut Connection, brought: &GtidSet) -> Result<Option<String>, ManagerError> {
+    let has = executed(connection).await?;
+    let own = has.subtract(brought).map_err(|error| failed(connection, DRAINING, error.to_string()))?;
+    Ok((!own.is_empty()).then(|| own.to_string()))
 }
 
 /// Has it wait for ACKs, read-only as it is. Tells what has to be known.
@@ -73,7 +85,6 @@ pub(super) async fn make_source(
         writing::make_read_only(connection, patience).await?;
     }
     unchanged(connection, &ready).await?;
-    identity::number_behind(connection).await?;
     let (now, note) = semi_sync::make_source(connection, acks).await?;
     // Done twice, it remembers how it stood at first.
     let before = ready.waits.map_or(now, |(_, before)| before);

@@ -146,6 +146,23 @@ pub async fn stop_receiving(connection: &mut Connection) -> Result<(), ManagerEr
     Ok(())
 }
 
+/// Ends work that takes longer than `patience` and a little: a server may hang in a statement (stopping a thread waits for what
+/// that thread waits for). The connection is no use then.
+pub(super) async fn within<T>(
+    patience: Duration,
+    endpoint: String,
+    doing: &'static str,
+    work: impl Future<Output = Result<T, ManagerError>>,
+) -> Result<T, ManagerError> {
+    /// For the last question of work that ends by itself.
+    const GRACE: Duration = Duration::from_millis(500);
+    let waited = patience + GRACE;
+    tokio::time::timeout(waited, work).await.unwrap_or_else(|_| {
+        let reason = "it did not answer a statement".to_owned();
+        Err(ManagerError::TooLong { server: endpoint, doing, waited_ms: millis(waited), reason })
+    })
+}
+
 /// Begins receiving again, from where it did, and executing. On MariaDB, where nothing runs that drops relay logs, and
 /// the source is asked for all of it once more.
 ///
@@ -161,8 +178,17 @@ pub async fn start(connection: &mut Connection) -> Result<(), ManagerError> {
 ///
 /// # Errors
 /// [`ManagerError::Act`] if it holds what it has not executed (nothing is changed then), if the source refuses it, or as
-/// [`status`]; [`ManagerError::TooLong`] if it does not receive within `patience`.
+/// [`status`]; [`ManagerError::TooLong`] if it does not receive within `patience`, and then the connection may be no use any more.
 pub async fn read_from(
+    connection: &mut Connection,
+    from: &ReadFrom,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    let endpoint = connection.endpoint().to_owned();
+    within(patience, endpoint, "changing its source", change_source(connection, from, patience)).await
+}
+
+async fn change_source(
     connection: &mut Connection,
     from: &ReadFrom,
     patience: Duration,

@@ -8,6 +8,7 @@ use tailwater_wire::Flavour;
 
 use super::replication::{failed, run};
 use crate::error::ManagerError;
+use crate::observation::{SemiSyncSource, WaitPoint};
 use crate::observing;
 
 /// How long a commit waits for an ACK before the server gives up on semi-sync, in milliseconds: 23 days, so never; below
@@ -69,29 +70,9 @@ pub async fn make_source(
     connection: &mut Connection,
     acks: u32,
 ) -> Result<(Before, Option<String>), ManagerError> {
-    let flavour = connection.server().flavour;
-    if !(1..=ACKS_MAX).contains(&acks) {
-        let reason = format!("a commit cannot wait for {acks} ACKs: 1 to {ACKS_MAX}");
-        return Err(failed(connection, MAKING, reason));
-    }
-    if flavour == Flavour::MariaDb && acks != 1 {
-        let reason = format!("MariaDB waits for one ACK, not for {acks}: set semi_sync_acks = 1");
-        return Err(failed(connection, MAKING, reason));
-    }
     let before = how_it_stands(connection).await?;
-    let spelling = match spelling(connection).await? {
-        Some(spelling) => spelling,
-        None => load_plugin(connection).await?,
-    };
-    let Spelling { source, wait_nobody, wait_count, persists } = spelling;
+    let Spelling { source, persists, .. } = set_up(connection, acks).await?;
     let scope = if persists { "PERSIST" } else { "GLOBAL" };
-    let mut settings = vec![
-        format!("{scope} {source}_timeout = {ACK_TIMEOUT_MS}"),
-        format!("{scope} {source}_wait_point = 'AFTER_SYNC'"),
-        format!("{scope} {source}_{wait_nobody} = 1"),
-    ];
-    settings.extend(wait_count.map(|name| format!("{scope} {source}_{name} = {acks}")));
-    run(connection, &format!("SET {}", settings.join(", "))).await?;
     // Last: no commit slips through under other settings.
     run(connection, &format!("SET {scope} {source}_enabled = 1")).await?;
     if before.replica {
@@ -104,6 +85,53 @@ pub async fn make_source(
             .to_owned()
     });
     Ok((before, note))
+}
+
+/// Does of [`make_source`] what changes nothing yet: the plugin is loaded, and all is set but that it waits.
+///
+/// # Errors
+/// As [`make_source`].
+pub async fn prepare_source(connection: &mut Connection, acks: u32) -> Result<(), ManagerError> {
+    set_up(connection, acks).await?;
+    Ok(())
+}
+
+/// All but switching it on; nothing where it is so already.
+async fn set_up(connection: &mut Connection, acks: u32) -> Result<Spelling, ManagerError> {
+    let flavour = connection.server().flavour;
+    if !(1..=ACKS_MAX).contains(&acks) {
+        let reason = format!("a commit cannot wait for {acks} ACKs: 1 to {ACKS_MAX}");
+        return Err(failed(connection, MAKING, reason));
+    }
+    if flavour == Flavour::MariaDb && acks != 1 {
+        let reason = format!("MariaDB waits for one ACK, not for {acks}: set semi_sync_acks = 1");
+        return Err(failed(connection, MAKING, reason));
+    }
+    let found = match spelling(connection).await? {
+        Some(spelling) => spelling,
+        None => load_plugin(connection).await?,
+    };
+    if observing::semi_sync(connection).await?.0.is_some_and(|state| is_set_up(&state, acks)) {
+        return Ok(found);
+    }
+    let Spelling { source, wait_nobody, wait_count, persists } = found;
+    let scope = if persists { "PERSIST" } else { "GLOBAL" };
+    let mut settings = vec![
+        format!("{scope} {source}_timeout = {ACK_TIMEOUT_MS}"),
+        format!("{scope} {source}_wait_point = 'AFTER_SYNC'"),
+        format!("{scope} {source}_{wait_nobody} = 1"),
+    ];
+    settings.extend(wait_count.map(|name| format!("{scope} {source}_{name} = {acks}")));
+    run(connection, &format!("SET {}", settings.join(", "))).await?;
+    Ok(found)
+}
+
+/// Settings that somebody made for the running server alone would be lost in a restart; those are made here only.
+fn is_set_up(state: &SemiSyncSource, acks: u32) -> bool {
+    state.wait_point == WaitPoint::AfterSync
+        && state.wait_no_replica
+        && state.timeout_ms == u64::from(ACK_TIMEOUT_MS)
+        && state.acks_needed == acks
 }
 
 /// Holds that every commit waits for `acks` ACKs now, as the lossless rules want it.
@@ -121,10 +149,7 @@ pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<(), Ma
         }
     };
     hold(source.enabled && source.active, "semi-sync is not in force");
-    hold(
-        source.wait_point == crate::observation::WaitPoint::AfterSync,
-        "it does not wait before the engine commits",
-    );
+    hold(source.wait_point == WaitPoint::AfterSync, "it does not wait before the engine commits");
     hold(source.wait_no_replica, "it does not wait while nobody is there to ACK");
     hold(source.timeout_ms >= u64::from(ACK_TIMEOUT_MS), "its time-out is another");
     hold(source.acks_needed == acks, "it waits for another number of ACKs");

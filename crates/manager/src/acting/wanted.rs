@@ -25,6 +25,14 @@ impl Wanted {
         self.0.is_subset_of(held)
     }
 
+    /// What `held` has beyond it, if anything.
+    pub fn lacks(&self, held: &GtidSet) -> Option<String> {
+        match held.is_subset_of(&self.0) {
+            true => None,
+            false => Some(held.subtract(&self.0).map(|more| more.to_string()).unwrap_or_default()),
+        }
+    }
+
     /// What of it is not in `held`, for messages.
     pub fn missing_in(&self, held: &GtidSet) -> String {
         self.0.subtract(held).map(|missing| missing.to_string()).unwrap_or_default()

@@ -3,6 +3,7 @@
 use crate::failover::run::Numbered;
 use crate::failover::{Answer, Audit, Failover, Phase};
 use crate::lease::Token;
+use crate::switchover::Switchover;
 
 /// A pure machine: acts out, answers in. It is over when its record has an outcome.
 pub trait Machine: Send + Sync {
@@ -26,6 +27,17 @@ pub trait Machine: Send + Sync {
 
     /// Whether an act may be done though its record cannot be stored: what undoes, and what comes when there is only forward.
     fn is_beyond_refusing(&self) -> bool;
+
+    /// When all that is under way has to be answered; it is answered with [`Answer::Unknown`] then.
+    fn deadline_ms(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether clients wait for each act, so that none waits for its record to be stored: what was stored before says that
+    /// this had begun.
+    fn is_hurried(&self) -> bool {
+        false
+    }
 }
 
 impl Machine for Failover {
@@ -55,5 +67,43 @@ impl Machine for Failover {
 
     fn is_beyond_refusing(&self) -> bool {
         self.phase() > Phase::Writable
+    }
+}
+
+impl Machine for Switchover {
+    fn begin(&mut self, at_ms: u64) -> Vec<Numbered> {
+        Self::begin(self, at_ms)
+    }
+
+    fn answer(&mut self, at_ms: u64, number: u32, answer: Answer) -> Vec<Numbered> {
+        Self::answer(self, at_ms, number, answer)
+    }
+
+    fn lease_lost(&mut self, at_ms: u64, reason: &str) {
+        Self::lease_lost(self, at_ms, reason);
+    }
+
+    fn phase(&self) -> Phase {
+        Self::phase(self)
+    }
+
+    fn token(&self) -> Option<Token> {
+        Self::token(self)
+    }
+
+    fn audit(&self) -> &Audit {
+        Self::audit(self)
+    }
+
+    fn is_beyond_refusing(&self) -> bool {
+        Self::is_beyond_refusing(self)
+    }
+
+    fn deadline_ms(&self) -> Option<u64> {
+        Self::deadline_ms(self)
+    }
+
+    fn is_hurried(&self) -> bool {
+        Self::is_hurried(self)
     }
 }

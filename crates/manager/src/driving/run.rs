@@ -44,7 +44,10 @@ impl Default for Limits {
 
 impl Limits {
     fn of(self, act: &Act) -> Duration {
-        let catches_up = matches!(act, Act::Supply { .. } | Act::Drain { .. });
+        let catches_up = matches!(
+            act,
+            Act::Supply { .. } | Act::Drain { .. } | Act::AwaitServer { .. } | Act::AwaitAcker { .. }
+        );
         Duration::from_millis(if catches_up { self.catch_up_ms_max } else { self.act_ms_max })
     }
 }
@@ -93,6 +96,7 @@ impl<H: Hands + 'static, T: Term> Driver<H, T> {
                 };
                 numbers.insert(id, number);
             }
+            let deadline = machine.deadline_ms().map(|at_ms| began + Duration::from_millis(at_ms));
             tokio::select! {
                 // What has been answered counts, but only if the lease is still held.
                 biased;
@@ -101,6 +105,15 @@ impl<H: Hands + 'static, T: Term> Driver<H, T> {
                     Some((number, answer)) => orders = machine.answer(at_ms(), number, answer),
                     None => machine.lease_lost(at_ms(), "nothing is under way, and it is not over"),
                 },
+                () = until(deadline) => {
+                    // It goes on; whoever undoes it comes behind it.
+                    let mut late: Vec<u32> = numbers.drain().map(|(_, number)| number).collect();
+                    late.sort_unstable();
+                    for number in late {
+                        let answer = Answer::Unknown("it was not done when time was up".to_owned());
+                        orders.extend(machine.answer(at_ms(), number, answer));
+                    }
+                }
             }
         }
         under_way.abort_all();
@@ -121,7 +134,7 @@ impl<H: Hands + 'static, T: Term> Driver<H, T> {
 
     /// Stores the record if something is about to be changed. Why that must not be done, if it must not.
     async fn store_before<M: Machine>(&self, machine: &M, orders: &[Numbered]) -> Option<String> {
-        if !orders.iter().any(|(_, act)| act.changes()) {
+        if machine.is_hurried() || !orders.iter().any(|(_, act)| act.changes()) {
             return None;
         }
         let reason = self.store(machine.audit()).await.err()?;
@@ -154,6 +167,14 @@ impl<H: Hands + 'static, T: Term> Driver<H, T> {
             (number, answer.unwrap_or_else(|_| late()))
         };
         under_way.spawn(bounded).id()
+    }
+}
+
+/// Until that moment; for ever without one.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
     }
 }
 

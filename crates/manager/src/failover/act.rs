@@ -1,4 +1,4 @@
-//! What is to be done, and the answers.
+//! What is to be done, and the answers. Failover and switchover share them.
 
 use std::fmt;
 
@@ -8,8 +8,9 @@ use tailwater_wire::gtid::GtidSet;
 use crate::choice::Server;
 use crate::lease::Token;
 use crate::lossless::Acker;
+use crate::switchover::Primary;
 
-/// Where a failover stands.
+/// Where a failover or a switchover stands. The order is that of a failover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -25,6 +26,10 @@ pub enum Phase {
     Prove,
     /// Who becomes primary.
     Choose,
+    /// Of a switchover: all that takes time is done while the primary still takes writes.
+    Prepare,
+    /// Of a switchover: the primary takes no more writes.
+    Pause,
     /// It gets what it lacks.
     Supply,
     /// It executes all it has.
@@ -115,12 +120,60 @@ pub enum Act {
         /// The new primary.
         server: String,
     },
+    /// Look at a primary that is alive: does it take writes, and does it wait for ackers?
+    LookAtPrimary,
+    /// Do all that [`Act::MakeSource`] and what follows need and that changes nothing for the server as a replica.
+    Prepare {
+        /// Which.
+        server: String,
+        /// ACKs that a commit will need.
+        acks: u32,
+    },
+    /// Wait until a server has executed so much.
+    AwaitServer {
+        /// Which.
+        server: String,
+        /// What.
+        what: String,
+        /// At most so long.
+        within_ms: u64,
+    },
+    /// Wait until an acker durably holds so much.
+    AwaitAcker {
+        /// Which.
+        acker: String,
+        /// What.
+        what: String,
+        /// At most so long.
+        within_ms: u64,
+    },
+    /// Have the primary take no more writes, commits in flight let through, and tell what it has executed then.
+    HoldWrites {
+        /// The primary.
+        server: String,
+        /// At most so long; it takes writes again if that is not enough.
+        within_ms: u64,
+        /// Statements that keep it from stopping are ended after so long.
+        grace_ms: u64,
+    },
+    /// Undo [`Act::HoldWrites`].
+    ReleaseWrites {
+        /// The primary.
+        server: String,
+    },
+    /// Have the old primary read from the log: sessions that hold on are ended, and it waits for ACKs no more.
+    Demote {
+        /// The old primary.
+        server: String,
+        /// All that it had executed when its writes were held; it has nothing else, or is left as it is.
+        has: String,
+    },
     /// Undo [`Act::StopAcker`]: capture from the old primary again.
     StartAcker {
         /// Which.
         acker: String,
     },
-    /// Undo [`Act::MakeSource`].
+    /// Undo [`Act::MakeSource`] and [`Act::Drain`].
     UnmakeSource {
         /// Where.
         server: String,
@@ -135,7 +188,16 @@ pub enum Act {
 impl Act {
     /// Whether anything is different afterwards.
     pub fn changes(&self) -> bool {
-        !matches!(self, Self::CheckLease | Self::Confirm | Self::ReadAcker { .. } | Self::LookAtServers)
+        !matches!(
+            self,
+            Self::CheckLease
+                | Self::Confirm
+                | Self::ReadAcker { .. }
+                | Self::LookAtServers
+                | Self::LookAtPrimary
+                | Self::AwaitServer { .. }
+                | Self::AwaitAcker { .. }
+        )
     }
 
     /// What undoes it; `None` if nothing does or nothing needs to. What a server was given, and what a hook did, stays.
@@ -143,6 +205,7 @@ impl Act {
         match self {
             Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),
             Self::MakeSource { server, .. } => Some(Self::UnmakeSource { server: server.clone() }),
+            Self::HoldWrites { server, .. } => Some(Self::ReleaseWrites { server: server.clone() }),
             Self::MakeWritable { server } => Some(Self::MakeReadOnly { server: server.clone() }),
             _ => None,
         }
@@ -165,6 +228,19 @@ impl fmt::Display for Act {
             Self::Follow { acker, server } => write!(f, "have {acker} capture from {server}"),
             Self::Repoint { replica } => write!(f, "have {replica} read from the log"),
             Self::RouteHook { hook, server } => write!(f, "run the hook {hook} for {server}"),
+            Self::LookAtPrimary => f.write_str("look at the primary"),
+            Self::Prepare { server, acks } => write!(f, "have {server} ready to wait for {acks} ACKs"),
+            Self::AwaitServer { server, what, within_ms } => {
+                write!(f, "wait until {server} has executed {what}, {within_ms} ms at most")
+            }
+            Self::AwaitAcker { acker, what, within_ms } => {
+                write!(f, "wait until {acker} holds {what}, {within_ms} ms at most")
+            }
+            Self::HoldWrites { server, within_ms, .. } => {
+                write!(f, "hold the writes to {server}, within {within_ms} ms")
+            }
+            Self::ReleaseWrites { server } => write!(f, "let {server} take writes again"),
+            Self::Demote { server, .. } => write!(f, "make {server} a replica that reads from the log"),
             Self::StartAcker { acker } => write!(f, "have {acker} capture from the old primary again"),
             Self::UnmakeSource { server } => write!(f, "have {server} wait for ACKs no more"),
             Self::MakeReadOnly { server } => write!(f, "make {server} read-only again"),
@@ -188,6 +264,10 @@ pub enum Answer {
     },
     /// To [`Act::LookAtServers`].
     Servers(Vec<Server>),
+    /// To [`Act::LookAtPrimary`].
+    Primary(Primary),
+    /// To [`Act::HoldWrites`]: done, and all that the primary executed.
+    Position(GtidSet),
     /// It is done, for certain.
     Done,
     /// It is done, for certain, and this belongs into the record.
@@ -196,4 +276,26 @@ pub enum Answer {
     Failed(String),
     /// Nobody knows whether it is done.
     Unknown(String),
+}
+
+impl Answer {
+    /// In words: how it went (`done`, `failed` or `unknown`), and what was said.
+    pub fn words(&self) -> (&'static str, String) {
+        match self {
+            Self::Held(token) => ("done", format!("term {token}")),
+            Self::Confirmed(evidence) => ("done", evidence.clone()),
+            Self::Acker { acker, .. } => {
+                let holds =
+                    acker.holds.as_ref().map_or_else(|| "nothing readable".to_owned(), ToString::to_string);
+                ("done", format!("{:?}, holds {holds}", acker.stop))
+            }
+            Self::Servers(servers) => ("done", format!("{} servers", servers.len())),
+            Self::Primary(primary) => ("done", format!("has executed {}", primary.executed)),
+            Self::Position(position) => ("done", format!("has executed {position}")),
+            Self::Done => ("done", String::new()),
+            Self::Noted(note) => ("done", note.clone()),
+            Self::Failed(reason) => ("failed", reason.clone()),
+            Self::Unknown(reason) => ("unknown", reason.clone()),
+        }
+    }
 }

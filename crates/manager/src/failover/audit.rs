@@ -1,4 +1,4 @@
-//! The record of a failover: all that was done and answered, and how it ended. What operators read afterwards, as JSON and
+//! The record of a failover or a switchover: all that was done and answered, and how it ended. What operators read afterwards, as JSON and
 //! as text.
 
 use std::fmt;
@@ -10,7 +10,27 @@ use crate::choice::Choice;
 use crate::lossless::MayBeMissing;
 use crate::refusal::Refusal;
 
-/// How a failover ended.
+/// Which of the two it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The primary had failed.
+    #[default]
+    Failover,
+    /// It was alive.
+    Switchover,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Failover => "failover",
+            Self::Switchover => "switchover",
+        })
+    }
+}
+
+/// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum End {
@@ -33,7 +53,8 @@ pub enum End {
         /// What cannot: hooks that ran, transactions that were handed on.
         stays: Vec<Act>,
     },
-    /// The old primary stays fenced, and no new one is known to take writes.
+    /// The old primary stays fenced, and no new one is known to take writes. After a switchover: something of it is not
+    /// undone.
     Left {
         /// Why.
         refusal: Refusal,
@@ -107,6 +128,9 @@ pub struct Step {
 pub struct Audit {
     /// Names the run.
     pub id: String,
+    /// Failover or switchover.
+    #[serde(default)]
+    pub kind: Kind,
     /// The old primary.
     pub primary: String,
     /// Whether it was a dry run.
@@ -123,6 +147,9 @@ pub struct Audit {
     pub may_be_missing: Option<MayBeMissing>,
     /// Who could become primary, with the reasons.
     pub choice: Option<Choice>,
+    /// Of a switchover: how long no server took writes, in milliseconds.
+    #[serde(default)]
+    pub pause_ms: Option<u64>,
     /// How it ended; `None` while it runs, and for ever if the manager died.
     pub outcome: Option<End>,
 }
@@ -144,8 +171,8 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.dry_run { "dry run of a failover" } else { "failover" };
-        writeln!(f, "{kind} of {} ({})", self.primary, self.id)?;
+        let dry_run = if self.dry_run { "dry run of a " } else { "" };
+        writeln!(f, "{dry_run}{} of {} ({})", self.kind, self.primary, self.id)?;
         for step in &self.steps {
             writeln!(f, "{step}")?;
         }
@@ -169,6 +196,9 @@ impl Audit {
         if let Some(missing) = &self.may_be_missing {
             writeln!(f, "{missing}")?;
         }
+        if let Some(pause_ms) = self.pause_ms {
+            writeln!(f, "no writes were taken for {pause_ms} ms")?;
+        }
         match &self.outcome {
             None => writeln!(f, "it has not ended"),
             Some(End::Promoted { server, left }) if left.is_empty() => writeln!(f, "{server} is primary"),
@@ -183,7 +213,11 @@ impl Audit {
                 list_if_any(f, "not undone", stays)
             }
             Some(End::Left { refusal, to_undo, stays }) => {
-                writeln!(f, "{} stays fenced: {} {refusal}", self.primary, refusal.code())?;
+                let state = match self.kind {
+                    Kind::Failover => "stays fenced",
+                    Kind::Switchover => "is not as it was",
+                };
+                writeln!(f, "{} {state}: {} {refusal}", self.primary, refusal.code())?;
                 list_if_any(f, "to undo it", to_undo)?;
                 list_if_any(f, "cannot be undone", stays)
             }

@@ -16,6 +16,6 @@ pub mod order;
 pub mod run;
 
 pub use act::{Act, Answer, Phase};
-pub use audit::{Audit, End, Note, Step};
+pub use audit::{Audit, End, Kind, Note, Step};
 pub use order::{Expected, Order};
-pub use run::Failover;
+pub use run::{Failover, Numbered};

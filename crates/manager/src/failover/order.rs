@@ -31,6 +31,10 @@ impl Expected {
             Act::MakeSource { .. }
             | Act::MakeWritable { .. }
             | Act::Repoint { .. }
+            | Act::Prepare { .. }
+            | Act::HoldWrites { .. }
+            | Act::ReleaseWrites { .. }
+            | Act::Demote { .. }
             | Act::UnmakeSource { .. }
             | Act::MakeReadOnly { .. } => self.change_ms,
             Act::Follow { .. } => self.follow_ms,
@@ -38,6 +42,9 @@ impl Expected {
             | Act::Confirm
             | Act::ReadAcker { .. }
             | Act::LookAtServers
+            | Act::LookAtPrimary
+            | Act::AwaitServer { .. }
+            | Act::AwaitAcker { .. }
             | Act::Drain { .. } => 0,
         }
     }

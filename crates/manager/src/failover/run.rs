@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tailwater_wire::gtid::GtidSet;
 
 use super::act::{Act, Answer, Phase};
-use super::audit::{Audit, End, Note, Step};
+use super::audit::{Audit, End, Kind, Note, Step};
 use super::order::Order;
 use crate::choice::{Assessment, LogSupply, Question, Server, choose};
 use crate::lease::Token;
@@ -61,6 +61,7 @@ impl Failover {
     pub fn new(order: Order) -> Self {
         let audit = Audit {
             id: order.id.clone(),
+            kind: Kind::Failover,
             primary: order.primary.clone(),
             dry_run: order.dry_run,
             allow_data_loss: order.allow_data_loss,
@@ -69,6 +70,7 @@ impl Failover {
             holds: None,
             may_be_missing: None,
             choice: None,
+            pause_ms: None,
             outcome: None,
         };
         Self {
@@ -111,7 +113,7 @@ impl Failover {
                 return Vec::new();
             }
         };
-        let (outcome, text) = words(&answer);
+        let (outcome, text) = answer.words();
         self.note(at_ms, Note::Answered { number, outcome: outcome.to_owned(), text });
         if act == Act::CheckLease {
             return self.lease_answered(at_ms, answer);
@@ -205,7 +207,7 @@ impl Failover {
                 hooks.map(|hook| Act::RouteHook { hook: hook.clone(), server: server.clone() }).collect()
             }
             Phase::Undo => self.undo.clone(),
-            Phase::Lease | Phase::Prove | Phase::Over => Vec::new(),
+            Phase::Lease | Phase::Prove | Phase::Prepare | Phase::Pause | Phase::Over => Vec::new(),
         };
         if self.order.dry_run {
             self.plan(phase, &mut acts);
@@ -254,7 +256,7 @@ impl Failover {
         let failure = match (act, answer) {
             (Act::Confirm, Answer::Confirmed(_)) => None,
             (Act::Confirm, other) => {
-                let reason = words(&other).1;
+                let reason = other.words().1;
                 let primary = self.order.primary.clone();
                 return self.refuse(at_ms, Refusal::NotConfirmed { primary, reason });
             }
@@ -288,7 +290,7 @@ impl Failover {
                 None
             }
             (_, Answer::Done | Answer::Noted(_)) => None,
-            (_, other) => Some(words(&other).1),
+            (_, other) => Some(other.words().1),
         };
         match failure {
             Some(reason) => self.failed(at_ms, act, reason),
@@ -356,7 +358,7 @@ impl Failover {
                 self.over(refusal);
                 Vec::new()
             }
-            Phase::Routes | Phase::Lease | Phase::Over => {
+            Phase::Routes | Phase::Lease | Phase::Prepare | Phase::Pause | Phase::Over => {
                 self.over(None);
                 Vec::new()
             }
@@ -532,23 +534,5 @@ impl Failover {
             at += count;
         }
         End::Planned { server, acts, expected_ms }
-    }
-}
-
-/// An answer in words: how it went, and what was said.
-fn words(answer: &Answer) -> (&'static str, String) {
-    match answer {
-        Answer::Held(token) => ("done", format!("term {token}")),
-        Answer::Confirmed(evidence) => ("done", evidence.clone()),
-        Answer::Acker { acker, .. } => {
-            let holds =
-                acker.holds.as_ref().map_or_else(|| "nothing readable".to_owned(), ToString::to_string);
-            ("done", format!("{:?}, holds {holds}", acker.stop))
-        }
-        Answer::Servers(servers) => ("done", format!("{} servers", servers.len())),
-        Answer::Done => ("done", String::new()),
-        Answer::Noted(note) => ("done", note.clone()),
-        Answer::Failed(reason) => ("failed", reason.clone()),
-        Answer::Unknown(reason) => ("unknown", reason.clone()),
     }
 }

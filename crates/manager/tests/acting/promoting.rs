@@ -21,13 +21,17 @@ use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows
 
 on_both_families!(a_replica_becomes_primary_and_is_one_no_more);
 
-fn participant(name: &str, server: &Server) -> Participant {
+pub fn participant(name: &str, server: &Server) -> Participant {
     let subject = Subject { name: name.to_owned(), connect: server.connect_options() };
     Participant { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
 }
 
 fn actor(cluster: &Cluster, change: Duration) -> Actor {
-    Actor::new(Setup {
+    Actor::new(setup(cluster, change))
+}
+
+pub fn setup(cluster: &Cluster, change: Duration) -> Setup {
+    Setup {
         run: "f1".into(),
         primary: Party { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
         flavour: cluster.kind.flavour(),
@@ -42,10 +46,10 @@ fn actor(cluster: &Cluster, change: Duration) -> Actor {
         },
         hooks: Vec::new(),
         limits: Limits { change, look: PATIENCE, drain: PATIENCE, ..Limits::default() },
-    })
+    }
 }
 
-async fn does(actor: &Actor, act: Act) -> Result<Option<String>> {
+pub async fn does(actor: &Actor, act: Act) -> Result<Option<String>> {
     match actor.perform(&act, Token(7)).await {
         Answer::Done => Ok(None),
         Answer::Noted(note) => Ok(Some(note)),
@@ -53,7 +57,7 @@ async fn does(actor: &Actor, act: Act) -> Result<Option<String>> {
     }
 }
 
-async fn fails(actor: &Actor, act: Act, with: &str) -> Result<()> {
+pub async fn fails(actor: &Actor, act: Act, with: &str) -> Result<()> {
     match actor.perform(&act, Token(7)).await {
         Answer::Failed(reason) | Answer::Unknown(reason) if reason.contains(with) => Ok(()),
         other => bail!("{act}: {other:?}, and not {with:?}"),
@@ -141,7 +145,8 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     ensure!(!is_writable(&mut replica).await?);
 
     // A restart keeps what can be kept.
-    cluster.replica.restart(None).await?;
+    cluster.replica.kill().await?;
+    cluster.replica.start_again().await?;
     let mut replica = connect(&cluster.replica).await?;
     let kept = is_waiting(&mut replica, 1).await;
     ensure!(kept.is_ok() == (kind.flavour() == Flavour::MySql), "{kept:?}");

@@ -24,6 +24,26 @@ pub struct FailoverArgs {
     pub across_regions: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct SwitchoverArgs {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Name of the source whose primary is to be another server.
+    pub source: String,
+    /// This server becomes primary, or none; the best if absent.
+    #[arg(long, value_name = "SERVER")]
+    pub to: Option<String>,
+    /// How long nobody may be able to write; everything is undone if that is not enough.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub max_write_pause_ms: u64,
+    /// Check everything and print the plan with the time it would take; nothing is changed.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// A server of another region will do.
+    #[arg(long)]
+    pub across_regions: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum ManagerCommand {
     /// What is wrong in each cluster, who may act, and what holds failovers back.

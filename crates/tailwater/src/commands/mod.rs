@@ -25,6 +25,7 @@ mod repair;
 pub mod run;
 pub mod sandbox;
 mod stats;
+mod switchover;
 mod throttle;
 pub(crate) mod topology;
 mod topology_text;
@@ -59,6 +60,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Channel(command) => channel::channel(command, cli.output),
         Command::Topology(arguments) => on_runtime(topology::topology(&arguments, cli.output)),
         Command::Failover(arguments) => failover::failover(arguments, cli.output),
+        Command::Switchover(arguments) => switchover::switchover(arguments, cli.output),
         Command::Manager(command) => manager::manager(command, cli.output),
         Command::Dump(arguments) => dump::dump(&arguments, cli.output),
         Command::Copy(arguments) => on_runtime(copy::copy(&arguments, cli.output)),

@@ -7,9 +7,10 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tailwater_manager::analysis::{Action, Code, Finding, Guard};
 use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, Machine};
-use tailwater_manager::failover::{Audit, End, Failover};
+use tailwater_manager::failover::{Audit, End, Failover, Kind};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::{LeaseHandle, Standing};
+use tailwater_manager::switchover::Switchover;
 use tailwater_manager::watching::{
     Chronicle, Clock, Confirmation, Watch, WatchedCluster, WatchedRelay, Wish,
 };
@@ -18,7 +19,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tracing::{error, info, warn};
 
 use super::guarding::KeptGuard;
-use super::ordering::{self, FailoverWish};
+use super::ordering::{self, FailoverWish, SwitchoverWish};
 use crate::config::ManagerConfig;
 use crate::wiring::ClusterWiring;
 
@@ -178,9 +179,32 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             let confirm = Arc::new(self.confirmation(watch, wish.of_primary()));
             Ok(match ordering::failover(id.clone(), chronicle, &self.parts.config, wish) {
                 Ok(order) => Begun { machine: Failover::new(order), confirm, changes: !wish.dry_run },
-                Err(refusal) => return Err(ordering::refused(id, chronicle, wish, refusal)),
+                Err(refusal) => {
+                    return Err(ordering::refused(id, Kind::Failover, chronicle, wish, refusal));
+                }
             })
         })
+    }
+
+    /// Begins a switchover and gives its name, as [`ManagedCluster::fail_over`].
+    ///
+    /// # Errors
+    /// If a run is under way, or not enough is known for one.
+    pub fn switch_over(self: &Arc<Self>, wish: &SwitchoverWish) -> anyhow::Result<String> {
+        info!(source = self.parts.source, dry_run = wish.dry_run, "switchover");
+        let (id, _) =
+            self.begin(if wish.dry_run { "dry-run" } else { "switchover" }, |id, watch, chronicle| {
+                // It never asks whether the primary has failed.
+                let confirm = Arc::new(self.confirmation(watch, Wish::DryRun));
+                Ok(match ordering::switchover(id.clone(), chronicle, &self.parts.config, wish) {
+                    Ok(order) => Begun { machine: Switchover::new(order), confirm, changes: !wish.dry_run },
+                    Err(refusal) => {
+                        let wish = FailoverWish { dry_run: wish.dry_run, ..FailoverWish::default() };
+                        return Err(ordering::refused(id, Kind::Switchover, chronicle, &wish, refusal));
+                    }
+                })
+            })?;
+        Ok(id)
     }
 
     /// Begins the run that `make` makes of its name, if none is under way; or keeps the record of one that was refused before it
@@ -250,7 +274,13 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             Some(End::Promoted { server, left }) => {
                 warn!(source, id = audit.id, server, left = left.len(), "a new primary takes writes");
                 let now_ms = self.clock.now_ms();
-                if let Err(reason) = self.parts.guard.change(|guard| guard.failed_over(now_ms)) {
+                // One that somebody wished needs nobody to look at it before the next.
+                let is_failover = audit.kind == Kind::Failover;
+                if let Err(reason) = self.parts.guard.change(|guard| {
+                    if is_failover {
+                        guard.failed_over(now_ms);
+                    }
+                }) {
                     error!(
                         source,
                         "the failover cannot be noted, and another may follow it sooner: {reason:#}"
@@ -261,7 +291,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 }
             }
             Some(End::Unchanged { refusal } | End::Undone { refusal, .. }) => {
-                warn!(source, id = audit.id, code = refusal.code(), "no failover: {refusal}");
+                warn!(source, id = audit.id, code = refusal.code(), "no {}: {refusal}", audit.kind);
                 watch.freeze_regimes(false);
             }
             Some(End::Left { refusal, to_undo, .. }) => {

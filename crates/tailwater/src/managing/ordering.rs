@@ -1,8 +1,9 @@
-//! What was known of a primary becomes the order of a failover.
+//! What was known of a primary becomes the order of a failover or a switchover.
 
 use serde::{Deserialize, Serialize};
 use tailwater_manager::Refusal;
-use tailwater_manager::failover::{Audit, End, Expected, Order};
+use tailwater_manager::failover::{Audit, End, Expected, Kind, Order};
+use tailwater_manager::switchover::{self, order::WRITE_PAUSE_MS_MAX};
 use tailwater_manager::watching::{Chronicle, Wish};
 
 use crate::config::{HookConfig, ManagerConfig};
@@ -31,6 +32,26 @@ impl FailoverWish {
             (false, true) => Wish::Automatic,
             (false, false) => Wish::Manual,
         }
+    }
+}
+
+/// What somebody wishes of a primary that is alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SwitchoverWish {
+    /// The server that shall become primary; the best if absent.
+    pub to: Option<String>,
+    /// Change nothing, and tell the plan.
+    pub dry_run: bool,
+    /// A server of another region will do.
+    pub across_regions: bool,
+    /// How long nobody may be able to write, in milliseconds.
+    pub write_pause_ms_max: u64,
+}
+
+impl Default for SwitchoverWish {
+    fn default() -> Self {
+        Self { to: None, dry_run: false, across_regions: false, write_pause_ms_max: WRITE_PAUSE_MS_MAX }
     }
 }
 
@@ -79,10 +100,55 @@ pub fn failover(
     })
 }
 
-/// The record of a failover that was refused before it began.
-pub fn refused(id: String, chronicle: &Chronicle, wish: &FailoverWish, refusal: Refusal) -> Audit {
+/// The order of a switchover of the cluster that is watched.
+///
+/// # Errors
+/// [`Refusal::NotVerified`] if its primary was never seen.
+pub fn switchover(
+    id: String,
+    chronicle: &Chronicle,
+    config: &ManagerConfig,
+    wish: &SwitchoverWish,
+) -> Result<switchover::Order, Refusal> {
+    let as_failover = FailoverWish {
+        to: wish.to.clone(),
+        dry_run: wish.dry_run,
+        across_regions: wish.across_regions,
+        ..FailoverWish::default()
+    };
+    let order = failover(id, chronicle, config, &as_failover)?;
+    Ok(switchover::Order {
+        id: order.id,
+        primary: order.primary,
+        origin: order.origin,
+        version: order.version,
+        region: order.region,
+        ackers: order.ackers,
+        route_hooks: order.route_hooks,
+        direct_replicas: order.direct_replicas,
+        acks_required: order.acks_required,
+        wanted: order.wanted,
+        across_regions: order.across_regions,
+        catch_up_ms_max: order.catch_up_ms_max,
+        write_pause_ms_max: wish.write_pause_ms_max,
+        // A statement that needs longer needs more of the pause than everything else together.
+        grace_ms: wish.write_pause_ms_max / 4,
+        dry_run: order.dry_run,
+        expected: order.expected,
+    })
+}
+
+/// The record of a run that was refused before it began.
+pub fn refused(
+    id: String,
+    kind: Kind,
+    chronicle: &Chronicle,
+    wish: &FailoverWish,
+    refusal: Refusal,
+) -> Audit {
     Audit {
         id,
+        kind,
         primary: chronicle.cluster().plan.primary.name.clone(),
         dry_run: wish.dry_run,
         allow_data_loss: wish.allow_data_loss,
@@ -91,6 +157,7 @@ pub fn refused(id: String, chronicle: &Chronicle, wish: &FailoverWish, refusal: 
         holds: None,
         may_be_missing: None,
         choice: None,
+        pause_ms: None,
         outcome: Some(End::Unchanged { refusal }),
     }
 }

@@ -12,7 +12,7 @@ use tailwater_manager::lease::LeaseTask;
 use tokio::task::JoinHandle;
 
 use super::cluster::{ClusterReport, ManagedCluster};
-use super::ordering::FailoverWish;
+use super::ordering::{FailoverWish, SwitchoverWish};
 
 /// What the manager is told or asked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,6 +26,13 @@ pub enum ManagerRequest {
         source: String,
         /// How.
         wish: FailoverWish,
+    },
+    /// Begin a switchover; the answer names it.
+    SwitchOver {
+        /// The source.
+        source: String,
+        /// How.
+        wish: SwitchoverWish,
     },
     /// The record of a run, as far as it is.
     Audit {
@@ -125,6 +132,9 @@ impl Manager {
             ManagerRequest::FailOver { source, mut wish } => {
                 wish.is_automatic = false;
                 return Ok(ManagerAnswer::Begun { id: self.cluster(&source)?.fail_over(&wish)? });
+            }
+            ManagerRequest::SwitchOver { source, wish } => {
+                return Ok(ManagerAnswer::Begun { id: self.cluster(&source)?.switch_over(&wish)? });
             }
             ManagerRequest::Audit { source, id } => {
                 return Ok(ManagerAnswer::Audit(self.cluster(&source)?.audit(&id)?.map(Box::new)));

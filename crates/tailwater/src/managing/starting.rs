@@ -161,7 +161,8 @@ impl Acting {
             replica_account: self.account.clone(),
             hooks: self.hooks.clone(),
             limits: self.limits,
-        }))
+        })
+        .with_primary(primary))
     }
 }
 

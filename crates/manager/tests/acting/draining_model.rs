@@ -1,0 +1,156 @@
+//! A model of a replica, its two threads and its relay log, that is drained from any state.
+
+use proptest::prelude::*;
+use tailwater_manager::acting::draining::{Step, View, next};
+use tailwater_manager::observation::{IoState, ReplicaChannel, ThreadError};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+/// What a replica does with what it has received. Both families by what their documentation and their servers say.
+#[derive(Debug, Clone)]
+struct Replica {
+    flavour: Flavour,
+    io: IoState,
+    applies: bool,
+    delayed: bool,
+    /// It stops whenever it is started, with an error.
+    is_broken: bool,
+    by_gtids: bool,
+    received: u64,
+    executed: u64,
+    /// More that comes while it receives, one with each step.
+    coming: u64,
+    /// The relay log was dropped before it was executed.
+    lost: bool,
+}
+
+impl Replica {
+    /// MariaDB drops relay logs when anything starts while nothing runs, by GTIDs.
+    fn before_start(&mut self) {
+        let stands = self.io == IoState::Stopped && !self.applies;
+        if stands && self.by_gtids && self.flavour == Flavour::MariaDb {
+            self.drop_relay_log();
+        }
+    }
+
+    fn drop_relay_log(&mut self) {
+        self.lost |= self.received > self.executed;
+    }
+
+    fn start_applier(&mut self) {
+        self.before_start();
+        self.applies = !self.is_broken;
+    }
+
+    fn does(&mut self, step: Step) {
+        match step {
+            Step::StartApplier => self.start_applier(),
+            Step::LiftDelay => {
+                self.applies = false;
+                if self.io == IoState::Stopped || self.flavour == Flavour::MariaDb {
+                    self.drop_relay_log();
+                }
+                self.delayed = false;
+                self.start_applier();
+            }
+            Step::ByPlace => {
+                (self.io, self.applies, self.delayed, self.by_gtids) =
+                    (IoState::Stopped, false, false, false);
+                self.start_applier();
+            }
+            Step::StopReceiving => self.io = IoState::Stopped,
+            Step::Wait | Step::Drained | Step::Broken => {}
+        }
+        if self.io != IoState::Stopped && self.coming > 0 {
+            self.coming -= 1;
+            self.received += 1;
+        }
+        if self.applies && !self.delayed && self.executed < self.received {
+            self.executed += 1;
+        }
+    }
+
+    fn set(&self, number: u64) -> GtidSet {
+        let text = match (self.flavour, number) {
+            (_, 0) => String::new(),
+            (Flavour::MySql, number) => format!("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-{number}"),
+            (Flavour::MariaDb, number) => format!("0-1-{number}"),
+        };
+        GtidSet::parse(self.flavour, &text).unwrap()
+    }
+
+    fn channel(&self) -> ReplicaChannel {
+        let error = ThreadError { number: 1062, message: "duplicate".into() };
+        ReplicaChannel {
+            name: String::new(),
+            source_host: "db1".into(),
+            source_port: 3306,
+            source_server_id: 1,
+            source_uuid: None,
+            io: self.io,
+            io_error: None,
+            sql_running: self.applies,
+            sql_error: self.is_broken.then_some(error),
+            lag_seconds: None,
+            delay_seconds: if self.delayed { 3600 } else { 0 },
+            by_gtids: self.by_gtids,
+            received: self.set(self.received),
+            received_to: (String::new(), 0),
+            executed_to: (String::new(), 0),
+        }
+    }
+}
+
+fn replica() -> impl Strategy<Value = Replica> {
+    let flavour = prop_oneof![Just(Flavour::MySql), Just(Flavour::MariaDb)];
+    let io = prop_oneof![Just(IoState::Running), Just(IoState::Connecting), Just(IoState::Stopped)];
+    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2));
+    (flavour, io, flags, 0..5u64, 0..5u64, 0..4u64).prop_map(
+        |(flavour, io, flags, executed, more, coming)| {
+            let (applies, delayed, is_broken) = flags;
+            Replica {
+                flavour,
+                io,
+                applies: applies && !is_broken,
+                delayed,
+                is_broken,
+                by_gtids: true,
+                received: executed + more,
+                executed,
+                coming,
+                lost: false,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_and_it_ends(mut replica in replica()) {
+        let begun = replica.clone();
+        let mut starts = 0;
+        for _ in 0..50 {
+            let (channel, received) = (replica.channel(), replica.set(replica.received));
+            let executed = replica.set(replica.executed);
+            let view = View {
+                flavour: replica.flavour, channel: &channel, received: &received, executed: &executed, starts,
+            };
+            let step = next(view);
+            match step {
+                Step::Drained => {
+                    prop_assert!(replica.io == IoState::Stopped && replica.executed == replica.received);
+                    return Ok(());
+                }
+                Step::Broken => {
+                    prop_assert!(replica.is_broken, "{begun:?}");
+                    return Ok(());
+                }
+                Step::StartApplier | Step::LiftDelay | Step::ByPlace => starts += 1,
+                Step::StopReceiving | Step::Wait => {}
+            }
+            replica.does(step);
+            prop_assert!(!replica.lost, "{step:?} lost what {begun:?} had received");
+        }
+        prop_assert!(false, "it does not end: {begun:?}, now {replica:?}");
+    }
+}

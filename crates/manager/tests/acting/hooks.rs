@@ -1,0 +1,95 @@
+//! Commands of the operator: what they are told, and that none can hold anything up.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_manager::acting::hook::{Arguments, Hook, Outcome, Party, Purpose, Situation, run};
+
+fn hook(script: &str, arguments: Arguments, time_limit: Duration) -> Hook {
+    let command = ["/bin/sh", "-c", script, "hook"].map(str::to_owned).to_vec();
+    Hook { name: "vip".into(), command, arguments, time_limit }
+}
+
+fn situation() -> Situation {
+    let party = |name: &str, port| Party { name: name.into(), host: format!("{name}.example"), port };
+    Situation {
+        purpose: Purpose::Route,
+        run: "f1".into(),
+        term: 7,
+        old: party("db1", 3306),
+        new: Some(party("db2", 3307)),
+        gtids: Some("0-1-9".into()),
+    }
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_hook_is_told_who_and_where() -> Result<()> {
+    let script = "env | grep ^TAILWATER_ | sort; echo on stderr >&2; echo \"$@\"";
+    let outcome = run(&hook(script, Arguments::Mha, LONG), &situation()).await;
+    let Outcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
+    let want = "TAILWATER_COMMAND=start\nTAILWATER_GTIDS=0-1-9\nTAILWATER_HOOK=vip\nTAILWATER_NEW_HOST=db2.example\n\
+                TAILWATER_NEW_NAME=db2\nTAILWATER_NEW_PORT=3307\nTAILWATER_OLD_HOST=db1.example\n\
+                TAILWATER_OLD_NAME=db1\nTAILWATER_OLD_PORT=3306\nTAILWATER_RUN=f1\nTAILWATER_TERM=7\n\
+                --command=start --orig_master_host=db1.example --orig_master_ip=db1.example --orig_master_port=3306 \
+                --new_master_host=db2.example --new_master_ip=db2.example --new_master_port=3307\non stderr";
+    ensure!(printed == want, "{printed}");
+    let page = include_str!("../../../../docs/reference/hooks.md");
+    for name in want.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name) {
+        ensure!(!name.starts_with("TAILWATER_") || page.contains(name), "{name} in docs/reference/hooks.md");
+    }
+
+    let fence = Situation { purpose: Purpose::Fence, new: None, gtids: None, ..situation() };
+    let outcome =
+        run(&hook("echo \"$TAILWATER_COMMAND $TAILWATER_NEW_HOST$*\"", Arguments::AsGiven, LONG), &fence)
+            .await;
+    ensure!(outcome == Outcome::Done("stop".into()), "{outcome:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_hangs_or_chatters_holds_nothing_up() -> Result<()> {
+    let outcome = run(&hook("echo no; exit 3", Arguments::AsGiven, LONG), &situation()).await;
+    let told = matches!(&outcome, Outcome::Failed(text) if text.contains("exit status: 3: no"));
+    ensure!(told, "{outcome:?}");
+    let absent = Hook { command: vec!["/nonexistent/hook".into()], ..hook("", Arguments::AsGiven, LONG) };
+    ensure!(matches!(run(&absent, &situation()).await, Outcome::Failed(_)));
+    ensure!(matches!(
+        run(&hook("kill -9 $$", Arguments::AsGiven, LONG), &situation()).await,
+        Outcome::Unknown(_)
+    ));
+
+    // More than a pipe holds, and more than is kept.
+    let outcome =
+        run(&hook("head -c 1000000 /dev/zero | tr '\\0' x", Arguments::AsGiven, LONG), &situation()).await;
+    let Outcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
+    ensure!((1..=8192).contains(&printed.len()), "{}", printed.len());
+
+    // What it leaves running keeps nobody waiting, and is left alone.
+    let begun = Instant::now();
+    let outcome = run(&hook("sleep 60 & echo $!", Arguments::AsGiven, LONG), &situation()).await;
+    let Outcome::Done(left) = outcome else { anyhow::bail!("{outcome:?}") };
+    ensure!(begun.elapsed() < LONG / 2 && lives(&left), "{left}");
+    let end = std::process::Command::new("kill").arg(left.trim()).status()?;
+    ensure!(end.success());
+
+    // One that hangs is killed, with what it started.
+    let script = "sleep 60 & echo $!; wait";
+    let outcome = run(&hook(script, Arguments::AsGiven, Duration::from_millis(300)), &situation()).await;
+    let Outcome::Unknown(text) = outcome else { anyhow::bail!("{outcome:?}") };
+    let child = text.rsplit(' ').next().context("no number")?.to_owned();
+    let begun = Instant::now();
+    while lives(&child) {
+        ensure!(begun.elapsed() < LONG, "{text}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// Whether a process runs; a dead one that nobody has asked for does not.
+fn lives(pid: &str) -> bool {
+    let status = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("status"));
+    status.is_ok_and(|status| !status.contains("State:\tZ"))
+}

@@ -1,0 +1,222 @@
+//! The acts of a switchover on real servers: writes are held in bounded time or not at all, and the old primary becomes a
+//! replica.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tailwater_manager::acting::replication::{executed, read_from, status};
+use tailwater_manager::acting::writing::is_writable;
+use tailwater_manager::acting::{Actor, Limits, Log, Participant, Party, ReplicaAccount, Setup};
+use tailwater_manager::choice::Version;
+use tailwater_manager::failover::{Act, Answer};
+use tailwater_manager::hands::Hands;
+use tailwater_manager::lease::Token;
+use tailwater_manager::lossless::Acks;
+use tailwater_manager::observing::Subject;
+use tailwater_manager::topology::Member;
+use tailwater_sandbox::{Server, ServerKind, require};
+use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_wire::gtid::GtidSet;
+
+use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
+
+on_both_families!(writes_are_held_or_not, the_old_primary_becomes_a_replica);
+
+/// `--read-only` without its administrators.
+const READ_ONLY: u16 = 1290;
+
+fn participant(name: &str, server: &Server) -> Participant {
+    let subject = Subject { name: name.to_owned(), connect: server.connect_options() };
+    Participant { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
+}
+
+fn actor(cluster: &Cluster) -> Actor {
+    Actor::new(Setup {
+        run: "s1".into(),
+        primary: Party { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
+        flavour: cluster.kind.flavour(),
+        version: Version::read(cluster.primary.version()),
+        servers: vec![participant("db2", &cluster.replica)],
+        ackers: Default::default(),
+        logs: vec![Log { name: "relay".into(), address: address(&cluster.log) }],
+        replica_account: ReplicaAccount::default(),
+        hooks: Vec::new(),
+        limits: Limits { change: PATIENCE, look: PATIENCE, drain: PATIENCE, ..Limits::default() },
+    })
+    .with_primary(participant("db1", &cluster.primary))
+}
+
+/// A primary that waits for the ACKs of the server that stands in for the log, and an account that `read_only` binds.
+async fn cluster(kind: ServerKind) -> Result<Cluster> {
+    let cluster = Cluster::start(kind).await?;
+    cluster.primary.sql("CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON shop.* TO app@'%'").await?;
+    cluster.log.enable_semi_sync_replica().await?;
+    let mut log = connect(&cluster.log).await?;
+    stop_receiving(&cluster).await?;
+    // Who connects before the plugin is there is none that ACKs.
+    cluster.primary.enable_semi_sync_source().await?;
+    start_receiving(&mut log).await?;
+    Ok(cluster)
+}
+
+async fn stop_receiving(cluster: &Cluster) -> Result<()> {
+    cluster.log.sql(statement(cluster.kind, "STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD")).await?;
+    Ok(())
+}
+
+async fn start_receiving(log: &mut Connection) -> Result<()> {
+    Ok(tailwater_manager::acting::replication::start(log).await?)
+}
+
+async fn client(of: &Server) -> Result<Connection> {
+    let options = ConnectOptions { user: "app".into(), password: "app".into(), ..of.connect_options() };
+    Ok(Connection::connect(&options).await?)
+}
+
+async fn hold(actor: &Actor, within: Duration, grace: Duration) -> Answer {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let act = Act::HoldWrites { server: "db1".into(), within_ms: ms(within), grace_ms: ms(grace) };
+    actor.perform(&act, Token(7)).await
+}
+
+async fn held(actor: &Actor, grace: Duration) -> Result<GtidSet> {
+    match hold(actor, PATIENCE, grace).await {
+        Answer::Position(position) => Ok(position),
+        other => bail!("{other:?}"),
+    }
+}
+
+async fn does(actor: &Actor, act: Act) -> Result<()> {
+    match actor.perform(&act, Token(7)).await {
+        Answer::Done | Answer::Noted(_) => Ok(()),
+        other => bail!("{act}: {other:?}"),
+    }
+}
+
+async fn release(actor: &Actor) -> Result<()> {
+    does(actor, Act::ReleaseWrites { server: "db1".into() }).await
+}
+
+fn number<T: std::fmt::Debug>(result: Result<T, SessionError>) -> Option<u16> {
+    match result {
+        Err(SessionError::Server { error, .. }) => Some(error.number),
+        _ => None,
+    }
+}
+
+async fn until_running(server: &Server, what: &str) -> Result<()> {
+    let question = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{what}%' OR state LIKE '{what}%'"
+    );
+    let begun = std::time::Instant::now();
+    while server.sql(&question).await? == ["0"] {
+        ensure!(begun.elapsed() < PATIENCE, "{what} does not begin");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let cluster = cluster(kind).await?;
+    let actor = actor(&cluster);
+    let Answer::Primary(seen) = actor.perform(&Act::LookAtPrimary, Token(7)).await else { bail!("not seen") };
+    ensure!(seen.writable && seen.waiting.map(|waiting| waiting.acks()) == Some(Acks::Required(1)));
+
+    // A transaction that is open does not keep anybody waiting, and cannot commit any more.
+    let mut open = client(&cluster.primary).await?;
+    open.execute("BEGIN").await?;
+    open.execute("INSERT INTO shop.t VALUES (1)").await?;
+    let position = held(&actor, PATIENCE).await?;
+    ensure!(number(open.execute("COMMIT").await) == Some(READ_ONLY));
+    let mut app = client(&cluster.primary).await?;
+    ensure!(number(app.execute("INSERT INTO shop.t VALUES (2)").await) == Some(READ_ONLY));
+    let now = executed(&mut connect(&cluster.primary).await?).await?;
+    ensure!(now.is_subset_of(&position) && position.is_subset_of(&now), "{now} {position}");
+    for _ in 0..2 {
+        release(&actor).await?;
+    }
+    app.execute("INSERT INTO shop.t VALUES (2)").await?;
+
+    // A statement that goes on for long is ended after the grace, and not what only reads.
+    let mut long = client(&cluster.primary).await?;
+    let writing =
+        tokio::spawn(async move { long.execute("INSERT INTO shop.t SELECT 900 + SLEEP(600)").await });
+    let mut reader = client(&cluster.primary).await?;
+    let reading = tokio::spawn(async move { reader.query("SELECT SLEEP(600)").await });
+    until_running(&cluster.primary, "INSERT INTO shop.t SELECT 900").await?;
+    until_running(&cluster.primary, "SELECT SLEEP(600)").await?;
+    held(&actor, Duration::from_millis(50)).await?;
+    ensure!(writing.await?.is_err() && !reading.is_finished());
+    reading.abort();
+    release(&actor).await?;
+
+    // A demotion that deadlocks on missing ACKs: a commit waits for one that does not come. It is left alone, and so is
+    // everybody.
+    stop_receiving(&cluster).await?;
+    let mut waiting = client(&cluster.primary).await?;
+    let commit = tokio::spawn(async move { waiting.execute("INSERT INTO shop.t VALUES (3)").await });
+    until_running(&cluster.primary, "Waiting for semi-sync").await?;
+    let answer = hold(&actor, Duration::from_millis(200), Duration::from_millis(10)).await;
+    ensure!(
+        matches!(&answer, Answer::Failed(reason) if reason.contains("1 commits wait for ACKs")),
+        "{answer:?}"
+    );
+    ensure!(is_writable(&mut connect(&cluster.primary).await?).await? && !commit.is_finished());
+    // Somebody who began and was never heard of again is undone as well.
+    let lost = tokio::time::timeout(Duration::from_millis(100), hold(&actor, PATIENCE, PATIENCE)).await;
+    ensure!(lost.is_err() && !commit.is_finished());
+    release(&actor).await?;
+    start_receiving(&mut connect(&cluster.log).await?).await?;
+    commit.await??;
+    app.execute("INSERT INTO shop.t VALUES (4)").await?;
+    ensure!(rows(&cluster.primary).await? == "2,3,4");
+    Ok(())
+}
+
+async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let cluster = cluster(kind).await?;
+    let actor = actor(&cluster);
+    let server = || "db2".to_owned();
+    actor.perform(&Act::LookAtServers, Token(7)).await;
+    actor.perform(&Act::LookAtPrimary, Token(7)).await;
+    cluster.insert(1).await?;
+    does(&actor, Act::Prepare { server: server(), acks: 1 }).await?;
+    // Nobody has to ACK what it replicates.
+    cluster.insert(2).await?;
+    cluster.in_step().await?;
+    let mut open = client(&cluster.primary).await?;
+    open.execute("BEGIN").await?;
+    open.execute("UPDATE shop.t SET id = 20 WHERE id = 2").await?;
+
+    let position = held(&actor, PATIENCE).await?.to_string();
+    let within_ms = 60_000;
+    does(&actor, Act::AwaitServer { server: server(), what: position.clone(), within_ms }).await?;
+    does(&actor, Act::Drain { server: server() }).await?;
+    does(&actor, Act::MakeSource { server: server(), acks: 1 }).await?;
+    let mut log = connect(&cluster.log).await?;
+    read_from(&mut log, &address(&cluster.replica), PATIENCE).await?;
+    does(&actor, Act::MakeWritable { server: server() }).await?;
+    cluster.replica.sql("UPDATE shop.t SET id = 3 WHERE id = 2").await?;
+
+    // It has more than was told of: that is for a rejoin.
+    let demote = |has: &str| Act::Demote { server: "db1".into(), has: has.to_owned() };
+    let first = position.replace("1-", "1-1:3-").replacen("0-1-1:3-", "0-1-", 1);
+    let less = if kind.flavour() == tailwater_wire::Flavour::MySql { first } else { "0-1-1".to_owned() };
+    let answer = actor.perform(&demote(&less), Token(7)).await;
+    ensure!(matches!(&answer, Answer::Failed(reason) if reason.contains("rejoin")), "{answer:?}");
+    for _ in 0..2 {
+        does(&actor, demote(&position)).await?;
+    }
+    ensure!(open.execute("COMMIT").await.is_err());
+    let mut old = connect(&cluster.primary).await?;
+    let channel = status(&mut old).await?.context("no channel")?;
+    ensure!(address(&cluster.log).is_source_of(&channel) && !is_writable(&mut old).await?, "{channel:?}");
+    let is_there = async || Ok(rows(&cluster.primary).await? == "1,3");
+    cluster.wait(&cluster.primary, "what the new primary wrote", is_there).await
+}

@@ -1,0 +1,31 @@
+//! `tailwater switchover`: tells the daemon, and prints what it does as it does it.
+
+use anyhow::bail;
+
+use super::failover::follow;
+use super::manager::tell;
+use crate::cli::{Output, SwitchoverArgs};
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::managing::ordering::SwitchoverWish;
+use crate::managing::requests::{ManagerAnswer, ManagerRequest};
+
+/// Has the manager switch over, and says how that ended.
+///
+/// # Errors
+/// If there is no daemon, it has no manager, or the switchover was left half way.
+pub fn switchover(arguments: SwitchoverArgs, output: Output) -> anyhow::Result<Exit> {
+    let config = Config::load(&arguments.file.config)?;
+    let source = arguments.source;
+    let wish = SwitchoverWish {
+        to: arguments.to,
+        dry_run: arguments.dry_run,
+        across_regions: arguments.across_regions,
+        write_pause_ms_max: arguments.max_write_pause_ms,
+    };
+    let begin = ManagerRequest::SwitchOver { source: source.clone(), wish };
+    let ManagerAnswer::Begun { id } = tell(&config, begin)? else {
+        bail!("the daemon's answer is not understood");
+    };
+    follow(&config, &source, &id, output)
+}
