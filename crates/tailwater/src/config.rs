@@ -446,6 +446,17 @@ mod tests {
     }
 
     #[test]
+    fn what_the_production_page_gives_is_a_configuration() {
+        let page = include_str!("../../../docs/how-to/production.md");
+        let text = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let config = load(text).unwrap();
+        assert_eq!((config.servers.len(), config.relays.len()), (3, 1));
+        assert!(config.http.is_some_and(|http| http.token_file.is_some()));
+        let manager = config.manager.unwrap();
+        assert!(manager.automatic && manager.lease == LeaseConfig::Etcd && manager.etcd_user.is_some());
+    }
+
+    #[test]
     fn a_start_is_a_word_or_a_position() {
         let start =
             |value: &str| load(&format!("{GOOD}start = {value:?}")).map(|c| c.sources[0].start.clone());

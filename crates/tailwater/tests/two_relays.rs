@@ -29,7 +29,9 @@ async fn the_other_manager_takes_over_mariadb() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_other_manager_takes_over_mysql() -> Result<()> {
     if std::env::var_os("TAILWATER_LONG").is_none() {
-        eprintln!("SKIPPED the_other_manager_takes_over_mysql: as with MariaDB, and longer; set TAILWATER_LONG=1");
+        eprintln!(
+            "SKIPPED the_other_manager_takes_over_mysql: as with MariaDB, and longer; set TAILWATER_LONG=1"
+        );
         return Ok(());
     }
     the_other_manager_takes_over(ServerKind::Mysql97).await
