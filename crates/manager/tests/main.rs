@@ -17,3 +17,4 @@ mod lossless_model;
 mod observing;
 mod switchover;
 mod topology;
+mod watching;

@@ -13,19 +13,19 @@ use tailwater_manager::topology::{
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-const UUIDS: [&str; 4] = [
+pub const UUIDS: [&str; 4] = [
     "00000000-0000-0000-0000-000000000000",
     "11111111-1111-1111-1111-111111111111",
     "22222222-2222-2222-2222-222222222222",
     "33333333-3333-3333-3333-333333333333",
 ];
 
-fn gtids(text: &str) -> GtidSet {
+pub fn gtids(text: &str) -> GtidSet {
     GtidSet::parse(Flavour::MySql, text).expect(text)
 }
 
 /// A MySQL server in good order, `db<id>`, with nothing below it.
-fn look(id: u32) -> Look {
+pub fn look(id: u32) -> Look {
     Look {
         flavour: Flavour::MySql,
         version: "9.7.0".into(),
@@ -53,7 +53,7 @@ fn look(id: u32) -> Look {
 }
 
 /// A channel that runs, from a host, and from the server of that number if it was ever reached.
-fn from(host: &str, port: u16, source: Option<u32>) -> ReplicaChannel {
+pub fn from(host: &str, port: u16, source: Option<u32>) -> ReplicaChannel {
     ReplicaChannel {
         name: String::new(),
         source_host: host.into(),
@@ -73,11 +73,11 @@ fn from(host: &str, port: u16, source: Option<u32>) -> ReplicaChannel {
     }
 }
 
-fn follows(id: u32, channel: ReplicaChannel) -> Look {
+pub fn follows(id: u32, channel: ReplicaChannel) -> Look {
     Look { channels: vec![channel], ..look(id) }
 }
 
-fn seen(name: &str, look: Look) -> Observation {
+pub fn seen(name: &str, look: Look) -> Observation {
     Observation {
         server: name.into(),
         address: format!("{name}:3306"),
@@ -87,7 +87,7 @@ fn seen(name: &str, look: Look) -> Observation {
     }
 }
 
-fn plan(servers: &[&str]) -> ClusterPlan {
+pub fn plan(servers: &[&str]) -> ClusterPlan {
     let member =
         |name: &str| Member { name: name.into(), address: format!("{name}:3306"), ..Member::default() };
     ClusterPlan {

@@ -19,7 +19,7 @@ pub use checking::{CheckArgs, CompareArgs, RepairArgs, ThrottleArgs, WaitArg};
 pub use copying::{
     CloneArgs, CopyArgs, CopyBinaryArgs, CopyHowArgs, DeferIndexesArg, SourceServerArgs, TargetServerArgs,
 };
-pub use managing::{DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope, SwitchoverArgs};
+pub use managing::{DowntimeArgs, FailoverArgs, FailoverBench, ManagerCommand, ManagerScope, SwitchoverArgs};
 
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
@@ -640,6 +640,8 @@ pub enum BenchCommand {
     /// Replaying the same backlog by the server's own replication, at its best of all its settings, and by Tailwater in
     /// both commit orders: transactions per second, CPU time, memory; and how late a steady stream arrives.
     Apply(ApplyBench),
+    /// How long clients are without a primary when theirs is killed, or falls silent; with what of it was notice, proof and promotion.
+    Failover(FailoverBench),
     /// Dumping whole tables by Tailwater, mydumper and the server's own tool: rows per second, CPU time, memory; and how
     /// long those who commit meanwhile wait.
     Dump(TablesBench),

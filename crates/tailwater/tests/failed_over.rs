@@ -9,8 +9,10 @@ use anyhow::{Context, Result, ensure};
 use tailwater::trial::led::{PRIMARY_NAME, start_follower};
 use tailwater::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
+use tailwater_sandbox::link::Link;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
+use tailwater_session::Connection;
 
 use crate::shell::{PROGRAM, Shell};
 
@@ -27,6 +29,28 @@ async fn killed_primaries_are_replaced_mysql() -> Result<()> {
     killed_primaries_are_replaced(ServerKind::Mysql97).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_holds_back_and_what_refuses() -> Result<()> {
+    held_back_and_refused(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_primary_is_fenced_before_it_is_replaced() -> Result<()> {
+    silent_primary(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_is_cut_off_replaces_nobody() -> Result<()> {
+    cut_off(ServerKind::Mariadb1011).await
+}
+
+/// Here no server comes back by itself; and MariaDB can be told to wait after a restart by its option file only.
+const GONE: &str = r#"
+[[manager.fence_hook]]
+name = "gone"
+command = ["bash", "-c", "! : > /dev/tcp/$TAILWATER_OLD_HOST/$TAILWATER_OLD_PORT"]
+"#;
+
 /// A primary, two replicas that read from the log, and a relay that manages them.
 struct Led {
     shell: Shell,
@@ -37,6 +61,11 @@ struct Led {
 
 impl Led {
     async fn start(kind: ServerKind, manager: &str) -> Result<Self> {
+        Self::start_behind(kind, manager, &[]).await
+    }
+
+    /// With a link between the relay's process and each server, the primary first, if there are links.
+    async fn start_behind(kind: ServerKind, manager: &str, links: &[Link]) -> Result<Self> {
         let shell = Shell::new()?;
         let spec = TrialSpec {
             kind,
@@ -49,7 +78,14 @@ impl Led {
         let (trial, two, three) =
             tokio::join!(Trial::start(spec), start_follower(kind, 2), start_follower(kind, 3));
         let (mut trial, followers) = (trial?, vec![two?, three?]);
-        trial.lead(&followers.iter().collect::<Vec<_>>(), manager)?;
+        let mut servers = vec![(PRIMARY_NAME.to_owned(), trial.primary.port())];
+        servers.extend(followers.iter().map(|server| (server.name().to_owned(), server.port())));
+        for (link, (_, port)) in links.iter().zip(&mut servers) {
+            link.set_target(([127, 0, 0, 1], *port).into());
+            *port = link.port();
+        }
+        trial.lead_at(&servers, manager)?;
+        trial.write_config("127.0.0.1", servers[0].1)?;
         trial.start_relay()?;
         trial.wait_captured().await?;
         for follower in &followers {
@@ -91,6 +127,27 @@ impl Led {
         Ok(())
     }
 
+    /// The last run that is over, as people read it.
+    fn record(&self) -> Result<String> {
+        let folder = std::fs::read_dir(self.shell.path().join("log/manager/primary"))?;
+        let paths = folder.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        let newest = paths.iter().filter(|path| path.extension().is_some_and(|is| is == "txt")).max();
+        Ok(std::fs::read_to_string(newest.context("no record")?)?)
+    }
+
+    /// Waits until `tailwater manager status` says this.
+    async fn says(&self, wanted: &str) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let text = self.tailwater("manager status")?.exits(0).text();
+            if text.contains(wanted) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "it does not say {wanted:?}: {text}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     fn tailwater(&self, words: &str) -> Result<crate::shell::Ran> {
         self.shell.run(&format!("{words} -c tailwater.toml"))
     }
@@ -111,7 +168,7 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let mut led = Led::start(kind, "automatic = true\nlease_ttl_ms = 10000").await?;
+    let mut led = Led::start(kind, &format!("automatic = true\n{GONE}")).await?;
     let load = led.load(&led.trial.primary, 1);
     more_commits(&load, 100).await?;
 
@@ -127,7 +184,7 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
     load.redirect(led.follower(&first)?.connect_options());
     more_commits(&load, 100).await?;
-    println!("{kind:?}: {first} took writes within {:?} of the kill", killed.elapsed());
+    println!("{kind:?}: {first} took writes within {:?} of the kill\n{}", killed.elapsed(), led.record()?);
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     let new = led.follower(&first)?;
@@ -157,4 +214,85 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     led.tailwater("manager status")?.exits(0).says(&[&format!("primary {second}")]);
     led.trial.stop_relay().await?;
     Ok(())
+}
+
+async fn held_back_and_refused(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut led = Led::start(kind, "automatic = true").await?;
+    led.tailwater("manager downtime primary --server db9 --for 1h")?.exits(1).complains(&["db9"]);
+    let told = "manager downtime primary --server db3 --for 1h --reason disk";
+    led.tailwater(told)?.exits(0).says(&["db3 is down on purpose until", "disk"]);
+    led.tailwater("manager pause")?.exits(0).says(&["paused"]);
+    led.trial.primary.sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000").await?;
+    led.says("the time-out is too short").await?;
+    led.trial.primary.kill().await?;
+    led.says("DeadPrimary db1").await?;
+    led.says("held: failover is paused").await?;
+    // A person may, where it is lossless; here it is not.
+    led.tailwater("failover primary")?.exits(4).complains(&["TW-MGR-0030", "time-out is too short"]);
+    let record = led.record()?;
+    ensure!(record.contains("TW-MGR-0030"), "{record}");
+    let ran = led.tailwater("failover primary --to db3 --allow-data-loss")?.exits(0);
+    ran.says(&["allowed: TW-MGR-0030", "may be lost", "db3 is primary"]);
+    led.says("primary db3").await?;
+    led.trial.stop_relay().await
+}
+
+async fn silent_primary(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let settings =
+        "automatic = true\n[manager.analysis]\ndetect_after_ms = 1500\n[manager.pace]\nping_timeout_ms = 300";
+    let mut led = Led::start(kind, settings).await?;
+    let load = led.load(&led.trial.primary, 1);
+    more_commits(&load, 50).await?;
+    led.trial.primary.pause()?;
+    let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
+    load.redirect(led.follower(&first)?.connect_options());
+    // It wakes up, and takes writes that nobody acknowledges any more: they wait for ever.
+    led.trial.primary.resume()?;
+    let behind = led.trial.primary.connect_options();
+    let late = tokio::spawn(async move {
+        let mut connection = Connection::connect(&behind).await?;
+        connection.execute("CREATE TABLE tw_load.late (id INT)").await
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(!late.is_finished(), "the old primary has told somebody that it committed: {:?}", late.await);
+    // Sessions of the load that wait there end with the server, and go on with the new primary.
+    led.trial.primary.kill().await?;
+    ensure!(late.await?.is_err(), "a commit was acknowledged by nobody but the old primary");
+    more_commits(&load, 50).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    led.compare(led.follower(&first)?, &led.followers.iter().collect::<Vec<_>>()).await?;
+    led.trial.stop_relay().await
+}
+
+async fn cut_off(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let nowhere = ([127, 0, 0, 1], 1).into();
+    let links = [Link::open(nowhere).await?, Link::open(nowhere).await?, Link::open(nowhere).await?];
+    let settings = "automatic = true\n[manager.analysis]\ndetect_after_ms = 1000\nstale_after_ms = 1000\n\
+                    [manager.pace]\nping_timeout_ms = 300\nlook_timeout_ms = 300";
+    let mut led = Led::start_behind(kind, settings, &links).await?;
+    let load = led.load(&led.trial.primary, 1);
+    more_commits(&load, 50).await?;
+    links.iter().for_each(Link::cut_both);
+    led.says("UnreachablePrimary db1").await?;
+    // Longer than it takes to replace a primary that is dead.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    led.tailwater("manager status")?.exits(0).says(&["primary db1", "UnreachablePrimary db1"]);
+    ensure!(led.record().is_err(), "something was begun: {}", led.record()?);
+    links.iter().for_each(Link::restore);
+    more_commits(&load, 50).await?;
+    led.says("nothing is wrong").await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;
+    led.trial.stop_relay().await
 }

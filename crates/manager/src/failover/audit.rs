@@ -161,7 +161,10 @@ impl fmt::Display for Step {
         match note {
             Note::Ordered { number, what } => write!(f, "#{number} {what}"),
             Note::Answered { number, outcome, text } if text.is_empty() => write!(f, "#{number} {outcome}"),
-            Note::Answered { number, outcome, text } => write!(f, "#{number} {outcome}: {text}"),
+            // What hooks print may have several lines.
+            Note::Answered { number, outcome, text } => {
+                write!(f, "#{number} {outcome}: {}", text.trim_end().replace('\n', "; "))
+            }
             Note::Ignored { number } => write!(f, "#{number} answered late"),
             Note::Refused { refusal } => write!(f, "{} {refusal}", refusal.code()),
             Note::Overridden { refusal } => write!(f, "allowed: {} {refusal}", refusal.code()),

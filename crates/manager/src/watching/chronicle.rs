@@ -24,6 +24,8 @@ pub struct WatchedCluster {
     pub followers: Vec<String>,
     /// The relays that acknowledge the primary's commits.
     pub ackers: BTreeSet<String>,
+    /// What the log says of the server that it came from: what is known of a primary that was never seen alive.
+    pub logged: Option<(Origin, Version)>,
 }
 
 /// Something that was heard.
@@ -46,7 +48,7 @@ pub struct Known {
     pub origin: Origin,
     /// Its version.
     pub version: Version,
-    /// What it was last seen to have executed.
+    /// What it was last seen to have executed; nothing if it never was.
     pub executed: GtidSet,
     /// Milliseconds from the last look to its last sign of life.
     pub unverified_ms: u64,
@@ -160,10 +162,14 @@ impl Chronicle {
         self.is_frozen = is_frozen;
     }
 
-    /// What was known of the primary; nothing if it was never seen.
+    /// What was known of the primary; if it was never seen, what the log says of it.
     pub fn known(&self) -> Option<Known> {
-        let (looked_ms, observation) = self.looks.get(&self.cluster.plan.primary.name)?;
-        let look = observation.look()?;
+        let seen = self.looks.get(&self.cluster.plan.primary.name);
+        let Some((looked_ms, look)) = seen.and_then(|(at_ms, seen)| Some((at_ms, seen.look()?))) else {
+            let (origin, version) = self.cluster.logged?;
+            let executed = GtidSet::empty(origin.flavour());
+            return Some(Known { origin, version, executed, unverified_ms: u64::MAX });
+        };
         Some(Known {
             origin: origin_of(look)?,
             version: Version::read(&look.version),
@@ -288,9 +294,14 @@ fn children_of_primary(cluster: &Cluster) -> BTreeSet<String> {
 
 /// By what a server's own transactions are known.
 pub fn origin_of(look: &Look) -> Option<Origin> {
-    match look.flavour {
-        Flavour::MariaDb => Some(Origin::MariaDb(look.server_id)),
-        Flavour::MySql => uuid_bytes(look.uuid.as_deref()?).map(Origin::MySql),
+    origin_named(look.flavour, look.uuid.as_deref(), look.server_id)
+}
+
+/// By what a server's own transactions are known, of its `server_uuid` and `server_id`.
+pub fn origin_named(flavour: Flavour, uuid: Option<&str>, server_id: u32) -> Option<Origin> {
+    match flavour {
+        Flavour::MariaDb => Some(Origin::MariaDb(server_id)),
+        Flavour::MySql => uuid_bytes(uuid?).map(Origin::MySql),
     }
 }
 

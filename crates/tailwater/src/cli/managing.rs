@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::ConfigFile;
+use super::{ConfigFile, ServerFamily};
 
 #[derive(Debug, Args)]
 pub struct FailoverArgs {
@@ -84,4 +84,17 @@ pub struct DowntimeArgs {
     /// Why, for those who wonder.
     #[arg(long, default_value = "")]
     pub reason: String,
+}
+
+#[derive(Debug, Args)]
+pub struct FailoverBench {
+    /// The family of the servers; both if absent.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerFamily>,
+    /// How many failovers, each on servers of its own.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: u16,
+    /// The primary is stopped (SIGSTOP) rather than killed: nothing answers any more.
+    #[arg(long)]
+    pub silent: bool,
 }

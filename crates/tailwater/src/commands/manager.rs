@@ -71,6 +71,12 @@ fn text(clusters: &[ClusterReport]) -> String {
         );
         let lossless = cluster.lossless.as_deref().unwrap_or("not known: the primary was not looked at yet");
         let _ = writeln!(text, "  lossless: {lossless}");
+        if cluster.waits_after_restart == Some(false) {
+            let _ = writeln!(
+                text,
+                "  after a restart the primary would not wait for ackers: put semi-sync into its option file, or configure a fence hook"
+            );
+        }
         write_guard(&mut text, cluster);
         if let Some(run) = &cluster.run {
             let _ = writeln!(text, "  last run: {run}");

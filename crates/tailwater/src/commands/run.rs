@@ -121,6 +121,7 @@ fn start(
         source: source.clone(),
         acker: capture.acker(),
         status: capture.status(),
+        log: capture.log(),
     });
     controlled.manager = managing::starting::start(config, &own.collect::<Vec<_>>())?;
     Ok(Arc::new(controlled))

@@ -2,8 +2,9 @@
 //!
 //! A primary with *reduced* durability commits only what the log has acknowledged; two native replicas read from the log.
 //! A third replica does not replicate: Tailwater's applier feeds it.
-//! The relay is killed and comes back; then the primary is killed. What the clients were told is in the log, whole, and on
-//! all replicas; what the primary's own disk lost is shown.
+//! The relay is killed and comes back; then the primary is killed, and Tailwater makes a replica the primary, to which the
+//! workload connects again. What the clients were told is in the log, whole, and on all replicas; what the killed primary's own
+//! disk lost is shown.
 
 mod applied;
 mod replicas;
@@ -21,6 +22,7 @@ use tailwater_wire::Flavour;
 
 use crate::cli::{DemoArgs, Output, ServerFamily};
 use crate::exit::Exit;
+use crate::trial::replacing::{Death, replace};
 use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, prove, provide};
 use applied::Applied;
 use replicas::Replicas;
@@ -109,11 +111,13 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     view.say("semi-sync AFTER_SYNC without fallback: no commit is told to a client before the log has it");
     let applied = Applied::start(kind, folder.path()).await?;
     trial.add_channel(&applied.channel_config())?;
+    let replicas = Replicas::start(kind, REPLICAS).await?;
+    trial.lead(&replicas.servers(), "automatic = true")?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     view.say("tailwater captures it into a log outside the server, fdatasync before each ACK");
 
-    let replicas = Replicas::start(&trial, kind, REPLICAS).await?;
+    replicas.follow(&trial).await?;
     view.say("two native replicas read from tailwater as if it were the primary");
     view.say("a third server replicates nothing: tailwater's applier feeds it from the log");
 
@@ -137,13 +141,23 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     view.watch(workload.counters(), &applied, pace.after_fault).await;
     let relay_memory_bytes_max = trial.relay().and_then(|relay| relay.memory_bytes_max()).unwrap_or(0);
 
-    trial.primary.kill().await?;
+    trial.wait_watched().await?;
     view.say("SIGKILL to the primary, in mid-load");
-    let load_report = workload.abort().await;
-    // What the primary had sent before it died may still be in the relay's socket buffer.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let failing = replace(&mut trial, &replicas.servers(), &workload, Death::Killed).await?;
+    view.say(&format!(
+        "{} is primary: noticed after {} ms, all acknowledged commits proven in the log after {} ms, writable after {} ms",
+        failing.primary, failing.detected_ms, failing.proven_ms, failing.writable_ms
+    ));
+    view.say("the clients connect to it and go on");
+    view.watch(workload.counters(), &applied, pace.after_fault).await;
+    let load_report = workload.finish().await;
+    ensure!(
+        load_report.errors.is_empty(),
+        "clients did not get to the new primary: {:?}",
+        load_report.errors
+    );
     view.say("the replicas apply what is left in the log; then their tables are compared with the ledger");
-    let replicated = replicas.settle(&trial.log_directory(), &ledger).await?;
+    let replicated = replicas.settle(&trial.log_directory(), &ledger, &failing.primary).await?;
     let fed = applied.settle(&trial.log_directory(), &ledger, replicas.first()?).await?;
     let relay_memory_bytes_max =
         relay_memory_bytes_max.max(trial.relay().and_then(|relay| relay.memory_bytes_max()).unwrap_or(0));
@@ -154,7 +168,7 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     );
     let proof = prove(&trial.log_directory(), &ledger, kind.flavour(), trial.primary.data())?;
     trial.restart_primary_alone().await?;
-    let on_primary = ledger.compare_with_server(&trial.primary.connect_options()).await?;
+    let on_primary = failing.ledger.compare_with_server(&trial.primary.connect_options()).await?;
     view.say("the primary has been started again, to see what its own disk kept");
 
     let report = Report {
@@ -184,8 +198,14 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         commit_p99_ms: undisturbed.latency_p99.as_secs_f64() * 1e3,
         longest_stall_ms: load_report.snapshot.longest_gap.as_secs_f64() * 1e3,
         relay_restarts: 1,
+        new_primary: failing.primary,
+        failover_detected_ms: failing.detected_ms,
+        failover_proven_ms: failing.proven_ms,
+        failover_writable_ms: failing.writable_ms,
+        failover_first_commit_ms: failing.first_commit_ms,
+        acknowledged_by_new_primary: load_report.snapshot.acknowledged - failing.acknowledged_before,
         relay_memory_bytes_max,
-        ok: proof.is_ok() && replicated.is_ok() && fed.equal && while_away == 0,
+        ok: proof.is_ok() && replicated.is_ok() && fed.equal && while_away == 0 && failing.is_lossless,
     };
     replicas.stop().await?;
     applied.stop().await?;

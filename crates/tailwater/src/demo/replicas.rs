@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tailwater_log::LogDir;
-use tailwater_sandbox::{Ledger, Server, ServerKind, ServerSpec};
-use tailwater_wire::Flavour;
+use tailwater_sandbox::{Ledger, Server, ServerKind};
 use tailwater_wire::gtid::GtidSet;
 
 use crate::trial::Trial;
+use crate::trial::led::start_follower;
 
 /// How long a replica may take to apply what the log has, once nothing more comes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -43,26 +43,33 @@ impl Outcome {
 }
 
 impl Replicas {
-    /// Starts `count` unmodified servers and makes them replicas of the relay.
+    /// Starts `count` unmodified servers.
     ///
     /// # Errors
-    /// If one cannot be started, or refuses.
-    pub async fn start(trial: &Trial, kind: ServerKind, count: u32) -> anyhow::Result<Self> {
+    /// If one cannot be started.
+    pub async fn start(kind: ServerKind, count: u32) -> anyhow::Result<Self> {
         let mut servers = Vec::new();
         for number in 1..=count {
-            let mut spec = ServerSpec::new(kind).name(format!("replica-{number}")).options([
-                format!("--server-id={}", 10 + number),
-                "--innodb-flush-log-at-trx-commit=0".into(),
-                "--sync-binlog=0".into(),
-            ]);
-            if kind.flavour() == Flavour::MySql {
-                spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
-            }
-            let server = Server::start(spec).await?;
-            server.replicate(&trial.replica_of_relay()).await?;
-            servers.push(server);
+            // The primary is 1.
+            servers.push(start_follower(kind, 1 + number).await?);
         }
         Ok(Self { servers })
+    }
+
+    /// Makes them replicas of the relay.
+    ///
+    /// # Errors
+    /// If one refuses.
+    pub async fn follow(&self, trial: &Trial) -> anyhow::Result<()> {
+        for server in &self.servers {
+            server.replicate(&trial.replica_of_relay()).await?;
+        }
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn servers(&self) -> Vec<&Server> {
+        self.servers.iter().collect()
     }
 
     /// One of them, to compare others with.
@@ -73,11 +80,12 @@ impl Replicas {
         self.servers.first().context("there are no replicas")
     }
 
-    /// Waits until they have applied everything in `log`, and compares their tables with the ledger.
+    /// Waits until they have applied everything in `log`, and compares their tables with the ledger. The one that is `primary`
+    /// by now has what the log has from it.
     ///
     /// # Errors
     /// If log or servers cannot be asked. What they lack is no error but in the [`Outcome`].
-    pub async fn settle(&self, log: &Path, ledger: &Ledger) -> anyhow::Result<Outcome> {
+    pub async fn settle(&self, log: &Path, ledger: &Ledger, primary: &str) -> anyhow::Result<Outcome> {
         let gtids = LogDir::open_read_only(log)?.gtid_set()?.context("the log is empty")?;
         let wanted = match &gtids {
             GtidSet::MySql(set) => set.to_string(),
@@ -87,7 +95,7 @@ impl Replicas {
         let mut outcome = Outcome { replicas: self.servers.len() as u64, ..Outcome::default() };
         for server in &self.servers {
             let name = server.name();
-            if server.wait_for_gtids(&wanted, PATIENCE).await? {
+            if name == primary || server.wait_for_gtids(&wanted, PATIENCE).await? {
                 outcome.at_the_end += 1;
             } else {
                 let status = server.replica_status().await?;

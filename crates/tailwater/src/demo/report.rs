@@ -61,6 +61,18 @@ pub struct Report {
     pub relay_restarts: u32,
     /// Tailwater's peak memory.
     pub relay_memory_bytes_max: u64,
+    /// The replica that took the killed primary's place.
+    pub new_primary: String,
+    /// From the kill until Tailwater began to act, in milliseconds.
+    pub failover_detected_ms: u64,
+    /// From the kill until it was proven that the log has every acknowledged commit.
+    pub failover_proven_ms: u64,
+    /// From the kill until the new primary took writes.
+    pub failover_writable_ms: u64,
+    /// From the kill until a client that tried all the time was told "committed".
+    pub failover_first_commit_ms: u64,
+    /// Acknowledged to clients after the failover.
+    pub acknowledged_by_new_primary: u64,
     /// Everything that must be 0 is, and every segment is identical.
     pub ok: bool,
 }
@@ -101,7 +113,7 @@ impl Report {
         line(
             "native replicas at the end of the log",
             of_replicas(self.replicas_at_the_end),
-            "they read from tailwater; the primary is dead",
+            "they read from tailwater; one is the new primary",
         );
         line("  with tables equal to the ledger", of_replicas(self.replicas_equal_to_ledger), "");
         line(
@@ -142,6 +154,26 @@ impl Report {
             "longest stall of all clients (ms)",
             format!("{:.0}", self.longest_stall_ms),
             "tailwater killed, away, and back",
+        );
+        line(
+            "primary killed, noticed after (ms)",
+            self.failover_detected_ms.to_string(),
+            "its host refuses connections, and tailwater has lost its stream",
+        );
+        line(
+            "  proven complete after (ms)",
+            self.failover_proven_ms.to_string(),
+            "tailwater stopped acknowledging: the old primary is fenced, the log has everything",
+        );
+        line(
+            "  new primary after (ms)",
+            self.failover_writable_ms.to_string(),
+            &format!("{} has applied the log, waits for tailwater, takes writes", self.new_primary),
+        );
+        line(
+            "  first commit of a client after (ms)",
+            self.failover_first_commit_ms.to_string(),
+            &format!("and {} more in this run", self.acknowledged_by_new_primary.saturating_sub(1)),
         );
         line(
             "tailwater's peak memory (MiB)",

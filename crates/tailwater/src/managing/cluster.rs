@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tailwater_manager::analysis::{Action, Code, Finding, Guard};
+use tailwater_manager::choice::{Origin, Version};
 use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, Machine};
-use tailwater_manager::failover::{Audit, End, Failover, Kind};
+use tailwater_manager::failover::{Act, Answer, Audit, End, Failover, Kind};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::{LeaseHandle, Standing};
+use tailwater_manager::lossless::{Acks, Regimes};
 use tailwater_manager::switchover::Switchover;
 use tailwater_manager::watching::{
     Chronicle, Clock, Confirmation, Watch, WatchedCluster, WatchedRelay, Wish,
@@ -31,6 +33,10 @@ const AGAIN_MS_MAX: u64 = 300_000;
 /// Between two questions whom the log follows.
 const FOLLOWED_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often what was left behind a promotion is tried, and the pause before each time.
+const FINISH_TRIES_MAX: u32 = 300;
+const FINISH_PAUSE: Duration = Duration::from_secs(1);
+
 /// Makes what does the acts of the run of that name, for a cluster as it is now.
 pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
 
@@ -49,6 +55,8 @@ pub struct ClusterParts<H> {
     pub wiring: Box<MakeWiring>,
     /// Whom the log follows by order, now; its own source's server if nobody.
     pub followed: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// The server that the log came from last.
+    pub logged: Box<dyn Fn() -> Option<(Origin, Version)> + Send + Sync>,
     /// All relays that acknowledge.
     pub relays: Vec<WatchedRelay>,
     /// Who acts.
@@ -113,6 +121,8 @@ pub struct ClusterReport {
     pub findings: Vec<FindingReport>,
     /// What a failover would rest on; nothing if the primary was never looked at.
     pub lossless: Option<String>,
+    /// Whether the primary waits for ackers after a restart, too; if not, it takes a fence hook to replace it.
+    pub waits_after_restart: Option<bool>,
     /// The last run, or the one that is under way.
     pub run: Option<String>,
 }
@@ -151,6 +161,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     /// If it is not known who belongs to the cluster.
     pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let clock = Clock::start();
+        tell_unfinished(&parts);
         let watched = watch_now(&parts, None, clock)?;
         let cluster = Arc::new(Self {
             parts,
@@ -253,6 +264,9 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             }
             let audit = driver.drive(&mut machine, &sender).await;
             cluster.take_end(&audit, &watch);
+            if let Some(End::Promoted { left, .. }) = &audit.outcome {
+                tokio::spawn(finish_left(Arc::clone(&cluster), audit.id.clone(), driver.hands, left.clone()));
+            }
             matches!(audit.outcome, Some(End::Promoted { .. }))
         });
         *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
@@ -316,13 +330,18 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         Ok(())
     }
 
-    /// Watches whom the log follows, where that is another than was watched: the manager that holds the lease has led it there,
-    /// or somebody did so by hand. A run of this manager's own sees to that itself.
-    fn watch_whom_the_log_follows(&self) {
+    /// Watches whom the log follows, when that has become another than in `last`: the manager that holds the lease has led it
+    /// there, or somebody did so by hand. A run of this manager's own sees to that itself, and may promote a server long before
+    /// the log follows it: so what counts is the change.
+    fn watch_whom_the_log_follows(&self, last: &mut Option<String>) {
+        let followed = (self.parts.followed)();
+        if followed == *last {
+            return;
+        }
+        last.clone_from(&followed);
         if self.lock_run().as_ref().is_some_and(|run| !run.task.is_finished()) {
             return;
         }
-        let followed = (self.parts.followed)();
         let (leader, watched) = {
             let watched = self.watched();
             let leader = followed.unwrap_or_else(|| watched.wiring.own.clone());
@@ -370,6 +389,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             guard,
             now_ms,
             lossless: chronicle.regimes().map(lossless_words),
+            waits_after_restart: chronicle.regimes().map(Regimes::waits_after_restart),
             run: self.lock_run().as_ref().map(|run| run.id.clone()),
         }
     }
@@ -421,8 +441,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
 }
 
 /// What a failover of a primary in that state would rest on.
-fn lossless_words(regimes: &tailwater_manager::lossless::Regimes) -> String {
-    use tailwater_manager::lossless::Acks;
+fn lossless_words(regimes: &Regimes) -> String {
     let words = regimes.that_count().map(|regime| match &regime.acks {
         Acks::NotLossless(problems) => problems.clone(),
         Acks::Required(acks) => {
@@ -434,11 +453,55 @@ fn lossless_words(regimes: &tailwater_manager::lossless::Regimes) -> String {
             format!("{acks} of {}{strangers} must acknowledge", ackers.join(", "))
         }
     });
-    let mut words: Vec<_> = words.collect();
-    if !regimes.waits_after_restart() {
-        words.push("after a restart it would not wait".to_owned());
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// Tells of a run that this manager, or the one before it, did not end.
+fn tell_unfinished<H>(parts: &ClusterParts<H>) {
+    let last = parts.records.list().ok().and_then(|names| names.into_iter().next_back());
+    let audit = last.and_then(|id| parts.records.load(&id).ok().flatten());
+    if let Some(audit) = audit.filter(|audit| audit.outcome.is_none() && !audit.dry_run) {
+        warn!(
+            source = parts.source,
+            id = audit.id,
+            "this run was begun and never ended; its record tells how far it came: begin it again, or undo it"
+        );
     }
-    words.join("; ")
+}
+
+/// Does what a run left to be done behind a promotion, until it is done or another run has begun. Hooks are not repeated: what
+/// they have done nobody knows.
+async fn finish_left<H: Hands + 'static>(
+    cluster: Arc<ManagedCluster<H>>,
+    id: String,
+    hands: Arc<H>,
+    mut left: Vec<Act>,
+) {
+    left.retain(|act| matches!(act, Act::Follow { .. } | Act::Repoint { .. }));
+    for _ in 0..FINISH_TRIES_MAX {
+        let is_last = cluster.lock_run().as_ref().is_some_and(|run| run.id == id);
+        if left.is_empty() || !is_last {
+            return;
+        }
+        tokio::time::sleep(FINISH_PAUSE).await;
+        let mut still = Vec::new();
+        for act in left {
+            let answer = match cluster.parts.lease.check() {
+                Ok(token) => hands.perform(&act, token).await,
+                Err(reason) => Answer::Failed(reason.to_string()),
+            };
+            match answer {
+                Answer::Done | Answer::Noted(_) => info!(id, "what was left is done: {act}"),
+                other => {
+                    warn!(id, "still to be done: {act}: {other:?}");
+                    still.push(act);
+                }
+            }
+        }
+        left = still;
+    }
+    let left: Vec<_> = left.iter().map(ToString::to_string).collect();
+    error!(id, "given up: {}", left.join("; "));
 }
 
 /// Whose stream the watch counts on, and who is looked at.
@@ -448,6 +511,7 @@ fn watch_now<H>(parts: &ClusterParts<H>, primary: Option<&str>, clock: Clock) ->
         plan: wiring.plan.clone(),
         followers: wiring.followers.iter().map(|subject| subject.name.clone()).collect(),
         ackers: parts.relays.iter().map(|relay| relay.name.clone()).collect(),
+        logged: (parts.logged)(),
     };
     let watch = Watch::start(
         cluster,
@@ -464,6 +528,7 @@ fn watch_now<H>(parts: &ClusterParts<H>, primary: Option<&str>, clock: Clock) ->
 async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let mut recast = cluster.recast.subscribe();
     let mut again_ms = AGAIN_MS_MIN;
+    let mut followed = (cluster.parts.followed)();
     loop {
         recast.mark_unchanged();
         let mut findings = cluster.watched().watch.findings();
@@ -471,7 +536,7 @@ async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
             () = dead_primary(&mut findings) => {}
             _ = recast.changed() => continue,
             () = tokio::time::sleep(FOLLOWED_PAUSE) => {
-                cluster.watch_whom_the_log_follows();
+                cluster.watch_whom_the_log_follows(&mut followed);
                 continue;
             }
         }

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tailwater_log::LogHandle;
 use tailwater_manager::acting::replication::{ReadFrom, ReplicaTls};
 use tailwater_manager::acting::setup::{Limits, Log, Participant, ReplicaAccount, Setup};
 use tailwater_manager::acting::{Actor, Hook};
+use tailwater_manager::choice::{Origin, Version};
 use tailwater_manager::driving::AuditFolder;
 use tailwater_manager::topology::Promotion;
+use tailwater_manager::watching::chronicle::origin_named;
 use tailwater_manager::watching::{Chronicle, WatchedRelay};
 use tailwater_relay::{Acker, CaptureStatus};
 use tailwater_session::Secret;
@@ -37,6 +40,8 @@ pub struct OwnCapture {
     pub acker: Acker,
     /// How it is.
     pub status: Arc<CaptureStatus>,
+    /// Its log.
+    pub log: LogHandle,
 }
 
 /// Starts the manager of the configuration, if it has one; on a runtime.
@@ -78,6 +83,10 @@ fn start_cluster(
             let status = Arc::clone(&capture.status);
             Box::new(move || status.ordered().follows)
         },
+        logged: Box::new({
+            let log = capture.log.clone();
+            move || logged(&log)
+        }),
         relays,
         hands: Box::new(move |id, wiring, chronicle| acting.actor(id, wiring, chronicle)),
         lease: lease.handle(),
@@ -87,6 +96,13 @@ fn start_cluster(
     let (cluster, supervisor) = ManagedCluster::start(parts)?;
     manager.add(&source.name, cluster, lease, supervisor);
     Ok(())
+}
+
+/// What the log says of the server that it came from last.
+fn logged(log: &LogHandle) -> Option<(Origin, Version)> {
+    let source = log.source()?;
+    let origin = origin_named(source.flavour, source.server_uuid.as_deref(), source.server_id)?;
+    Some((origin, Version::read(&source.server_version)))
 }
 
 /// All that acknowledge a source's commits: this daemon's own relay, and those on other machines.
@@ -137,7 +153,9 @@ impl Acting {
     /// Who acts in one run, on the cluster as it is then.
     fn actor(&self, id: &str, wiring: &ClusterWiring, chronicle: &Chronicle) -> anyhow::Result<Actor> {
         let known = chronicle.known();
-        let known = known.ok_or_else(|| anyhow!("the primary was never seen alive by this manager"))?;
+        let known = known.ok_or_else(|| {
+            anyhow!("the primary was never seen alive by this manager, and its log is empty")
+        })?;
         let servers = wiring.plan.servers.iter().filter_map(|member| {
             let subject = wiring.followers.iter().find(|subject| subject.name == member.name)?;
             let mut member = member.clone();

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use tailwater_manager::driving::AuditFolder;
+use tailwater_manager::failover::Audit;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 
@@ -33,6 +35,13 @@ pub async fn start_follower(kind: ServerKind, number: u32) -> anyhow::Result<Ser
     });
     let server = Server::start(ServerSpec::new(kind).name(format!("db{number}")).options(options)).await?;
     server.create_replication_user().await?;
+    // As an operator has it: clients that are lost do no harm there.
+    server
+        .sql(match kind.flavour() {
+            Flavour::MySql => "SET GLOBAL super_read_only = 1",
+            Flavour::MariaDb => "SET GLOBAL read_only = 1",
+        })
+        .await?;
     Ok(server)
 }
 
@@ -43,10 +52,20 @@ impl Trial {
     /// # Errors
     /// If the configuration cannot be written.
     pub fn lead(&mut self, followers: &[&Server], manager: &str) -> anyhow::Result<()> {
+        let named = followers.iter().map(|server| (server.name().to_owned(), server.port()));
+        let all: Vec<_> = named.chain([(PRIMARY_NAME.to_owned(), self.primary.port())]).collect();
+        self.lead_at(&all, manager)
+    }
+
+    /// The same, with servers at other ports of loopback, such as those of faulty links. The primary has to be among them, at
+    /// the port that [`Trial::write_config`] is told.
+    ///
+    /// # Errors
+    /// If the configuration cannot be written.
+    pub fn lead_at(&mut self, servers: &[(String, u16)], manager: &str) -> anyhow::Result<()> {
         std::fs::write(self.spec.folder.join("root.cnf"), "[client]\nuser=root\npassword=\n")?;
         let mut text = String::new();
-        let named = followers.iter().map(|server| (server.name(), server.port()));
-        for (name, port) in named.chain([(PRIMARY_NAME, self.primary.port())]) {
+        for (name, port) in servers {
             let _ = write!(
                 text,
                 "\n[[server]]\nname = \"{name}\"\nsource = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {port}\n\
@@ -72,8 +91,8 @@ impl Trial {
             let cluster = self.cluster();
             let lossless = cluster.as_ref().and_then(|cluster| cluster.lossless.as_deref());
             let holds = cluster.as_ref().is_some_and(|cluster| cluster.lease.starts_with("held"));
-            if holds && lossless.is_some_and(|text| text.ends_with("must acknowledge") && !text.contains(';'))
-            {
+            let settled = |text: &str| text.ends_with("must acknowledge") && !text.contains(';');
+            if holds && lossless.is_some_and(settled) {
                 return Ok(());
             }
             if begun.elapsed() > Duration::from_secs(60) {
@@ -81,6 +100,21 @@ impl Trial {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// What the last failover that is over did, and when.
+    ///
+    /// # Errors
+    /// If there is none, or its record cannot be read.
+    pub fn last_failover(&self) -> anyhow::Result<Audit> {
+        let records = AuditFolder::new(self.spec.folder.join("log/manager").join(SOURCE_NAME));
+        let failovers = records.list()?.into_iter().rev().filter(|id| id.ends_with("-failover"));
+        for id in failovers {
+            if let Some(audit) = records.load(&id)?.filter(|audit| audit.outcome.is_some()) {
+                return Ok(audit);
+            }
+        }
+        bail!("no failover has ended")
     }
 
     /// Waits until another server than `old` is the cluster's primary, and gives its name.

@@ -3,6 +3,7 @@
 
 pub mod led;
 mod proof;
+pub mod replacing;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

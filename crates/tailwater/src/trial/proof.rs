@@ -16,11 +16,11 @@ use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
 pub struct Proof {
     /// The ledger against the log: transactions missing, incomplete, altered, duplicated.
     pub ledger: LedgerReport,
-    /// Segments of the log.
+    /// Segments of the log, without those that came from another server after a failover.
     pub segments: u64,
     /// Segments whose every byte is that of the primary's own binlog file.
     pub segments_identical: u64,
-    /// Size of all segments, in bytes.
+    /// Size of these segments, in bytes.
     pub log_bytes: u64,
 }
 
@@ -39,11 +39,16 @@ pub fn prove(log: &Path, ledger: &Ledger, flavour: Flavour, data: &Path) -> anyh
     let mut check = BinlogCheck::new(ledger, flavour);
     let mut proof =
         Proof { ledger: LedgerReport::default(), segments: 0, segments_identical: 0, log_bytes: 0 };
-    for segment in LogDir::open_read_only(log)?.segments()? {
+    let segments = LogDir::open_read_only(log)?.segments()?;
+    let first_epoch = segments.first().map(|segment| segment.epoch);
+    for segment in segments {
         check.file(&segment.path)?;
+        if Some(segment.epoch) != first_epoch {
+            continue;
+        }
         proof.segments += 1;
-        proof.segments_identical += u64::from(compare_with_source(&segment, data)?.is_none());
         proof.log_bytes += segment.bytes;
+        proof.segments_identical += u64::from(compare_with_source(&segment, data)?.is_none());
     }
     proof.ledger = check.finish();
     Ok(proof)

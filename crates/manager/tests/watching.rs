@@ -1,0 +1,163 @@
+//! What is kept of what was heard, and what it amounts to: deaths that are noticed at once, and what was promised before.
+
+use std::time::Duration;
+
+use tailwater_manager::analysis::{Action, Code, Guard, Settings};
+use tailwater_manager::choice::Origin;
+use tailwater_manager::failure::Failure;
+use tailwater_manager::hands::AckerReport;
+use tailwater_manager::lossless::{Acker, Acks, Regimes, Stop};
+use tailwater_manager::observation::{IoState, Look, SemiSyncSource, ThreadError, Unreached, WaitPoint};
+use tailwater_manager::observing::ping::{Ping, PingKind};
+use tailwater_manager::watching::{Chronicle, Heard, RelayLook, WatchedCluster};
+
+use crate::topology::{UUIDS, follows, from, gtids, look, plan, seen};
+
+const RELAY: &str = "tailwater";
+
+fn chronicle() -> Chronicle {
+    let cluster = WatchedCluster {
+        plan: plan(&["db2"]),
+        followers: vec!["db2".to_owned()],
+        ackers: [RELAY.to_owned()].into(),
+        logged: None,
+    };
+    Chronicle::new(cluster, Settings::default())
+}
+
+fn ping(outcome: Result<(), Failure>) -> Heard {
+    let outcome = outcome.map_err(|failure| Unreached { failure, message: failure.to_string() });
+    Heard::Ping("db1".to_owned(), Ping { kind: PingKind::Select, took: Duration::ZERO, outcome })
+}
+
+fn primary(clients: u32, timeout_ms: u64) -> Heard {
+    let semi_sync_source = Some(SemiSyncSource {
+        enabled: true,
+        active: true,
+        timeout_ms,
+        wait_point: WaitPoint::AfterSync,
+        wait_no_replica: true,
+        acks_needed: 1,
+        clients,
+        waiting_sessions: 0,
+        acknowledged: 5,
+        unacknowledged: 0,
+        after_restart: true,
+    });
+    Heard::Look(Box::new(seen("db1", Look { semi_sync_source, ..look(1) })))
+}
+
+fn relay(is_streaming: bool, heard_ago_ms: u64) -> Heard {
+    let look = RelayLook { is_streaming, acknowledges: true, heard_ago_ms: Some(heard_ago_ms) };
+    Heard::Relay(RELAY.to_owned(), Ok(look))
+}
+
+fn holds(last: u64) -> Heard {
+    let set = gtids(&format!("{}:1-{last}", UUIDS[1]));
+    let acker =
+        Acker { name: RELAY.to_owned(), durable: true, stop: Stop::Unknown, holds: Some(set.clone()) };
+    Heard::Acker(RELAY.to_owned(), AckerReport { acker, before: set })
+}
+
+fn settled(regimes: Option<&Regimes>) -> bool {
+    regimes.is_some_and(|regimes| {
+        regimes.that_count().all(|regime| regime.acks == Acks::Required(1) && regime.strangers == 0)
+    })
+}
+
+/// The codes at that moment, each with whether it is acted on.
+fn codes(chronicle: &Chronicle, now_ms: u64) -> Vec<(Code, bool)> {
+    let findings = chronicle.findings(&Guard::default(), now_ms);
+    findings.iter().map(|finding| (finding.code, finding.action == Action::FailOver)).collect()
+}
+
+#[test]
+fn a_refusal_that_the_relay_confirms_is_acted_on_at_once() {
+    let mut chronicle = chronicle();
+    chronicle.hear(0, ping(Ok(())));
+    chronicle.hear(10, relay(true, 0));
+    chronicle.hear(20, primary(1, u64::MAX));
+    chronicle.hear(100, ping(Ok(())));
+    assert_eq!(codes(&chronicle, 100), []);
+    chronicle.hear(200, ping(Err(Failure::Refused)));
+    assert_eq!(codes(&chronicle, 200), [], "the relay may yet hear it");
+    chronicle.hear(210, relay(false, 200));
+    assert!(codes(&chronicle, 211).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&chronicle, 211));
+    chronicle.hear(220, ping(Ok(())));
+    assert!(!codes(&chronicle, 221).contains(&(Code::DeadPrimary, true)), "it is back");
+}
+
+#[test]
+fn a_replica_that_reads_from_the_primary_confirms_it_too() {
+    let mut chronicle = chronicle();
+    chronicle.hear(0, ping(Ok(())));
+    chronicle.hear(10, relay(false, 0));
+    chronicle.hear(20, primary(0, u64::MAX));
+    chronicle.hear(30, Heard::Look(Box::new(seen("db2", follows(2, from("db1", 3306, Some(1)))))));
+    assert_eq!(chronicle.direct_replicas(), ["db2"]);
+    chronicle.hear(1_000, ping(Err(Failure::TimedOut)));
+    let error = ThreadError { number: 2003, message: "(110 \"Connection timed out\")".into() };
+    let mut lost = from("db1", 3306, Some(1));
+    (lost.io, lost.io_error) = (IoState::Connecting, Some(error));
+    chronicle.hear(4_100, Heard::Look(Box::new(seen("db2", follows(2, lost)))));
+    chronicle.hear(4_100, relay(false, 4_000));
+    assert!(codes(&chronicle, 4_200).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&chronicle, 4_200));
+}
+
+#[test]
+fn what_was_promised_is_known_once_the_relay_holds_what_was_before() {
+    let mut chronicle = chronicle();
+    assert!(chronicle.known().is_none());
+    chronicle.hear(0, relay(true, 0));
+    chronicle.hear(10, primary(1, u64::MAX));
+    assert!(!settled(chronicle.regimes()), "nobody watched what was before the first look");
+    chronicle.hear(20, holds(9));
+    chronicle.hear(30, primary(1, u64::MAX));
+    assert!(!settled(chronicle.regimes()), "the tenth is not held");
+    chronicle.hear(40, holds(10));
+    chronicle.hear(50, primary(1, u64::MAX));
+    assert!(settled(chronicle.regimes()));
+    let known = chronicle.known().expect("it was seen");
+    assert!(matches!(known.origin, Origin::MySql(_)));
+    assert_eq!(known.unverified_ms, 0);
+    chronicle.hear(900, ping(Ok(())));
+    assert_eq!(chronicle.known().map(|known| known.unverified_ms), Some(850));
+}
+
+#[test]
+fn of_a_primary_that_was_never_seen_the_log_tells_who_it_was() {
+    let version = tailwater_manager::choice::Version::read("10.11.6-MariaDB-log");
+    let logged = Some((Origin::MariaDb(7), version));
+    let cluster = WatchedCluster { plan: plan(&["db2"]), logged, ..WatchedCluster::default() };
+    let chronicle = Chronicle::new(cluster, Settings::default());
+    let known = chronicle.known().expect("the log knows");
+    assert_eq!((known.origin, known.version), (Origin::MariaDb(7), version));
+    assert!(chronicle.regimes().is_none() && known.executed.is_empty());
+}
+
+#[test]
+fn somebody_else_who_acknowledges_is_a_stranger_until_he_is_gone() {
+    let mut chronicle = chronicle();
+    chronicle.hear(0, relay(true, 0));
+    chronicle.hear(5, holds(10));
+    chronicle.hear(10, primary(2, u64::MAX));
+    assert_eq!(chronicle.regimes().map(|regimes| regimes.current().strangers), Some(1));
+    chronicle.hear(20, primary(1, u64::MAX));
+    assert!(settled(chronicle.regimes()), "{:?}", chronicle.regimes());
+}
+
+#[test]
+fn nothing_is_noted_of_who_acknowledges_while_a_failover_runs() {
+    let mut chronicle = chronicle();
+    chronicle.hear(0, relay(true, 0));
+    chronicle.hear(5, holds(10));
+    chronicle.hear(10, primary(1, u64::MAX));
+    chronicle.hear(20, primary(1, u64::MAX));
+    let before = chronicle.regimes().cloned();
+    chronicle.freeze_regimes(true);
+    chronicle.hear(30, primary(1, 1_000));
+    assert_eq!(chronicle.regimes(), before.as_ref());
+    chronicle.freeze_regimes(false);
+    chronicle.hear(40, primary(1, 1_000));
+    assert!(!settled(chronicle.regimes()));
+}

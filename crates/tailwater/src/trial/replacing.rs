@@ -1,0 +1,135 @@
+//! The primary of a led trial fails under load, and a replica takes its place while clients go on: when what was.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, ensure};
+use tailwater_manager::failover::{Act, Audit, End, Note, Phase};
+use tailwater_sandbox::{Ledger, Server, Workload};
+use tailwater_session::{ConnectOptions, Connection};
+use tokio::task::JoinHandle;
+
+use super::Trial;
+use super::led::PRIMARY_NAME;
+
+/// How a primary fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// SIGKILL: its host answers, its process is gone.
+    Killed,
+    /// SIGSTOP: nothing answers any more, as if the machine were gone.
+    Silent,
+}
+
+/// How long a client tries to be told that something is committed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How it went. Times count from the failure.
+#[derive(Debug)]
+pub struct Replaced {
+    /// The new primary.
+    pub primary: String,
+    /// Until the manager began to act.
+    pub detected_ms: u64,
+    /// Until everything acknowledged was proven to be in the log.
+    pub proven_ms: u64,
+    /// Until the new primary took writes.
+    pub writable_ms: u64,
+    /// Until a client that tried all the time was told that something is committed.
+    pub first_commit_ms: u64,
+    /// What the clients knew before anything was committed on the new primary.
+    pub ledger: Ledger,
+    /// How many of it were acknowledged.
+    pub acknowledged_before: u64,
+    /// Nothing was overridden.
+    pub is_lossless: bool,
+}
+
+/// Has the primary fail, and waits until clients commit on one of `servers`, which are its replicas.
+///
+/// # Errors
+/// If nobody takes its place.
+pub async fn replace(
+    trial: &mut Trial,
+    servers: &[&Server],
+    workload: &Workload,
+    death: Death,
+) -> anyhow::Result<Replaced> {
+    let clients: Vec<_> = servers.iter().map(|server| first_commit(server.connect_options())).collect();
+    let (killed, killed_at) = (Instant::now(), SystemTime::now());
+    match death {
+        Death::Killed => trial.primary.kill().await?,
+        Death::Silent => trial.primary.pause()?,
+    }
+    let primary = trial.wait_failed_over(PRIMARY_NAME).await?;
+    // What the dead primary told its clients they have heard by now, and the new one has told them nothing yet.
+    let ledger = copy_of(workload.ledger());
+    let acknowledged_before = workload.counters().snapshot().acknowledged;
+    let server = servers.iter().find(|server| server.name() == primary).context("the new primary")?;
+    workload.redirect(server.connect_options());
+    let (first, _, others) = futures_util::future::select_all(clients).await;
+    others.iter().for_each(JoinHandle::abort);
+    let first_commit_ms = millis(first??.duration_since(killed));
+    let audit = trial.last_failover()?;
+    let began_ms = began_ms(&audit, killed_at)?;
+    Ok(Replaced {
+        detected_ms: began_ms,
+        proven_ms: began_ms + at_ms(&audit, |phase, _| phase == Phase::Choose)?,
+        writable_ms: began_ms + writable_ms(&audit)?,
+        first_commit_ms,
+        ledger,
+        acknowledged_before,
+        is_lossless: audit.may_be_missing.is_none() && matches!(audit.outcome, Some(End::Promoted { .. })),
+        primary,
+    })
+}
+
+/// When a client that tries all the time is told by this server that something is committed.
+fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result<Instant>> {
+    tokio::spawn(async move {
+        let until = Instant::now() + PATIENCE;
+        let mut connection = Connection::connect(&options).await?;
+        loop {
+            ensure!(Instant::now() < until, "{} takes no writes", options.endpoint);
+            // An administrator may write where a client may not, so this one waits for what clients wait for.
+            let asked = connection.query("SELECT @@global.read_only").await?;
+            let is_writable = asked.rows.first().and_then(|row| row.get_str(0)) == Some("0");
+            if is_writable && connection.execute("CREATE DATABASE IF NOT EXISTS tw_demo").await.is_ok() {
+                return Ok(Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+}
+
+/// From the failure until the run began: its name says when that was.
+fn began_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
+    let begun = audit.id.split('-').next().unwrap_or_default();
+    let begun = chrono::NaiveDateTime::parse_from_str(begun, "%Y%m%dT%H%M%S%3fZ")?.and_utc();
+    let killed = chrono::DateTime::<chrono::Utc>::from(killed_at);
+    Ok(u64::try_from((begun - killed).num_milliseconds()).unwrap_or(0))
+}
+
+/// When the first note of that kind was made.
+fn at_ms(audit: &Audit, is_it: impl Fn(Phase, &Note) -> bool) -> anyhow::Result<u64> {
+    let step = audit.steps.iter().find(|step| is_it(step.phase, &step.note));
+    step.map(|step| step.at_ms).with_context(|| format!("the record does not say it: {audit}"))
+}
+
+fn writable_ms(audit: &Audit) -> anyhow::Result<u64> {
+    let ordered = audit.steps.iter().find_map(|step| match &step.note {
+        Note::Ordered { number, what: Act::MakeWritable { .. } } => Some(*number),
+        _ => None,
+    });
+    let ordered = ordered.with_context(|| format!("nobody was made writable: {audit}"))?;
+    at_ms(audit, |_, note| matches!(note, Note::Answered { number, .. } if *number == ordered))
+}
+
+fn copy_of(ledger: &Ledger) -> Ledger {
+    let copy = Ledger::new();
+    ledger.for_each(|id, entry| copy.record(id, entry));
+    copy
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
