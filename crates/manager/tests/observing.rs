@@ -61,7 +61,7 @@ impl Pair {
             primary: member("db1", &self.primary),
             servers: vec![member("db2", &self.replica)],
             relay: RelayPlan { server_id: 4201, ..RelayPlan::default() },
-            targets: Vec::new(),
+            ..ClusterPlan::default()
         };
         let (mut all, primaries) =
             observe_all(&[subject("db2", &self.replica)], &[subject("db1", &self.primary)], timeout).await;

@@ -7,8 +7,8 @@ use tailwater_manager::observation::{
     Unreached, WaitPoint,
 };
 use tailwater_manager::topology::{
-    Cluster, ClusterPlan, ListenPlan, Member, Node, ProblemCode, RelayPlan, RelayReader, RelayState, Role,
-    TargetPlan, TargetState, build,
+    Cluster, ClusterPlan, ListenPlan, Member, Node, OtherRelay, ProblemCode, RelayPlan, RelayReader,
+    RelayState, Role, TargetPlan, TargetState, build,
 };
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -112,7 +112,7 @@ pub fn plan(servers: &[&str]) -> ClusterPlan {
                 readers: Vec::new(),
             }),
         },
-        targets: Vec::new(),
+        ..ClusterPlan::default()
     }
 }
 
@@ -158,6 +158,45 @@ fn replicas_hang_below_the_primary_the_relay_and_each_other() {
 fn a_relay_that_listens_everywhere_is_found_here() {
     let all = [seen("db2", follows(2, from("localhost", 3307, None))), seen("db1", look(1))];
     assert_eq!(drawn(&build(&plan(&["db2"]), &all)), "db1(tailwater(db2))");
+}
+
+#[test]
+fn replicas_hang_below_a_relay_on_another_machine() {
+    let mut plan = plan(&["db2"]);
+    let listen = |address: &str, uuid: &str| ListenPlan {
+        address: address.into(),
+        server_id: 4202,
+        uuid: uuid.into(),
+    };
+    plan.others = vec![OtherRelay {
+        name: "relay2".into(),
+        relay: RelayPlan {
+            server_id: 4202,
+            semi_sync: true,
+            listens: vec![listen("relay2:3307", "88888888-8888-8888-8888-888888888888")],
+            state: None,
+        },
+        silent: None,
+    }];
+    let registered = |server_id| ConnectedReplica { server_id, host: String::new(), port: 0, uuid: None };
+    let primary = Look { replicas: vec![registered(4201), registered(4202)], ..look(1) };
+    let all = [seen("db2", follows(2, from("relay2", 3307, None))), seen("db1", primary)];
+    // Nobody has asked it, which is no trouble; the primary knows it.
+    let cluster = build(&plan, &all);
+    assert_eq!(drawn(&cluster), "db1(tailwater relay2(db2))");
+    assert_eq!(problems(&cluster, "relay2"), []);
+    assert!(!find(&cluster, "relay2").reached);
+    assert_eq!(find(&cluster, "relay2").notes, ["connected to the primary"]);
+
+    plan.others[0].silent = Some("connection refused".into());
+    assert_eq!(problems(&build(&plan, &all), "relay2"), [ProblemCode::RelayNotRunning]);
+
+    plan.others[0].silent = None;
+    let state = plan.relay.state.clone();
+    plan.others[0].relay.state = state.map(|state| RelayState { is_streaming: false, ..state });
+    let cluster = build(&plan, &all);
+    assert_eq!(problems(&cluster, "relay2"), [ProblemCode::RelayNotStreaming]);
+    assert_eq!(find(&cluster, "relay2").acknowledges, Some(false));
 }
 
 #[test]

@@ -437,11 +437,23 @@ mod tests {
         check(&relay("").replace("'relay2'", "'tailwater'"), "itself is called");
         check(&relay("").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
         check(&relay("timeout_ms = 5"), "timeout_ms");
+        check(&relay("serves = ['relay2']"), "host:port");
         check(&relay(relay("").strip_prefix(GOOD).unwrap()), "given twice");
         let http = |change: &str| format!("{GOOD}\n[http]\nlisten = '127.0.0.1:8080'\n{change}");
         assert_eq!(load(&http("")).unwrap().http.unwrap().stale_after_ms, 3_000);
         check(&http("look_interval_ms = 2000"), "at least twice");
         check(&http("look_interval_ms = 10"), "at least 100");
+    }
+
+    #[test]
+    fn what_the_production_page_gives_is_a_configuration() {
+        let page = include_str!("../../../docs/how-to/production.md");
+        let text = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let config = load(text).unwrap();
+        assert_eq!((config.servers.len(), config.relays.len()), (3, 1));
+        assert!(config.http.is_some_and(|http| http.token_file.is_some()));
+        let manager = config.manager.unwrap();
+        assert!(manager.automatic && manager.lease == LeaseConfig::Etcd && manager.etcd_user.is_some());
     }
 
     #[test]

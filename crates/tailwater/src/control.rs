@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tailwater_apply::channel::{Channel, ChannelEdit, ChannelState, ChannelStatus, Until, reader_name};
 use tailwater_apply::filter::FilterSet;
 use tailwater_log::{LogHandle, LogPosition};
-use tailwater_manager::topology::{RelayPlan, RelayReader};
+use tailwater_manager::topology::RelayReader;
 use tailwater_relay::serve::Readers;
 use tailwater_relay::{Acker, CaptureState, CaptureStatus};
 use tailwater_wire::Flavour;
@@ -22,7 +22,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, warn};
 
-use crate::http::{Leader, RelayText};
 use crate::managing;
 use crate::managing::acker::{AckerFailure, AckerOrder, AckerText};
 use crate::managing::requests::{Manager, ManagerAnswer, ManagerRequest};
@@ -237,31 +236,6 @@ impl Controlled {
 }
 
 impl ControlledSource {
-    /// Whom the log follows; `own` is what the source's own server is called.
-    pub fn leader(&self, own: &str) -> Leader {
-        let (state, ordered) = (self.status.snapshot().state, self.status.ordered());
-        let held = match state {
-            _ if ordered.stopped.is_some() => Some("the log is told to stop".to_owned()),
-            CaptureState::StoppedByOrder(_) => Some("the log is told to stop".to_owned()),
-            // Its history is not the log's, say: what is written to it now is written beside what was acknowledged.
-            CaptureState::Refused(reason) => Some(format!("the log does not follow it any more: {reason}")),
-            CaptureState::Stopped => Some("the daemon ends".to_owned()),
-            CaptureState::Connecting | CaptureState::Streaming | CaptureState::Waiting(_) => None,
-        };
-        Leader { server: ordered.follows.unwrap_or_else(|| own.to_owned()), held }
-    }
-
-    /// How the capture stands, with what its acker says.
-    pub fn relay_text(&self, plan: &RelayPlan, acker: AckerText) -> RelayText {
-        RelayText {
-            server_id: plan.server_id,
-            is_streaming: self.status.snapshot().state == CaptureState::Streaming,
-            acknowledges: plan.semi_sync,
-            heard_ago_ms: self.silent_ms(),
-            acker,
-        }
-    }
-
     /// How long nothing has come from the server that the log follows, a heartbeat included, in milliseconds; nothing if
     /// nothing ever has.
     pub fn silent_ms(&self) -> Option<u64> {

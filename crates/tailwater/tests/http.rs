@@ -109,13 +109,15 @@ async fn a_relay_elsewhere_obeys() -> Result<()> {
             token_file: shell.path().join(token),
             ca_file: None,
             server_id,
+            serves: Vec::new(),
+            serve_server_uuid: None,
             connect_timeout_ms: 1_000,
             timeout_ms: 12_000,
         })
     };
     let url = format!("http://127.0.0.1:{}/", port.number());
     let right = relay(url.clone(), "http.token", 4201)?;
-    ensure!(right.look().await == Err(Failure::Refused));
+    ensure!(right.text().await.is_err_and(|unreached| unreached.failure == Failure::Refused));
     let refused = |answer: Result<(), AckerError>| match answer {
         Err(AckerError::Refused(reason)) => Ok(reason),
         other => Err(anyhow!("{other:?}")),
@@ -132,7 +134,7 @@ async fn a_relay_elsewhere_obeys() -> Result<()> {
     let is_told = |reason: &str| reason.contains("server_id 4201") && reason.contains("4202");
     ensure!(matches!(&answer, Err(AckerError::Unknown(reason)) if is_told(reason)), "{answer:?}");
 
-    let look = right.look().await.map_err(|failure| anyhow!("{failure}"))?;
+    let look = right.text().await.map_err(|unreached| anyhow!("{}", unreached.message))?;
     ensure!(look.is_streaming && look.acknowledges && look.heard_ago_ms.is_some(), "{look:?}");
     let report = right.read().await.map_err(|error| anyhow!("{error:?}"))?;
     ensure!(report.acker.name == "relay2" && report.acker.stop == Stop::Unknown, "{report:?}");

@@ -28,3 +28,4 @@ mod stored;
 mod switched_over;
 mod topology;
 mod try_out;
+mod two_relays;

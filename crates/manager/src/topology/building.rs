@@ -4,7 +4,7 @@ use super::identity::{Identity, address_of, is_listed_as, source_of};
 use super::judging::{
     gtid_text, is_older, judge_against_primary, judge_channel, judge_follower, judge_primary,
 };
-use super::plan::{ClusterPlan, Member, RelayReader, TargetPlan};
+use super::plan::{ClusterPlan, Member, OtherRelay, RelayPlan, RelayReader, TargetPlan};
 use super::tree::{Cluster, Node, ProblemCode, Role, SemiSync};
 use crate::observation::{ConnectedReplica, Look, Observation};
 use crate::topology::gtids::missing;
@@ -14,6 +14,8 @@ struct Place<'a> {
     node: Node,
     identity: Identity,
     look: Option<&'a Look>,
+    /// If it is Tailwater, here or elsewhere.
+    relay: Option<&'a RelayPlan>,
     /// Who it hangs on: the number of another place.
     parent: Option<usize>,
 }
@@ -24,7 +26,7 @@ const RELAY: usize = 1;
 /// Builds a cluster's tree out of what was seen. Observations are found by their names: those of the primary, the servers, and
 /// targets, as `channel NAME`.
 pub fn build(plan: &ClusterPlan, observations: &[Observation]) -> Cluster {
-    let mut places = vec![server(&plan.primary, observations, Role::Primary), relay(plan)];
+    let mut places = vec![server(&plan.primary, observations, Role::Primary), own_relay(plan)];
     for member in &plan.servers {
         // The source's own address may stand among the servers, for its promotion and region.
         let mut place = server(member, observations, Role::Server);
@@ -37,12 +39,13 @@ pub fn build(plan: &ClusterPlan, observations: &[Observation]) -> Cluster {
         place.parent = None;
         places.push(place);
     }
+    places.extend(plan.others.iter().map(other_relay));
     for target in &plan.targets {
         add_target(&mut places, target, observations);
     }
     attach_to_sources(&mut places);
     judge(plan, &mut places);
-    add_seen(plan, &mut places);
+    add_seen(&mut places);
     Cluster { name: plan.name.clone(), nodes: hang(places) }
 }
 
@@ -64,7 +67,7 @@ fn server<'a>(member: &Member, observations: &'a [Observation], role: Role) -> P
     if let Some(look) = look {
         describe(&mut node, look);
     }
-    Place { node, identity: Identity::of_server(&member.address, look), look, parent: None }
+    Place { node, identity: Identity::of_server(&member.address, look), look, relay: None, parent: None }
 }
 
 fn describe(node: &mut Node, look: &Look) {
@@ -93,30 +96,44 @@ fn describe(node: &mut Node, look: &Look) {
     }
 }
 
-fn relay(plan: &ClusterPlan) -> Place<'static> {
-    let relay = &plan.relay;
-    let listens: Vec<_> = relay.listens.iter().map(|listen| listen.address.clone()).collect();
-    let mut node = Node::new("tailwater", Role::Relay, listens.join(", "));
-    node.server_id = Some(relay.server_id);
-    match &relay.state {
-        None => node.problem(
+fn own_relay(plan: &ClusterPlan) -> Place<'_> {
+    let mut place = relay("tailwater", &plan.relay);
+    if plan.relay.state.is_none() {
+        place.node.problem(
             ProblemCode::RelayNotRunning,
             "no daemon answers on this machine: is `tailwater run` running with this configuration, here?",
-        ),
-        Some(state) => {
-            node.reached = true;
-            node.gtids = state.gtids.as_ref().map(gtid_text);
+        );
+    }
+    place
+}
+
+fn other_relay(other: &OtherRelay) -> Place<'_> {
+    let mut place = relay(&other.name, &other.relay);
+    if let Some(reason) = &other.silent {
+        place.node.problem(ProblemCode::RelayNotRunning, reason.clone());
+    }
+    place
+}
+
+fn relay<'a>(name: &str, relay: &'a RelayPlan) -> Place<'a> {
+    let listens: Vec<_> = relay.listens.iter().map(|listen| listen.address.clone()).collect();
+    let mut node = Node::new(name, Role::Relay, listens.join(", "));
+    node.server_id = Some(relay.server_id);
+    if let Some(state) = &relay.state {
+        node.reached = true;
+        node.gtids = state.gtids.as_ref().map(gtid_text);
+        if !state.durable.is_empty() {
             node.notes.push(format!("durable to {}", state.durable));
-            node.notes.extend(state.heard_ago_ms.map(|ago| format!("heard the primary {ago} ms ago")));
-            if !state.is_streaming {
-                node.problem(ProblemCode::RelayNotStreaming, state.doing.clone());
-            }
-            for alarm in &state.alarms {
-                node.problem(ProblemCode::SemiSyncLossy, alarm.clone());
-            }
+        }
+        node.notes.extend(state.heard_ago_ms.map(|ago| format!("heard the primary {ago} ms ago")));
+        if !state.is_streaming {
+            node.problem(ProblemCode::RelayNotStreaming, state.doing.clone());
+        }
+        for alarm in &state.alarms {
+            node.problem(ProblemCode::SemiSyncLossy, alarm.clone());
         }
     }
-    Place { node, identity: Identity::of_relay(relay), look: None, parent: Some(PRIMARY) }
+    Place { node, identity: Identity::of_relay(relay), look: None, relay: Some(relay), parent: Some(PRIMARY) }
 }
 
 fn add_target(places: &mut Vec<Place<'_>>, target: &TargetPlan, observations: &[Observation]) {
@@ -141,7 +158,7 @@ fn add_target(places: &mut Vec<Place<'_>>, target: &TargetPlan, observations: &[
             if let Some(look) = seen.and_then(Observation::look) {
                 describe(&mut node, look);
             }
-            places.push(Place { node, identity, look: None, parent: None });
+            places.push(Place { node, identity, look: None, relay: None, parent: None });
             places.len() - 1
         }
     };
@@ -189,11 +206,12 @@ fn attach_to_sources(places: &mut [Place<'_>]) {
 
 fn judge(plan: &ClusterPlan, places: &mut [Place<'_>]) {
     let primary = places.get(PRIMARY).and_then(|place| place.look);
-    let mut ids: Vec<(u32, String)> = vec![(plan.relay.server_id, "tailwater".to_owned())];
+    let relays = places.iter().filter_map(|place| Some((place.relay?.server_id, place.node.name.clone())));
+    let mut ids: Vec<(u32, String)> = relays.collect();
     let versions: Vec<_> = places.iter().map(|place| place.look.map(|look| look.version.clone())).collect();
     for (index, place) in places.iter_mut().enumerate() {
-        if index == RELAY {
-            judge_relay(plan, &mut place.node, primary);
+        if let Some(relay) = place.relay {
+            judge_relay(relay, &mut place.node, primary);
         }
         let Some(look) = place.look else { continue };
         let node = &mut place.node;
@@ -236,43 +254,53 @@ fn judge(plan: &ClusterPlan, places: &mut [Place<'_>]) {
     }
 }
 
-fn judge_relay(plan: &ClusterPlan, node: &mut Node, primary: Option<&Look>) {
+fn judge_relay(relay: &RelayPlan, node: &mut Node, primary: Option<&Look>) {
     let Some(primary) = primary else { return };
-    let has = plan.relay.state.as_ref().and_then(|state| state.gtids.as_ref());
+    let has = relay.state.as_ref().and_then(|state| state.gtids.as_ref());
     if let Some(behind) = has.and_then(|has| missing(has, &primary.executed)) {
         node.gtid_state = Some(super::tree::GtidState { behind, ..Default::default() });
     }
-    let is_listed = primary.replicas.iter().any(|replica| replica.server_id == plan.relay.server_id);
-    match &plan.relay.state {
+    let is_listed = primary.replicas.iter().any(|replica| replica.server_id == relay.server_id);
+    match &relay.state {
         None if is_listed => node.notes.push("connected to the primary".to_owned()),
         None => {}
         // It does not read from a source that offers no semi-sync, if it is to acknowledge.
-        Some(state) => node.acknowledges = Some(plan.relay.semi_sync && state.is_streaming),
+        Some(state) => node.acknowledges = Some(relay.semi_sync && state.is_streaming),
     }
 }
 
 /// Replicas that nobody named, below whom they read from.
-fn add_seen(plan: &ClusterPlan, places: &mut Vec<Place<'_>>) {
+fn add_seen(places: &mut Vec<Place<'_>>) {
     let mut found: Vec<(usize, Node)> = Vec::new();
     let is_known = |places: &[Place<'_>], server_id: u32, uuid: Option<&str>| {
         places.iter().any(|place| is_listed_as(&place.identity, server_id, uuid))
     };
     for (index, place) in places.iter().enumerate() {
         for replica in place.look.map(|look| look.replicas.as_slice()).unwrap_or_default() {
-            let is_relay = replica.server_id == plan.relay.server_id;
+            // As a reader it has no UUID of its own.
+            let is_relay = places
+                .iter()
+                .any(|place| place.relay.is_some_and(|relay| relay.server_id == replica.server_id));
             if !is_relay && !is_known(places, replica.server_id, replica.uuid.as_deref()) {
                 found.push((index, seen_replica(replica)));
             }
         }
-    }
-    for reader in plan.relay.state.as_ref().map(|state| state.readers.as_slice()).unwrap_or_default() {
-        if !is_known(places, reader.server_id, reader.uuid.as_deref()) {
-            found.push((RELAY, seen_reader(reader)));
+        let state = place.relay.and_then(|relay| relay.state.as_ref());
+        for reader in state.map(|state| state.readers.as_slice()).unwrap_or_default() {
+            if !is_known(places, reader.server_id, reader.uuid.as_deref()) {
+                found.push((index, seen_reader(reader)));
+            }
         }
     }
     // Behind those that the configuration names.
     for (parent, node) in found {
-        places.push(Place { node, identity: Identity::default(), look: None, parent: Some(parent) });
+        places.push(Place {
+            node,
+            identity: Identity::default(),
+            look: None,
+            relay: None,
+            parent: Some(parent),
+        });
     }
 }
 

@@ -35,7 +35,12 @@ impl Identity {
     pub(super) fn of_relay(relay: &RelayPlan) -> Self {
         Self {
             uuids: relay.listens.iter().map(|listen| listen.uuid.clone()).collect(),
-            server_ids: relay.listens.iter().map(|listen| listen.server_id).collect(),
+            server_ids: relay
+                .listens
+                .iter()
+                .map(|listen| listen.server_id)
+                .chain([relay.server_id])
+                .collect(),
             addresses: relay.listens.iter().filter_map(|listen| split(&listen.address)).collect(),
         }
     }

@@ -16,6 +16,7 @@ pub mod tree;
 
 pub use building::build;
 pub use plan::{
-    ClusterPlan, ListenPlan, Member, Promotion, RelayPlan, RelayReader, RelayState, TargetPlan, TargetState,
+    ClusterPlan, ListenPlan, Member, OtherRelay, Promotion, RelayPlan, RelayReader, RelayState, TargetPlan,
+    TargetState,
 };
 pub use tree::{Cluster, GtidState, Node, Problem, ProblemCode, Role, SemiSync};

@@ -42,6 +42,8 @@ pub struct ClusterPlan {
     pub servers: Vec<Member>,
     /// Tailwater itself: the source's log.
     pub relay: RelayPlan,
+    /// Relays of the same source on other machines.
+    pub others: Vec<OtherRelay>,
     /// The targets of the log's channels.
     pub targets: Vec<TargetPlan>,
 }
@@ -57,6 +59,17 @@ pub struct RelayPlan {
     pub listens: Vec<ListenPlan>,
     /// What the daemon says; absent if none answers.
     pub state: Option<RelayState>,
+}
+
+/// A `[[relay]]`: a relay on another machine.
+#[derive(Debug, Clone, Default)]
+pub struct OtherRelay {
+    /// Its name.
+    pub name: String,
+    /// What is known of it; its state is absent while nobody has asked it.
+    pub relay: RelayPlan,
+    /// Why it does not answer, if it was asked.
+    pub silent: Option<String>,
 }
 
 /// A `[[serve]]`.

@@ -13,6 +13,7 @@ use super::topology_text::{Paint, write_cluster};
 use crate::cli::{Output, TopologyArgs};
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::managing::remote;
 use crate::wiring::{self, ClusterWiring};
 
 /// Looks at every server of the configuration and prints what was seen; again and again if told so. A server that does not
@@ -68,6 +69,7 @@ async fn look(
     }
     // Last, as the primary among the servers: the log's own view is then the newest.
     wiring::ask_daemon(config, &mut clusters);
+    remote::ask_others(config, &mut clusters).await;
     let shown: Vec<Shown> =
         clusters.iter().zip(&observations).map(|(wired, seen)| Shown::of(wired, seen)).collect();
     if output == Output::Json {

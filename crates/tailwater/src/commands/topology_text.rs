@@ -183,7 +183,7 @@ mod tests {
             primary: member("orders", "db1:3306"),
             servers: vec![member("db2", "db2:3306")],
             relay: RelayPlan { server_id: 4201, state: Some(state), ..RelayPlan::default() },
-            targets: Vec::new(),
+            ..ClusterPlan::default()
         };
         build(&plan, &[])
     }

@@ -42,7 +42,7 @@ pub struct ManagerConfig {
     /// For how long the lease is granted.
     #[serde(default = "default_lease_ttl_ms")]
     pub lease_ttl_ms: u64,
-    /// `http://host:2379` of each member of etcd.
+    /// `https://host:2379` of each member of etcd.
     #[serde(default)]
     pub etcd_endpoints: Vec<String>,
     /// As whom to log in to etcd, where it wants to know.
@@ -148,6 +148,11 @@ impl ManagerConfig {
         if self.etcd_user.is_some() != self.etcd_password_file.is_some() {
             return Err("manager.etcd_user and manager.etcd_password_file are given together".into());
         }
+        if self.etcd_endpoints.is_empty() && (self.etcd_user.is_some() || self.etcd_ca_file.is_some()) {
+            return Err(
+                "manager.etcd_user and manager.etcd_ca_file are given without manager.etcd_endpoints".into(),
+            );
+        }
         if !(2_000..=86_400_000).contains(&self.lease_ttl_ms) {
             return Err("manager.lease_ttl_ms is 2000 to 86400000".into());
         }
@@ -198,6 +203,7 @@ mod tests {
         check("lease = 'etcd'", "together");
         check("etcd_endpoints = ['http://a:2379']", "together");
         check("lease = 'etcd'\netcd_endpoints = ['http://a:2379']\netcd_user = 'u'", "together");
+        check("etcd_ca_file = 'ca.pem'", "without manager.etcd_endpoints");
         check("lease_ttl_ms = 100", "2000");
         check("replica_password_file = 'p'", "without");
         check("[pace]\nping_ms = 1", "at least 10");

@@ -24,6 +24,11 @@ pub struct RelayConfig {
     pub ca_file: Option<PathBuf>,
     /// The `server_id` of its source there: by that the primary knows it.
     pub server_id: u32,
+    /// `host:port` of each place where replicas read from it.
+    #[serde(default)]
+    pub serves: Vec<String>,
+    /// The `server_uuid` that MySQL replicas see there; made as there if absent.
+    pub serve_server_uuid: Option<String>,
     /// It is not there when it does not take a connection in this time.
     #[serde(default = "default_connect_timeout_ms")]
     pub connect_timeout_ms: u64,
@@ -73,6 +78,12 @@ impl RelayConfig {
         }
         if !["http://", "https://"].iter().any(|scheme| self.url.starts_with(scheme)) {
             return Err(format!("relay {name:?}: url begins with http:// or https://"));
+        }
+        let is_address = |text: &String| {
+            text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        };
+        if let Some(wrong) = self.serves.iter().find(|text| !is_address(text)) {
+            return Err(format!("relay {name:?}: serves: {wrong:?}: host:port of its [[serve]]"));
         }
         if self.connect_timeout_ms < 10 || self.timeout_ms < self.connect_timeout_ms {
             return Err(format!(

@@ -1,5 +1,6 @@
 //! Turns what was asked into JSON.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use super::verdict::{self, Leader, Verdict};
 use super::watching::{Watched, Watching};
 use crate::commands::topology::Shown;
 use crate::control::{Controlled, ControlledSource};
+use crate::managing::starting::OWN_RELAY;
 use crate::wiring;
 
 /// A replica further behind than this, in seconds, is not to be read from, unless the check says otherwise.
@@ -64,12 +66,16 @@ impl From<Verdict> for Answer {
     }
 }
 
+/// How long each relay has had nothing from the primary, in milliseconds.
+type Silences = BTreeMap<String, Option<u64>>;
+
 /// A cluster's tree, with the primary that it was made for.
 #[derive(Debug)]
 struct Tree {
     made: Instant,
     leader: Leader,
     cluster: Cluster,
+    silent_ms: Silences,
 }
 
 /// Answers requests.
@@ -183,9 +189,8 @@ impl Answering {
         self.watching.ask(cluster).await;
         let server = cluster.canonical(server);
         let tree = self.tree(index, cluster);
-        let silent_ms = self.controlled.sources.get(&cluster.wiring.plan.name);
-        let silent_ms = silent_ms.and_then(|source| source.silent_ms());
-        let verdict = verdict::replica(&tree.cluster, &server, silent_ms, lag_max);
+        let silent_ms = |relay: &str| tree.silent_ms.get(relay).copied().flatten();
+        let verdict = verdict::replica(&tree.cluster, &server, &silent_ms, lag_max);
         Verdict {
             source: cluster.wiring.plan.name.clone(),
             address: cluster.address_of(&server),
@@ -200,16 +205,22 @@ impl Answering {
         let mut shown = Vec::new();
         for cluster in self.watching.clusters() {
             self.watching.ask(cluster).await;
-            shown.push(self.shown(cluster, &self.leader(cluster)));
+            shown.push(self.seen(cluster, &self.leader(cluster)).0);
         }
         Answer::ok(json!({ "clusters": shown }))
     }
 
-    fn shown(&self, cluster: &Watched, leader: &Leader) -> Shown {
+    /// A cluster as it was seen last, and how long each relay has had nothing from the primary, in milliseconds.
+    fn seen(&self, cluster: &Watched, leader: &Leader) -> (Shown, Silences) {
         let mut wired = cluster.wiring.led_by(&leader.server);
         let (sources, channels) = self.controlled.reports();
         wiring::put_states(std::slice::from_mut(&mut wired), &sources, &channels);
-        Shown::of(&wired, &self.watching.observations(cluster))
+        self.watching.put_others(cluster, &mut wired.plan);
+        let heard = |relay: &RelayPlan| relay.state.as_ref().and_then(|state| state.heard_ago_ms);
+        let others = wired.plan.others.iter().map(|other| (other.name.clone(), heard(&other.relay)));
+        let own = (OWN_RELAY.to_owned(), heard(&wired.plan.relay));
+        let silent_ms = others.chain([own]).collect();
+        (Shown::of(&wired, &self.watching.observations(cluster)), silent_ms)
     }
 
     fn tree(&self, index: usize, cluster: &Watched) -> Arc<Tree> {
@@ -221,7 +232,8 @@ impl Answering {
             return Arc::clone(tree);
         }
         let made = Instant::now();
-        let tree = Arc::new(Tree { made, cluster: self.shown(cluster, &leader).cluster, leader });
+        let (shown, silent_ms) = self.seen(cluster, &leader);
+        let tree = Arc::new(Tree { made, cluster: shown.cluster, leader, silent_ms });
         *kept = Some(Arc::clone(&tree));
         tree
     }

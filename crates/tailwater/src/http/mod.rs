@@ -6,11 +6,13 @@
 //! - `verdict`: whether a server is the primary, or a replica that may be read. Pure.
 //! - `watching`: takes the looks that verdicts rest on, in the background; a check never costs a server anything.
 //! - `answering`: asks the former two and writes JSON.
+//! - `captured`: how a source of this daemon stands.
 //! - `acker`: what a manager on another machine asks and orders, and `token`: who may.
 //! - `serving`: connections, with a limit on everything. `starting`: as the configuration has it.
 
 mod acker;
 mod answering;
+mod captured;
 mod route;
 mod serving;
 mod starting;
@@ -21,4 +23,3 @@ mod watching;
 pub use acker::{OrderBody, RelayText};
 pub use starting::Bound;
 pub use token::Secret;
-pub use verdict::Leader;

@@ -13,7 +13,8 @@ use super::token::Secret;
 use super::watching::Watching;
 use crate::config::Config;
 use crate::control::Controlled;
-use crate::wiring;
+use crate::managing::remote::RemoteRelay;
+use crate::wiring::{self, ClusterWiring};
 
 /// A listener that has its address, and answers nobody yet.
 #[derive(Debug)]
@@ -36,12 +37,20 @@ impl Bound {
     /// Answers until the task that is given back is aborted.
     ///
     /// # Errors
-    /// If an option file with credentials cannot be read.
+    /// If an option file with credentials, or the token of a relay, cannot be read.
     pub fn serve(self, config: &Config, controlled: Arc<Controlled>) -> anyhow::Result<JoinHandle<()>> {
         let times = config.http.as_ref().map(|http| (http.look_interval_ms, http.stale_after_ms));
         let (interval_ms, stale_after_ms) = times.unwrap_or_default();
+        let relays_of = |cluster: &ClusterWiring| {
+            let relays = config.relays.iter().filter(|relay| relay.source == cluster.plan.name);
+            relays.map(RemoteRelay::of).collect::<anyhow::Result<Vec<_>>>()
+        };
+        let clusters = wiring::clusters(config)?.into_iter().map(|cluster| {
+            let relays = relays_of(&cluster)?;
+            Ok((cluster, relays))
+        });
         let watching = Watching::start(
-            wiring::clusters(config)?,
+            clusters.collect::<anyhow::Result<Vec<_>>>()?,
             Duration::from_millis(interval_ms),
             Duration::from_millis(stale_after_ms),
         );

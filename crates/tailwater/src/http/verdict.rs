@@ -72,14 +72,14 @@ fn fresh(seen: Option<&Seen>, stale_after_ms: u64) -> Result<&Seen, String> {
     Ok(seen)
 }
 
-/// How far `server` is behind the primary, in seconds, if it may be read; or why it may not. `relay_silent_ms` is how long
-/// the log has had nothing from the primary, a heartbeat included; `None` if it never had anything.
+/// How far `server` is behind the primary, in seconds, if it may be read; or why it may not. `silent_ms` is how long the
+/// relay of that name has had nothing from the primary, a heartbeat included; `None` if it never had anything.
 ///
 /// Lags add up along the way: who reads from a server that stands still is in step with it.
 pub(super) fn replica(
     cluster: &Cluster,
     server: &str,
-    relay_silent_ms: Option<u64>,
+    silent_ms: &dyn Fn(&str) -> Option<u64>,
     lag_seconds_max: u64,
 ) -> Result<f64, String> {
     let Some(way) = cluster.nodes.iter().find_map(|root| way_to(root, server)) else {
@@ -97,7 +97,7 @@ pub(super) fn replica(
     }
     let mut lag = 0.0;
     for node in below {
-        lag += lag_of(node, relay_silent_ms).map_err(|reason| match node.name == server {
+        lag += lag_of(node, silent_ms).map_err(|reason| match node.name == server {
             true => reason,
             false => format!("{}, which it reads from: {reason}", node.name),
         })?;
@@ -118,16 +118,17 @@ fn way_to<'a>(node: &'a Node, server: &str) -> Option<Vec<&'a Node>> {
     Some(way)
 }
 
-fn lag_of(node: &Node, relay_silent_ms: Option<u64>) -> Result<f64, String> {
+fn lag_of(node: &Node, silent_ms: &dyn Fn(&str) -> Option<u64>) -> Result<f64, String> {
     if let Some(problem) = node.problems.iter().find(|problem| is_standstill(problem.code)) {
         // A relay that does not stream is as far behind as it has heard nothing.
         if node.role != Role::Relay || problem.code == ProblemCode::RelayNotRunning {
             return Err(format!("{}: {}", problem.code, problem.text));
         }
-        let silent = relay_silent_ms.ok_or("the log has had nothing from the primary yet")?;
+        let silent = silent_ms(&node.name).ok_or("the log has had nothing from the primary yet")?;
         return Ok(silent as f64 / 1000.0);
     }
     match (node.role, node.lag_seconds) {
+        (Role::Relay, _) if !node.reached => Err("it was not asked yet".to_owned()),
         (Role::Relay, _) => Ok(0.0),
         (_, Some(lag)) => Ok(lag),
         (_, None) => Err("it does not say how far it is behind".to_owned()),
@@ -175,6 +176,21 @@ mod tests {
     };
 
     use super::*;
+
+    /// What hangs below a relay on another machine is as good as that relay.
+    #[test]
+    fn another_relay_is_not_taken_on_trust() {
+        let below = node("db2", Role::Replica, Some(1.0), Vec::new());
+        let relay = node("relay2", Role::Relay, None, vec![below]);
+        let tree = |relay: Node| led(vec![node("db1", Role::Primary, None, vec![relay])]);
+        let silent = |name: &str| Some(if name == "relay2" { 9_000 } else { 0 });
+        assert_eq!(replica(&tree(relay.clone()), "db2", &silent, 5), Ok(1.0));
+        let cut_off = troubled(relay.clone(), ProblemCode::RelayNotStreaming);
+        says(replica(&tree(cut_off), "db2", &silent, 5), "10.0 s behind");
+        let dead = troubled(relay.clone(), ProblemCode::RelayNotRunning);
+        says(replica(&tree(dead), "db2", &silent, 5), "relay2, which it reads from");
+        says(replica(&tree(Node { reached: false, ..relay }), "db2", &silent, 5), "not asked yet");
+    }
 
     fn node(name: &str, role: Role, lag_seconds: Option<f64>, children: Vec<Node>) -> Node {
         Node {
@@ -254,13 +270,13 @@ mod tests {
         let target = node("reports", Role::Target, Some(1.0), Vec::new());
         let relay = node("tailwater", Role::Relay, None, vec![middle, target]);
         let tree = led(vec![node("db1", Role::Primary, None, vec![relay.clone()])]);
-        assert_eq!(replica(&tree, "db2", Some(0), 5), Ok(3.0));
-        assert_eq!(replica(&tree, "db3", Some(0), 5), Ok(5.0));
-        assert_eq!(replica(&tree, "reports", Some(0), 1), Ok(1.0));
-        says(replica(&tree, "db3", Some(0), 4), "5.0 s behind");
-        says(replica(&tree, "db1", Some(0), 5), "it is the primary");
-        says(replica(&tree, "db9", Some(0), 5), "not a server of this cluster");
-        says(replica(&tree, "tailwater", Some(0), 5), "not a server of this cluster");
+        assert_eq!(replica(&tree, "db2", &|_| Some(0), 5), Ok(3.0));
+        assert_eq!(replica(&tree, "db3", &|_| Some(0), 5), Ok(5.0));
+        assert_eq!(replica(&tree, "reports", &|_| Some(0), 1), Ok(1.0));
+        says(replica(&tree, "db3", &|_| Some(0), 4), "5.0 s behind");
+        says(replica(&tree, "db1", &|_| Some(0), 5), "it is the primary");
+        says(replica(&tree, "db9", &|_| Some(0), 5), "not a server of this cluster");
+        says(replica(&tree, "tailwater", &|_| Some(0), 5), "not a server of this cluster");
 
         // A log that does not stream: nobody below it can know.
         let silent = led(vec![node(
@@ -269,9 +285,9 @@ mod tests {
             None,
             vec![troubled(relay.clone(), ProblemCode::RelayNotStreaming)],
         )]);
-        assert_eq!(replica(&silent, "db2", Some(1_500), 5), Ok(4.5));
-        says(replica(&silent, "db2", Some(2_500), 5), "5.5 s behind");
-        says(replica(&silent, "db2", None, 5), "nothing from the primary");
+        assert_eq!(replica(&silent, "db2", &|_| Some(1_500), 5), Ok(4.5));
+        says(replica(&silent, "db2", &|_| Some(2_500), 5), "5.5 s behind");
+        says(replica(&silent, "db2", &|_| None, 5), "nothing from the primary");
     }
 
     #[test]
@@ -280,19 +296,19 @@ mod tests {
         for code in [ProblemCode::SqlStopped, ProblemCode::IoConnecting, ProblemCode::NotReached] {
             let middle = troubled(node("db2", Role::Replica, Some(0.0), vec![below.clone()]), code);
             let tree = led(vec![node("db1", Role::Primary, None, vec![middle])]);
-            says(replica(&tree, "db2", Some(0), 5), &code.to_string());
-            says(replica(&tree, "db3", Some(0), 5), "db2, which it reads from");
+            says(replica(&tree, "db2", &|_| Some(0), 5), &code.to_string());
+            says(replica(&tree, "db3", &|_| Some(0), 5), "db2, which it reads from");
         }
         let quiet = node("db2", Role::Replica, None, Vec::new());
         says(
-            replica(&led(vec![node("db1", Role::Primary, None, vec![quiet])]), "db2", Some(0), 5),
+            replica(&led(vec![node("db1", Role::Primary, None, vec![quiet])]), "db2", &|_| Some(0), 5),
             "does not say",
         );
         // Below the ex-primary it is in step with what nobody writes to any more.
         let stray = node("old", Role::Server, None, vec![below]);
         let tree = led(vec![node("db1", Role::Primary, None, Vec::new()), stray]);
-        says(replica(&tree, "db3", Some(0), 5), "it replicates from old, which is not the primary");
-        says(replica(&tree, "old", Some(0), 5), "replicates from nothing");
+        says(replica(&tree, "db3", &|_| Some(0), 5), "it replicates from old, which is not the primary");
+        says(replica(&tree, "old", &|_| Some(0), 5), "replicates from nothing");
     }
 
     /// What the tree says of a target, and of servers that nobody reached, is what is judged here.
@@ -323,9 +339,10 @@ mod tests {
                 address: "db3:3306".to_owned(),
                 state: Some(TargetState { is_running, lag_seconds: 2.5, ..TargetState::default() }),
             }],
+            ..ClusterPlan::default()
         };
-        assert_eq!(replica(&build(&plan(true), &[]), "reports", Some(0), 5), Ok(2.5));
-        says(replica(&build(&plan(false), &[]), "reports", Some(0), 5), "ChannelStopped");
-        says(replica(&build(&plan(true), &[]), "db2", Some(0), 5), "replicates from nothing");
+        assert_eq!(replica(&build(&plan(true), &[]), "reports", &|_| Some(0), 5), Ok(2.5));
+        says(replica(&build(&plan(false), &[]), "reports", &|_| Some(0), 5), "ChannelStopped");
+        says(replica(&build(&plan(true), &[]), "db2", &|_| Some(0), 5), "replicates from nothing");
     }
 }

@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 use tailwater_manager::failure::Failure;
 use tailwater_manager::observation::{Observation, Unreached};
 use tailwater_manager::observing::{Subject, observe};
+use tailwater_manager::topology::{ClusterPlan, RelayState};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::acker::RelayText;
 use super::verdict::Seen;
-use crate::wiring::ClusterWiring;
+use crate::managing::remote::RemoteRelay;
+use crate::wiring::{self, ClusterWiring};
 
 /// Looking goes on for so long after somebody has asked.
 const ASKED_KEEPS: Duration = Duration::from_secs(30);
@@ -34,12 +37,27 @@ struct Seat {
     last: watch::Receiver<Option<Last>>,
 }
 
+/// A relay on another machine, and what it said last.
+#[derive(Debug)]
+struct RelaySeat {
+    name: String,
+    last: watch::Receiver<Option<Said>>,
+}
+
+/// What a relay said, and when it was asked.
+#[derive(Debug, Clone)]
+struct Said {
+    asked: Instant,
+    answer: Result<RelayText, String>,
+}
+
 /// A cluster that is looked at.
 #[derive(Debug)]
 pub(super) struct Watched {
     /// Led by whom the log followed when the daemon was started.
     pub wiring: ClusterWiring,
     seats: Vec<Seat>,
+    relays: Vec<RelaySeat>,
 }
 
 /// Looks at the servers of all clusters while somebody asks.
@@ -56,20 +74,32 @@ pub struct Watching {
 impl Watching {
     /// Starts the tasks, which wait until somebody asks. Each server is looked at every `interval`; a look that is older than
     /// `stale_after`, or takes as long, is none.
-    pub fn start(clusters: Vec<ClusterWiring>, interval: Duration, stale_after: Duration) -> Self {
+    pub fn start(
+        clusters: Vec<(ClusterWiring, Vec<RemoteRelay>)>,
+        interval: Duration,
+        stale_after: Duration,
+    ) -> Self {
         let (wanted, _) = watch::channel(Instant::now());
         let mut tasks = JoinSet::new();
-        let mut sit = |subject: &Subject| {
+        let sit = |tasks: &mut JoinSet<()>, subject: &Subject| {
             let (sender, last) = watch::channel(None);
             let looking = Looking { subject: subject.clone(), sender, interval, timeout: stale_after };
             tasks.spawn(looking.run(wanted.subscribe()));
             Seat { name: subject.name.clone(), last }
         };
+        let listen = |tasks: &mut JoinSet<()>, relay: RemoteRelay| {
+            let (sender, last) = watch::channel(None);
+            let name = relay.name().to_owned();
+            tasks.spawn(Asking { relay, sender, interval, timeout: stale_after }.run(wanted.subscribe()));
+            RelaySeat { name, last }
+        };
         let clusters = clusters
             .into_iter()
-            .map(|wiring| {
+            .map(|(wiring, relays)| {
                 let all = std::iter::once(&wiring.primary).chain(&wiring.followers);
-                Watched { seats: all.map(&mut sit).collect(), wiring }
+                let seats = all.map(|subject| sit(&mut tasks, subject)).collect();
+                let relays = relays.into_iter().map(|relay| listen(&mut tasks, relay)).collect();
+                Watched { wiring, seats, relays }
             })
             .collect();
         Self { clusters, wanted, stale_after, _tasks: tasks }
@@ -106,9 +136,36 @@ impl Watching {
                 // The sender lives as long as the task, which lives as long as this.
                 let _ = last.wait_for(is_fresh).await;
             }
+            for relay in &cluster.relays {
+                let mut last = relay.last.clone();
+                let is_fresh = |said: &Option<Said>| {
+                    said.as_ref().is_some_and(|said| said.asked.elapsed() <= self.stale_after)
+                };
+                let _ = last.wait_for(is_fresh).await;
+            }
         };
         // Whoever is late counts as not looked at.
         let _ = tokio::time::timeout(FIRST_LOOK_MAX, looks).await;
+    }
+
+    /// Puts into a plan what the relays on other machines said last.
+    pub(super) fn put_others(&self, cluster: &Watched, plan: &mut ClusterPlan) {
+        for other in &mut plan.others {
+            let seat = cluster.relays.iter().find(|seat| seat.name == other.name);
+            let Some(said) = seat.and_then(|seat| seat.last.borrow().clone()) else { continue };
+            let age = said.asked.elapsed();
+            match said.answer {
+                Ok(_) if age > self.stale_after => {
+                    other.silent = Some(format!("it answered last {} ms ago", millis(age)));
+                }
+                Ok(text) => {
+                    let state = wiring::other_state(&text);
+                    let heard_ago_ms = state.heard_ago_ms.map(|ago| ago.saturating_add(millis(age)));
+                    other.relay.state = Some(RelayState { heard_ago_ms, ..state });
+                }
+                Err(reason) => other.silent = Some(reason),
+            }
+        }
     }
 
     /// What was last seen of everybody in a cluster. Who was looked at too long ago was not reached.
@@ -179,6 +236,31 @@ impl Looking {
             let observation = Arc::new(observe(&self.subject, self.timeout).await);
             self.sender.send_replace(Some(Last { began, observation }));
             tokio::time::sleep(self.interval.saturating_sub(began.elapsed())).await;
+        }
+    }
+}
+
+/// The task of one relay on another machine.
+struct Asking {
+    relay: RemoteRelay,
+    sender: watch::Sender<Option<Said>>,
+    interval: Duration,
+    timeout: Duration,
+}
+
+impl Asking {
+    async fn run(self, mut wanted: watch::Receiver<Instant>) {
+        loop {
+            if wanted.wait_for(|until| Instant::now() < *until).await.is_err() {
+                return;
+            }
+            let asked = Instant::now();
+            let answer = match tokio::time::timeout(self.timeout, self.relay.text()).await {
+                Ok(answer) => answer.map_err(|unreached| unreached.message),
+                Err(_) => Err(format!("no answer within {} ms", millis(self.timeout))),
+            };
+            self.sender.send_replace(Some(Said { asked, answer }));
+            tokio::time::sleep(self.interval.saturating_sub(asked.elapsed())).await;
         }
     }
 }

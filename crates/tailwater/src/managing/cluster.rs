@@ -30,6 +30,9 @@ const AGAIN_MS_MIN: u64 = 10_000;
 /// Nor later.
 const AGAIN_MS_MAX: u64 = 300_000;
 
+/// Between two questions whom the log follows.
+const FOLLOWED_PAUSE: Duration = Duration::from_millis(100);
+
 /// How often what was left behind a promotion is tried, and the pause before each time.
 const FINISH_TRIES_MAX: u32 = 300;
 const FINISH_PAUSE: Duration = Duration::from_secs(1);
@@ -50,6 +53,8 @@ pub struct ClusterParts<H> {
     pub manager: String,
     /// Who belongs to it, led by the server of that name; by the one that the log follows if none is given.
     pub wiring: Box<MakeWiring>,
+    /// Whom the log follows by order, now; its own source's server if nobody.
+    pub followed: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// The server that the log came from last.
     pub logged: Box<dyn Fn() -> Option<(Origin, Version)> + Send + Sync>,
     /// All relays that acknowledge.
@@ -325,6 +330,33 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         Ok(())
     }
 
+    /// Watches whom the log follows, when that has become another than in `last`: the manager that holds the lease has led it
+    /// there, or somebody did so by hand. A run of this manager's own sees to that itself, and may promote a server long before
+    /// the log follows it: so what counts is the change.
+    fn watch_whom_the_log_follows(&self, last: &mut Option<String>) {
+        let followed = (self.parts.followed)();
+        if followed == *last {
+            return;
+        }
+        last.clone_from(&followed);
+        if self.lock_run().as_ref().is_some_and(|run| !run.task.is_finished()) {
+            return;
+        }
+        let (leader, watched) = {
+            let watched = self.watched();
+            let leader = followed.unwrap_or_else(|| watched.wiring.own.clone());
+            (leader, watched.wiring.primary.name.clone())
+        };
+        if leader == watched {
+            return;
+        }
+        let source = &self.parts.source;
+        info!(source, server = leader, "the log follows another server: it is watched as the primary");
+        if let Err(reason) = self.watch_primary(Some(&leader)) {
+            error!(source, server = leader, "it cannot be watched: {reason:#}");
+        }
+    }
+
     /// The record of a run.
     ///
     /// # Errors
@@ -496,12 +528,17 @@ fn watch_now<H>(parts: &ClusterParts<H>, primary: Option<&str>, clock: Clock) ->
 async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let mut recast = cluster.recast.subscribe();
     let mut again_ms = AGAIN_MS_MIN;
+    let mut followed = (cluster.parts.followed)();
     loop {
         recast.mark_unchanged();
         let mut findings = cluster.watched().watch.findings();
         tokio::select! {
             () = dead_primary(&mut findings) => {}
             _ = recast.changed() => continue,
+            () = tokio::time::sleep(FOLLOWED_PAUSE) => {
+                cluster.watch_whom_the_log_follows(&mut followed);
+                continue;
+            }
         }
         if !cluster.parts.config.automatic || cluster.parts.lease.check().is_err() {
             // Somebody may take the lease, or it may come back, as long as this lasts.

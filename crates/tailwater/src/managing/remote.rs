@@ -8,11 +8,13 @@ use reqwest::{Certificate, Client, RequestBuilder, StatusCode};
 use tailwater_manager::failure::Failure;
 use tailwater_manager::hands::{AckerAnswer, AckerError, AckerPort, AckerReport};
 use tailwater_manager::lease::Token;
+use tailwater_manager::observation::Unreached;
 use tailwater_manager::watching::{RelayEye, RelayLook, RelaySeen};
 
 use super::acker::AckerFailure;
-use crate::config::RelayConfig;
+use crate::config::{Config, RelayConfig};
 use crate::http::{OrderBody, RelayText, Secret};
+use crate::wiring::{ClusterWiring, other_state};
 
 /// An answer is no longer: two sets of GTIDs, and some words.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
@@ -80,14 +82,22 @@ impl RemoteRelay {
         })
     }
 
+    /// Its name among the ackers.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How it stands.
     ///
     /// # Errors
     /// Why that is not known; never longer than its time-out.
-    pub async fn look(&self) -> Result<RelayText, Failure> {
-        self.ask(self.client.get(&self.base), self.time_max).await.map_err(|trouble| match trouble {
-            Trouble::NotDone(failure, _) | Trouble::Unknown(failure, _) => failure,
-            Trouble::Failed(_) => Failure::Other,
+    pub async fn text(&self) -> Result<RelayText, Unreached> {
+        self.ask(self.client.get(&self.base), self.time_max).await.map_err(|trouble| {
+            let (failure, reason) = match trouble {
+                Trouble::NotDone(failure, reason) | Trouble::Unknown(failure, reason) => (failure, reason),
+                Trouble::Failed(failure) => (Failure::Other, failure.message),
+            };
+            Unreached { failure, message: format!("{}: {reason}", self.base) }
         })
     }
 
@@ -137,6 +147,26 @@ impl RemoteRelay {
             return Err(Trouble::Unknown(Failure::NotUnderstood, reason));
         }
         Ok(text)
+    }
+}
+
+/// Puts into the plans what relays on other machines say of themselves. Who does not answer is a finding, and no error.
+pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
+    let asked = config.relays.iter().map(|relay| async move {
+        match RemoteRelay::of(relay) {
+            Ok(remote) => remote.text().await.map_err(|unreached| unreached.message),
+            Err(error) => Err(format!("{error:#}")),
+        }
+    });
+    let answers = futures_util::future::join_all(asked).await;
+    for (relay, answer) in config.relays.iter().zip(answers) {
+        let plans = clusters.iter_mut().map(|cluster| &mut cluster.plan);
+        let mut others = plans.filter(|plan| plan.name == relay.source).flat_map(|plan| &mut plan.others);
+        let Some(other) = others.find(|other| other.name == relay.name) else { continue };
+        match answer {
+            Ok(text) => other.relay.state = Some(other_state(&text)),
+            Err(reason) => other.silent = Some(reason),
+        }
     }
 }
 
@@ -218,7 +248,7 @@ impl AckerPort for RemoteRelay {
 impl RelayEye for RemoteRelay {
     fn look(&self) -> RelaySeen<'_> {
         Box::pin(async move {
-            let text = Self::look(self).await?;
+            let text = self.text().await.map_err(|unreached| unreached.failure)?;
             Ok(RelayLook {
                 is_streaming: text.is_streaming,
                 acknowledges: text.acknowledges,

@@ -79,6 +79,10 @@ fn start_cluster(
         config: managing.clone(),
         manager: name.to_owned(),
         wiring: Box::new(move |leader| wiring::cluster_led_by(&of, &wired, leader)),
+        followed: {
+            let status = Arc::clone(&capture.status);
+            Box::new(move || status.ordered().follows)
+        },
         logged: Box::new({
             let log = capture.log.clone();
             move || logged(&log)

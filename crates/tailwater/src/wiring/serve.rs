@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tailwater_manager::topology::{ListenPlan, OtherRelay, RelayPlan};
 use tailwater_relay::Capture;
 use tailwater_relay::serve::{ServeOptions, Served};
 use tailwater_session::server::{Accounts, Credential, Limits, ServerTls};
@@ -12,7 +13,7 @@ use tailwater_session::{Endpoint, TlsMode};
 use uuid::Uuid;
 
 use super::connect_options;
-use crate::config::{Config, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig};
+use crate::config::{Config, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig};
 
 /// One binlog server per `[[serve]]`, with the name of its source.
 ///
@@ -103,6 +104,33 @@ pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow:
 pub(crate) fn first_line(file: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// A relay on another machine, as those see it that read from it.
+///
+/// # Errors
+/// If the configuration's `serve_server_uuid` is none.
+pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<OtherRelay> {
+    let source = relay.source_there.as_ref().unwrap_or(&relay.source);
+    let uuid = match &relay.serve_server_uuid {
+        Some(uuid) => Uuid::parse_str(uuid).context("serve_server_uuid")?.to_string(),
+        None => own_uuid(source, relay.server_id),
+    };
+    let listens = relay.serves.iter().map(|address| ListenPlan {
+        address: address.clone(),
+        server_id: relay.server_id,
+        uuid: uuid.clone(),
+    });
+    Ok(OtherRelay {
+        name: relay.name.clone(),
+        relay: RelayPlan {
+            server_id: relay.server_id,
+            semi_sync: true,
+            listens: listens.collect(),
+            state: None,
+        },
+        silent: None,
+    })
 }
 
 fn credentials(user: &UserConfig) -> anyhow::Result<Vec<Credential>> {

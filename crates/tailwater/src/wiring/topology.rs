@@ -14,9 +14,10 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use super::connect_options;
-use super::serve::identity_of;
+use super::serve::{identity_of, other_relay};
 use crate::config::{Config, SourceConfig};
 use crate::control::{Answer, Request, SourceReport, ask, socket_of};
+use crate::http::RelayText;
 
 /// A source's cluster, and whom to look at.
 #[derive(Debug, Clone)]
@@ -68,6 +69,9 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
     for serve in config.serves.iter().filter(|serve| serve.source == *name) {
         let (server_id, uuid) = identity_of(source, serve)?;
         plan.relay.listens.push(ListenPlan { address: serve.listen.to_string(), server_id, uuid });
+    }
+    for relay in config.relays.iter().filter(|relay| relay.source == *name) {
+        plan.others.push(other_relay(relay).with_context(|| format!("relay {}", relay.name))?);
     }
     let mut followers = Vec::new();
     for server in config.servers.iter().filter(|server| server.source == *name) {
@@ -165,6 +169,27 @@ pub fn put_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], chan
             let channel = channels.iter().find(|channel| channel.name == target.channel);
             target.state = channel.map(target_state);
         }
+    }
+}
+
+/// What a relay on another machine says of itself.
+pub fn other_state(text: &RelayText) -> RelayState {
+    let acker = &text.acker;
+    let flavour = if acker.is_mariadb == Some(true) { Flavour::MariaDb } else { Flavour::MySql };
+    RelayState {
+        is_streaming: text.is_streaming,
+        doing: match (text.is_streaming, acker.stopped_since_ms) {
+            (true, _) => "reading the source's stream",
+            (false, Some(_)) => "stopped by order of the manager",
+            (false, None) => "it does not read the source's stream; its own `tailwater topology` says why",
+        }
+        .to_owned(),
+        heard_ago_ms: text.heard_ago_ms,
+        gtids: acker.holds.as_deref().and_then(|gtids| GtidSet::parse(flavour, gtids).ok()),
+        // Its places say nothing here.
+        durable: String::new(),
+        alarms: Vec::new(),
+        readers: Vec::new(),
     }
 }
 
