@@ -39,7 +39,8 @@ pub struct SourceState {
     pub binlogs: Option<Vec<(String, u64)>>,
     /// The binlog file that it writes now; `None` while there was no reason to ask.
     pub current_binlog: Option<String>,
-    /// Every transaction it has written or seen (`gtid_executed`; `gtid_binlog_state` and `gtid_slave_pos`); `None` where GTIDs are off.
+    /// Every transaction it has written or seen (`gtid_executed`; `gtid_binlog_state` and
+    /// `gtid_slave_pos`); `None` where GTIDs are off.
     pub gtids: Option<GtidSet>,
     /// What its binlog files no longer hold (`gtid_purged`); `None` where it does not say.
     pub gtids_purged: Option<GtidSet>,

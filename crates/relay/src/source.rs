@@ -56,9 +56,9 @@ pub async fn ask_state(connection: &mut Connection) -> Result<SourceState, Relay
         }
         // MariaDB names no purged set; asked for a GTID that is gone, it answers with an error of its own.
         (Flavour::MariaDb, true) => {
-            // A replica that was set up at a position, and became the source, has not written of what is before it.
-            let answer =
-                connection.query("SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos").await?;
+            // What it got otherwise than through its binlog (a copy, a channel) it knows as its position, and goes on behind.
+            let sql = "SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos";
+            let answer = connection.query(sql).await?;
             let written = parse(text(&answer, 0, "gtid_binlog_state")?)?;
             let replicated = parse(text(&answer, 1, "gtid_slave_pos")?)?;
             (Some(written.union(&replicated).map_err(RelayError::gtids)?), None)

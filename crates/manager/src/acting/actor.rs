@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::gtid::GtidSet;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::connections::Connections;
 use super::demoting::demote;
@@ -27,7 +27,7 @@ use crate::observing::{Subject, observe, observe_all};
 use crate::switchover::Primary;
 
 /// Beyond an act's own limit, for its last question and for what is to be done if it failed.
-const GRACE: Duration = Duration::from_secs(4);
+const GRACE: Duration = Duration::from_secs(6);
 
 /// Does the acts of one failover on real servers.
 pub struct Actor {
@@ -106,6 +106,9 @@ impl Actor {
             let mut connection = self.connections.take(&participant.subject, limit).await?;
             let done = self.act_on(&mut connection, participant, limit, act).await;
             self.connections.give_back(name, connection);
+            if done.is_err() && matches!(act, Act::Drain { .. }) {
+                self.go_on_reading(participant, limit).await;
+            }
             done
         };
         match tokio::time::timeout(limit + GRACE, work).await {
@@ -113,6 +116,20 @@ impl Actor {
             Ok(Ok(Some(note))) => Answer::Noted(note),
             Ok(Err(error)) => answer_of(&error),
             Err(_) => Answer::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64())),
+        }
+    }
+
+    /// Over another connection if that one was given up in the midst of a statement.
+    async fn go_on_reading(&self, server: &Participant, limit: Duration) {
+        let again = async {
+            let mut connection = self.connections.take(&server.subject, limit).await?;
+            let done = promoting::go_on_reading(&mut connection, &self.setup, server).await;
+            self.connections.give_back(&server.subject.name, connection);
+            done
+        };
+        if let Err(error) = again.await {
+            // The step has failed already; this is told beside it.
+            warn!(server = server.subject.name, %error, "does not go on reading from the log");
         }
     }
 
@@ -130,7 +147,7 @@ impl Actor {
             }
             Act::Repoint { .. } => supplying::repoint(connection, &self.setup, limit).await?,
             Act::Drain { .. } => {
-                let ready = promoting::drain(connection, &self.setup, server, limit).await?;
+                let ready = promoting::drain(connection, server, limit).await?;
                 self.remember(name, |all| _ = all.insert(name.clone(), ready));
             }
             Act::MakeSource { acks, .. } => {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tailwater_session::Connection;
 use tailwater_wire::gtid::GtidSet;
-use tracing::warn;
 
 use super::feed::FeedPort;
 use super::replication::{executed, failed, forget, read_from, start, status};
@@ -32,29 +31,21 @@ pub(super) struct Ready {
     writable: bool,
 }
 
-/// Has it execute all that it has, and stops what feeds it. If it cannot, it goes on reading from the log: another server
-/// becomes primary then.
+/// Has it execute all that it has, and stops what feeds it. If it cannot, see [`go_on_reading`].
 pub(super) async fn drain(
     connection: &mut Connection,
-    setup: &Setup,
     server: &Participant,
     patience: Duration,
 ) -> Result<Ready, ManagerError> {
-    let drained = match &server.feed {
-        Some(feed) => drain_channel(connection, feed.as_ref(), patience).await,
-        None => draining::drain(connection, patience).await,
+    let executed = match &server.feed {
+        Some(feed) => drain_channel(connection, feed.as_ref(), patience).await?,
+        None => draining::drain(connection, patience).await?,
     };
-    if drained.is_err()
-        && let Err(error) = go_on_reading(connection, setup, server).await
-    {
-        // The step has failed already; this is told beside it.
-        warn!(server = server.subject.name, %error, "does not go on reading from the log");
-    }
-    Ok(Ready { executed: drained?, waits: None, writable: false })
+    Ok(Ready { executed, waits: None, writable: false })
 }
 
-/// Receives from the log again. Not where the applier is stopped: MariaDB would drop what it has not executed.
-async fn go_on_reading(
+/// After a draining that failed it receives from the log again, since another server becomes primary. Not where the applier is stopped: MariaDB would drop what it has not executed.
+pub(super) async fn go_on_reading(
     connection: &mut Connection,
     setup: &Setup,
     server: &Participant,
