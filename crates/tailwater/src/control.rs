@@ -376,10 +376,9 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
         Request::Manager(request) => return managed(request, controlled),
         other => other,
     };
-    let request = match acker_order(request) {
-        Ok((source, order)) => return ordered(&source, &order, controlled).await,
-        Err(request) => request,
-    };
+    if let Some((source, order)) = acker_order(&request) {
+        return ordered(source, &order, controlled).await;
+    }
     match obeyed(request, controlled).await {
         Ok(()) => Answer::Channels(controlled.reports().1),
         Err(error) => Answer::Failed {
@@ -389,14 +388,16 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
     }
 }
 
-/// What is asked of an acker; all other requests come back.
-fn acker_order(request: Request) -> Result<(String, AckerOrder), Request> {
+/// What is asked of which source's acker, if that is what is asked.
+fn acker_order(request: &Request) -> Option<(&str, AckerOrder)> {
     match request {
-        Request::AckerStop { source, token } => Ok((source, AckerOrder::Stop { token })),
-        Request::AckerRead { source } => Ok((source, AckerOrder::Read)),
-        Request::AckerStart { source, token } => Ok((source, AckerOrder::Start { token })),
-        Request::AckerFollow { source, token, server } => Ok((source, AckerOrder::Follow { token, server })),
-        other => Err(other),
+        Request::AckerStop { source, token } => Some((source, AckerOrder::Stop { token: *token })),
+        Request::AckerRead { source } => Some((source, AckerOrder::Read)),
+        Request::AckerStart { source, token } => Some((source, AckerOrder::Start { token: *token })),
+        Request::AckerFollow { source, token, server } => {
+            Some((source, AckerOrder::Follow { token: *token, server: server.clone() }))
+        }
+        _ => None,
     }
 }
 
