@@ -1,5 +1,7 @@
 //! One source's cluster: its watch, and its runs, of which there is one at a time.
 
+mod leftovers;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tailwater_manager::analysis::{Action, Code, Finding, Guard};
 use tailwater_manager::choice::{Origin, Version};
 use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, Machine};
-use tailwater_manager::failover::{Act, Answer, Audit, End, Failover, Kind};
+use tailwater_manager::failover::{Audit, End, Failover, Kind};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::{LeaseHandle, Standing};
 use tailwater_manager::lossless::{Acks, Regimes};
@@ -32,10 +34,6 @@ const AGAIN_MS_MAX: u64 = 300_000;
 
 /// Between two questions whom the log follows.
 const FOLLOWED_PAUSE: Duration = Duration::from_millis(100);
-
-/// How often what was left behind a promotion is tried, and the pause before each time.
-const FINISH_TRIES_MAX: u32 = 300;
-const FINISH_PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes what does the acts of the run of that name, for a cluster as it is now.
 pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
@@ -161,7 +159,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     /// If it is not known who belongs to the cluster.
     pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let clock = Clock::start();
-        tell_unfinished(&parts);
+        leftovers::tell_unfinished(&parts);
         let watched = watch_now(&parts, None, clock)?;
         let cluster = Arc::new(Self {
             parts,
@@ -265,7 +263,8 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             let audit = driver.drive(&mut machine, &sender).await;
             cluster.take_end(&audit, &watch);
             if let Some(End::Promoted { left, .. }) = &audit.outcome {
-                tokio::spawn(finish_left(Arc::clone(&cluster), audit.id.clone(), driver.hands, left.clone()));
+                let (id, left) = (audit.id.clone(), left.clone());
+                tokio::spawn(leftovers::finish(Arc::clone(&cluster), id, driver.hands, left));
             }
             matches!(audit.outcome, Some(End::Promoted { .. }))
         });
@@ -454,54 +453,6 @@ fn lossless_words(regimes: &Regimes) -> String {
         }
     });
     words.collect::<Vec<_>>().join("; ")
-}
-
-/// Tells of a run that this manager, or the one before it, did not end.
-fn tell_unfinished<H>(parts: &ClusterParts<H>) {
-    let last = parts.records.list().ok().and_then(|names| names.into_iter().next_back());
-    let audit = last.and_then(|id| parts.records.load(&id).ok().flatten());
-    if let Some(audit) = audit.filter(|audit| audit.outcome.is_none() && !audit.dry_run) {
-        warn!(
-            source = parts.source,
-            id = audit.id,
-            "this run was begun and never ended; its record tells how far it came: begin it again, or undo it"
-        );
-    }
-}
-
-/// Does what a run left to be done behind a promotion, until it is done or another run has begun. Hooks are not repeated: what
-/// they have done nobody knows.
-async fn finish_left<H: Hands + 'static>(
-    cluster: Arc<ManagedCluster<H>>,
-    id: String,
-    hands: Arc<H>,
-    mut left: Vec<Act>,
-) {
-    left.retain(|act| matches!(act, Act::Follow { .. } | Act::Repoint { .. }));
-    for _ in 0..FINISH_TRIES_MAX {
-        let is_last = cluster.lock_run().as_ref().is_some_and(|run| run.id == id);
-        if left.is_empty() || !is_last {
-            return;
-        }
-        tokio::time::sleep(FINISH_PAUSE).await;
-        let mut still = Vec::new();
-        for act in left {
-            let answer = match cluster.parts.lease.check() {
-                Ok(token) => hands.perform(&act, token).await,
-                Err(reason) => Answer::Failed(reason.to_string()),
-            };
-            match answer {
-                Answer::Done | Answer::Noted(_) => info!(id, "what was left is done: {act}"),
-                other => {
-                    warn!(id, "still to be done: {act}: {other:?}");
-                    still.push(act);
-                }
-            }
-        }
-        left = still;
-    }
-    let left: Vec<_> = left.iter().map(ToString::to_string).collect();
-    error!(id, "given up: {}", left.join("; "));
 }
 
 /// Whose stream the watch counts on, and who is looked at.
