@@ -1,5 +1,6 @@
 //! A source, its log, and a target that a channel applies it to.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -93,6 +94,8 @@ impl Rig {
             watch_interval: Duration::from_millis(500),
             directory: self.folder.path().join("log"),
             log: LogOptions { preallocate_bytes: 1 << 20, ..LogOptions::default() },
+            servers: BTreeMap::new(),
+            stays: false,
         };
         self.capture = Some(Capture::start(options, self.ended.clone())?);
         Ok(())

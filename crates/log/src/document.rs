@@ -1,12 +1,55 @@
 //! Small files that are replaced whole: one line of JSON, and one with its checksum. Format: docs/reference/log-format.md.
 
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use crate::error::LogError;
-use crate::storage::{Directory, OpenMode};
+use crate::storage::{Directory, OpenMode, RealDirectory};
 
 /// Appended to a file's name while what replaces it is written.
 const REPLACEMENT_SUFFIX: &str = ".new";
+
+/// A small file that another room keeps in a log's folder as the log keeps its own: replaced whole, durably, with a checksum.
+#[derive(Debug, Clone)]
+pub struct SmallFile {
+    directory: PathBuf,
+    name: &'static str,
+    bytes_max: u64,
+}
+
+impl SmallFile {
+    /// The file of that name in the folder of a source's log, never longer than `bytes_max`.
+    pub fn new(directory: &Path, name: &'static str, bytes_max: u64) -> Self {
+        Self { directory: directory.to_owned(), name, bytes_max }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(self.name)
+    }
+
+    /// The line of JSON in it; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`] if its checksum does not match; [`LogError::Io`].
+    pub fn read(&self) -> Result<Option<String>, LogError> {
+        let document = read(&RealDirectory::new(&self.directory), self.name, self.bytes_max)?;
+        document.transpose().map_err(|reason| self.corrupt(reason))
+    }
+
+    /// Replaces it: when this returns, a power cut leaves the new one. `document` is one line.
+    ///
+    /// # Errors
+    /// [`LogError::DiskFull`], [`LogError::Write`]: it may be the old one or the new one then.
+    pub fn replace(&self, document: &str) -> Result<(), LogError> {
+        replace(&RealDirectory::new(&self.directory), self.name, document)
+    }
+
+    /// What to say of a document that makes no sense.
+    pub fn corrupt(&self, reason: impl Into<String>) -> LogError {
+        LogError::corrupt(self.path(), 0, reason.into())
+    }
+}
 
 /// Reads the document in a file; `None` if there is no such file. `Err` inside says what is wrong with the bytes.
 pub(crate) fn read(

@@ -206,6 +206,23 @@ impl LogHandle {
         tail_recovery::gtids_before(self.shared.reading.as_ref(), &state.header)
     }
 
+    /// Every transaction that no segment in the log's folder holds: those that were purged, and those before the log.
+    /// `None` where nothing says what was before the log. The archive is not asked.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn gtids_not_here(&self) -> Result<Option<GtidSet>, LogError> {
+        // A log that began in the middle of a file is told by the start of the next one.
+        const SEGMENTS_ASKED_MAX: usize = 3;
+        for state in self.shared.segments().values().take(SEGMENTS_ASKED_MAX) {
+            let before = tail_recovery::gtids_before(self.shared.directory.as_ref(), &state.header)?;
+            if before.is_some() {
+                return Ok(before);
+            }
+        }
+        Ok(None)
+    }
+
     /// A reader from `from` on, which must lie between two entries; [`LogPosition::ZERO`] is the log's oldest entry.
     ///
     /// # Errors

@@ -49,6 +49,7 @@ mod events;
 mod simulation;
 
 pub use archive::{Archive, ArchiveStore};
+pub use document::SmallFile;
 pub use error::LogError;
 pub use handle::{LogDir, LogHandle, SegmentSummary};
 pub use options::{AckMode, LogOptions, Retention};

@@ -35,6 +35,28 @@ pub enum ManagerError {
         /// Why not.
         reason: String,
     },
+    /// A server did not do what it was told, or must not.
+    #[error("{server}, {doing}: {reason}")]
+    Act {
+        /// Which server.
+        server: String,
+        /// What it was to do.
+        doing: &'static str,
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// A server did not get there in time.
+    #[error("{server}, {doing}: not done within {waited_ms} ms: {reason}")]
+    TooLong {
+        /// Which server.
+        server: String,
+        /// What it was to do.
+        doing: &'static str,
+        /// How long was waited, in milliseconds.
+        waited_ms: u64,
+        /// How it stood then.
+        reason: String,
+    },
     /// A rule forbids to go on.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -48,6 +70,8 @@ impl ManagerError {
             Self::Answer { .. } => "TW-MGR-0001",
             Self::LeaseTerms { .. } => "TW-MGR-0050",
             Self::Etcd { .. } => "TW-MGR-0051",
+            Self::Act { .. } => "TW-MGR-0060",
+            Self::TooLong { .. } => "TW-MGR-0061",
             Self::Refused(refusal) => refusal.code(),
         }
     }

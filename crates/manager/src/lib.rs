@@ -1,21 +1,26 @@
 //! Who leads and who follows: what servers look like from outside, what has failed, and what is to be done.
 //!
 //! The map:
+//! - [`acting`]: does what is ordered, on real servers. A driver.
 //! - [`failure`]: why a server could not be looked at, and whether that means that it lives.
 //! - [`observation`]: what one look at a server saw, as plain data.
 //! - [`observing`]: takes such looks, and pings, over connections. A driver.
 //! - [`topology`]: pure: looks and the configuration become a tree.
 //! - [`analysis`]: pure: what several observers said over time becomes a named failure with its evidence.
 //! - [`choice`]: who becomes primary.
+//! - [`driving`]: has done what a machine orders, and tells it how that went.
 //! - [`error`]: what can go wrong, with stable codes.
 //! - [`failover`]: the phases, from the lease to the report.
 //! - [`hands`]: who does what is ordered.
 //! - [`lease`]: one manager acts at a time.
 //! - [`lossless`]: what the ackers that were stopped prove.
 //! - [`refusal`]: the rules that refuse.
+//! - [`watching`]: hears of everybody all the time. A driver, but for its chronicle.
 
+pub mod acting;
 pub mod analysis;
 pub mod choice;
+pub mod driving;
 pub mod error;
 pub mod failover;
 pub mod failure;
@@ -26,6 +31,7 @@ pub mod observation;
 pub mod observing;
 pub mod refusal;
 pub mod topology;
+pub mod watching;
 
 pub use error::ManagerError;
 pub use refusal::Refusal;

@@ -4,9 +4,11 @@
 #[macro_use]
 extern crate tailwater_sandbox;
 
+mod acting;
 mod analysis;
 mod analysis_properties;
 mod choice;
+mod driving;
 mod error_codes;
 mod failover;
 mod lease;

@@ -133,6 +133,41 @@ pub enum RelayError {
          or set semi_sync = false to capture without that promise"
     )]
     SemiSyncOff,
+    /// An order of a term of the lease that is over.
+    #[error(
+        "an order of the lease's term {token} comes too late: one of term {seen} was obeyed; another manager has taken over"
+    )]
+    StaleOrder {
+        /// The order's term.
+        token: u64,
+        /// The highest that was seen.
+        seen: u64,
+    },
+    /// The capture is to follow a server that the configuration does not name.
+    #[error(
+        "the capture is to follow {server:?}, and the configuration has no [[server]] of that name for this source \
+         (there are: {known}); add it, or order the capture to follow another"
+    )]
+    UnknownServer {
+        /// The name.
+        server: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// The order to follow was kept, and the server does not give a stream yet.
+    #[error("the capture is to follow {server}, and does not yet: {reason}; it goes on trying")]
+    NotFollowing {
+        /// The name.
+        server: String,
+        /// What is the matter.
+        reason: String,
+    },
+    /// Nobody took the order.
+    #[error("the capture did not take the order: {reason}")]
+    OrderUnheard {
+        /// Why.
+        reason: String,
+    },
     /// The binlog server cannot listen.
     #[error("clients cannot be received at {address}: {source}")]
     Listen {
@@ -187,6 +222,10 @@ impl RelayError {
             Self::ServerIdTaken { .. } => "TW-RELAY-0012",
             Self::StartRefused { .. } => "TW-RELAY-0013",
             Self::Listen { .. } => "TW-RELAY-0014",
+            Self::StaleOrder { .. } => "TW-RELAY-0015",
+            Self::UnknownServer { .. } => "TW-RELAY-0016",
+            Self::NotFollowing { .. } => "TW-RELAY-0017",
+            Self::OrderUnheard { .. } => "TW-RELAY-0018",
         }
     }
 
@@ -218,7 +257,12 @@ impl RelayError {
             | Self::Purged { .. }
             | Self::WrongFlavour { .. }
             | Self::StartRefused { .. }
-            | Self::Listen { .. } => Retry::Refuse,
+            | Self::Listen { .. }
+            // Of these only the second ever ends a capture; the others are told to whoever gave the order.
+            | Self::StaleOrder { .. }
+            | Self::UnknownServer { .. }
+            | Self::NotFollowing { .. }
+            | Self::OrderUnheard { .. } => Retry::Refuse,
             // A person may be about to enable these, or the source is still starting.
             Self::NoBinlog
             | Self::SemiSyncOff
@@ -265,6 +309,10 @@ mod tests {
                 address: std::net::SocketAddr::from(([127, 0, 0, 1], 1)),
                 source: std::io::Error::other(""),
             },
+            RelayError::StaleOrder { token: 1, seen: 2 },
+            RelayError::UnknownServer { server: text(), known: text() },
+            RelayError::NotFollowing { server: text(), reason: text() },
+            RelayError::OrderUnheard { reason: text() },
         ];
         let alarms = [
             SemiSyncAlarm::Disabled,

@@ -5,7 +5,9 @@
 //! and only after its fdatasync the source gets the semi-sync ACK that lets its client go on.
 //!
 //! The map:
-//! - [`capture`]: the driver: one OS thread per source with everything on it, reconnecting until told to stop.
+//! - [`capture`]: captures as the outside has them. `driver`: one OS thread per source with everything on it, reconnecting
+//!   until told to stop; `opening`: asking for the stream; `watching`: what is looked after at intervals.
+//! - [`acker`]: pure: what a capture was ordered, over restarts. `orders`: giving orders to a running capture.
 //! - `reading`: one open stream: append, sync, acknowledge; `pace`, pure: when to sync what nobody asked an ACK for.
 //! - [`track`]: pure: what to do with each event of the stream (append, compare, drop, begin a segment).
 //! - [`resume`]: pure: from where to go on after a restart of either side, or why not to.
@@ -14,10 +16,14 @@
 //! - [`serve`]: the binlog server: replicas connect to the log as if it were the source.
 //! - [`status`]: what the outside may know about a running capture.
 
+pub mod acker;
 pub mod capture;
+mod driver;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod opening;
+mod orders;
 mod pace;
 mod reading;
 pub mod resume;
@@ -26,7 +32,9 @@ pub mod source;
 pub mod status;
 pub mod track;
 pub mod watch;
+mod watching;
 
 pub use capture::{Capture, CaptureOptions, OpenCapture};
 pub use error::{RelayError, Retry};
+pub use orders::Acker;
 pub use status::{CaptureState, CaptureStatus};

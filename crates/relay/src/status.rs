@@ -5,6 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use tailwater_session::ConnectOptions;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::acker::{Ordered, StopOrder};
 use crate::watch::SemiSyncAlarm;
 
 /// What a capture is doing.
@@ -16,8 +21,10 @@ pub enum CaptureState {
     Streaming,
     /// Waiting before the next try; the text is why the last one ended.
     Waiting(String),
-    /// Stopped for good; the text says why and what to do.
+    /// Stopped for good, or until a new order; the text says why and what to do.
     Refused(String),
+    /// Stopped until told to start or to follow, over restarts too: see [`crate::acker`].
+    StoppedByOrder(StopOrder),
     /// Stopped because it was told to.
     Stopped,
 }
@@ -35,6 +42,8 @@ pub struct CaptureStatus {
     heard_ms: AtomicU64,
     connections: AtomicU64,
     detail: Mutex<Detail>,
+    /// Told of every change of the state.
+    changes: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +52,8 @@ struct Detail {
     last_failure: Option<Failure>,
     alarms: Vec<SemiSyncAlarm>,
     source_variables: BTreeMap<String, String>,
+    ordered: Ordered,
+    followed: Option<ConnectOptions>,
 }
 
 /// Why a capture last stood still.
@@ -107,6 +118,33 @@ impl CaptureStatus {
         self.heard_ms.load(Ordering::Relaxed)
     }
 
+    /// What it was ordered, as far as that is on disk.
+    pub fn ordered(&self) -> Ordered {
+        self.detail().ordered.clone()
+    }
+
+    /// Where the server is that it captures from by order; `None` while that is its own source.
+    pub fn followed(&self) -> Option<ConnectOptions> {
+        self.detail().followed.clone()
+    }
+
+    /// Ends when the state changes next.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changes.notified()
+    }
+
+    pub(crate) fn set_ordered(&self, ordered: Ordered) {
+        self.detail().ordered = ordered;
+    }
+
+    /// Begins with another server: what is known of the last one counts no more.
+    pub(crate) fn set_followed(&self, followed: Option<ConnectOptions>) {
+        self.heard_ms.store(0, Ordering::Relaxed);
+        let mut detail = self.detail();
+        detail.alarms.clear();
+        detail.followed = followed;
+    }
+
     pub(crate) fn set_source_variables(&self, variables: BTreeMap<String, String>) {
         self.detail().source_variables = variables;
     }
@@ -117,6 +155,8 @@ impl CaptureStatus {
             detail.last_failure = Some(Failure { message: message.clone(), at: SystemTime::now() });
         }
         detail.state = Some(state);
+        drop(detail);
+        self.changes.notify_waiters();
     }
 
     pub(crate) fn set_alarms(&self, alarms: Vec<SemiSyncAlarm>) {

@@ -97,6 +97,14 @@ impl StreamTrack {
         Self { kind, tail, file: None, position: 0, held: None, format_description: None }
     }
 
+    /// A track for a stream by GTIDs of another server than the one that the log ends with: whatever its files are called and
+    /// however long they are, none of them is the log's.
+    pub fn of_another_server() -> Self {
+        // No file has that name: see `made_up_rotate`.
+        let tail = LogTail { file: String::new(), end: 0, overlap: None };
+        Self::new(StreamKind::Gtid, Some(tail))
+    }
+
     /// The source's file and the offset behind the last event; what an ACK of that event names.
     pub fn position(&self) -> Option<(&str, u64)> {
         self.file.as_deref().map(|file| (file, self.position))
@@ -358,6 +366,23 @@ mod tests {
         let start = feed(&mut track, (EventType::GTID, 1000, 79, false)).unwrap();
         let preamble = vec![Bytes::from("126")];
         assert_eq!(start, Action::StartSegment { file: "b.2".into(), position: 921, preamble });
+    }
+
+    #[test]
+    fn another_server_has_no_file_of_the_log_however_it_is_called() {
+        // As long as the log's, shorter or longer: what comes is new, since it was asked for by GTIDs.
+        for begins in [500, 700, 900] {
+            let mut track = StreamTrack::of_another_server();
+            track.rotated("b.1".into(), 4);
+            assert_eq!(
+                feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap(),
+                Action::Drop
+            );
+            let start = feed(&mut track, (EventType::GTID, begins + 79, 79, false)).unwrap();
+            let preamble = vec![Bytes::from("126")];
+            assert_eq!(start, Action::StartSegment { file: "b.1".into(), position: begins, preamble });
+            assert_eq!(feed(&mut track, (EventType::XID, begins + 110, 31, true)).unwrap(), Action::Append);
+        }
     }
 
     #[test]

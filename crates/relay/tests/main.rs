@@ -6,6 +6,7 @@ mod disk;
 mod fuzzed;
 mod histories;
 mod interruptions;
+mod ordering;
 mod semi_sync;
 mod serving;
 mod serving_crowds;

@@ -1,5 +1,6 @@
 //! A source, captures of it in this process, and the comparison of logs with the source's own files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tailwater_log::{LogDir, LogHandle, LogOptions, SegmentSummary};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::status::StatusSnapshot;
-use tailwater_relay::{Capture, CaptureOptions, CaptureState, CaptureStatus, RelayError};
+use tailwater_relay::{Acker, Capture, CaptureOptions, CaptureState, CaptureStatus, RelayError};
 use tailwater_sandbox::workload::{Mix, prepare};
 use tailwater_sandbox::{
     BinlogCheck, Ledger, LedgerReport, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
@@ -70,6 +71,8 @@ impl Source {
             watch_interval: Duration::from_millis(200),
             directory: self.log(name),
             log: LogOptions { preallocate_bytes: 1 << 20, ..LogOptions::default() },
+            servers: BTreeMap::new(),
+            stays: false,
         }
     }
 
@@ -197,6 +200,11 @@ impl Running {
     pub fn start(options: CaptureOptions) -> Result<Self> {
         let capture = Capture::start(options, CancellationToken::new())?;
         Ok(Self { status: capture.status(), capture })
+    }
+
+    /// To give it orders.
+    pub fn acker(&self) -> Acker {
+        self.capture.acker()
     }
 
     /// The log that it writes.

@@ -31,6 +31,8 @@ pub(crate) struct Layout {
     /// Its own: a server that starts removes what it takes for its own left-overs there, also those of servers that run.
     pub(crate) temporary: PathBuf,
     pub(crate) error_log: PathBuf,
+    /// An empty option file: without any, MySQL passes over what `SET PERSIST` kept, too.
+    option_file: PathBuf,
     /// Variables added to the environment.
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
@@ -53,6 +55,8 @@ impl Layout {
         };
         let temporary = folder.join("tmp");
         fs::create_dir_all(&temporary).on_path("create", &temporary)?;
+        let option_file = folder.join("my.cnf");
+        fs::write(&option_file, "").on_path("write", &option_file)?;
         Ok(Self {
             install,
             data,
@@ -60,6 +64,7 @@ impl Layout {
             socket: socket_path(folder)?,
             pid_file: folder.join("pid"),
             error_log: folder.join("error.log"),
+            option_file,
             environment: Vec::new(),
         })
     }
@@ -68,7 +73,9 @@ impl Layout {
     fn program(&self, port: u16, options: &[String]) -> Result<Program, SandboxError> {
         let kind = self.install.kind();
         let mut program = self.install.program(kind.daemon())?;
-        program.arg("--no-defaults");
+        let mut option_file = OsString::from("--defaults-file=");
+        option_file.push(&self.option_file);
+        program.arg(option_file);
         for option in self.install.layout_options() {
             program.arg(option);
         }

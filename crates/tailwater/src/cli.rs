@@ -13,11 +13,13 @@ use crate::moment::Moment;
 
 mod checking;
 mod copying;
+mod managing;
 
 pub use checking::{CheckArgs, CompareArgs, RepairArgs, ThrottleArgs, WaitArg};
 pub use copying::{
     CloneArgs, CopyArgs, CopyBinaryArgs, CopyHowArgs, DeferIndexesArg, SourceServerArgs, TargetServerArgs,
 };
+pub use managing::{DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope};
 
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
@@ -64,6 +66,12 @@ pub enum Command {
     Channel(ChannelCommand),
     /// Who reads from whom: the primary, Tailwater, replicas and targets of each source as a tree, with what is wrong.
     Topology(TopologyArgs),
+    /// Makes another server the primary of a source whose own has failed, if nothing that was acknowledged is lost by it. Exits
+    /// with 4 if a rule refuses; then everything is as it was.
+    Failover(FailoverArgs),
+    /// The manager in the daemon: what it sees, and what holds it back.
+    #[command(subcommand)]
+    Manager(ManagerCommand),
     /// Dumps databases into a folder: rows on several connections at one point in time, with the shortest lock that does.
     Dump(DumpArgs),
     /// Loads a dump into a server: rows on several connections, each file in one transaction with the note that it is there.

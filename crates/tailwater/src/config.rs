@@ -5,6 +5,7 @@
 #[macro_use]
 mod server;
 mod channel;
+mod manager;
 mod member;
 mod serve;
 
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use channel::ChannelConfig;
+pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
 pub use member::MemberConfig;
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use server::{ServerAddress, TlsConfig};
@@ -39,6 +41,8 @@ pub struct Config {
     /// The other servers of their clusters.
     #[serde(default, rename = "server")]
     pub servers: Vec<MemberConfig>,
+    /// Whether and how their clusters are led from here; absent: not at all.
+    pub manager: Option<ManagerConfig>,
 }
 
 /// `[log]`
@@ -215,6 +219,9 @@ impl Config {
         for server in &mut config.servers {
             server.rebase(base);
         }
+        if let Some(manager) = &mut config.manager {
+            manager.rebase(base);
+        }
         Ok(config)
     }
 
@@ -262,6 +269,9 @@ impl Config {
             if !members.insert(&server.name) {
                 return Err(format!("server.name = {:?} is given twice", server.name));
             }
+        }
+        if let Some(manager) = &self.manager {
+            manager.check()?;
         }
         let log = &self.log;
         if log.archive_interval_ms < 100 {

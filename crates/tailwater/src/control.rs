@@ -15,17 +15,22 @@ use tailwater_apply::filter::FilterSet;
 use tailwater_log::{LogHandle, LogPosition};
 use tailwater_manager::topology::RelayReader;
 use tailwater_relay::serve::Readers;
-use tailwater_relay::{CaptureState, CaptureStatus};
+use tailwater_relay::{Acker, CaptureState, CaptureStatus};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, warn};
 
-/// A request, and an answer, is no longer than this.
-const LINE_BYTES_MAX: u64 = 4 << 20;
+use crate::managing;
+use crate::managing::acker::{AckerFailure, AckerOrder, AckerText};
+use crate::managing::requests::{Manager, ManagerAnswer, ManagerRequest};
+use crate::moment::Moment;
 
-/// What can be asked; all but the last is about channels.
+/// A request, and an answer, is no longer than this.
+pub const LINE_BYTES_MAX: u64 = 4 << 20;
+
+/// What can be asked: of channels, of ackers, of all.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "request", deny_unknown_fields)]
 pub enum Request {
@@ -96,9 +101,44 @@ pub enum Request {
         /// What.
         edit: ChannelEdit,
     },
+    /// Has a source's capture stop, over restarts too.
+    #[serde(rename = "acker_stop")]
+    AckerStop {
+        /// The source.
+        source: String,
+        /// The term of the lease in which the order is given.
+        token: u64,
+    },
+    /// How a source's capture stands, and what its log holds.
+    #[serde(rename = "acker_read")]
+    AckerRead {
+        /// The source.
+        source: String,
+    },
+    /// Has a source's capture go on.
+    #[serde(rename = "acker_start")]
+    AckerStart {
+        /// The source.
+        source: String,
+        /// The term of the lease in which the order is given.
+        token: u64,
+    },
+    /// Has a source's capture follow another server of the cluster.
+    #[serde(rename = "acker_follow")]
+    AckerFollow {
+        /// The source.
+        source: String,
+        /// The term of the lease in which the order is given.
+        token: u64,
+        /// The server's name, or the source's own.
+        server: String,
+    },
     /// How the sources' logs are, and who reads them.
     #[serde(rename = "topology")]
     Topology,
+    /// What the manager is told or asked.
+    #[serde(rename = "manager")]
+    Manager(ManagerRequest),
 }
 
 /// What is answered.
@@ -107,8 +147,12 @@ pub enum Request {
 pub enum Answer {
     /// Done, and how the channels are now.
     Channels(Vec<ChannelStatus>),
+    /// How an acker stands, once it has obeyed.
+    Acker(AckerText),
     /// How the sources' logs are.
     Topology(Vec<SourceReport>),
+    /// What the manager answers.
+    Manager(ManagerAnswer),
     /// Not done.
     Failed {
         /// A stable code, if there is one.
@@ -125,6 +169,12 @@ pub struct SourceReport {
     pub source: String,
     /// Whether its stream is read now.
     pub is_streaming: bool,
+    /// The server that is captured from by order; the source's own if absent.
+    #[serde(default)]
+    pub follows: Option<String>,
+    /// Whether it stands still by order, over restarts too.
+    #[serde(default)]
+    pub is_stopped_by_order: bool,
     /// What its capture is doing, in words.
     pub doing: String,
     /// How long ago something came from the source, in milliseconds; absent if nothing ever did.
@@ -159,11 +209,15 @@ pub struct Controlled {
     pub channels: BTreeMap<String, (Channel, LogHandle)>,
     /// By name, the sources.
     pub sources: BTreeMap<String, ControlledSource>,
+    /// The manager, if one is configured.
+    pub manager: Option<Manager>,
 }
 
 /// A source that is captured.
 #[derive(Debug)]
 pub struct ControlledSource {
+    /// To give its capture orders.
+    pub acker: Acker,
     /// Its log.
     pub log: LogHandle,
     /// How its capture is.
@@ -174,12 +228,16 @@ pub struct ControlledSource {
 
 impl ControlledSource {
     fn report(&self, name: &str) -> SourceReport {
-        let status = self.status.snapshot();
+        let (status, ordered) = (self.status.snapshot(), self.status.ordered());
         let doing = match &status.state {
             CaptureState::Connecting => "connecting to the source".to_owned(),
             CaptureState::Streaming => "reading the source's stream".to_owned(),
             CaptureState::Waiting(reason) => format!("waiting to connect again: {reason}"),
             CaptureState::Refused(reason) => format!("stopped: {reason}"),
+            CaptureState::StoppedByOrder(stop) => {
+                let since = Moment(stop.since_ms.saturating_mul(1000)).date_and_time();
+                format!("stopped since {since} by order of the manager (term {})", stop.token)
+            }
             CaptureState::Stopped => "stopped".to_owned(),
         };
         let readers = self.readers.iter().flat_map(Readers::list).map(|reader| RelayReader {
@@ -191,6 +249,8 @@ impl ControlledSource {
         SourceReport {
             source: name.to_owned(),
             is_streaming: status.state == CaptureState::Streaming,
+            follows: ordered.follows,
+            is_stopped_by_order: ordered.stopped.is_some(),
             doing,
             heard_ago_ms: Some(self.status.heard_ms()).filter(|heard| *heard > 0).map(ago_ms),
             is_mariadb: self.log.source().map(|source| source.flavour == Flavour::MariaDb),
@@ -272,6 +332,14 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
         let report = |(name, source): (&String, &ControlledSource)| source.report(name);
         return Answer::Topology(controlled.sources.iter().map(report).collect());
     }
+    let request = match request {
+        Request::Manager(request) => return managed(request, controlled),
+        other => other,
+    };
+    let request = match acker_order(request) {
+        Ok((source, order)) => return ordered(&source, &order, controlled).await,
+        Err(request) => request,
+    };
     match obeyed(request, controlled).await {
         Ok(()) => Answer::Channels(
             controlled.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect(),
@@ -280,6 +348,43 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
             code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
             message: format!("{error:#}"),
         },
+    }
+}
+
+/// What is asked of an acker; all other requests come back.
+fn acker_order(request: Request) -> Result<(String, AckerOrder), Request> {
+    match request {
+        Request::AckerStop { source, token } => Ok((source, AckerOrder::Stop { token })),
+        Request::AckerRead { source } => Ok((source, AckerOrder::Read)),
+        Request::AckerStart { source, token } => Ok((source, AckerOrder::Start { token })),
+        Request::AckerFollow { source, token, server } => Ok((source, AckerOrder::Follow { token, server })),
+        other => Err(other),
+    }
+}
+
+fn managed(request: ManagerRequest, controlled: &Controlled) -> Answer {
+    let answer = match &controlled.manager {
+        Some(manager) => manager.obey(request),
+        None => Err(anyhow!("there is no manager in this daemon: its configuration has no [manager]")),
+    };
+    match answer {
+        Ok(answer) => Answer::Manager(answer),
+        Err(error) => Answer::Failed {
+            code: error
+                .downcast_ref::<tailwater_manager::ManagerError>()
+                .map(|error| error.code().to_owned()),
+            message: format!("{error:#}"),
+        },
+    }
+}
+
+async fn ordered(source: &str, order: &AckerOrder, controlled: &Controlled) -> Answer {
+    let Some(controlled) = controlled.sources.get(source) else {
+        return Answer::Failed { code: None, message: format!("there is no source {source:?}") };
+    };
+    match managing::acker::obey(&controlled.acker, order).await {
+        Ok(text) => Answer::Acker(text),
+        Err(AckerFailure { code, message }) => Answer::Failed { code, message },
     }
 }
 
@@ -293,7 +398,13 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
             .ok_or_else(|| anyhow!("there is no channel {name:?}; there are: {}", known()))
     };
     match request {
-        Request::List | Request::Topology => {}
+        Request::List
+        | Request::Topology
+        | Request::Manager(_)
+        | Request::AckerStop { .. }
+        | Request::AckerRead { .. }
+        | Request::AckerStart { .. }
+        | Request::AckerFollow { .. } => {}
         Request::Start { channel, until_gtid, until_time_us } => {
             let (channel, flavour) = find(&channel)?;
             let until = match (until_gtid, until_time_us) {

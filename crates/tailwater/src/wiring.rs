@@ -4,10 +4,12 @@ mod channel;
 mod serve;
 mod topology;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use tailwater_log::{AckMode, Archive, ArchiveStore, LogError, LogOptions, Retention};
 use tailwater_relay::CaptureOptions;
 use tailwater_relay::resume::StartPolicy;
@@ -15,8 +17,9 @@ use tailwater_session::option_file::{ClientOptions, OptionSources};
 use tailwater_session::{ConnectOptions, TlsMode};
 
 pub use channel::channels;
+pub(crate) use serve::first_line;
 pub use serve::{served, serves};
-pub use topology::{ClusterWiring, ask_daemon, clusters, observe};
+pub use topology::{ClusterWiring, ask_daemon, cluster_led_by, clusters, observe};
 
 use crate::archiver::{Job, Schedule};
 use crate::config::{AckConfig, Config, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig};
@@ -25,10 +28,11 @@ use crate::object_archive::{ArchiveAddress, ObjectArchive};
 /// One capture per source of the configuration, without its archive: see [`archiving`].
 ///
 /// # Errors
-/// If an option file that holds a source's credentials cannot be read.
+/// If an option file that holds credentials of a source, or of another server of its cluster, cannot be read.
 pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
     let log = log_options(&config.log);
     let capture = |source: &SourceConfig| {
+        let servers = servers_of(config, source)?;
         Ok(CaptureOptions {
             name: source.name.clone(),
             connect: connect_options(source.server())?,
@@ -39,9 +43,24 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
             watch_interval: Duration::from_millis(source.watch_ms),
             directory: config.log.directory.join(&source.name),
             log: log.clone(),
+            // Where there is another server to follow, somebody may order so.
+            stays: !servers.is_empty(),
+            servers,
         })
     };
     config.sources.iter().map(capture).collect()
+}
+
+/// The `[[server]]`s of a source's cluster, by name.
+fn servers_of(config: &Config, source: &SourceConfig) -> anyhow::Result<BTreeMap<String, ConnectOptions>> {
+    let servers = config.servers.iter().filter(|server| server.source == source.name);
+    servers
+        .map(|server| {
+            let connect = connect_options(server.server());
+            let connect = connect.with_context(|| format!("server {}", server.name))?;
+            Ok((server.name.clone(), connect))
+        })
+        .collect()
 }
 
 /// The archive of the configuration. Nothing is asked of it yet.

@@ -1,11 +1,13 @@
 //! What is to be done about a finding, and what holds that back: somebody's word, downtime, and the cool-down after the last
 //! failover, so that a cluster whose servers come and go is not failed over again and again.
 
+use serde::{Deserialize, Serialize};
+
 use super::Settings;
 use super::finding::{Action, Code, Finding, Hold};
 
 /// A time in which a server is down on purpose.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Downtime {
     /// Which server or relay; all of the cluster's if absent.
     pub server: Option<String>,
@@ -18,7 +20,7 @@ pub struct Downtime {
 }
 
 /// What holds failovers of one cluster back.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guard {
     is_paused: bool,
     /// When the last failover began, unless it was acknowledged.
@@ -30,6 +32,21 @@ pub struct Guard {
 const DOWNTIMES_MAX: usize = 1000;
 
 impl Guard {
+    /// Whether somebody has paused failovers.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// When the last failover began that nobody has acknowledged.
+    pub fn last_failover_ms(&self) -> Option<u64> {
+        self.last_failover_ms
+    }
+
+    /// What is down on purpose, or will be, or was.
+    pub fn downtimes(&self) -> &[Downtime] {
+        &self.downtimes
+    }
+
     /// No failover by itself until [`Guard::resume`].
     pub fn pause(&mut self) {
         self.is_paused = true;

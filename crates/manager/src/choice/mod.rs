@@ -170,7 +170,7 @@ fn everything_known(question: &Question<'_>) -> GtidSet {
 /// What a server received, if all of it comes from the log or the old primary.
 fn healthy_end<'a>(question: &Question<'_>, server: &'a Server) -> Option<&'a GtidSet> {
     let received =
-        server.received.as_ref().filter(|_| server.reached.is_ok() && server.feed != Feed::Channel)?;
+        server.received.as_ref().filter(|_| server.reached.is_ok() && server.feed == Feed::Replication)?;
     errant(question, received).is_none().then_some(received)
 }
 
@@ -281,7 +281,7 @@ struct Wants {
 impl Wants {
     fn of(question: &Question<'_>, known: &GtidSet, server: &Server, excluded: &mut Vec<Excluded>) -> Self {
         let Some(received) = &server.received else { return Self::default() };
-        if server.feed != Feed::Channel
+        if server.feed == Feed::Replication
             && let Some(gtids) = errant(question, received)
         {
             excluded.push(Excluded::Errant { gtids });

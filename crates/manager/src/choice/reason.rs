@@ -42,6 +42,8 @@ pub enum Excluded {
     NoBinlog,
     /// Its binlog lacks what it replicates.
     NoReplicaUpdates,
+    /// Its channel writes under GTIDs of the target's own.
+    OwnGtids,
     /// Its applier has stopped: what it received cannot be drained.
     ApplierStopped {
         /// The server's words.
@@ -66,6 +68,10 @@ impl fmt::Display for Excluded {
             Self::OtherFlavour => f.write_str("it is of the other flavour"),
             Self::NoBinlog => f.write_str("log_bin is off"),
             Self::NoReplicaUpdates => f.write_str("log_replica_updates is off"),
+            Self::OwnGtids => f.write_str(
+                "its channel writes under GTIDs of its own, behind which nobody can go on; run: tailwater channel set NAME \
+                 --gtid log",
+            ),
             Self::ApplierStopped { error } => {
                 write!(f, "its applier has stopped, and what it received cannot be drained: {error}")
             }

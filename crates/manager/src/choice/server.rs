@@ -89,8 +89,10 @@ impl Origin {
 pub enum Feed {
     /// Native replication, from the primary, from Tailwater or from another replica: GTIDs are the primary's.
     Replication,
-    /// A channel of Tailwater: what it has is the channel's progress, and its binlog has GTIDs of its own.
+    /// A channel of Tailwater: what it has is the channel's progress, under the log's GTIDs.
     Channel,
+    /// A channel of Tailwater that writes under GTIDs of the target's own (`gtid = "own"`): nobody can go on behind it.
+    OwnChannel,
 }
 
 /// What is known of a server that may become primary.
@@ -208,6 +210,9 @@ impl Server {
                 excluded.push(Excluded::NoBinlog);
             } else if !self.log_replica_updates && self.feed == Feed::Replication {
                 excluded.push(Excluded::NoReplicaUpdates);
+            }
+            if self.feed == Feed::OwnChannel {
+                excluded.push(Excluded::OwnGtids);
             }
             if let Some(error) = &self.applier_error {
                 excluded.push(Excluded::ApplierStopped { error: error.clone() });

@@ -190,6 +190,8 @@ pub enum Answer {
     Servers(Vec<Server>),
     /// It is done, for certain.
     Done,
+    /// It is done, for certain, and this belongs into the record.
+    Noted(String),
     /// It is not done, for certain. To [`Act::CheckLease`] and [`Act::Confirm`]: no.
     Failed(String),
     /// Nobody knows whether it is done.

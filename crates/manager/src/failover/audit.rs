@@ -127,23 +127,45 @@ pub struct Audit {
     pub outcome: Option<End>,
 }
 
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at_ms, phase, note } = self;
+        write!(f, "{at_ms:>8} ms  {phase:?}: ")?;
+        match note {
+            Note::Ordered { number, what } => write!(f, "#{number} {what}"),
+            Note::Answered { number, outcome, text } if text.is_empty() => write!(f, "#{number} {outcome}"),
+            Note::Answered { number, outcome, text } => write!(f, "#{number} {outcome}: {text}"),
+            Note::Ignored { number } => write!(f, "#{number} answered late"),
+            Note::Refused { refusal } => write!(f, "{} {refusal}", refusal.code()),
+            Note::Overridden { refusal } => write!(f, "allowed: {} {refusal}", refusal.code()),
+        }
+    }
+}
+
 impl fmt::Display for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.dry_run { "dry run of a failover" } else { "failover" };
         writeln!(f, "{kind} of {} ({})", self.primary, self.id)?;
-        for Step { at_ms, phase, note } in &self.steps {
-            write!(f, "{at_ms:>8} ms  {phase:?}: ")?;
-            match note {
-                Note::Ordered { number, what } => writeln!(f, "#{number} {what}")?,
-                Note::Answered { number, outcome, text } if text.is_empty() => {
-                    writeln!(f, "#{number} {outcome}")?
-                }
-                Note::Answered { number, outcome, text } => writeln!(f, "#{number} {outcome}: {text}")?,
-                Note::Ignored { number } => writeln!(f, "#{number} answered late")?,
-                Note::Refused { refusal } => writeln!(f, "{} {refusal}", refusal.code())?,
-                Note::Overridden { refusal } => writeln!(f, "allowed: {} {refusal}", refusal.code())?,
+        for step in &self.steps {
+            writeln!(f, "{step}")?;
+        }
+        self.write_end(f)
+    }
+}
+
+impl Audit {
+    /// How it ended, as text.
+    pub fn end(&self) -> String {
+        struct EndOf<'a>(&'a Audit);
+        impl fmt::Display for EndOf<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.write_end(f)
             }
         }
+        EndOf(self).to_string()
+    }
+
+    fn write_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(missing) = &self.may_be_missing {
             writeln!(f, "{missing}")?;
         }

@@ -273,7 +273,7 @@ impl Failover {
             }
             // An acker that does not answer is one that does not count; the proof is the judge of that.
             (Act::StopAcker { .. } | Act::ReadAcker { .. }, _) => None,
-            (Act::FenceHook { hook }, Answer::Done) => {
+            (Act::FenceHook { hook }, Answer::Done | Answer::Noted(_)) => {
                 self.fenced_by = Some(hook.clone());
                 None
             }
@@ -283,11 +283,11 @@ impl Failover {
                 self.servers = servers;
                 None
             }
-            (Act::MakeWritable { .. }, Answer::Done) => {
+            (Act::MakeWritable { .. }, Answer::Done | Answer::Noted(_)) => {
                 self.promoted = true;
                 None
             }
-            (_, Answer::Done) => None,
+            (_, Answer::Done | Answer::Noted(_)) => None,
             (_, other) => Some(words(&other).1),
         };
         match failure {
@@ -547,6 +547,7 @@ fn words(answer: &Answer) -> (&'static str, String) {
         }
         Answer::Servers(servers) => ("done", format!("{} servers", servers.len())),
         Answer::Done => ("done", String::new()),
+        Answer::Noted(note) => ("done", note.clone()),
         Answer::Failed(reason) => ("failed", reason.clone()),
         Answer::Unknown(reason) => ("unknown", reason.clone()),
     }

@@ -77,7 +77,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
 /// What the server has executed, what it has purged, and MariaDB's binlog state.
 ///
 /// By SELECT: SHOW VARIABLES cuts values at 1024 characters.
-async fn ask_gtids(
+pub(super) async fn ask_gtids(
     connection: &mut Connection,
     flavour: Flavour,
 ) -> Result<(GtidSet, Option<GtidSet>, Option<GtidSet>), ManagerError> {
@@ -122,6 +122,16 @@ async fn ask_if_allowed(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The server's own replication.
+pub(super) async fn channels(
+    connection: &mut Connection,
+    unasked: &mut Vec<String>,
+) -> Result<Vec<ReplicaChannel>, ManagerError> {
+    let flavour = connection.server().flavour;
+    let is_new = flavour == Flavour::MySql && connection.server().version >= REPLICA_WORDS_SINCE;
+    ask_channels(connection, flavour, is_new, unasked).await
 }
 
 async fn ask_channels(
@@ -227,6 +237,16 @@ async fn ask_replicas(
         }
     };
     Ok((listed, hosts))
+}
+
+/// How semi-sync stands, as a source and as a replica.
+pub(super) async fn semi_sync(
+    connection: &mut Connection,
+) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), ManagerError> {
+    let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
+    let status = connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'").await?;
+    let (variables, status) = (Named::of(&variables), Named::of(&status));
+    Ok((semi_sync_source(&variables, &status), semi_sync_replica(&variables, &status)))
 }
 
 fn semi_sync_source(variables: &Named, status: &Named) -> Option<SemiSyncSource> {

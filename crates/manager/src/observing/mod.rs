@@ -11,10 +11,11 @@ mod reading;
 use std::time::{Duration, Instant, SystemTime};
 
 use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::gtid::GtidSet;
 
 use crate::error::ManagerError;
 use crate::failure::Failure;
-use crate::observation::{Look, Observation, Unreached};
+use crate::observation::{Look, Observation, ReplicaChannel, SemiSyncReplica, SemiSyncSource, Unreached};
 
 /// A server to be looked at.
 #[derive(Debug, Clone)]
@@ -89,9 +90,11 @@ pub(crate) fn unreached(error: &ManagerError) -> Unreached {
         ManagerError::Session(error) => Failure::of(error),
         ManagerError::Answer { .. } => Failure::NotUnderstood,
         // Nothing that a look meets; silence is what proves least.
-        ManagerError::LeaseTerms { .. } | ManagerError::Etcd { .. } | ManagerError::Refused(_) => {
-            Failure::Broken
-        }
+        ManagerError::LeaseTerms { .. }
+        | ManagerError::Etcd { .. }
+        | ManagerError::Act { .. }
+        | ManagerError::TooLong { .. }
+        | ManagerError::Refused(_) => Failure::Broken,
     };
     Unreached { failure, message: format!("{}: {error}", error.code()) }
 }
@@ -101,6 +104,28 @@ async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<Look, Manag
     let look = asking::look(&mut connection).await?;
     connection.close().await;
     Ok(look)
+}
+
+/// A server's own replication, one for each source; and why it could not be asked, if so.
+pub(crate) async fn channels(
+    connection: &mut Connection,
+) -> Result<(Vec<ReplicaChannel>, Vec<String>), ManagerError> {
+    let mut unasked = Vec::new();
+    let channels = asking::channels(connection, &mut unasked).await?;
+    Ok((channels, unasked))
+}
+
+/// How semi-sync stands, as a source and as a replica.
+pub(crate) async fn semi_sync(
+    connection: &mut Connection,
+) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), ManagerError> {
+    asking::semi_sync(connection).await
+}
+
+/// All that a server has executed.
+pub(crate) async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerError> {
+    let flavour = connection.server().flavour;
+    Ok(asking::ask_gtids(connection, flavour).await?.0)
 }
 
 /// The same options, with every wait cut to `timeout`.

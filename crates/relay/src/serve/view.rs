@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tailwater_log::{Entry, SourceIdentity};
 use tailwater_session::server::ClientSession;
+use tailwater_session::{Endpoint, TlsMode};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
 
 use super::clients::Client;
@@ -123,6 +124,7 @@ fn capture_view(shared: &Shared, source: &SourceIdentity, now_ms: u64) -> Captur
         CaptureState::Connecting => "Connecting to source".into(),
         CaptureState::Waiting(reason) => format!("Waiting to reconnect after: {reason}"),
         CaptureState::Refused(reason) => format!("Stopped: {reason}"),
+        CaptureState::StoppedByOrder(_) => "Stopped by order of a manager".into(),
         CaptureState::Stopped => "Stopped".into(),
     };
     let segments = served.log.segments();
@@ -130,13 +132,26 @@ fn capture_view(shared: &Shared, source: &SourceIdentity, now_ms: u64) -> Captur
         let end = served.log.last_transaction().map_or(0, |entry: Entry| entry.source_end);
         (newest.source_file.clone(), end.max(newest.source_offset))
     });
+    let (source_host, source_port, source_user, tls) = match served.status.followed() {
+        None => {
+            (served.source_host.clone(), served.source_port, served.source_user.clone(), served.source_tls)
+        }
+        Some(connect) => {
+            let (host, port) = match &connect.endpoint {
+                Endpoint::Tcp { host, port } => (host.clone(), *port),
+                Endpoint::Unix { path } => (path.display().to_string(), 0),
+            };
+            let tls = !matches!(connect.tls.mode, TlsMode::Off | TlsMode::Preferred);
+            (host, port, connect.user, tls)
+        }
+    };
     CaptureView {
         streaming: snapshot.state == CaptureState::Streaming,
         connecting: matches!(snapshot.state, CaptureState::Connecting | CaptureState::Waiting(_)),
         state,
-        source_host: served.source_host.clone(),
-        source_port: served.source_port,
-        source_user: served.source_user.clone(),
+        source_host,
+        source_port,
+        source_user,
         source_server_id: Some(source.server_id),
         source_uuid: source.server_uuid.clone(),
         file,
@@ -151,7 +166,7 @@ fn capture_view(shared: &Shared, source: &SourceIdentity, now_ms: u64) -> Captur
             },
         ),
         log_bytes: segments.iter().map(|segment| segment.bytes).sum(),
-        tls: served.source_tls,
+        tls,
     }
 }
 

@@ -46,10 +46,10 @@ pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> 
 pub(super) fn told(config: &Config, request: &Request) -> anyhow::Result<Vec<ChannelStatus>> {
     match ask(&socket_of(&config.log.directory), request)? {
         Answer::Channels(channels) => Ok(channels),
-        Answer::Topology(_) => bail!("the daemon answered something else; is it of another version?"),
         Answer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
+        _ => bail!("the daemon answered something else; is it of another version?"),
     }
 }
 

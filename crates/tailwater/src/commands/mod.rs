@@ -13,12 +13,14 @@ mod copy_binary;
 mod dump;
 mod dump_paused;
 mod dump_place;
+mod failover;
 mod grants;
 mod load;
 pub mod log;
 mod log_archive;
 mod log_purge;
 mod log_source;
+mod manager;
 mod repair;
 pub mod run;
 pub mod sandbox;
@@ -56,6 +58,8 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output),
         Command::Topology(arguments) => on_runtime(topology::topology(&arguments, cli.output)),
+        Command::Failover(arguments) => failover::failover(arguments, cli.output),
+        Command::Manager(command) => manager::manager(command, cli.output),
         Command::Dump(arguments) => dump::dump(&arguments, cli.output),
         Command::Copy(arguments) => on_runtime(copy::copy(&arguments, cli.output)),
         Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),

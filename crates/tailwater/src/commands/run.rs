@@ -18,11 +18,13 @@ use crate::commands::init_messages;
 use crate::config::Config;
 use crate::control::{self, Controlled, ControlledSource};
 use crate::exit::Exit;
-use crate::{archiver, wiring};
+use crate::managing::starting::OwnCapture;
+use crate::{archiver, managing, wiring};
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
 ///
-/// A source that is refused (its history is behind the log's, say) stops alone. A log that cannot take more ends the
+/// A source that is refused (its history is behind the log's, say) stops alone; where the configuration names other servers of
+/// its cluster it waits for orders instead, and the process goes on. A log that cannot take more ends the
 /// process: going on would be a promise that cannot be kept.
 ///
 /// # Errors
@@ -68,7 +70,7 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
         }
         servers.push(server);
     }
-    let controlled = runtime.block_on(async { start(channels, sources, &captures) })?;
+    let controlled = runtime.block_on(async { start(&config, channels, sources, &captures) })?;
     let control = runtime.block_on(async {
         control::listen(&control::socket_of(&config.log.directory), Arc::clone(&controlled))
     })?;
@@ -85,11 +87,18 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
 fn controlled_source(
     (name, capture, _): &(String, Capture, CancellationToken),
 ) -> (String, ControlledSource) {
-    (name.clone(), ControlledSource { log: capture.log(), status: capture.status(), readers: Vec::new() })
+    let source = ControlledSource {
+        acker: capture.acker(),
+        log: capture.log(),
+        status: capture.status(),
+        readers: Vec::new(),
+    };
+    (name.clone(), source)
 }
 
-/// Starts channels, each with the name of its source, and whether it is to wait.
+/// Starts channels, each with the name of its source, and whether it is to wait; and the manager, if there is one.
 fn start(
+    config: &Config,
     channels: Vec<(String, ChannelOptions, bool)>,
     sources: BTreeMap<String, ControlledSource>,
     captures: &[(String, Capture, CancellationToken)],
@@ -102,6 +111,12 @@ fn start(
         let channel = Channel::start(options, capture.log(), stopped);
         controlled.channels.insert(name, (channel, capture.log()));
     }
+    let own = captures.iter().map(|(source, capture, _)| OwnCapture {
+        source: source.clone(),
+        acker: capture.acker(),
+        status: capture.status(),
+    });
+    controlled.manager = managing::starting::start(config, &own.collect::<Vec<_>>())?;
     Ok(Arc::new(controlled))
 }
 
@@ -147,6 +162,9 @@ async fn supervise(
         let finished = tokio::select! {
             () = signals.recv() => {
                 info!("told to stop");
+                if let Some(manager) = &controlled.manager {
+                    manager.stop().await;
+                }
                 // While the log still is open: what is under way commits, and the targets are told what they have.
                 pause_all(&controlled).await;
                 stop.cancel();

@@ -69,7 +69,7 @@ impl Applied {
     pub fn status(&self) -> Option<ChannelStatus> {
         match ask(&self.socket, &Request::List).ok()? {
             Answer::Channels(channels) => channels.into_iter().find(|channel| channel.name == CHANNEL),
-            Answer::Failed { .. } | Answer::Topology(_) => None,
+            _ => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! `[[serve]]` as the binlog server takes it.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -98,13 +99,18 @@ pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow:
     Ok((server_id, uuid))
 }
 
+/// The password in a file.
+pub(crate) fn first_line(file: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
 fn credentials(user: &UserConfig) -> anyhow::Result<Vec<Credential>> {
     if let Some(password) = &user.password {
         return Ok(vec![Credential::password(password.clone())]);
     }
     if let Some(file) = &user.password_file {
-        let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-        return Ok(vec![Credential::password(text.lines().next().unwrap_or_default())]);
+        return Ok(vec![Credential::password(first_line(file)?)]);
     }
     user.hash
         .0

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_manager::observation::Observation;
 use tailwater_manager::observing::{Subject, observe_all};
 use tailwater_manager::topology::{
     ClusterPlan, ListenPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
 };
+use tailwater_relay::acker::Ordered;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -22,24 +23,34 @@ use crate::control::{Answer, Request, SourceReport, ask, socket_of};
 pub struct ClusterWiring {
     /// What the configuration says.
     pub plan: ClusterPlan,
-    /// The source's own server.
+    /// The server that the log follows: the source's own, or the one that its capture was ordered to follow.
     pub primary: Subject,
     /// All others.
     pub followers: Vec<Subject>,
 }
 
-/// The cluster of each source.
+/// The cluster of each source, led by the server that its capture follows.
 ///
 /// # Errors
-/// If an option file with credentials cannot be read.
+/// If an option file with credentials, or what a capture was ordered, cannot be read; or if it follows a server that the
+/// configuration does not name.
 pub fn clusters(config: &Config) -> anyhow::Result<Vec<ClusterWiring>> {
-    let cluster = |source: &SourceConfig| {
-        cluster(config, source).with_context(|| format!("the cluster of source {}", source.name))
-    };
-    config.sources.iter().map(cluster).collect()
+    config.sources.iter().map(|source| cluster_led_by(config, source, None)).collect()
 }
 
-fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiring> {
+/// The cluster of one source, led by that server; by the one that its capture follows if none is given.
+///
+/// # Errors
+/// As [`clusters`].
+pub fn cluster_led_by(
+    config: &Config,
+    source: &SourceConfig,
+    leader: Option<&str>,
+) -> anyhow::Result<ClusterWiring> {
+    cluster(config, source, leader).with_context(|| format!("the cluster of source {}", source.name))
+}
+
+fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyhow::Result<ClusterWiring> {
     let name = &source.name;
     let mut primary = Subject { name: name.clone(), connect: connect_options(source.server())? };
     let mut plan = ClusterPlan {
@@ -65,14 +76,21 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
             promotion: server.promotion,
             region: server.region.clone(),
         };
-        // The primary may be named among the servers, for its rule and region; it is looked at once.
+        // The primary may be named among the servers, for its rule and region; it is looked at once, as the manager's account.
         if connect.endpoint == primary.connect.endpoint {
-            primary.name.clone_from(&member.name);
+            primary = Subject { name: server.name.clone(), connect };
             plan.primary = member;
         } else {
             plan.servers.push(member);
             followers.push(Subject { name: server.name.clone(), connect });
         }
+    }
+    let followed = match leader {
+        Some(leader) => Some(leader.to_owned()).filter(|leader| leader != name),
+        None => Ordered::read(&config.log.directory.join(name))?.follows,
+    };
+    if let Some(leader) = followed {
+        lead(&mut plan, &mut primary, &mut followers, &leader)?;
     }
     for channel in config.channels.iter().filter(|channel| channel.source == *name) {
         let connect =
@@ -85,6 +103,26 @@ fn cluster(config: &Config, source: &SourceConfig) -> anyhow::Result<ClusterWiri
         }
     }
     Ok(ClusterWiring { plan, primary, followers })
+}
+
+/// Puts the server that the capture follows by order into the place of the source's own, which becomes one of the others.
+fn lead(
+    plan: &mut ClusterPlan,
+    primary: &mut Subject,
+    followers: &mut [Subject],
+    leader: &str,
+) -> anyhow::Result<()> {
+    if plan.primary.name == leader {
+        return Ok(());
+    }
+    let member = plan.servers.iter_mut().find(|server| server.name == leader);
+    let subject = followers.iter_mut().find(|follower| follower.name == leader);
+    let (Some(member), Some(subject)) = (member, subject) else {
+        bail!("its capture was ordered to follow {leader:?}, and there is no [[server]] of that name");
+    };
+    std::mem::swap(member, &mut plan.primary);
+    std::mem::swap(subject, primary);
+    Ok(())
 }
 
 /// Puts into the plans what the daemon of this configuration says; nothing if none answers.

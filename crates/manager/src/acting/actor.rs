@@ -1,0 +1,233 @@
+//! The hands of a failover: takes an act, does it within its time, and says how it went.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::gtid::GtidSet;
+use tracing::info;
+
+use super::connections::Connections;
+use super::hook::{self, Outcome, Party, Purpose, Situation};
+use super::promoting::{self, Ready};
+use super::setup::{Participant, Setup};
+use super::supplying;
+use crate::choice::{Feed, Server};
+use crate::error::ManagerError;
+use crate::failover::{Act, Answer};
+use crate::hands::{AckerError, AckerReport, Hands};
+use crate::lease::Token;
+use crate::observing::{Subject, observe_all};
+
+/// Beyond an act's own limit, for its last question.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Does the acts of one failover on real servers.
+pub struct Actor {
+    setup: Setup,
+    connections: Connections,
+    /// What is known of servers on their way to become primary.
+    ready: Mutex<BTreeMap<String, Ready>>,
+}
+
+impl Actor {
+    /// One that has done nothing.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup, connections: Connections::default(), ready: Mutex::default() }
+    }
+
+    /// Connects to every server ahead of the first act.
+    pub async fn connect_ahead(&self) {
+        self.connections.warm(&self.subjects(), self.setup.limits.look).await;
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        self.setup.servers.iter().map(|server| server.subject.clone()).collect()
+    }
+
+    fn participant(&self, name: &str) -> Result<&Participant, Answer> {
+        let found = self.setup.servers.iter().find(|server| server.subject.name == name);
+        found.ok_or_else(|| Answer::Failed(format!("no server {name:?} is configured")))
+    }
+
+    async fn look_at_servers(&self) -> Answer {
+        let subjects = self.subjects();
+        let limit = self.setup.limits.look;
+        let looks = observe_all(&subjects, &[], limit);
+        let ((observations, _), ()) = tokio::join!(looks, self.connections.warm(&subjects, limit));
+        let seen = self.setup.servers.iter().zip(&observations).map(|(participant, observation)| {
+            let progress = participant.feed.as_ref().and_then(|feed| feed.progress());
+            let Setup { flavour, version, .. } = self.setup;
+            let mut server =
+                Server::seen(&participant.member, observation, progress.as_ref(), flavour, version);
+            server.name.clone_from(&participant.subject.name);
+            if let Some(feed) = &participant.feed {
+                server.feed = if feed.keeps_gtids() { Feed::Channel } else { Feed::OwnChannel };
+                if progress.is_none() {
+                    (server.received, server.executed) = (None, None);
+                }
+            }
+            server
+        });
+        Answer::Servers(seen.collect())
+    }
+
+    /// Does an act on a server, over its warm connection.
+    async fn on_server(&self, name: &str, limit: Duration, act: &Act) -> Answer {
+        let participant = match self.participant(name) {
+            Ok(participant) => participant,
+            Err(answer) => return answer,
+        };
+        let work = async {
+            let mut connection = self.connections.take(&participant.subject, limit).await?;
+            let done = self.act_on(&mut connection, participant, limit, act).await;
+            self.connections.give_back(name, connection);
+            done
+        };
+        match tokio::time::timeout(limit + GRACE, work).await {
+            Ok(Ok(None)) => Answer::Done,
+            Ok(Ok(Some(note))) => Answer::Noted(note),
+            Ok(Err(error)) => answer_of(&error),
+            Err(_) => Answer::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64())),
+        }
+    }
+
+    async fn act_on(
+        &self,
+        connection: &mut Connection,
+        server: &Participant,
+        limit: Duration,
+        act: &Act,
+    ) -> Result<Option<String>, ManagerError> {
+        let name = &server.subject.name;
+        match act {
+            Act::Supply { from, what, .. } => {
+                supplying::supply(connection, &self.setup, server, from, what, limit).await?;
+            }
+            Act::Repoint { .. } => supplying::repoint(connection, &self.setup, limit).await?,
+            Act::Drain { .. } => {
+                let ready = promoting::drain(connection, server, limit).await?;
+                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+            }
+            Act::MakeSource { acks, .. } => {
+                let (ready, note) =
+                    promoting::make_source(connection, self.known(name), *acks, limit).await?;
+                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+                return Ok(note);
+            }
+            Act::MakeWritable { .. } => {
+                let ready = promoting::make_writable(connection, self.known(name)).await?;
+                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+            }
+            Act::MakeReadOnly { .. } => promoting::make_read_only(connection, limit).await?,
+            Act::UnmakeSource { .. } => {
+                promoting::unmake_source(connection, &self.setup, server, self.known(name), limit).await?;
+                self.remember(name, |all| _ = all.remove(name));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn known(&self, name: &str) -> Option<Ready> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    fn remember(&self, name: &str, change: impl FnOnce(&mut BTreeMap<String, Ready>)) {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut ready);
+        let state = ready.get(name);
+        info!(server = name, ?state, "on its way to become primary");
+    }
+
+    async fn tell_acker(&self, name: &str, act: &Act, token: Token) -> Answer {
+        let Some(port) = self.setup.ackers.get(name) else {
+            return Answer::Failed(format!("no acker {name:?} is configured"));
+        };
+        let limit = self.setup.limits.acker;
+        let report = |report: AckerReport| Answer::Acker { acker: report.acker, before: report.before };
+        let done = |()| Answer::Done;
+        let work = async {
+            match act {
+                Act::StopAcker { .. } => port.stop(token).await.map(report),
+                Act::StartAcker { .. } => port.start(token).await.map(done),
+                Act::Follow { server, .. } => port.follow(token, server).await.map(done),
+                _ => port.read().await.map(report),
+            }
+        };
+        match tokio::time::timeout(limit, work).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(AckerError::Refused(reason))) => Answer::Failed(reason),
+            Ok(Err(AckerError::Unknown(reason))) => Answer::Unknown(reason),
+            Err(_) => Answer::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64())),
+        }
+    }
+
+    async fn run_hook(&self, name: &str, purpose: Purpose, new: Option<&str>, token: Token) -> Answer {
+        let Some(hook) = self.setup.hooks.iter().find(|hook| hook.name == name) else {
+            return Answer::Failed(format!("no hook {name:?} is configured"));
+        };
+        let new_party = match new.map(|new| self.participant(new)) {
+            Some(Err(answer)) => return answer,
+            Some(Ok(participant)) => Some(participant.party()),
+            None => None,
+        };
+        let gtids: Option<GtidSet> = new.and_then(|new| self.known(new)).map(|ready| ready.executed);
+        let situation = Situation {
+            purpose,
+            run: self.setup.run.clone(),
+            term: token.0,
+            old: Party::clone(&self.setup.primary),
+            new: new_party,
+            gtids: gtids.map(|gtids| gtids.to_string()),
+        };
+        match hook::run(hook, &situation).await {
+            Outcome::Done(printed) if printed.is_empty() => Answer::Done,
+            Outcome::Done(printed) => Answer::Noted(printed),
+            Outcome::Failed(reason) => Answer::Failed(reason),
+            Outcome::Unknown(reason) => Answer::Unknown(reason),
+        }
+    }
+}
+
+impl Hands for Actor {
+    async fn perform(&self, act: &Act, token: Token) -> Answer {
+        let limits = self.setup.limits;
+        match act {
+            Act::CheckLease | Act::Confirm => {
+                Answer::Failed(format!("{act}: that is for whoever drives the failover"))
+            }
+            Act::StopAcker { acker }
+            | Act::ReadAcker { acker }
+            | Act::StartAcker { acker }
+            | Act::Follow { acker, .. } => self.tell_acker(acker, act, token).await,
+            Act::FenceHook { hook } => self.run_hook(hook, Purpose::Fence, None, token).await,
+            Act::RouteHook { hook, server } => self.run_hook(hook, Purpose::Route, Some(server), token).await,
+            Act::LookAtServers => self.look_at_servers().await,
+            Act::Supply { server, .. } => self.on_server(server, limits.supply, act).await,
+            Act::Drain { server } => self.on_server(server, limits.drain, act).await,
+            Act::Repoint { replica } => self.on_server(replica, limits.repoint, act).await,
+            Act::MakeSource { server, .. }
+            | Act::MakeWritable { server }
+            | Act::UnmakeSource { server }
+            | Act::MakeReadOnly { server } => self.on_server(server, limits.change, act).await,
+        }
+    }
+}
+
+/// An error as an answer: what broke off may have been done.
+pub(super) fn answer_of(error: &ManagerError) -> Answer {
+    let text = format!("{}: {error}", error.code());
+    match error {
+        ManagerError::Session(
+            SessionError::Io { .. }
+            | SessionError::Closed { .. }
+            | SessionError::Timeout { .. }
+            | SessionError::OutOfStep
+            | SessionError::Protocol { .. },
+        )
+        | ManagerError::Answer { .. } => Answer::Unknown(text),
+        _ => Answer::Failed(text),
+    }
+}

@@ -1,0 +1,25 @@
+//! Servers that are fed by a channel of Tailwater, which another room owns.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use tailwater_wire::gtid::GtidSet;
+
+use crate::hands::AckerError;
+
+/// The answer of a channel, later.
+pub type FeedAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, AckerError>> + Send + 'a>>;
+
+/// A channel that can be told what to do.
+pub trait FeedPort: Send + Sync {
+    /// All that it has brought to its target so far; `None` while that is not known.
+    fn progress(&self) -> Option<GtidSet>;
+    /// Whether what it brings stands on the target under the GTIDs of the log (`gtid = "log"` or `"preserve"`): only then can
+    /// anybody go on behind the target by GTIDs.
+    fn keeps_gtids(&self) -> bool;
+    /// Ends what is under way and stops; a restart does not start it again. Tells all that it has brought, which the target
+    /// knows as its own GTID position by then.
+    fn pause(&self) -> FeedAnswer<'_, GtidSet>;
+    /// Goes on.
+    fn resume(&self) -> FeedAnswer<'_, ()>;
+}

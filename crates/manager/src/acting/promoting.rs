@@ -1,0 +1,152 @@
+//! The steps by which a server becomes a primary, and back. Each holds that nothing has changed since the one before.
+
+use std::time::Duration;
+
+use tailwater_session::Connection;
+use tailwater_wire::gtid::GtidSet;
+
+use super::feed::FeedPort;
+use super::replication::{executed, failed, forget, read_from, start, status};
+use super::setup::{Participant, Setup};
+use super::supplying::no_log;
+use super::{draining, identity, semi_sync, writing};
+use crate::error::ManagerError;
+use crate::hands::AckerError;
+
+const DRAINING: &str = "executing what it has received";
+const PROMOTING: &str = "becoming primary";
+
+/// How far a server is on its way to become primary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ready {
+    /// All that it had executed when it was drained.
+    pub(super) executed: GtidSet,
+    /// Once it waits for ACKs: for how many, and how that stood before.
+    waits: Option<(u32, semi_sync::Before)>,
+    /// Clients may write.
+    writable: bool,
+}
+
+/// Has it execute all that it has, and stops what feeds it.
+pub(super) async fn drain(
+    connection: &mut Connection,
+    server: &Participant,
+    patience: Duration,
+) -> Result<Ready, ManagerError> {
+    let executed = match &server.feed {
+        Some(feed) => drain_channel(connection, feed.as_ref(), patience).await?,
+        None => draining::drain(connection, patience).await?,
+    };
+    Ok(Ready { executed, waits: None, writable: false })
+}
+
+async fn drain_channel(
+    connection: &mut Connection,
+    feed: &dyn FeedPort,
+    patience: Duration,
+) -> Result<GtidSet, ManagerError> {
+    if !feed.keeps_gtids() {
+        let reason = "its channel writes under GTIDs of its own; run: tailwater channel set NAME --gtid log";
+        return Err(failed(connection, DRAINING, reason.to_owned()));
+    }
+    let brought = feed.pause().await.map_err(|error| {
+        let (AckerError::Refused(reason) | AckerError::Unknown(reason)) = error;
+        failed(connection, DRAINING, format!("its channel did not stop: {reason}"))
+    })?;
+    draining::wait_executed(connection, &brought, patience).await?;
+    if let Some(own) = identity::beyond(connection, &brought).await? {
+        let reason = format!("it has transactions of its own, which its channel did not bring: {own}");
+        return Err(failed(connection, DRAINING, reason));
+    }
+    executed(connection).await
+}
+
+/// Has it wait for ACKs, read-only as it is. Tells what has to be known.
+pub(super) async fn make_source(
+    connection: &mut Connection,
+    ready: Option<Ready>,
+    acks: u32,
+    patience: Duration,
+) -> Result<(Ready, Option<String>), ManagerError> {
+    let mut ready = ready.ok_or_else(|| not_prepared(connection, "it was not drained in this run"))?;
+    if writing::is_writable(connection).await? {
+        writing::make_read_only(connection, patience).await?;
+    }
+    unchanged(connection, &ready).await?;
+    identity::number_behind(connection).await?;
+    let (now, note) = semi_sync::make_source(connection, acks).await?;
+    // Done twice, it remembers how it stood at first.
+    let before = ready.waits.map_or(now, |(_, before)| before);
+    ready.waits = Some((acks, before));
+    Ok((ready, note))
+}
+
+/// Lets clients write. It forgets its source before: after a restart it must not begin to replicate.
+pub(super) async fn make_writable(
+    connection: &mut Connection,
+    ready: Option<Ready>,
+) -> Result<Ready, ManagerError> {
+    let mut ready = ready.ok_or_else(|| not_prepared(connection, "it was not drained in this run"))?;
+    let Some((acks, _)) = ready.waits else {
+        return Err(not_prepared(connection, "it was not made to wait for ACKs in this run"));
+    };
+    if ready.writable && writing::is_writable(connection).await? {
+        return Ok(ready);
+    }
+    unchanged(connection, &ready).await?;
+    semi_sync::is_waiting(connection, acks).await?;
+    forget(connection).await?;
+    writing::make_writable(connection).await?;
+    ready.writable = true;
+    Ok(ready)
+}
+
+/// Undoes [`make_writable`].
+pub(super) async fn make_read_only(
+    connection: &mut Connection,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    writing::make_read_only(connection, patience).await
+}
+
+/// Undoes [`make_source`], and what [`drain`] and [`make_writable`] stopped: it replicates again, from where it did; from
+/// the log if it has forgotten that.
+pub(super) async fn unmake_source(
+    connection: &mut Connection,
+    setup: &Setup,
+    server: &Participant,
+    ready: Option<Ready>,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    if writing::is_writable(connection).await? {
+        return Err(not_prepared(connection, "clients may write to it: make it read-only first"));
+    }
+    let before = ready.and_then(|ready| ready.waits).map(|(_, before)| before).unwrap_or_default();
+    semi_sync::unmake_source(connection, before).await?;
+    if let Some(feed) = &server.feed {
+        return feed.resume().await.map_err(|error| {
+            let (AckerError::Refused(reason) | AckerError::Unknown(reason)) = error;
+            failed(connection, "reading from the log", format!("its channel did not go on: {reason}"))
+        });
+    }
+    if status(connection).await?.is_some() {
+        return start(connection).await;
+    }
+    let log = setup.logs.first().ok_or_else(|| no_log(connection))?;
+    read_from(connection, &log.address, patience).await
+}
+
+/// Nothing came since it was drained: nobody writes to it, nothing replicates to it.
+async fn unchanged(connection: &mut Connection, ready: &Ready) -> Result<(), ManagerError> {
+    let now = executed(connection).await?;
+    if now.is_subset_of(&ready.executed) && ready.executed.is_subset_of(&now) {
+        return Ok(());
+    }
+    let more = now.subtract(&ready.executed).map(|more| more.to_string()).unwrap_or_default();
+    let reason = format!("it has executed {more} since it was drained; somebody writes to it");
+    Err(failed(connection, PROMOTING, reason))
+}
+
+fn not_prepared(connection: &Connection, reason: &str) -> ManagerError {
+    failed(connection, PROMOTING, reason.to_owned())
+}

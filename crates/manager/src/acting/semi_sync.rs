@@ -1,0 +1,211 @@
+//! Makes a server wait for ACKs as the lossless rules want it, and no longer.
+//!
+//! MySQL keeps the settings over a restart (`SET PERSIST`). MariaDB cannot: there they have to stand in the option file,
+//! and whoever switches them on here is told so.
+
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use super::replication::{failed, run};
+use crate::error::ManagerError;
+use crate::observing;
+
+/// How long a commit waits for an ACK before the server gives up on semi-sync, in milliseconds: 23 days, so never; below
+/// 2^31, beyond which deadlines overflow in some releases.
+pub const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
+
+/// The most ACKs that a commit can need.
+const ACKS_MAX: u32 = 65_535;
+
+const MAKING: &str = "waiting for ACKs from now on";
+const UNMAKING: &str = "waiting for ACKs no more";
+
+/// How this server spells semi-sync: MySQL has two plugins that do the same, under the older and the newer words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Spelling {
+    source: &'static str,
+    wait_nobody: &'static str,
+    /// MariaDB waits for one, and has no name for it.
+    wait_count: Option<&'static str>,
+    /// Whether a setting can be kept over a restart.
+    persists: bool,
+}
+
+const MYSQL: Spelling = Spelling {
+    source: "rpl_semi_sync_source",
+    wait_nobody: "wait_no_replica",
+    wait_count: Some("wait_for_replica_count"),
+    persists: true,
+};
+
+const MYSQL_OLDER: Spelling = Spelling {
+    source: "rpl_semi_sync_master",
+    wait_nobody: "wait_no_slave",
+    wait_count: Some("wait_for_slave_count"),
+    persists: true,
+};
+
+const MARIADB: Spelling = Spelling { wait_count: None, persists: false, ..MYSQL_OLDER };
+
+/// The names under which a server may have the replica's side.
+const REPLICA_SIDES: [&str; 2] = ["rpl_semi_sync_replica_enabled", "rpl_semi_sync_slave_enabled"];
+
+/// How a server's semi-sync stood, so that it can be made so again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Before {
+    /// The source's side was on.
+    pub source: bool,
+    /// The replica's side was on.
+    pub replica: bool,
+}
+
+/// Has every commit from now on wait for `acks` ACKs without time-out, before its engine commits (`AFTER_SYNC`); also while
+/// nobody is there to ACK. Loads the plugin if there is none, and switches the replica's side off. Tells how it stood, and
+/// what has to be known, if anything.
+///
+/// # Errors
+/// [`ManagerError::Act`] if it cannot wait for so many, or does not wait afterwards; those of the conversation.
+pub async fn make_source(
+    connection: &mut Connection,
+    acks: u32,
+) -> Result<(Before, Option<String>), ManagerError> {
+    let flavour = connection.server().flavour;
+    if !(1..=ACKS_MAX).contains(&acks) {
+        let reason = format!("a commit cannot wait for {acks} ACKs: 1 to {ACKS_MAX}");
+        return Err(failed(connection, MAKING, reason));
+    }
+    if flavour == Flavour::MariaDb && acks != 1 {
+        let reason = format!("MariaDB waits for one ACK, not for {acks}: set semi_sync_acks = 1");
+        return Err(failed(connection, MAKING, reason));
+    }
+    let before = how_it_stands(connection).await?;
+    let spelling = match spelling(connection).await? {
+        Some(spelling) => spelling,
+        None => load_plugin(connection).await?,
+    };
+    let Spelling { source, wait_nobody, wait_count, persists } = spelling;
+    let scope = if persists { "PERSIST" } else { "GLOBAL" };
+    let mut settings = vec![
+        format!("{scope} {source}_timeout = {ACK_TIMEOUT_MS}"),
+        format!("{scope} {source}_wait_point = 'AFTER_SYNC'"),
+        format!("{scope} {source}_{wait_nobody} = 1"),
+    ];
+    settings.extend(wait_count.map(|name| format!("{scope} {source}_{name} = {acks}")));
+    run(connection, &format!("SET {}", settings.join(", "))).await?;
+    // Last: no commit slips through under other settings.
+    run(connection, &format!("SET {scope} {source}_enabled = 1")).await?;
+    if before.replica {
+        set_replica_side(connection, false).await?;
+    }
+    is_waiting(connection, acks).await?;
+    let note = (!persists).then(|| {
+        "semi-sync is set for the running server only, as MariaDB keeps no settings: write it into the option file, or a \
+         restart lets commits go without ACKs"
+            .to_owned()
+    });
+    Ok((before, note))
+}
+
+/// Holds that every commit waits for `acks` ACKs now, as the lossless rules want it.
+///
+/// # Errors
+/// [`ManagerError::Act`] with what is otherwise.
+pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<(), ManagerError> {
+    let Some(source) = observing::semi_sync(connection).await?.0 else {
+        return Err(failed(connection, MAKING, "semi-sync is not loaded".to_owned()));
+    };
+    let mut wrong = Vec::new();
+    let mut hold = |holds: bool, what: &str| {
+        if !holds {
+            wrong.push(what.to_owned());
+        }
+    };
+    hold(source.enabled && source.active, "semi-sync is not in force");
+    hold(
+        source.wait_point == crate::observation::WaitPoint::AfterSync,
+        "it does not wait before the engine commits",
+    );
+    hold(source.wait_no_replica, "it does not wait while nobody is there to ACK");
+    hold(source.timeout_ms >= u64::from(ACK_TIMEOUT_MS), "its time-out is another");
+    hold(source.acks_needed == acks, "it waits for another number of ACKs");
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(failed(connection, MAKING, wrong.join(", "))),
+    }
+}
+
+/// Undoes [`make_source`]: as it stood before, or without waiting where that is not known. Where commits wait, nothing is
+/// done: they would be acknowledged without an ACK.
+///
+/// # Errors
+/// [`ManagerError::Act`] if commits wait; those of the conversation.
+pub async fn unmake_source(connection: &mut Connection, before: Before) -> Result<(), ManagerError> {
+    let (source, _) = observing::semi_sync(connection).await?;
+    if let Some(state) = source.filter(|state| state.enabled && !before.source) {
+        if state.waiting_sessions > 0 {
+            let reason = format!(
+                "{} commits wait for ACKs and would be told to clients without any; end those sessions first",
+                state.waiting_sessions
+            );
+            return Err(failed(connection, UNMAKING, reason));
+        }
+        if let Some(Spelling { source, persists, .. }) = spelling(connection).await? {
+            let scope = if persists { "PERSIST" } else { "GLOBAL" };
+            run(connection, &format!("SET {scope} {source}_enabled = 0")).await?;
+        }
+    }
+    if before.replica {
+        set_replica_side(connection, true).await?;
+    }
+    Ok(())
+}
+
+async fn how_it_stands(connection: &mut Connection) -> Result<Before, ManagerError> {
+    let (source, replica) = observing::semi_sync(connection).await?;
+    Ok(Before {
+        source: source.is_some_and(|source| source.enabled),
+        replica: replica.is_some_and(|replica| replica.enabled),
+    })
+}
+
+/// How it is spelt here; `None` if the plugin is not loaded.
+async fn spelling(connection: &mut Connection) -> Result<Option<Spelling>, ManagerError> {
+    if connection.server().flavour == Flavour::MariaDb {
+        return Ok(Some(MARIADB));
+    }
+    for spelling in [MYSQL, MYSQL_OLDER] {
+        if variable(connection, &format!("{}_enabled", spelling.source)).await? {
+            return Ok(Some(spelling));
+        }
+    }
+    Ok(None)
+}
+
+async fn variable(connection: &mut Connection, name: &str) -> Result<bool, ManagerError> {
+    Ok(connection.query(&format!("SHOW GLOBAL VARIABLES LIKE '{name}'")).await?.first().is_some())
+}
+
+/// The plugin is noted in a table of the server, which even those who may do everything cannot write to under
+/// `super_read_only`: that is off for the statement, and `read_only` stays on.
+async fn load_plugin(connection: &mut Connection) -> Result<Spelling, ManagerError> {
+    const INSTALL: &str = "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'";
+    let answer = connection.query("SELECT @@global.super_read_only").await?;
+    if answer.scalar() != Some("1") {
+        run(connection, INSTALL).await?;
+        return Ok(MYSQL);
+    }
+    run(connection, "SET GLOBAL super_read_only = 0").await?;
+    let installed = run(connection, INSTALL).await;
+    run(connection, "SET GLOBAL super_read_only = 1").await?;
+    installed.map(|()| MYSQL)
+}
+
+async fn set_replica_side(connection: &mut Connection, on: bool) -> Result<(), ManagerError> {
+    for name in REPLICA_SIDES {
+        if variable(connection, name).await? {
+            let scope = if connection.server().flavour == Flavour::MySql { "PERSIST" } else { "GLOBAL" };
+            run(connection, &format!("SET {scope} {name} = {}", u8::from(on))).await?;
+        }
+    }
+    Ok(())
+}

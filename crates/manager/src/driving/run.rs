@@ -1,0 +1,175 @@
+//! The loop: what is ordered is done, and what came of it told.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::{Id, JoinSet};
+
+use super::machine::Machine;
+use super::record::AuditStore;
+use super::term::Term;
+use crate::failover::run::Numbered;
+use crate::failover::{Act, Answer, Audit};
+use crate::hands::Hands;
+use crate::lease::Token;
+
+/// Whether the primary has failed: the evidence, or what speaks against it.
+pub type Confirmed<'a> = Pin<Box<dyn Future<Output = Result<String, String>> + Send + 'a>>;
+
+/// Asks every observer once more.
+pub trait Confirm: Send + Sync {
+    /// Asks, in bounded time.
+    fn confirm(&self) -> Confirmed<'_>;
+}
+
+/// How long acts may take before nobody waits for them any more, in milliseconds. [`Hands`] keep to bounds of their own,
+/// which are shorter; these hold if they do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// An act.
+    pub act_ms_max: u64,
+    /// One that brings or executes transactions.
+    pub catch_up_ms_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { act_ms_max: 60_000, catch_up_ms_max: 660_000 }
+    }
+}
+
+impl Limits {
+    fn of(self, act: &Act) -> Duration {
+        let catches_up = matches!(act, Act::Supply { .. } | Act::Drain { .. });
+        Duration::from_millis(if catches_up { self.catch_up_ms_max } else { self.act_ms_max })
+    }
+}
+
+/// What a machine is driven with.
+pub struct Driver<H, T> {
+    /// Who does what is ordered.
+    pub hands: Arc<H>,
+    /// Whether it may be.
+    pub term: T,
+    /// Asks whether the primary has failed.
+    pub confirm: Arc<dyn Confirm>,
+    /// Keeps the record.
+    pub records: Arc<dyn AuditStore>,
+    /// How long it is waited for each act.
+    pub limits: Limits,
+}
+
+type Acts = JoinSet<(u32, Answer)>;
+
+impl<H: Hands + 'static, T: Term> Driver<H, T> {
+    /// Drives a machine until it is over, which is bounded as every act is, and gives its record. `progress` has the record as
+    /// it grows.
+    ///
+    /// What is still under way when the machine is over, or the lease lost, is not waited for.
+    pub async fn drive<M: Machine>(&self, machine: &mut M, progress: &watch::Sender<Option<Audit>>) -> Audit {
+        let began = Instant::now();
+        let at_ms = || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut under_way = Acts::new();
+        let mut numbers = HashMap::new();
+        let mut orders = machine.begin(at_ms());
+        while machine.audit().outcome.is_none() {
+            progress.send_replace(Some(machine.audit().clone()));
+            if let Some((number, answer)) = self.answer_at_once(&mut orders).await {
+                orders.extend(machine.answer(at_ms(), number, answer));
+                continue;
+            }
+            let refused = self.store_before(machine, &orders).await;
+            for (number, act) in std::mem::take(&mut orders) {
+                let id = match refused.as_ref().filter(|_| act.changes()) {
+                    Some(reason) => {
+                        let reason = reason.clone();
+                        under_way.spawn(async move { (number, Answer::Failed(reason)) }).id()
+                    }
+                    None => self.begin(&mut under_way, number, act, machine.token()),
+                };
+                numbers.insert(id, number);
+            }
+            tokio::select! {
+                // What has been answered counts, but only if the lease is still held.
+                biased;
+                reason = self.term.ended(), if machine.token().is_some() => machine.lease_lost(at_ms(), &reason),
+                done = under_way.join_next_with_id() => match answered(done, &mut numbers) {
+                    Some((number, answer)) => orders = machine.answer(at_ms(), number, answer),
+                    None => machine.lease_lost(at_ms(), "nothing is under way, and it is not over"),
+                },
+            }
+        }
+        under_way.abort_all();
+        let audit = machine.audit().clone();
+        if let Err(reason) = self.store(&audit).await {
+            tracing::error!(id = audit.id, "the record of a run that is over cannot be stored: {reason}");
+        }
+        progress.send_replace(Some(audit.clone()));
+        audit
+    }
+
+    /// The question for the lease is answered here, before anything else is begun.
+    async fn answer_at_once(&self, orders: &mut Vec<Numbered>) -> Option<(u32, Answer)> {
+        let at = orders.iter().position(|(_, act)| *act == Act::CheckLease)?;
+        let (number, _) = orders.remove(at);
+        Some((number, self.term.check().map_or_else(Answer::Failed, Answer::Held)))
+    }
+
+    /// Stores the record if something is about to be changed. Why that must not be done, if it must not.
+    async fn store_before<M: Machine>(&self, machine: &M, orders: &[Numbered]) -> Option<String> {
+        if !orders.iter().any(|(_, act)| act.changes()) {
+            return None;
+        }
+        let reason = self.store(machine.audit()).await.err()?;
+        if machine.is_beyond_refusing() {
+            tracing::error!(id = machine.audit().id, "going on without a record: {reason}");
+            return None;
+        }
+        Some(format!("its record cannot be stored: {reason}"))
+    }
+
+    async fn store(&self, audit: &Audit) -> Result<(), String> {
+        let (records, audit) = (Arc::clone(&self.records), audit.clone());
+        let stored = tokio::task::spawn_blocking(move || records.save(&audit)).await;
+        stored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    }
+
+    fn begin(&self, under_way: &mut Acts, number: u32, act: Act, token: Option<Token>) -> Id {
+        let limit = self.limits.of(&act);
+        let (hands, confirm) = (Arc::clone(&self.hands), Arc::clone(&self.confirm));
+        let work = async move {
+            match (&act, token) {
+                (Act::Confirm, _) => confirm.confirm().await.map_or_else(Answer::Failed, Answer::Confirmed),
+                (act, Some(token)) => hands.perform(act, token).await,
+                (_, None) => Answer::Failed("no term of the lease is known".to_owned()),
+            }
+        };
+        let bounded = async move {
+            let answer = tokio::time::timeout(limit, work).await;
+            let late = || Answer::Unknown(format!("no answer within {} ms", limit.as_millis()));
+            (number, answer.unwrap_or_else(|_| late()))
+        };
+        under_way.spawn(bounded).id()
+    }
+}
+
+/// What an act that is over answered; nothing if none is under way.
+fn answered(
+    done: Option<Result<(Id, (u32, Answer)), tokio::task::JoinError>>,
+    numbers: &mut HashMap<Id, u32>,
+) -> Option<(u32, Answer)> {
+    match done? {
+        Ok((id, answer)) => {
+            numbers.remove(&id);
+            Some(answer)
+        }
+        Err(error) => {
+            let number = numbers.remove(&error.id())?;
+            Some((number, Answer::Unknown(format!("whoever was to do it ended: {error}"))))
+        }
+    }
+}

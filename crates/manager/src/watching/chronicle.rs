@@ -1,0 +1,312 @@
+//! All that was heard of a cluster, and what it amounts to. Pure: moments and what was heard in, findings out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use super::eyes::RelayLook;
+use crate::analysis::{Cast, Finding, Guard, Observer, Record, Saw, Settings, Sighting, Vitals, analyse};
+use crate::choice::{Origin, Version};
+use crate::failure::Failure;
+use crate::hands::AckerReport;
+use crate::lossless::{self, Regimes, Waiting};
+use crate::observation::{Look, Observation};
+use crate::observing::ping::{Ping, PingKind};
+use crate::topology::{Cluster, ClusterPlan, Role, build};
+
+/// Who is watched.
+#[derive(Debug, Clone, Default)]
+pub struct WatchedCluster {
+    /// What the configuration says, with the primary of now.
+    pub plan: ClusterPlan,
+    /// All servers but the primary that are looked at, as they are called in observations.
+    pub followers: Vec<String>,
+    /// The relays that acknowledge the primary's commits.
+    pub ackers: BTreeSet<String>,
+}
+
+/// Something that was heard.
+#[derive(Debug)]
+pub enum Heard {
+    /// A server was pinged.
+    Ping(String, Ping),
+    /// A server was looked at.
+    Look(Box<Observation>),
+    /// A relay was asked how it stands.
+    Relay(String, Result<RelayLook, Failure>),
+    /// An acker told what it holds.
+    Acker(String, AckerReport),
+}
+
+/// What was known of the primary while it lived.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// Its mark in GTIDs.
+    pub origin: Origin,
+    /// Its version.
+    pub version: Version,
+    /// What it was last seen to have executed.
+    pub executed: GtidSet,
+    /// Milliseconds from the last look to its last sign of life.
+    pub unverified_ms: u64,
+}
+
+/// What is kept of a cluster: bounded by the number of its servers.
+#[derive(Debug, Clone)]
+pub struct Chronicle {
+    cluster: WatchedCluster,
+    record: Record,
+    /// Each server's last look that saw something, and when.
+    looks: BTreeMap<String, (u64, Observation)>,
+    /// Each server's last look, whatever came of it.
+    latest: BTreeMap<String, Observation>,
+    relays: BTreeMap<String, RelayLook>,
+    holds: BTreeMap<String, GtidSet>,
+    regimes: Option<Regimes>,
+    /// Nothing is noted in the regimes.
+    is_frozen: bool,
+    /// The primary's last sign of life.
+    alive_ms: Option<u64>,
+    /// Those that the last tree showed to read from the primary itself.
+    direct: BTreeSet<String>,
+}
+
+impl Chronicle {
+    /// The empty one of a cluster.
+    pub fn new(cluster: WatchedCluster, settings: Settings) -> Self {
+        let cast = Cast {
+            primary: cluster.plan.primary.name.clone(),
+            replicas: cluster.followers.clone(),
+            relays: cluster.ackers.iter().cloned().collect(),
+        };
+        Self {
+            cluster,
+            record: Record::new(cast, settings),
+            looks: BTreeMap::new(),
+            latest: BTreeMap::new(),
+            relays: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            regimes: None,
+            is_frozen: false,
+            alive_ms: None,
+            direct: BTreeSet::new(),
+        }
+    }
+
+    /// Who is watched.
+    pub fn cluster(&self) -> &WatchedCluster {
+        &self.cluster
+    }
+
+    /// Keeps what was heard at `at_ms`, a moment of a clock that does not go back.
+    pub fn hear(&mut self, at_ms: u64, heard: Heard) {
+        match heard {
+            Heard::Ping(server, ping) => {
+                let lives = match &ping.outcome {
+                    Ok(()) => true,
+                    Err(unreached) => unreached.failure.sign() == crate::failure::Sign::Alive,
+                };
+                if lives && server == self.cluster.plan.primary.name {
+                    self.lives(at_ms);
+                }
+                self.note(at_ms, Observer::Manager, &server, Saw::of_ping(&ping));
+            }
+            Heard::Look(observation) => self.look(at_ms, *observation),
+            Heard::Relay(relay, Ok(look)) => self.relay(at_ms, relay, look),
+            // It cannot say what became of its stream; that it does not answer is of the relay, not of the primary.
+            Heard::Relay(relay, Err(failure)) => {
+                self.relays.remove(&relay);
+                self.note(at_ms, Observer::Manager, &relay, Saw::Failed(PingKind::Connect, failure));
+            }
+            Heard::Acker(acker, report) => {
+                let holds = report.acker.holds.filter(|_| report.acker.durable);
+                match holds {
+                    Some(holds) => self.holds.insert(acker, holds),
+                    None => self.holds.remove(&acker),
+                };
+            }
+        }
+    }
+
+    /// What is wrong at `now_ms`, and what is to be done about it.
+    pub fn findings(&self, guard: &Guard, now_ms: u64) -> Vec<Finding> {
+        analyse(&self.record, guard, now_ms)
+    }
+
+    /// The last thing that was seen of each server.
+    pub fn observations(&self) -> Vec<Observation> {
+        self.latest.values().cloned().collect()
+    }
+
+    /// A server's last look that saw something.
+    pub fn last_look(&self, server: &str) -> Option<&Look> {
+        self.looks.get(server).and_then(|(_, observation)| observation.look())
+    }
+
+    /// How the relays were when they were last asked.
+    pub fn relays(&self) -> &BTreeMap<String, RelayLook> {
+        &self.relays
+    }
+
+    /// Who could acknowledge, while the primary lived.
+    pub fn regimes(&self) -> Option<&Regimes> {
+        self.regimes.as_ref()
+    }
+
+    /// Nothing more is noted of who can acknowledge, from before the first acker is told to stop; or again, after that was
+    /// undone.
+    pub fn freeze_regimes(&mut self, is_frozen: bool) {
+        self.is_frozen = is_frozen;
+    }
+
+    /// What was known of the primary; nothing if it was never seen.
+    pub fn known(&self) -> Option<Known> {
+        let (looked_ms, observation) = self.looks.get(&self.cluster.plan.primary.name)?;
+        let look = observation.look()?;
+        Some(Known {
+            origin: origin_of(look)?,
+            version: Version::read(&look.version),
+            executed: look.executed.clone(),
+            unverified_ms: self.alive_ms.unwrap_or(*looked_ms).saturating_sub(*looked_ms),
+        })
+    }
+
+    /// Configured servers that read from the primary itself.
+    pub fn direct_replicas(&self) -> Vec<String> {
+        let named = |name: &&String| self.cluster.plan.servers.iter().any(|member| member.name == **name);
+        self.direct.iter().filter(named).cloned().collect()
+    }
+
+    fn note(&mut self, at_ms: u64, observer: Observer, about: &str, saw: Saw) {
+        self.record.note(Sighting { at_ms, observer, about: about.to_owned(), saw });
+    }
+
+    fn lives(&mut self, at_ms: u64) {
+        self.alive_ms = Some(self.alive_ms.map_or(at_ms, |before| before.max(at_ms)));
+    }
+
+    fn look(&mut self, at_ms: u64, observation: Observation) {
+        let name = observation.server.clone();
+        let is_primary = name == self.cluster.plan.primary.name;
+        match &observation.outcome {
+            Err(unreached) => {
+                let failure = unreached.failure;
+                self.note(at_ms, Observer::Manager, &name, Saw::Failed(PingKind::Connect, failure));
+            }
+            Ok(look) => {
+                let fed = self.is_fed(&name);
+                let vitals = Vitals { replicates: fed || !look.channels.is_empty(), ..Vitals::from(look) };
+                self.note(at_ms, Observer::Manager, &name, Saw::Vitals(Box::new(vitals)));
+                if is_primary {
+                    self.lives(at_ms);
+                    self.note_regime(look);
+                }
+                let before = self.looks.insert(name.clone(), (at_ms, observation.clone()));
+                self.see_tree();
+                if self.direct.contains(&name) {
+                    let before = before.as_ref().and_then(|(_, before)| before.look());
+                    let before = before.and_then(|look| look.channels.first());
+                    let said = look.channels.first().and_then(|now| Saw::of_channel(before, now, at_ms));
+                    if let Some(saw) = said {
+                        let primary = self.cluster.plan.primary.name.clone();
+                        self.note(at_ms, Observer::Replica(name.clone()), &primary, saw);
+                    }
+                }
+            }
+        }
+        self.latest.insert(name, observation);
+    }
+
+    fn relay(&mut self, at_ms: u64, relay: String, look: RelayLook) {
+        self.note(at_ms, Observer::Manager, &relay, Saw::Answered(PingKind::Connect));
+        let heard_ms = look.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
+        let saw = if look.is_streaming { Saw::Streaming { heard_ms } } else { Saw::Lost(Failure::Broken) };
+        if let Some(heard_ms) = heard_ms.filter(|_| look.is_streaming) {
+            self.lives(heard_ms);
+        }
+        let primary = self.cluster.plan.primary.name.clone();
+        self.note(at_ms, Observer::Relay(relay.clone()), &primary, saw);
+        self.relays.insert(relay, look);
+    }
+
+    /// Whether a channel of ours brings it its transactions.
+    fn is_fed(&self, name: &str) -> bool {
+        let plan = &self.cluster.plan;
+        let address = plan.servers.iter().find(|member| member.name == name).map(|member| &member.address);
+        plan.targets
+            .iter()
+            .any(|target| format!("channel {}", target.channel) == name || Some(&target.address) == address)
+    }
+
+    fn note_regime(&mut self, look: &Look) {
+        if self.is_frozen {
+            return;
+        }
+        let waiting = match &look.semi_sync_source {
+            Some(seen) => Waiting::seen(seen, survives_restart(seen)),
+            None => Waiting {
+                active: false,
+                after_sync: false,
+                timeout_ms: 0,
+                waits_without_ackers: false,
+                acks_required: 0,
+                unacknowledged: 0,
+                after_restart: false,
+            },
+        };
+        let clients = look.semi_sync_source.as_ref().map_or(0, |seen| seen.clients);
+        let ours = self.relays.values().filter(|relay| relay.is_streaming && relay.acknowledges).count();
+        let strangers = clients.saturating_sub(u32::try_from(ours).unwrap_or(u32::MAX));
+        let seen = lossless::Look {
+            waiting: &waiting,
+            ackers: &self.cluster.ackers,
+            strangers,
+            executed: &look.executed,
+            holds: &self.holds,
+        };
+        match &mut self.regimes {
+            Some(regimes) => regimes.look(&seen),
+            None => self.regimes = Some(Regimes::begin(&seen)),
+        }
+    }
+
+    /// Whom the tree shows to read from the primary. Of those that do not answer now, what they were seen to do last.
+    fn see_tree(&mut self) {
+        let seen: Vec<Observation> =
+            self.looks.values().map(|(_, observation)| observation.clone()).collect();
+        let tree = build(&self.cluster.plan, &seen);
+        self.direct = children_of_primary(&tree);
+    }
+}
+
+fn children_of_primary(cluster: &Cluster) -> BTreeSet<String> {
+    let primary = cluster.nodes.iter().filter(|node| node.role == Role::Primary);
+    let children = primary.flat_map(|node| &node.children);
+    children.filter(|child| child.role == Role::Replica).map(|child| child.name.clone()).collect()
+}
+
+/// By what a server's own transactions are known.
+pub fn origin_of(look: &Look) -> Option<Origin> {
+    match look.flavour {
+        Flavour::MariaDb => Some(Origin::MariaDb(look.server_id)),
+        Flavour::MySql => uuid_bytes(look.uuid.as_deref()?).map(Origin::MySql),
+    }
+}
+
+fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+    let mut bytes = [0; 16];
+    if digits.len() != 32 {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// Whether a source waits for ackers after a restart, too.
+fn survives_restart(seen: &crate::observation::SemiSyncSource) -> bool {
+    seen.enabled
+}

@@ -1,0 +1,99 @@
+//! Everybody is asked once more before anything is done.
+
+use std::time::{Duration, Instant};
+
+use super::chronicle::Heard;
+use super::watch::Watch;
+use crate::analysis::Code;
+use crate::driving::Confirm;
+use crate::driving::run::Confirmed;
+use crate::observing::Subject;
+use crate::observing::ping::{PingKind, Pinger};
+
+/// Who wishes that the primary be replaced, and so what has to be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// The manager itself: it must be dead.
+    Automatic,
+    /// Somebody: it must not be in good health.
+    Manual,
+    /// Somebody who wants to see what would be done: nothing has to be shown.
+    DryRun,
+}
+
+/// Asks the observers of a watch once more.
+pub struct Confirmation {
+    shared: std::sync::Arc<super::watch::Shared>,
+    primary: Subject,
+    wish: Wish,
+    /// How long silence may have to last, and a ping, together.
+    patience: Duration,
+    ping_timeout: Duration,
+}
+
+/// How often it is looked whether they have answered.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+impl Confirmation {
+    /// Of the primary that is watched. Silence is waited for no longer than `patience`.
+    pub fn new(watch: &Watch, wish: Wish, patience: Duration, ping_timeout: Duration) -> Self {
+        Self { shared: watch.shared(), primary: watch.primary().clone(), wish, patience, ping_timeout }
+    }
+
+    async fn ask(&self) -> Result<String, String> {
+        // A connection of its own: the one that stands may be what is broken.
+        let mut pinger = Pinger::new(&self.primary.connect, "", self.ping_timeout);
+        let ping = pinger.ping(PingKind::Connect).await;
+        let answered = ping.outcome.is_ok();
+        self.shared.hear(Heard::Ping(self.primary.name.clone(), ping));
+        if self.wish == Wish::DryRun {
+            let state = if answered { "it answers" } else { "it does not answer" };
+            return Ok(format!("a dry run: {state}"));
+        }
+        let began = Instant::now();
+        loop {
+            let findings = self.shared.think();
+            let of_primary = findings
+                .iter()
+                .find(|finding| finding.server == self.primary.name && self.suffices(finding.code));
+            if let Some(finding) = of_primary {
+                return Ok(format!("{}: {}", finding.code, finding.evidence.join("; ")));
+            }
+            if answered || began.elapsed() >= self.patience {
+                let seen = findings.iter().filter(|finding| finding.server == self.primary.name);
+                let seen: Vec<_> =
+                    seen.map(|one| format!("{}: {}", one.code, one.evidence.join("; "))).collect();
+                return Err(match (answered, seen.is_empty()) {
+                    (true, true) => {
+                        "it answers and is in good health; `tailwater switchover` replaces a primary that is"
+                            .to_owned()
+                    }
+                    (false, true) => "it does not answer, and that has not lasted long enough".to_owned(),
+                    (_, false) => seen.join("; "),
+                });
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    fn suffices(&self, code: Code) -> bool {
+        match self.wish {
+            Wish::Automatic => code == Code::DeadPrimary,
+            Wish::Manual => matches!(
+                code,
+                Code::DeadPrimary
+                    | Code::UnreachablePrimary
+                    | Code::RewoundPrimary
+                    | Code::PrimaryReadOnlyOrFull
+                    | Code::SemiSyncBlocked
+            ),
+            Wish::DryRun => true,
+        }
+    }
+}
+
+impl Confirm for Confirmation {
+    fn confirm(&self) -> Confirmed<'_> {
+        Box::pin(self.ask())
+    }
+}

@@ -1,0 +1,292 @@
+//! The tasks that ask everybody: one for each question to each server, so that nobody waits for another.
+//!
+//! The primary is pinged on a connection that stands. When its process ends the kernel closes that, the ping connects again at
+//! once, and is refused: that is how a death is noticed within a ping's interval. From the first ping that fails everybody else
+//! is asked more often, since it is for them to confirm or contradict it.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use super::chronicle::{Chronicle, Heard, WatchedCluster};
+use super::eyes::RelayEye;
+use crate::analysis::{Action, Finding, Guard, Settings};
+use crate::failure::{Failure, Sign};
+use crate::hands::AckerPort;
+use crate::observing::ping::{PingKind, Pinger};
+use crate::observing::{Subject, observe};
+
+/// How often everybody is asked, and how long it is waited. In milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pace {
+    /// Between two pings of the primary.
+    pub ping_ms: u64,
+    /// How long it has to answer one.
+    pub ping_timeout_ms: u64,
+    /// Between two looks at a server.
+    pub look_ms: u64,
+    /// How long it has to answer all questions.
+    pub look_timeout_ms: u64,
+    /// Between two looks while the primary does not answer.
+    pub hurried_look_ms: u64,
+    /// Between two writes of a row of the manager's own on the primary. Absent: none.
+    pub write_ms: Option<u64>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            ping_ms: 100,
+            ping_timeout_ms: 1_000,
+            look_ms: 1_000,
+            look_timeout_ms: 3_000,
+            hurried_look_ms: 100,
+            write_ms: None,
+        }
+    }
+}
+
+/// A ping that failed, and not by a refusal, is repeated so soon, in milliseconds.
+const AGAIN_MS: u64 = 20;
+
+/// Findings that depend on how long something lasts are looked for so often, in milliseconds.
+const THINK_MS: u64 = 100;
+
+/// The time, in milliseconds since 1970 as it was at the start, and not set since.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    began_ms: u64,
+    began: Instant,
+}
+
+impl Clock {
+    /// One that begins now.
+    pub fn start() -> Self {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX), began: Instant::now() }
+    }
+
+    /// Now.
+    pub fn now_ms(&self) -> u64 {
+        let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.began_ms.saturating_add(elapsed)
+    }
+}
+
+/// A relay that acknowledges the primary's commits.
+#[derive(Clone)]
+pub struct WatchedRelay {
+    /// Its name.
+    pub name: String,
+    /// How its stream is.
+    pub eye: Arc<dyn RelayEye>,
+    /// What it holds.
+    pub port: Arc<dyn AckerPort>,
+}
+
+/// What the tasks share.
+pub(super) struct Shared {
+    chronicle: Mutex<Chronicle>,
+    guard: Arc<Mutex<Guard>>,
+    clock: Clock,
+    pace: Pace,
+    /// Something was heard.
+    heard: Notify,
+    /// The primary does not answer.
+    pub(super) trouble: watch::Sender<bool>,
+    findings: watch::Sender<Vec<Finding>>,
+}
+
+impl Shared {
+    // Nothing panics while the lock is held, so a poisoned one still guards sound data.
+    pub(super) fn chronicle(&self) -> MutexGuard<'_, Chronicle> {
+        self.chronicle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn hear(&self, heard: Heard) {
+        self.chronicle().hear(self.clock.now_ms(), heard);
+        self.heard.notify_one();
+    }
+
+    /// What is wrong now.
+    pub(super) fn think(&self) -> Vec<Finding> {
+        let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        self.chronicle().findings(&guard, self.clock.now_ms())
+    }
+}
+
+/// A cluster that is watched; it no longer is when this is dropped.
+pub struct Watch {
+    shared: Arc<Shared>,
+    primary: Subject,
+    _tasks: JoinSet<()>,
+}
+
+impl Watch {
+    /// Begins to watch. `manager` names this manager in rows that it writes. `guard` holds failovers back.
+    pub fn start(
+        cluster: WatchedCluster,
+        (primary, followers): (Subject, Vec<Subject>),
+        relays: Vec<WatchedRelay>,
+        (settings, pace): (Settings, Pace),
+        (guard, clock): (Arc<Mutex<Guard>>, Clock),
+        manager: &str,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            chronicle: Mutex::new(Chronicle::new(cluster, settings)),
+            guard,
+            clock,
+            pace,
+            heard: Notify::new(),
+            trouble: watch::Sender::new(false),
+            findings: watch::Sender::new(Vec::new()),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(think(Arc::clone(&shared)));
+        tasks.spawn(ping(Arc::clone(&shared), primary.clone(), manager.to_owned()));
+        if let Some(write_ms) = pace.write_ms {
+            tasks.spawn(write(Arc::clone(&shared), primary.clone(), manager.to_owned(), write_ms));
+        }
+        for subject in followers.into_iter().chain([primary.clone()]) {
+            tasks.spawn(look(Arc::clone(&shared), subject));
+        }
+        for relay in relays {
+            tasks.spawn(ask_relay(Arc::clone(&shared), relay.clone()));
+            tasks.spawn(ask_acker(Arc::clone(&shared), relay));
+        }
+        Self { shared, primary, _tasks: tasks }
+    }
+
+    /// What is wrong, as it changes.
+    pub fn findings(&self) -> watch::Receiver<Vec<Finding>> {
+        self.shared.findings.subscribe()
+    }
+
+    /// All that is known.
+    pub fn chronicle(&self) -> Chronicle {
+        self.shared.chronicle().clone()
+    }
+
+    /// See [`Chronicle::freeze_regimes`].
+    pub fn freeze_regimes(&self, is_frozen: bool) {
+        self.shared.chronicle().freeze_regimes(is_frozen);
+    }
+
+    /// Thinks again at once: what holds failovers back has changed.
+    pub fn think_again(&self) {
+        self.shared.heard.notify_one();
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// The primary, as it is reached.
+    pub fn primary(&self) -> &Subject {
+        &self.primary
+    }
+}
+
+async fn think(shared: Arc<Shared>) {
+    let mut told: Vec<(crate::analysis::Code, String, String)> = Vec::new();
+    loop {
+        let findings = shared.think();
+        let now = findings.iter().map(|one| (one.code, one.server.clone(), kind(&one.action))).collect();
+        for finding in &findings {
+            if !told.contains(&(finding.code, finding.server.clone(), kind(&finding.action))) {
+                let evidence = finding.evidence.join("; ");
+                tracing::warn!(code = %finding.code, server = finding.server, action = %finding.action, "{evidence}");
+            }
+        }
+        for (code, server, _) in &told {
+            if !findings.iter().any(|finding| finding.code == *code && finding.server == *server) {
+                tracing::info!(%code, server, "it is over");
+            }
+        }
+        told = now;
+        shared.findings.send_if_modified(|old| {
+            let differs = *old != findings;
+            *old = findings;
+            differs
+        });
+        let _ = tokio::time::timeout(Duration::from_millis(THINK_MS), shared.heard.notified()).await;
+    }
+}
+
+fn kind(action: &Action) -> String {
+    action.to_string()
+}
+
+async fn ping(shared: Arc<Shared>, primary: Subject, manager: String) {
+    let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
+    let mut pinger = Pinger::new(&primary.connect, &manager, timeout);
+    loop {
+        let ping = pinger.ping(PingKind::Select).await;
+        let failure = ping.outcome.as_ref().err().map(|unreached| unreached.failure);
+        let is_silent = failure.is_some_and(|failure| failure.sign() != Sign::Alive);
+        shared.hear(Heard::Ping(primary.name.clone(), ping));
+        shared.trouble.send_if_modified(|trouble| std::mem::replace(trouble, is_silent) != is_silent);
+        let is_sure = failure.is_none_or(|failure| failure == Failure::Refused);
+        let pause = if is_sure { shared.pace.ping_ms } else { AGAIN_MS.min(shared.pace.ping_ms) };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+async fn write(shared: Arc<Shared>, primary: Subject, manager: String, write_ms: u64) {
+    let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
+    let mut pinger = Pinger::new(&primary.connect, &manager, timeout);
+    loop {
+        let ping = pinger.ping(PingKind::Insert).await;
+        shared.hear(Heard::Ping(primary.name.clone(), ping));
+        tokio::time::sleep(Duration::from_millis(write_ms)).await;
+    }
+}
+
+async fn look(shared: Arc<Shared>, subject: Subject) {
+    let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
+    let ask = || async {
+        shared.hear(Heard::Look(Box::new(observe(&subject, timeout).await)));
+    };
+    again_and_again(&shared, ask).await;
+}
+
+async fn ask_acker(shared: Arc<Shared>, relay: WatchedRelay) {
+    let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
+    let ask = || async {
+        if let Ok(Ok(report)) = tokio::time::timeout(timeout, relay.port.read()).await {
+            shared.hear(Heard::Acker(relay.name.clone(), report));
+        }
+    };
+    again_and_again(&shared, ask).await;
+}
+
+/// Asks at the usual pace, or at the hurried one while the primary does not answer; at once when that begins.
+async fn again_and_again<F: Future<Output = ()>>(shared: &Shared, ask: impl Fn() -> F) {
+    let mut trouble = shared.trouble.subscribe();
+    loop {
+        ask().await;
+        let Pace { look_ms, hurried_look_ms, .. } = shared.pace;
+        let is_hurried = *trouble.borrow_and_update();
+        let pause = Duration::from_millis(if is_hurried { hurried_look_ms } else { look_ms });
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            Ok(()) = trouble.changed() => {}
+        }
+    }
+}
+
+async fn ask_relay(shared: Arc<Shared>, relay: WatchedRelay) {
+    let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
+    loop {
+        let seen = tokio::time::timeout(timeout, relay.eye.look()).await;
+        shared.hear(Heard::Relay(relay.name.clone(), seen.unwrap_or(Err(Failure::TimedOut))));
+        // A relay that has lost its stream is what the death of a primary is confirmed by.
+        let pause = if *shared.trouble.borrow() { AGAIN_MS } else { shared.pace.ping_ms };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}

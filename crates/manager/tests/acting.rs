@@ -1,0 +1,6 @@
+//! Acts on real servers.
+
+mod cluster;
+mod draining;
+mod promoting;
+mod replicating;

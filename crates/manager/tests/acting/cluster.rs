@@ -1,0 +1,135 @@
+//! An old primary, a replica, and a server that stands in for the log: native replication sees no difference.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_manager::acting::replication::{self, ReadFrom};
+use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+/// Only reached when something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Of both families one that is old and one that is new enough.
+macro_rules! on_both_families {
+    ($($test:ident),* $(,)?) => {$(
+        mod $test {
+            #[tokio::test]
+            async fn mysql_97() -> anyhow::Result<()> {
+                super::$test(tailwater_sandbox::ServerKind::Mysql97).await
+            }
+
+            #[tokio::test]
+            async fn mariadb_1011() -> anyhow::Result<()> {
+                super::$test(tailwater_sandbox::ServerKind::Mariadb1011).await
+            }
+        }
+    )*};
+}
+pub(crate) use on_both_families;
+
+pub fn statement(kind: ServerKind, mysql: &'static str, mariadb: &'static str) -> &'static str {
+    match kind.flavour() {
+        Flavour::MySql => mysql,
+        Flavour::MariaDb => mariadb,
+    }
+}
+
+pub async fn start(kind: ServerKind, name: &str, id: u32) -> Result<Server> {
+    let spec = ServerSpec::new(kind).name(name).option(format!("--server-id={id}"));
+    let updates = statement(kind, "--log-replica-updates=1", "--log-slave-updates=1");
+    let server =
+        Server::start(spec.options([updates, "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0"]))
+            .await?;
+    server.create_replication_user().await?;
+    Ok(server)
+}
+
+pub fn address(of: &Server) -> ReadFrom {
+    ReadFrom::new("127.0.0.1", of.port(), REPLICATION_USER, REPLICATION_PASSWORD.into())
+}
+
+pub async fn connect(to: &Server) -> Result<Connection> {
+    Ok(Connection::connect(&to.connect_options()).await?)
+}
+
+pub struct Cluster {
+    pub kind: ServerKind,
+    pub primary: Server,
+    pub replica: Server,
+    /// The log, as far as a replica can tell.
+    pub log: Server,
+}
+
+impl Cluster {
+    /// With a table, and both others reading from the primary.
+    pub async fn start(kind: ServerKind) -> Result<Self> {
+        let (primary, replica, log) =
+            tokio::try_join!(start(kind, "primary", 1), start(kind, "replica", 2), start(kind, "log", 3))?;
+        primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+        for server in [&replica, &log] {
+            let mut connection = connect(server).await?;
+            replication::read_from(&mut connection, &address(&primary), PATIENCE).await?;
+        }
+        let cluster = Self { kind, primary, replica, log };
+        cluster.in_step().await?;
+        Ok(cluster)
+    }
+
+    pub async fn in_step(&self) -> Result<()> {
+        for server in [&self.replica, &self.log] {
+            self.wait(server, "in step", async || Ok(rows(server).await? == rows(&self.primary).await?))
+                .await?;
+        }
+        Ok(())
+    }
+
+    pub async fn insert(&self, id: u32) -> Result<()> {
+        self.primary.sql(&format!("INSERT INTO shop.t VALUES ({id})")).await?;
+        Ok(())
+    }
+
+    /// Stops the applier of the replica, and has the replica receive one row that it does not execute.
+    pub async fn receive_only(&self, id: u32) -> Result<()> {
+        self.replica.sql(statement(self.kind, "STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD")).await?;
+        self.receive(id).await
+    }
+
+    /// Has the replica receive one row.
+    pub async fn receive(&self, id: u32) -> Result<()> {
+        self.insert(id).await?;
+        let mut connection = connect(&self.primary).await?;
+        let has = replication::executed(&mut connection).await?;
+        let mut connection = connect(&self.replica).await?;
+        let begun = Instant::now();
+        loop {
+            let channel = replication::status(&mut connection).await?.context("no channel")?;
+            let executed = replication::executed(&mut connection).await?;
+            if has.is_subset_of(&channel.received.union(&executed)?) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "not received: {channel:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn wait<F>(&self, server: &Server, what: &str, is_so: impl Fn() -> F) -> Result<()>
+    where
+        F: Future<Output = Result<bool>>,
+    {
+        let begun = Instant::now();
+        while !is_so().await? {
+            ensure!(begun.elapsed() < PATIENCE, "{what}: {:?}", server.replica_status().await?);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+}
+
+/// What the table holds.
+pub async fn rows(server: &Server) -> Result<String> {
+    Ok(server.sql("SELECT IFNULL(GROUP_CONCAT(id ORDER BY id), '') FROM shop.t").await?.concat())
+}

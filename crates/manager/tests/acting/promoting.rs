@@ -1,0 +1,159 @@
+//! Each act of a failover on real servers, and its undoing.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tailwater_manager::acting::replication::{executed, read_from, status};
+use tailwater_manager::acting::semi_sync::is_waiting;
+use tailwater_manager::acting::writing::is_writable;
+use tailwater_manager::acting::{Actor, Limits, Log, Participant, Party, ReplicaAccount, Setup};
+use tailwater_manager::choice::Version;
+use tailwater_manager::failover::{Act, Answer};
+use tailwater_manager::hands::Hands;
+use tailwater_manager::lease::Token;
+use tailwater_manager::observing::Subject;
+use tailwater_manager::topology::Member;
+use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::{Server, ServerKind, require};
+use tailwater_wire::Flavour;
+
+use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
+
+on_both_families!(a_replica_becomes_primary_and_is_one_no_more);
+
+fn participant(name: &str, server: &Server) -> Participant {
+    let subject = Subject { name: name.to_owned(), connect: server.connect_options() };
+    Participant { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
+}
+
+fn actor(cluster: &Cluster, change: Duration) -> Actor {
+    Actor::new(Setup {
+        run: "f1".into(),
+        primary: Party { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
+        flavour: cluster.kind.flavour(),
+        version: Version::read(cluster.primary.version()),
+        servers: vec![participant("db2", &cluster.replica), participant("db3", &cluster.log)],
+        ackers: Default::default(),
+        logs: vec![Log { name: "relay".into(), address: address(&cluster.log) }],
+        replica_account: ReplicaAccount {
+            user: REPLICATION_USER.into(),
+            password: REPLICATION_PASSWORD.into(),
+            ..ReplicaAccount::default()
+        },
+        hooks: Vec::new(),
+        limits: Limits { change, look: PATIENCE, drain: PATIENCE, ..Limits::default() },
+    })
+}
+
+async fn does(actor: &Actor, act: Act) -> Result<Option<String>> {
+    match actor.perform(&act, Token(7)).await {
+        Answer::Done => Ok(None),
+        Answer::Noted(note) => Ok(Some(note)),
+        other => bail!("{act}: {other:?}"),
+    }
+}
+
+async fn fails(actor: &Actor, act: Act, with: &str) -> Result<()> {
+    match actor.perform(&act, Token(7)).await {
+        Answer::Failed(reason) | Answer::Unknown(reason) if reason.contains(with) => Ok(()),
+        other => bail!("{act}: {other:?}, and not {with:?}"),
+    }
+}
+
+fn server() -> String {
+    "db2".into()
+}
+
+async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut cluster = Cluster::start(kind).await?;
+    let actor = actor(&cluster, PATIENCE);
+    // It receives one row that it does not execute, and lacks another that the log has.
+    cluster.receive_only(1).await?;
+    cluster.replica.sql(statement(kind, "STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD")).await?;
+    cluster.insert(2).await?;
+    let has = executed(&mut connect(&cluster.primary).await?).await?;
+    cluster.wait(&cluster.log, "in the log", async || Ok(rows(&cluster.log).await? == "1,2")).await?;
+    cluster.primary.pause()?;
+
+    let Answer::Servers(seen) = actor.perform(&Act::LookAtServers, Token(7)).await else {
+        bail!("no servers")
+    };
+    ensure!(seen.iter().map(|one| one.name.as_str()).eq(["db2", "db3"]), "{seen:?}");
+    let received = seen[0].received.clone().context("nothing received")?;
+    let what = has.subtract(&received)?.to_string();
+    ensure!(!received.is_subset_of(seen[0].executed.as_ref().context("nothing executed")?), "{seen:?}");
+
+    fails(&actor, Act::MakeWritable { server: server() }, "not drained").await?;
+    let supply = |from: &str| Act::Supply { server: server(), from: from.into(), what: what.clone() };
+    fails(&actor, supply("nobody"), "no address").await?;
+    for from in ["relay", "relay", "db3"] {
+        does(&actor, supply(from)).await?;
+    }
+    let mut replica = connect(&cluster.replica).await?;
+    let channel = status(&mut replica).await?.context("no channel")?;
+    ensure!(address(&cluster.log).is_source_of(&channel), "{channel:?}");
+    does(&actor, Act::Drain { server: server() }).await?;
+    ensure!(
+        rows(&cluster.replica).await? == "1,2",
+        "what was received is not dropped, what was lacking came"
+    );
+    fails(&actor, Act::MakeWritable { server: server() }, "ACKs").await?;
+
+    // It waits for ACKs, though its semi-sync was not even loaded, and replicates again when that is undone.
+    fails(&actor, Act::MakeSource { server: server(), acks: 0 }, "0 ACKs").await?;
+    make_source(&actor, kind).await?;
+    make_source(&actor, kind).await?;
+    is_waiting(&mut replica, 1).await?;
+    ensure!(!is_writable(&mut replica).await?);
+    for _ in 0..2 {
+        does(&actor, Act::UnmakeSource { server: server() }).await?;
+        ensure!(is_waiting(&mut replica, 1).await.is_err());
+        let channel = status(&mut replica).await?.context("no channel")?;
+        ensure!(channel.sql_running, "{channel:?}");
+    }
+
+    // Writable: its source is forgotten, a commit waits for its ACK, and nobody takes it away from under that.
+    does(&actor, Act::Drain { server: server() }).await?;
+    make_source(&actor, kind).await?;
+    for _ in 0..2 {
+        does(&actor, Act::MakeWritable { server: server() }).await?;
+        ensure!(is_writable(&mut replica).await? && status(&mut replica).await?.is_none());
+    }
+    fails(&actor, Act::UnmakeSource { server: server() }, "read-only first").await?;
+    let mut client = connect(&cluster.replica).await?;
+    let commit = tokio::spawn(async move { client.execute("INSERT INTO shop.t VALUES (3)").await });
+    let waits = statement(kind, "Rpl_semi_sync_source_wait_sessions", "Rpl_semi_sync_master_wait_sessions");
+    let question = format!("SHOW GLOBAL STATUS LIKE '{waits}'");
+    let is_waiting_now = async || Ok(cluster.replica.sql(&question).await? == [format!("{waits}\t1")]);
+    cluster.wait(&cluster.replica, "waiting", is_waiting_now).await?;
+    let hasty = self::actor(&cluster, Duration::from_secs(1));
+    fails(&hasty, Act::MakeReadOnly { server: server() }, "").await?;
+    ensure!(!commit.is_finished());
+    cluster.log.enable_semi_sync_replica().await?;
+    let mut log = connect(&cluster.log).await?;
+    read_from(&mut log, &address(&cluster.replica), PATIENCE).await?;
+    commit.await??;
+    cluster.wait(&cluster.log, "in the log", async || Ok(rows(&cluster.log).await? == "1,2,3")).await?;
+    does(&actor, Act::MakeReadOnly { server: server() }).await?;
+    ensure!(!is_writable(&mut replica).await?);
+
+    // A restart keeps what can be kept.
+    cluster.replica.restart(None).await?;
+    let mut replica = connect(&cluster.replica).await?;
+    let kept = is_waiting(&mut replica, 1).await;
+    ensure!(kept.is_ok() == (kind.flavour() == Flavour::MySql), "{kept:?}");
+    // With another connection, as the one that stood has broken.
+    does(&actor, Act::MakeReadOnly { server: server() }).await?;
+    cluster.replica.kill().await?;
+    fails(&actor, Act::MakeReadOnly { server: server() }, "TW-SES").await
+}
+
+async fn make_source(actor: &Actor, kind: ServerKind) -> Result<()> {
+    let note = does(actor, Act::MakeSource { server: server(), acks: 1 }).await?;
+    // Only one of the families needs the operator's hand.
+    ensure!(note.is_some() == (kind.flavour() == Flavour::MariaDb), "{note:?}");
+    Ok(())
+}

@@ -1,0 +1,366 @@
+//! The loop that drives a failover, with hands that do what a script says: what is stored when, what happens when nobody
+//! answers, when the lease ends in whatever phase, and when the record cannot be stored.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tailwater_manager::Refusal;
+use tailwater_manager::choice::{Feed, Origin, Promotion, Server, Version};
+use tailwater_manager::driving::run::Confirmed;
+use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, RecordError, Term};
+use tailwater_manager::failover::{Act, Answer, Audit, End, Expected, Failover, Order, Phase};
+use tailwater_manager::hands::Hands;
+use tailwater_manager::lease::Token;
+use tailwater_manager::lossless::{Acker, Look, Regimes, Stop, Waiting};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+use tokio::sync::{Notify, watch};
+
+const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+const VERSION: Version = Version { major: 9, minor: 7, patch: 1 };
+
+fn set() -> GtidSet {
+    GtidSet::parse(Flavour::MySql, &format!("{OLD}:1-9")).expect("a set")
+}
+
+fn order(dry_run: bool) -> Order {
+    let ackers: BTreeSet<String> = ["relay".to_owned()].into();
+    let waiting = Waiting {
+        active: true,
+        after_sync: true,
+        timeout_ms: u64::MAX,
+        waits_without_ackers: true,
+        acks_required: 1,
+        unacknowledged: 0,
+        after_restart: true,
+    };
+    let holds = [("relay".to_owned(), set())].into();
+    let look = Look { waiting: &waiting, ackers: &ackers, strangers: 0, executed: &set(), holds: &holds };
+    Order {
+        id: "run-1".to_owned(),
+        primary: "old".to_owned(),
+        origin: Origin::MySql([0x3e; 16]),
+        version: VERSION,
+        region: None,
+        last_known: Some(set()),
+        regimes: Some(Regimes::begin(&look)),
+        unverified_ms: 0,
+        unverified_ms_max: 1000,
+        ackers: ackers.into_iter().collect(),
+        fence_hooks: vec!["off".to_owned()],
+        route_hooks: vec!["route".to_owned()],
+        direct_replicas: vec!["other".to_owned()],
+        acks_required: 1,
+        wanted: None,
+        across_regions: false,
+        catch_up_ms_max: 1000,
+        allow_data_loss: false,
+        dry_run,
+        expected: Expected { stop_ms: 1, hook_ms: 1, supply_ms: 1, change_ms: 1, follow_ms: 1 },
+    }
+}
+
+/// The world of one run: what was done, and what shall go wrong.
+#[derive(Default)]
+struct Script {
+    done: Mutex<Vec<Act>>,
+    /// Whoever is to do this never answers.
+    hangs: Option<fn(&Act) -> bool>,
+    /// Whoever is to do this panics.
+    panics: Option<fn(&Act) -> bool>,
+    /// The lease ends while this is done.
+    ends_the_lease: Option<fn(&Act) -> bool>,
+    lease: Arc<Lease>,
+    /// What was stored last, as those who act find it.
+    stored: Arc<Records>,
+}
+
+#[derive(Default)]
+struct Lease {
+    is_lost: AtomicBool,
+    lost: Notify,
+    checks: AtomicU64,
+    /// Held for so many questions, if not for ever.
+    checks_max: Option<u64>,
+}
+
+impl Lease {
+    fn lose(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+        self.lost.notify_waiters();
+    }
+}
+
+struct TermOf(Arc<Lease>);
+
+impl Term for TermOf {
+    fn check(&self) -> Result<Token, String> {
+        let checks = self.0.checks.fetch_add(1, Ordering::SeqCst);
+        if self.0.is_lost.load(Ordering::SeqCst) || self.0.checks_max.is_some_and(|max| checks >= max) {
+            return Err("somebody else has it".to_owned());
+        }
+        Ok(Token(7))
+    }
+
+    async fn ended(&self) -> String {
+        loop {
+            let lost = self.0.lost.notified();
+            if self.0.is_lost.load(Ordering::SeqCst) {
+                return "it was not renewed".to_owned();
+            }
+            lost.await;
+        }
+    }
+}
+
+/// Keeps the last record, or fails from some phase on.
+#[derive(Default)]
+struct Records {
+    last: Mutex<Option<Audit>>,
+    fails_from: Option<Phase>,
+}
+
+impl AuditStore for Records {
+    fn save(&self, audit: &Audit) -> Result<(), RecordError> {
+        let phase = audit.steps.last().map(|step| step.phase);
+        if self.fails_from.is_some_and(|from| phase.is_some_and(|phase| phase >= from)) {
+            let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            return Err(RecordError { path: PathBuf::from("record"), source });
+        }
+        *self.last.lock().unwrap() = Some(audit.clone());
+        Ok(())
+    }
+}
+
+struct Yes;
+
+impl Confirm for Yes {
+    fn confirm(&self) -> Confirmed<'_> {
+        Box::pin(async { Ok("it is dead".to_owned()) })
+    }
+}
+
+impl Hands for Script {
+    async fn perform(&self, act: &Act, token: Token) -> Answer {
+        assert_eq!(token, Token(7));
+        if act.changes() && self.stored.fails_from.is_none() {
+            let stored = self.stored.last.lock().unwrap();
+            let knows = stored.as_ref().is_some_and(|audit| {
+                let told = serde_json::to_string(&audit.steps).unwrap();
+                told.contains(&serde_json::to_string(act).unwrap())
+            });
+            assert!(knows, "{act} is done, and no record tells of it");
+        }
+        self.done.lock().unwrap().push(act.clone());
+        if self.hangs.is_some_and(|of| of(act)) {
+            pending::<()>().await;
+        }
+        assert!(!self.panics.is_some_and(|of| of(act)), "as the script says");
+        if self.ends_the_lease.is_some_and(|of| of(act)) {
+            self.lease.lose();
+            pending::<()>().await;
+        }
+        match act {
+            Act::StopAcker { acker } | Act::ReadAcker { acker } => Answer::Acker {
+                acker: Acker { name: acker.clone(), durable: true, stop: Stop::Lasting, holds: Some(set()) },
+                before: GtidSet::empty(Flavour::MySql),
+            },
+            Act::LookAtServers => Answer::Servers(vec![server("new")]),
+            _ => Answer::Done,
+        }
+    }
+}
+
+fn server(name: &str) -> Server {
+    Server {
+        name: name.to_owned(),
+        reached: Ok(()),
+        flavour: Flavour::MySql,
+        version: VERSION,
+        region: None,
+        promotion: Promotion::Neutral,
+        feed: Feed::Replication,
+        received: Some(set()),
+        executed: Some(set()),
+        purged: Some(GtidSet::empty(Flavour::MySql)),
+        log_bin: true,
+        log_replica_updates: true,
+        durable: true,
+        applier_error: None,
+        catch_up_ms: Some(0),
+    }
+}
+
+async fn drive(script: Script, dry_run: bool) -> (Audit, Vec<Act>) {
+    let (lease, stored) = (Arc::clone(&script.lease), Arc::clone(&script.stored));
+    let hands = Arc::new(script);
+    let driver = Driver {
+        hands: Arc::clone(&hands),
+        term: TermOf(lease),
+        confirm: Arc::new(Yes),
+        records: stored.clone(),
+        limits: Limits { act_ms_max: 50, catch_up_ms_max: 50 },
+    };
+    let (progress, seen) = watch::channel(None);
+    let audit = driver.drive(&mut Failover::new(order(dry_run)), &progress).await;
+    assert_eq!(seen.borrow().as_ref(), Some(&audit), "whoever follows it sees the end");
+    if stored.fails_from.is_none() {
+        assert_eq!(stored.last.lock().unwrap().as_ref(), Some(&audit), "the end is stored");
+    }
+    let done = hands.done.lock().unwrap().clone();
+    (audit, done)
+}
+
+#[tokio::test]
+async fn it_does_what_it_is_told_and_ends_with_a_new_primary() {
+    let (audit, done) = drive(Script::default(), false).await;
+    assert_eq!(audit.outcome, Some(End::Promoted { server: "new".into(), left: Vec::new() }), "{audit}");
+    let expected =
+        ["stop capture", "fence hook off", "look at", "have new execute", "wait for 1", "writable"];
+    let told: Vec<String> = done.iter().map(ToString::to_string).collect();
+    let mut at = 0;
+    for part in expected {
+        at += told[at..]
+            .iter()
+            .position(|act| act.contains(part))
+            .unwrap_or_else(|| panic!("{part}: {told:?}"));
+    }
+    assert_eq!(audit.token, Some(7));
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing() {
+    let (audit, done) = drive(Script::default(), true).await;
+    assert!(matches!(&audit.outcome, Some(End::Planned { server, .. }) if server == "new"), "{audit}");
+    assert!(done.iter().all(|act| !act.changes()), "{done:?}");
+}
+
+#[tokio::test]
+async fn who_never_answers_is_waited_for_no_longer_than_the_limit() {
+    let hangs: [fn(&Act) -> bool; 4] = [
+        |act| matches!(act, Act::StopAcker { .. }),
+        |act| matches!(act, Act::LookAtServers),
+        |act| matches!(act, Act::Drain { .. }),
+        |act| matches!(act, Act::MakeSource { .. }),
+    ];
+    for hang in hangs {
+        let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
+        let is_back = matches!(audit.outcome, Some(End::Undone { .. }));
+        assert!(is_back, "{audit}");
+        assert!(audit.to_string().contains("no answer within 50 ms"), "{audit}");
+    }
+    // Behind the promotion it is left to be done.
+    let hang: fn(&Act) -> bool = |act| matches!(act, Act::Follow { .. } | Act::RouteHook { .. });
+    let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
+    assert!(matches!(&audit.outcome, Some(End::Promoted { left, .. }) if left.len() == 2), "{audit}");
+}
+
+#[tokio::test]
+async fn who_panics_has_left_something_that_nobody_knows() {
+    let panics: fn(&Act) -> bool = |act| matches!(act, Act::MakeSource { .. });
+    let (audit, _) = drive(Script { panics: Some(panics), ..Script::default() }, false).await;
+    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+    assert!(audit.to_string().contains("whoever was to do it ended"), "{audit}");
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_while_something_is_done_ends_it_at_once_in_each_phase() {
+    let cases: [(fn(&Act) -> bool, bool); 8] = [
+        (|act| matches!(act, Act::StopAcker { .. }), false),
+        (|act| matches!(act, Act::FenceHook { .. }), false),
+        (|act| matches!(act, Act::LookAtServers), false),
+        (|act| matches!(act, Act::Drain { .. }), false),
+        (|act| matches!(act, Act::MakeSource { .. }), false),
+        (|act| matches!(act, Act::MakeWritable { .. }), false),
+        (|act| matches!(act, Act::Follow { .. }), true),
+        (|act| matches!(act, Act::RouteHook { .. }), true),
+    ];
+    for (case, is_promoted) in cases {
+        let script = Script { ends_the_lease: Some(case), ..Script::default() };
+        let (audit, done) = drive(script, false).await;
+        assert!(done.last().is_some_and(case), "nothing is done any more, not even undone: {done:?}");
+        match &audit.outcome {
+            Some(End::Promoted { left, .. }) => assert!(is_promoted && !left.is_empty(), "{audit}"),
+            Some(End::Left { refusal: Refusal::NoLease { .. }, to_undo, .. }) => {
+                assert!(!is_promoted && !to_undo.is_empty(), "{audit}");
+            }
+            _ => panic!("{audit}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_not_held_at_whatever_question_lets_nothing_more_be_done() {
+    for checks_max in 0..16 {
+        let lease = Arc::new(Lease { checks_max: Some(checks_max), ..Lease::default() });
+        let script = Script { lease: Arc::clone(&lease), ..Script::default() };
+        let (audit, _) = drive(script, false).await;
+        let asked = lease.checks.load(Ordering::SeqCst);
+        assert!(asked <= checks_max + 1, "it was asked once more after the answer was no");
+        assert!(audit.outcome.is_some());
+        if checks_max == 0 {
+            assert!(matches!(audit.outcome, Some(End::Unchanged { .. })), "{audit}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_recorded_is_not_done_until_there_is_only_forward() {
+    let fails = |from| Arc::new(Records { fails_from: Some(from), ..Records::default() });
+    let (audit, done) = drive(Script { stored: fails(Phase::Fence), ..Script::default() }, false).await;
+    assert!(
+        !done.iter().any(|act| matches!(act, Act::StopAcker { .. } | Act::MakeWritable { .. })),
+        "{done:?}"
+    );
+    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+    assert!(audit.to_string().contains("its record cannot be stored"), "{audit}");
+
+    let (audit, done) = drive(Script { stored: fails(Phase::Source), ..Script::default() }, false).await;
+    assert!(
+        !done.iter().any(|act| matches!(act, Act::MakeSource { .. } | Act::MakeWritable { .. })),
+        "{done:?}"
+    );
+    assert!(done.iter().any(|act| matches!(act, Act::StartAcker { .. })), "undone all the same: {done:?}");
+    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+
+    let (audit, _) = drive(Script { stored: fails(Phase::Follow), ..Script::default() }, false).await;
+    assert!(matches!(&audit.outcome, Some(End::Promoted { left, .. }) if left.is_empty()), "{audit}");
+}
+
+#[tokio::test]
+async fn records_are_kept_as_files_and_read_back() {
+    let (audit, _) = drive(Script::default(), false).await;
+    let folder = tempfile::tempdir().unwrap();
+    let records = AuditFolder::new(folder.path().join("records"));
+    assert!(records.list().unwrap().is_empty());
+    let unfinished = Audit { outcome: None, ..audit.clone() };
+    records.save(&unfinished).unwrap();
+    assert_eq!(records.load("run-1").unwrap(), Some(unfinished));
+    assert!(!folder.path().join("records/run-1.txt").exists());
+    records.save(&audit).unwrap();
+    assert_eq!(records.load("run-1").unwrap(), Some(audit.clone()));
+    let text = std::fs::read_to_string(folder.path().join("records/run-1.txt")).unwrap();
+    assert_eq!(text, audit.to_string());
+    assert_eq!(records.list().unwrap(), ["run-1"]);
+    assert_eq!(records.load("run-2").unwrap(), None);
+    assert_eq!(records.load("../run-1").unwrap(), None);
+    for name in ["../x", "a/b", "", ".hidden"] {
+        let named = Audit { id: name.to_owned(), ..audit.clone() };
+        assert!(records.save(&named).is_err(), "{name:?}");
+    }
+    std::fs::write(folder.path().join("records/run-3.json"), "{").unwrap();
+    assert!(records.load("run-3").is_err());
+}
+
+/// Bounds of the tests themselves.
+#[tokio::test]
+async fn nothing_here_takes_long() {
+    let hang: fn(&Act) -> bool = |act| act.changes();
+    let driven = drive(Script { hangs: Some(hang), ..Script::default() }, false);
+    let (audit, _) = tokio::time::timeout(Duration::from_secs(60), driven).await.expect("it ends");
+    assert!(matches!(audit.outcome, Some(End::Left { .. })), "{audit}");
+}

@@ -1,0 +1,392 @@
+//! The driver: one thread per source that reads the stream, appends to the log, syncs, and acknowledges; and obeys orders.
+//!
+//! An order ends the stream, whatever it is at: the future that reads and acknowledges is dropped, and its connection with it,
+//! before anything else is done. So nothing can be acknowledged any more once an order is obeyed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tailwater_log::LogWriter;
+use tailwater_session::{Backoff, ConnectOptions, Connection, Purpose, SessionError, check_grants};
+use tailwater_wire::Flavour;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, error, info, warn};
+
+use crate::acker::Order;
+use crate::capture::CaptureOptions;
+use crate::error::{RelayError, Retry};
+use crate::opening::is_refusal;
+use crate::orders::GivenOrder;
+use crate::reading::Reading;
+use crate::resume::{self, Resume, StartPolicy};
+use crate::source;
+use crate::status::{CaptureState, CaptureStatus};
+use crate::track::StreamTrack;
+use crate::watching::{Watch, keep_retention, watch_semi_sync};
+
+/// How long the source may take to answer a question. On a link that was cut without a word nothing else tells; and a
+/// source whose commits wait for us must not wait for longer than this either.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Driver {
+    pub options: CaptureOptions,
+    /// The servers that can be followed, the source itself not among them, with patience limited.
+    servers: BTreeMap<String, ConnectOptions>,
+    /// The source itself, likewise.
+    own: ConnectOptions,
+    /// Whom it captures from.
+    pub connect: ConnectOptions,
+    status: Arc<CaptureStatus>,
+    stop: CancellationToken,
+    pub log: LogWriter,
+    /// The source's file that it says is torn; see [`resume::LogState::torn`].
+    pub torn: Option<String>,
+    /// The last stream asked for did not begin; see [`Driver::wake`].
+    hung: bool,
+    /// Why it stands still although nobody told it to.
+    refused: Option<String>,
+    watch: Watch,
+    pauses: Pauses,
+}
+
+/// What ended the stream, or the wait for one.
+enum Woken {
+    ToEnd,
+    Order(GivenOrder),
+    Stream(Result<(), RelayError>),
+}
+
+/// How long to wait before the next attempt.
+struct Pauses {
+    backoff: Backoff,
+    /// Two that push each other aside must leave each other time to capture something.
+    displaced: Backoff,
+    next: Option<Duration>,
+}
+
+impl Pauses {
+    fn new() -> Self {
+        let seed = u64::from(std::process::id());
+        Self {
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(2), seed),
+            displaced: Backoff::new(Duration::from_secs(1), Duration::from_secs(15), seed),
+            next: None,
+        }
+    }
+
+    fn after(&mut self, error: &RelayError, has_captured: bool) -> Duration {
+        let pause = if matches!(error, RelayError::ServerIdTaken { .. }) {
+            self.displaced.next_delay()
+        } else {
+            if has_captured {
+                self.backoff.reset();
+            }
+            self.displaced.reset();
+            self.backoff.next_delay()
+        };
+        self.next = Some(pause);
+        pause
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(
+        options: CaptureOptions,
+        status: Arc<CaptureStatus>,
+        stop: CancellationToken,
+        log: LogWriter,
+    ) -> Self {
+        let patience = ANSWER_PATIENCE.max(options.heartbeat * 3);
+        let patient = |connect: &ConnectOptions| ConnectOptions {
+            read_timeout: Some(connect.read_timeout.map_or(patience, |timeout| timeout.min(patience))),
+            ..connect.clone()
+        };
+        let servers =
+            options.servers.iter().map(|(name, connect)| (name.clone(), patient(connect))).collect();
+        let own = patient(&options.connect);
+        Self {
+            options,
+            servers,
+            connect: own.clone(),
+            own,
+            status,
+            stop,
+            log,
+            torn: None,
+            hung: false,
+            refused: None,
+            watch: Watch::default(),
+            pauses: Pauses::new(),
+        }
+    }
+
+    pub(crate) async fn run(self, orders: mpsc::Receiver<GivenOrder>) -> Result<(), RelayError> {
+        let retention = tokio::spawn(keep_retention(self.log.handle()).in_current_span());
+        let result = self.capture(orders).await;
+        retention.abort();
+        result
+    }
+
+    async fn capture(mut self, mut orders: mpsc::Receiver<GivenOrder>) -> Result<(), RelayError> {
+        self.look_up_orders();
+        loop {
+            let transactions_before = self.status.snapshot().transactions;
+            let woken = self.until_woken(&mut orders).await;
+            // Whatever ended the stream, half a transaction may have been written; it comes again from its start.
+            let error = match (woken, self.log.rollback_partial()) {
+                (Woken::Stream(Ok(())), Ok(())) => continue,
+                (Woken::Stream(Err(error)), Ok(())) => error,
+                (Woken::ToEnd, Ok(())) => {
+                    self.log.close()?;
+                    self.status.set_state(CaptureState::Stopped);
+                    return Ok(());
+                }
+                (Woken::Order(order), Ok(())) => match self.obey(order) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                // Of a log that failed, the first error says why.
+                (Woken::Stream(Err(error @ RelayError::Log(_))), Err(_)) => error,
+                (_, Err(log_error)) => log_error.into(),
+            };
+            let has_captured = self.status.snapshot().transactions > transactions_before;
+            if let Some(error) = self.interrupted(error, has_captured) {
+                if error.retry() == Retry::Refuse
+                    && let Err(error) = self.log.close()
+                {
+                    warn!(code = error.code(), "the log could not be closed in good order: {error}");
+                }
+                self.status.set_state(CaptureState::Refused(error.to_string()));
+                return Err(error);
+            }
+        }
+    }
+
+    /// Captures, or stands still, until something happens.
+    async fn until_woken(&mut self, orders: &mut mpsc::Receiver<GivenOrder>) -> Woken {
+        let stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Woken::ToEnd,
+            Some(order) = orders.recv() => Woken::Order(order),
+            result = self.work() => Woken::Stream(result),
+        }
+    }
+
+    async fn work(&mut self) -> Result<(), RelayError> {
+        if self.refused.is_some() || self.status.ordered().stopped.is_some() {
+            return std::future::pending().await;
+        }
+        if let Some(pause) = self.pauses.next.take() {
+            tokio::time::sleep(pause).await;
+        }
+        self.status.set_state(CaptureState::Connecting);
+        self.stream_once().await
+    }
+
+    /// Decides what an error means: goes on later, or stands still, or gives it back as the end of all.
+    fn interrupted(&mut self, error: RelayError, has_captured: bool) -> Option<RelayError> {
+        let error = match error {
+            error if error.says_displaced() => {
+                RelayError::ServerIdTaken { server_id: self.options.server_id }
+            }
+            error => error,
+        };
+        match error.retry() {
+            Retry::Reconnect => {
+                let pause = self.pauses.after(&error, has_captured);
+                warn!(
+                    code = error.code(),
+                    pause_ms = pause.as_millis() as u64,
+                    "capture interrupted: {error}"
+                );
+                self.status.set_state(CaptureState::Waiting(error.to_string()));
+                None
+            }
+            Retry::Refuse if self.options.stays => {
+                error!(code = error.code(), "capture stopped, and waits for orders: {error}");
+                self.refuse(&error);
+                None
+            }
+            Retry::Refuse | Retry::Fatal => {
+                error!(code = error.code(), "capture stopped: {error}");
+                Some(error)
+            }
+        }
+    }
+
+    fn refuse(&mut self, error: &RelayError) {
+        self.refused = Some(error.to_string());
+        self.status.set_state(CaptureState::Refused(error.to_string()));
+    }
+
+    /// Before the first connection: what it was ordered before it was started.
+    fn look_up_orders(&mut self) {
+        let ordered = self.status.ordered();
+        if let Some(server) = &ordered.follows {
+            info!(server, term = ordered.token, "follows by order");
+        }
+        if let Some(stop) = ordered.stopped {
+            warn!(
+                term = stop.token,
+                since_ms = stop.since_ms,
+                "stopped by order of a manager: nothing is captured or acknowledged until it is told to start or to follow"
+            );
+        }
+        self.turn();
+    }
+
+    /// Turns to whom it was ordered to follow, or stands still.
+    fn turn(&mut self) {
+        self.refused = None;
+        let ordered = self.status.ordered();
+        let followed = match &ordered.follows {
+            None => Ok(None),
+            Some(name) => self.servers.get(name).map(Some).ok_or(name),
+        };
+        match followed {
+            Ok(followed) => {
+                self.connect = followed.unwrap_or(&self.own).clone();
+                self.status.set_followed(followed.cloned());
+                self.status.set_state(match ordered.stopped {
+                    Some(stop) => CaptureState::StoppedByOrder(stop),
+                    None => CaptureState::Connecting,
+                });
+            }
+            // Only after a restart with another configuration: an order that names nobody is not taken.
+            Err(name) => {
+                let known = self.servers.keys().map(String::as_str).chain([self.options.name.as_str()]);
+                let known = known.collect::<Vec<_>>().join(", ");
+                let error = RelayError::UnknownServer { server: name.clone(), known };
+                error!(code = error.code(), "capture stopped, and waits for orders: {error}");
+                self.refuse(&error);
+            }
+        }
+    }
+
+    /// Obeys, once the stream has ended. Gives an error only if the log cannot be kept.
+    fn obey(&mut self, GivenOrder { order, token, answer }: GivenOrder) -> Result<(), RelayError> {
+        let before = self.status.ordered();
+        let ordered = match before.after(&order, token, now_ms()) {
+            Ok(ordered) => ordered,
+            Err(error) => {
+                // Nobody may be there any more to hear it.
+                let _ = answer.send(Err(error));
+                return Ok(());
+            }
+        };
+        // What it holds is told with the answer: all of it durable.
+        self.log.sync()?;
+        let kept = ordered.write(&self.options.directory).map_err(RelayError::from);
+        if let Err(error) = &kept {
+            error!(code = error.code(), "the order could not be kept, and counts for nothing: {error}");
+        } else {
+            tell(&order, token);
+            if ordered.follows != before.follows {
+                self.forget_source();
+            }
+            self.status.set_ordered(ordered);
+            self.pauses.next = None;
+            self.turn();
+        }
+        let _ = answer.send(kept);
+        Ok(())
+    }
+
+    /// What was learnt of one server says nothing of another.
+    fn forget_source(&mut self) {
+        (self.torn, self.hung, self.watch, self.pauses) = (None, false, Watch::default(), Pauses::new());
+    }
+
+    /// One connection's worth of capturing. Returns with an error, or when the next one is to follow at once.
+    async fn stream_once(&mut self) -> Result<(), RelayError> {
+        let mut control = Connection::connect(&self.connect).await?;
+        check_grants(&mut control, Purpose::Capture).await?;
+        let mut source = source::ask_state(&mut control).await?;
+        self.status.set_source_variables(source::ask_variables(&mut control).await?);
+        let log_state = self.log_state(source.identity.flavour)?;
+        if log_state.tail.is_none() && self.options.start == StartPolicy::Current {
+            let current = source::ask_current_binlog(&mut control, &self.connect, self.options.server_id);
+            source.current_binlog = current.await?;
+        }
+        let catch_up = self.catch_up(&mut control, &log_state, &source).await?;
+        let resume = resume::decide(&log_state, &source, &self.options.start)?;
+        let waker = if std::mem::take(&mut self.hung) { self.wake(&resume, &log_state).await } else { None };
+        let opened = self.open_stream(&resume, &log_state, catch_up.is_none()).await;
+        drop(waker);
+        let (stream, kind) = match opened {
+            Err(RelayError::Session(error @ SessionError::Timeout { .. })) => {
+                self.hung = self.options.semi_sync && source.identity.flavour == Flavour::MariaDb;
+                return Err(error.into());
+            }
+            Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
+                self.explain(&mut control, &log_state, &mut source, &resume, refusal).await?;
+                match self.open_stream(&Resume::Gtid, &log_state, catch_up.is_none()).await {
+                    Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
+                        return Err(resume::refused_by_gtid(&log_state, &refusal.to_string()));
+                    }
+                    result => result?,
+                }
+            }
+            result => result?,
+        };
+        if self.options.semi_sync && catch_up.is_none() && !stream.semi_sync() {
+            return Err(RelayError::SemiSyncOff);
+        }
+        self.status.count_connection();
+        self.status.set_state(CaptureState::Streaming);
+
+        let track = match &log_state.tail {
+            Some((_, identity)) if !identity.same_server(&source.identity) => {
+                StreamTrack::of_another_server()
+            }
+            tail => StreamTrack::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
+        };
+        let mut reading = Reading::new(
+            &self.status,
+            track,
+            source.identity.clone(),
+            &mut self.log,
+            self.options.log.ack,
+            log_state.head.clone(),
+            catch_up,
+        );
+        let watching = watch_semi_sync(control, &self.options, &self.status, &mut self.watch);
+        let error = tokio::select! {
+            result = reading.run(stream) => result,
+            result = watching => result,
+        };
+        let placed = reading.has_placed();
+        match error {
+            // Nothing of the file came: it cannot be read where the log says that an event begins.
+            Err(RelayError::Session(refusal)) if !placed && is_refusal(&refusal) => {
+                let mut control = Connection::connect(&self.connect).await?;
+                self.explain(&mut control, &log_state, &mut source, &resume, refusal).await?;
+                Err(RelayError::stream("the source could not give it by file and position"))
+            }
+            Err(error) => {
+                if placed && error.says_torn() {
+                    self.torn = self.log.source_tail().map(|tail| tail.file);
+                }
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+fn tell(order: &Order, term: u64) {
+    match order {
+        Order::Stop => warn!(term, "told to stop: nothing is captured or acknowledged any more"),
+        Order::Start => info!(term, "told to go on"),
+        Order::Follow(None) => info!(term, "told to follow its own source"),
+        Order::Follow(Some(server)) => info!(term, server, "told to follow another server"),
+    }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

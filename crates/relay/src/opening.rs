@@ -1,0 +1,185 @@
+//! Asking a source for the stream that goes on where the log ends, and what it means when the source refuses.
+
+use tailwater_session::{Connection, DumpRequest, DumpStart, DumpStream, ServerError, SessionError};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+use tracing::{info, warn};
+
+use crate::RelayError;
+use crate::driver::Driver;
+use crate::reading::FIRST_EVENT_OFFSET;
+use crate::resume::{self, LogState, Resume, SourceState, StartPolicy};
+use crate::source;
+use crate::track::{LogTail, Overlap, StreamKind};
+
+impl Driver {
+    /// MariaDB: the newest file, if the log ends in an older one; up to there the stream is to be an asynchronous one.
+    ///
+    /// The older file may end in the middle of an event, which ends the stream; and a semi-sync stream that ends as soon as
+    /// it began can leave MariaDB's dump thread waiting for its ACK receiver for ever, with every later stream of the same
+    /// `server_id` waiting for that thread.
+    pub(crate) async fn catch_up(
+        &self,
+        control: &mut Connection,
+        log: &LogState,
+        source: &SourceState,
+    ) -> Result<Option<String>, RelayError> {
+        match &log.tail {
+            Some((tail, identity))
+                if self.options.semi_sync
+                    && source.identity.flavour == Flavour::MariaDb
+                    // Numbers of another server's files say nothing; to it leads a GTID.
+                    && identity.same_server(&source.identity)
+                    && !log.torn =>
+            {
+                let current =
+                    source::ask_current_binlog(control, &self.connect, self.options.server_id).await?;
+                Ok(current.filter(|current| resume::number(current) > resume::number(&tail.file)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Frees a dump thread of MariaDB that hangs as [`Driver::catch_up`] says: any new semi-sync stream does so. One with
+    /// server id 0, as `mariadb-binlog` has it, does not wait for other threads itself. It acknowledges nothing.
+    pub(crate) async fn wake(&self, resume: &Resume, log: &LogState) -> Option<DumpStream> {
+        let (start, _) = dump_start(resume, log);
+        let request =
+            DumpRequest { semi_sync: true, heartbeat: self.options.heartbeat, ..DumpRequest::new(0, start) };
+        let opened = match Connection::connect(&self.connect).await {
+            Ok(connection) => connection.dump(request).await,
+            Err(error) => Err(error),
+        };
+        // Without it the next attempt is as good as the last.
+        opened.inspect_err(|error| warn!(code = error.code(), "cannot free a hanging stream: {error}")).ok()
+    }
+
+    pub(crate) async fn open_stream(
+        &self,
+        resume: &Resume,
+        log: &LogState,
+        synchronous: bool,
+    ) -> Result<(DumpStream, StreamKind), RelayError> {
+        let (start, kind) = dump_start(resume, log);
+        let connection = Connection::connect(&self.connect).await?;
+        info!(version = %connection.server().version_text, from = %describe(resume, log), "capturing");
+        let request = DumpRequest {
+            semi_sync: self.options.semi_sync && synchronous,
+            heartbeat: self.options.heartbeat,
+            ..DumpRequest::new(self.options.server_id, start)
+        };
+        Ok((connection.dump(request).await?, kind))
+    }
+
+    /// The source's binlog files; `None` if it keeps them locked. The connection is a new one then.
+    async fn ask_binlogs(&self, control: &mut Connection) -> Result<Option<Vec<(String, u64)>>, RelayError> {
+        match source::ask_binlogs(control).await {
+            Err(error @ RelayError::Answer { .. }) => {
+                warn!(code = error.code(), "{error}");
+                *control = Connection::connect(&self.connect).await?;
+                Ok(None)
+            }
+            result => result.map(Some),
+        }
+    }
+
+    /// The source refused what was asked for. That GTIDs may lead on is no error; all else is, and says what it means.
+    pub(crate) async fn explain(
+        &self,
+        control: &mut Connection,
+        log: &LogState,
+        source: &mut SourceState,
+        resume: &Resume,
+        refusal: SessionError,
+    ) -> Result<(), RelayError> {
+        let Some((tail, _)) = &log.tail else {
+            return Err(match &self.options.start {
+                StartPolicy::Position { file, position } => RelayError::StartRefused {
+                    start: format!("{file}:{position}"),
+                    reason: refusal.to_string(),
+                },
+                StartPolicy::Current | StartPolicy::Oldest => refusal.into(),
+            });
+        };
+        if log.torn {
+            return Err(RelayError::TornTail { file: tail.file.clone() });
+        }
+        let Resume::FilePosition { file, position } = resume else {
+            return Err(resume::refused_by_gtid(log, &refusal.to_string()));
+        };
+        source.binlogs = match self.ask_binlogs(control).await? {
+            // What the list would show can be told from the refusal.
+            None if says(&refusal, "Could not find first log file") => Some(Vec::new()),
+            None if says(&refusal, "position") => Some(vec![(file.clone(), 0)]),
+            None => return Err(refusal.into()),
+            list => list,
+        };
+        match resume::decide(log, source, &self.options.start)? {
+            Resume::Gtid => Ok(()),
+            Resume::FilePosition { .. } => Err(RelayError::Diverged {
+                file: file.clone(),
+                position: *position,
+                detail: format!("no event can be read there ({refusal})"),
+            }),
+        }
+    }
+
+    pub(crate) fn log_state(&mut self, flavour: Flavour) -> Result<LogState, RelayError> {
+        let mut head = None;
+        let tail = match self.log.source_tail() {
+            None => None,
+            Some(tail) => {
+                let mut overlap = tail
+                    .last_transaction
+                    .map(|last| Overlap { start: last.source_start, end: last.source_end });
+                let segment = self.log.handle().segments().pop();
+                if let Some(segment) = segment
+                    && overlap.is_none()
+                    && segment.source_offset == FIRST_EVENT_OFFSET
+                    && tail.end > FIRST_EVENT_OFFSET
+                {
+                    // What is to be compared is read from the file.
+                    self.log.flush()?;
+                    overlap = Some(Overlap { start: FIRST_EVENT_OFFSET, end: tail.end });
+                    head = Some(segment.path);
+                }
+                Some((LogTail { file: tail.file, end: tail.end, overlap }, tail.source))
+            }
+        };
+        let gtids = self.log.gtid_set().cloned().unwrap_or_else(|| GtidSet::empty(flavour));
+        let torn = tail.as_ref().is_some_and(|(tail, _)| self.torn.as_ref() == Some(&tail.file));
+        Ok(LogState { tail, head, gtids, torn })
+    }
+}
+
+fn dump_start(resume: &Resume, log: &LogState) -> (DumpStart, StreamKind) {
+    match (resume, &log.gtids) {
+        (Resume::FilePosition { file, position }, _) => {
+            (DumpStart::FilePosition { file: file.clone(), position: *position }, StreamKind::FilePosition)
+        }
+        (Resume::Gtid, GtidSet::MySql(set)) => {
+            (DumpStart::MysqlGtid { set_block: set.encode() }, StreamKind::Gtid)
+        }
+        (Resume::Gtid, GtidSet::MariaDb(state)) => {
+            (DumpStart::MariadbGtid { connect_state: state.position().to_string() }, StreamKind::Gtid)
+        }
+    }
+}
+
+/// Whether the source said that it cannot give the stream that was asked for.
+pub(crate) fn is_refusal(error: &SessionError) -> bool {
+    let number = error.server_error().map(|server| server.number);
+    number == Some(ServerError::SOURCE_FATAL_ERROR_READING_BINLOG) && !says(error, "same server")
+}
+
+fn says(error: &SessionError, text: &str) -> bool {
+    error.server_error().is_some_and(|server| server.message.contains(text))
+}
+
+fn describe(resume: &Resume, log: &LogState) -> String {
+    match resume {
+        Resume::FilePosition { file, .. } if file.is_empty() => "the oldest binlog file".into(),
+        Resume::FilePosition { file, position } => format!("{file}:{position}"),
+        Resume::Gtid => format!("GTIDs behind {}", log.gtids),
+    }
+}

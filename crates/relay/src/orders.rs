@@ -1,0 +1,148 @@
+//! Telling a running capture what to do, and asking it how it stands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tailwater_log::{AckMode, LogHandle};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::acker::{AckerState, Order};
+use crate::status::{CaptureState, CaptureStatus};
+use crate::{CaptureOptions, RelayError};
+
+/// How long a capture may take to obey: an fdatasync of its log, and one of the file that keeps the order.
+const OBEY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Orders that wait while the capture is busy; nobody gives so many.
+const ORDERS_WAITING_MAX: usize = 16;
+
+/// An order on its way to the capture's thread.
+#[derive(Debug)]
+pub(crate) struct GivenOrder {
+    pub order: Order,
+    pub token: u64,
+    pub answer: oneshot::Sender<Result<(), RelayError>>,
+}
+
+pub(crate) fn channel() -> (mpsc::Sender<GivenOrder>, mpsc::Receiver<GivenOrder>) {
+    mpsc::channel(ORDERS_WAITING_MAX)
+}
+
+/// A running capture, as something that acknowledges. Cheap to clone; outlives the capture, and says so then.
+///
+/// Orders of a term below the highest seen are refused. Each method is back in bounded time; the order of one that is dropped
+/// before may yet be obeyed.
+#[derive(Debug, Clone)]
+pub struct Acker {
+    /// The source's own name, by which it is followed as any other server.
+    source: String,
+    /// The other servers that can be followed.
+    servers: Arc<[String]>,
+    orders: mpsc::Sender<GivenOrder>,
+    log: LogHandle,
+    status: Arc<CaptureStatus>,
+    ack: AckMode,
+}
+
+impl Acker {
+    pub(crate) fn new(
+        options: &CaptureOptions,
+        orders: mpsc::Sender<GivenOrder>,
+        log: LogHandle,
+        status: Arc<CaptureStatus>,
+    ) -> Self {
+        let servers = options.servers.keys().cloned().collect();
+        Self { source: options.name.clone(), servers, orders, log, status, ack: options.log.ack }
+    }
+
+    /// Ends the stream, and keeps it ended over restarts until told to start or to follow. When this returns, no more is
+    /// acknowledged: the connection is gone, everything received whole is durable, and so is the order.
+    ///
+    /// # Errors
+    /// [`RelayError::StaleOrder`]; [`RelayError::OrderUnheard`]; [`RelayError::Log`] if the order could not be kept: the
+    /// capture goes on then, and may be stopped after a restart.
+    pub async fn stop(&self, token: u64) -> Result<AckerState, RelayError> {
+        self.give(Order::Stop, token).await?;
+        self.read()
+    }
+
+    /// How it stands and what it holds; changes nothing.
+    ///
+    /// # Errors
+    /// [`RelayError::Log`] if the log cannot be read.
+    pub fn read(&self) -> Result<AckerState, RelayError> {
+        // In this order: what is held by one that is stopped is read after it stopped.
+        let ordered = self.status.ordered();
+        let holds = self.log.gtid_set();
+        let before = self.log.gtids_not_here()?.or_else(|| holds.clone());
+        Ok(AckerState { ordered, durable: self.ack == AckMode::Durable, holds, before })
+    }
+
+    /// Captures again, from whom it did before. Does not wait until that streams. One that captures reconnects.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub async fn start(&self, token: u64) -> Result<(), RelayError> {
+        self.give(Order::Start, token).await
+    }
+
+    /// Captures from `server` from now on, over restarts too, and waits until that streams, no longer than `patience`.
+    ///
+    /// # Errors
+    /// As [`Self::stop`]; [`RelayError::UnknownServer`]; [`RelayError::NotFollowing`] if it does not stream in time: it goes on
+    /// trying.
+    pub async fn follow(&self, token: u64, server: &str, patience: Duration) -> Result<(), RelayError> {
+        let is_own = server == self.source;
+        if !is_own && !self.servers.iter().any(|known| known == server) {
+            let known = self.servers.iter().map(String::as_str).chain([self.source.as_str()]);
+            let known = known.collect::<Vec<_>>().join(", ");
+            return Err(RelayError::UnknownServer { server: server.to_owned(), known });
+        }
+        let until = Instant::now() + patience;
+        self.give(Order::Follow((!is_own).then(|| server.to_owned())), token).await?;
+        self.until_streaming(server, until).await
+    }
+
+    async fn give(&self, order: Order, token: u64) -> Result<(), RelayError> {
+        // Also here: an order that comes too late is not to interrupt the stream.
+        self.status.ordered().check(token)?;
+        let unheard = |reason: &str| RelayError::OrderUnheard { reason: reason.to_owned() };
+        let (answer, heard) = oneshot::channel();
+        let given = async {
+            let sent = self.orders.send(GivenOrder { order, token, answer }).await;
+            sent.map_err(|_| unheard("it has ended"))?;
+            heard.await.map_err(|_| unheard("it ended meanwhile"))?
+        };
+        match tokio::time::timeout(OBEY_PATIENCE, given).await {
+            Ok(result) => result,
+            Err(_) => Err(unheard("it did not answer in time; it may yet obey")),
+        }
+    }
+
+    async fn until_streaming(&self, server: &str, until: Instant) -> Result<(), RelayError> {
+        let failed = |reason: String| RelayError::NotFollowing { server: server.to_owned(), reason };
+        loop {
+            // Before the look, so that no change is missed between the two.
+            let changed = self.status.changed();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let state = self.status.snapshot().state;
+            match &state {
+                CaptureState::Streaming => return Ok(()),
+                CaptureState::Refused(reason) => return Err(failed(reason.clone())),
+                CaptureState::StoppedByOrder(_) => {
+                    return Err(failed("it was told to stop meanwhile".into()));
+                }
+                CaptureState::Stopped => return Err(failed("it has ended".into())),
+                CaptureState::Connecting | CaptureState::Waiting(_) => {}
+            }
+            if tokio::time::timeout_at(until, changed).await.is_err() {
+                return Err(failed(match state {
+                    CaptureState::Waiting(reason) => reason,
+                    _ => "it does not answer in time".into(),
+                }));
+            }
+        }
+    }
+}

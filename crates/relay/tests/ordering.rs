@@ -1,0 +1,292 @@
+//! Captures that are told to stop, to go on and to follow another server, and what the servers and their replicas see of it.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tailwater_log::LogDir;
+use tailwater_relay::acker::AckerState;
+use tailwater_relay::watch::SemiSyncAlarm;
+use tailwater_relay::{CaptureState, RelayError};
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use crate::serving_support::{Tailwater, check_equal, start_replica, status_variable, written_by};
+use crate::support::{PATIENCE, Running, Source, run, until_acknowledged};
+
+/// `rpl_semi_sync_source_...`, or the older name.
+fn semi_sync(flavour: Flavour, mysql: &str, mariadb: &str) -> String {
+    match flavour {
+        Flavour::MySql => format!("rpl_semi_sync_source_{mysql}"),
+        Flavour::MariaDb => format!("rpl_semi_sync_master_{mariadb}"),
+    }
+}
+
+/// Waits until a commit waits for an ACK; those behind it wait for that commit.
+async fn until_waiting(server: &Server) -> Result<()> {
+    let name = semi_sync(server.kind().flavour(), "wait_sessions", "wait_sessions");
+    let begin = Instant::now();
+    loop {
+        let waiting = status_variable(server, &name).await?;
+        if waiting != "0" {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < PATIENCE, "no commit waits");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Those that read the server's binlog.
+async fn streams(server: &Server) -> Result<usize> {
+    let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%'";
+    Ok(server.sql(sql).await?.concat().parse()?)
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, RelayError>) -> Result<&'static str> {
+    match result {
+        Ok(state) => bail!("it obeyed: {state:?}"),
+        Err(error) => Ok(error.code()),
+    }
+}
+
+/// A stop ends the commits of the source; nothing but an order lets them go on, and no other may give it.
+async fn stops_for_good(kind: ServerKind) -> Result<()> {
+    let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
+    let options = source.options("log", 94);
+    let capture = Running::start(options.clone())?;
+    let acker = capture.acker();
+    source.prepare().await?;
+    source.write(20).await?;
+
+    // Under load: what clients were told is held, and nobody is told more.
+    let load = source.load(6, None);
+    until_acknowledged(&load, 60).await?;
+    let stopped = acker.stop(5).await?;
+    let acks = capture.status.snapshot().acks;
+    ensure!(stopped.ordered.stopped.is_some_and(|stop| stop.token == 5) && stopped.durable, "{stopped:?}");
+    until_waiting(&source.server).await?;
+    ensure!(capture.status.snapshot().acks == acks);
+    source.check_ledger("log")?;
+    // The source notices when it next says that it is alive.
+    let begin = Instant::now();
+    while streams(&source.server).await? > 0 {
+        ensure!(begin.elapsed() < PATIENCE, "somebody reads");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    ensure!(code(acker.start(4).await)? == "TW-RELAY-0015");
+    ensure!(code(acker.stop(4).await)? == "TW-RELAY-0015");
+    ensure!(code(acker.follow(6, "nobody", PATIENCE).await)? == "TW-RELAY-0016");
+    ensure!(acker.read()? == stopped, "{:?}", acker.read()?);
+    // Told once more, it has stood still since the first time.
+    let again = acker.stop(6).await?;
+    ensure!(
+        again.ordered.stopped.map(|stop| stop.since_ms) == stopped.ordered.stopped.map(|stop| stop.since_ms)
+    );
+
+    // A restart, in good order and not, forgets nothing, and does not even connect.
+    capture.stop().await?;
+    let capture = Running::start(options.clone())?;
+    let acker = capture.acker();
+    ensure!(code(acker.start(5).await)? == "TW-RELAY-0015");
+    ensure!(acker.stop(6).await? == again);
+    ensure!(matches!(capture.status.snapshot().state, CaptureState::StoppedByOrder(stop) if stop.token == 6));
+    ensure!(capture.status.snapshot().connections == 0 && streams(&source.server).await? == 0);
+    ensure!(acker.read()? == again, "{:?}", acker.read()?);
+    until_waiting(&source.server).await?;
+    ensure!(capture.status.snapshot().acks == 0);
+    source.check_ledger("log")?;
+
+    acker.start(7).await?;
+    until_acknowledged(&load, 30).await?;
+    // A server that does not answer, whatever is asked of it, keeps no order waiting.
+    source.server.pause()?;
+    acker.start(7).await?;
+    let held = acker.stop(8).await?;
+    source.server.resume()?;
+    until_waiting(&source.server).await?;
+    ensure!(acker.read()? == held);
+    acker.start(8).await?;
+    until_acknowledged(&load, 10).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    source.check_complete("log").await?;
+    source.check_ledger("log")?;
+    let held = acker.read()?.holds.context("it holds nothing")?;
+    let written = GtidSet::parse(source.flavour(), &written_by(&source.server).await?)?;
+    ensure!(held == written, "it holds {held}, and there is {written}");
+
+    // A source that does not wait when nobody is there is not fenced by a stop, which is why that is a rule.
+    let wait = semi_sync(source.flavour(), "wait_no_replica", "wait_no_slave");
+    source.server.sql(&format!("SET GLOBAL {wait} = 0")).await?;
+    acker.stop(9).await?;
+    source.write(3).await?;
+    acker.start(9).await?;
+    capture
+        .until("commits without an ACK", |now| {
+            now.alarms.iter().any(|alarm| matches!(alarm, SemiSyncAlarm::CommitsWithoutAck(1..)))
+        })
+        .await?;
+    // It waits again once somebody is there.
+    source.server.sql(&format!("SET GLOBAL {wait} = 1")).await?;
+    source.write(5).await?;
+    capture.until("a sound state", |now| now.alarms.is_empty()).await?;
+    source.check_complete("log").await?;
+    capture.stop().await
+}
+
+/// A native replica of the source that could take its place.
+async fn stand_in(source: &Source) -> Result<Server> {
+    let option = match source.flavour() {
+        Flavour::MySql => "--log-replica-updates",
+        Flavour::MariaDb => "--log-slave-updates",
+    };
+    let server = start_replica(source.server.kind(), "stand-in", &[option]).await?;
+    server.create_replication_user().await?;
+    server.replicate_from(&source.server).await?;
+    Ok(server)
+}
+
+/// Makes a replica a source that waits.
+async fn promote(server: &Server) -> Result<()> {
+    let forget = match server.kind().flavour() {
+        Flavour::MySql => "STOP REPLICA; RESET REPLICA ALL",
+        Flavour::MariaDb => "STOP SLAVE; RESET SLAVE ALL",
+    };
+    server.sql(forget).await?;
+    server.enable_semi_sync_source().await?;
+    Ok(())
+}
+
+/// A replica that receives and applies, without an error.
+async fn check_healthy(replica: &Server) -> Result<()> {
+    let status = replica.replica_status().await?.context("it is no replica")?;
+    ensure!(
+        status.io_running == "Yes"
+            && status.sql_running == "Yes"
+            && status.io_error.0 == 0
+            && status.sql_error.0 == 0,
+        "{}: {status:?}",
+        replica.name()
+    );
+    Ok(())
+}
+
+/// Every transaction of the log stands in it once, and nothing is wrong with its files.
+fn check_log(source: &Source) -> Result<()> {
+    let verified = LogDir::open_read_only(&source.log("log"))?.verify(|_| {})?;
+    ensure!(verified.problems.is_empty(), "{:?}", verified.problems);
+    source.check_ledger("log").map(drop)
+}
+
+/// Told to follow another server, a capture goes on there, without a gap, and its replicas do not notice; over restarts too.
+async fn follows(kind: ServerKind) -> Result<()> {
+    let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
+    let mut tailwater = Tailwater::of(&source)?;
+    tailwater.capture.semi_sync = true;
+    tailwater.capture.stays = true;
+    let stand_in = stand_in(&source).await?;
+    tailwater.capture.servers = BTreeMap::from([("stand-in".to_owned(), stand_in.replication_options())]);
+    tailwater.start_again().await?;
+    source.prepare().await?;
+    let by_gtid = start_replica(kind, "by-gtid", &[]).await?;
+    by_gtid.replicate(&tailwater.replica()).await?;
+    source.write(40).await?;
+
+    // One commit that nobody acknowledges any more; what has received it may keep it.
+    let acker = tailwater.running()?.acker();
+    let stopped: AckerState = acker.stop(1).await?;
+    let pending = source.load(1, None);
+    until_waiting(&source.server).await?;
+    let begin = Instant::now();
+    let held = stopped.holds.context("it holds nothing")?;
+    loop {
+        let has = GtidSet::parse(source.flavour(), &everything(&stand_in).await?)?;
+        if held.is_subset_of(&has) {
+            break;
+        }
+        ensure!(begin.elapsed() < PATIENCE, "the stand-in has {has}, and the log {held}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    promote(&stand_in).await?;
+    let mut former = mem::replace(&mut source.server, stand_in);
+    former.kill().await?;
+    drop(pending.finish().await);
+    acker.follow(1, "stand-in", PATIENCE).await?;
+    ensure!(acker.read()?.ordered.follows.as_deref() == Some("stand-in"));
+    source.write(40).await?;
+    let status = source.server.semi_sync_status().await?;
+    ensure!(status.acknowledged > 0 && status.unacknowledged == 0 && status.on, "{status:?}");
+    check_equal(&by_gtid, &source.server, &source.ledger).await?;
+    check_healthy(&by_gtid).await?;
+    let files = tailwater.sql("SHOW BINARY LOGS").await?;
+    ensure!(files.iter().any(|line| line.starts_with("binlog.e2.")), "{files:?}");
+    check_log(&source)?;
+
+    // A restart goes on with it.
+    tailwater.stop().await?;
+    tailwater.start_again().await?;
+    source.write(10).await?;
+
+    // The former primary lacks what the log has by now: named, and no reason to end.
+    former.start_again().await?;
+    let acker = tailwater.running()?.acker();
+    let error = match acker.follow(2, "log", PATIENCE).await {
+        Err(error @ RelayError::NotFollowing { .. }) => error.to_string(),
+        other => bail!("{other:?}"),
+    };
+    ensure!(error.contains("the source is behind the log"), "{error}");
+    ensure!(matches!(tailwater.running()?.status.snapshot().state, CaptureState::Refused(_)));
+    acker.follow(3, "stand-in", PATIENCE).await?;
+    source.write(10).await?;
+    check_equal(&by_gtid, &source.server, &source.ledger).await?;
+    check_healthy(&by_gtid).await?;
+    check_log(&source)?;
+
+    // Without its name in the configuration it waits to be told.
+    tailwater.stop().await?;
+    tailwater.capture.servers.clear();
+    tailwater.open().await?;
+    ensure!(code(tailwater.running()?.acker().follow(3, "stand-in", PATIENCE).await)? == "TW-RELAY-0016");
+    let begin = Instant::now();
+    while !matches!(&tailwater.running()?.status.snapshot().state, CaptureState::Refused(reason) if reason.contains("stand-in"))
+    {
+        ensure!(begin.elapsed() < PATIENCE, "{:?}", tailwater.running()?.status.snapshot().state);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tailwater.stop().await
+}
+
+/// Every transaction that a server has written itself or as a replica.
+async fn everything(server: &Server) -> Result<String> {
+    match server.kind().flavour() {
+        Flavour::MySql => Ok(server.replicated_gtids().await?),
+        Flavour::MariaDb => written_by(server).await,
+    }
+}
+
+#[test]
+fn a_stop_lasts_on_mysql_97() -> Result<()> {
+    run(stops_for_good(ServerKind::Mysql97))
+}
+
+#[test]
+fn a_stop_lasts_on_mariadb_1011() -> Result<()> {
+    run(stops_for_good(ServerKind::Mariadb1011))
+}
+
+#[test]
+fn another_mysql_97_is_followed() -> Result<()> {
+    run(follows(ServerKind::Mysql97))
+}
+
+#[test]
+fn another_mariadb_1011_is_followed() -> Result<()> {
+    run(follows(ServerKind::Mariadb1011))
+}
+
+#[test]
+fn another_mariadb_118_is_followed() -> Result<()> {
+    run(follows(ServerKind::Mariadb118))
+}

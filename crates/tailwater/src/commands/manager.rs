@@ -1,0 +1,116 @@
+//! `tailwater manager`: what the manager in the daemon sees, and what holds it back.
+
+use std::fmt::Write;
+
+use crate::cli::{ManagerCommand, Output};
+use crate::config::Config;
+use crate::control::{Answer, Request, ask, socket_of};
+use crate::exit::Exit;
+use crate::managing::cluster::ClusterReport;
+use crate::managing::requests::{ManagerAnswer, ManagerRequest};
+use crate::moment::Moment;
+
+/// Tells the daemon, and prints how its clusters are then.
+///
+/// # Errors
+/// If there is no daemon, it has no manager, or it cannot do as it is told.
+pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> {
+    let (file, request) = match command {
+        ManagerCommand::Status(file) => (file, ManagerRequest::Status),
+        ManagerCommand::Pause(scope) => (scope.file, ManagerRequest::Pause { source: scope.source }),
+        ManagerCommand::Resume(scope) => (scope.file, ManagerRequest::Resume { source: scope.source }),
+        ManagerCommand::Acknowledge(scope) => {
+            (scope.file, ManagerRequest::Acknowledge { source: scope.source })
+        }
+        ManagerCommand::Downtime(arguments) => {
+            let for_ms = arguments
+                .duration
+                .filter(|_| !arguments.end)
+                .map_or(0, |duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+            let request = ManagerRequest::Downtime {
+                source: arguments.source,
+                server: arguments.server,
+                for_ms,
+                reason: arguments.reason,
+            };
+            (arguments.file, request)
+        }
+    };
+    let config = Config::load(&file.config)?;
+    let ManagerAnswer::Clusters(clusters) = tell(&config, request)? else {
+        anyhow::bail!("the daemon's answer is not understood");
+    };
+    match output {
+        Output::Json => println!("{}", serde_json::json!({ "clusters": clusters })),
+        Output::Text => print!("{}", text(&clusters)),
+    }
+    Ok(Exit::Done)
+}
+
+/// Tells the manager in the daemon of this configuration.
+///
+/// # Errors
+/// If there is none, or it says why not.
+pub(super) fn tell(config: &Config, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
+    match ask(&socket_of(&config.log.directory), &Request::Manager(request))? {
+        Answer::Manager(answer) => Ok(answer),
+        Answer::Failed { code: Some(code), message } => anyhow::bail!("{code}: {message}"),
+        Answer::Failed { code: None, message } => anyhow::bail!("{message}"),
+        _ => anyhow::bail!("the daemon's answer is not understood"),
+    }
+}
+
+fn text(clusters: &[ClusterReport]) -> String {
+    let mut text = String::new();
+    for cluster in clusters {
+        let mode = if cluster.automatic { "acts by itself" } else { "acts when told" };
+        let _ = writeln!(
+            text,
+            "{}: primary {}; {mode}; lease {}",
+            cluster.source, cluster.primary, cluster.lease
+        );
+        let lossless = cluster.lossless.as_deref().unwrap_or("not known: the primary was not looked at yet");
+        let _ = writeln!(text, "  lossless: {lossless}");
+        write_guard(&mut text, cluster);
+        if let Some(run) = &cluster.run {
+            let _ = writeln!(text, "  last run: {run}");
+        }
+        if cluster.findings.is_empty() {
+            let _ = writeln!(text, "  nothing is wrong");
+        }
+        for finding in &cluster.findings {
+            let since = moment(finding.since_ms);
+            let _ = writeln!(text, "  {} {} since {since}: {}", finding.code, finding.server, finding.action);
+            for evidence in &finding.evidence {
+                let _ = writeln!(text, "    {evidence}");
+            }
+        }
+    }
+    text
+}
+
+fn write_guard(text: &mut String, cluster: &ClusterReport) {
+    if cluster.guard.is_paused() {
+        let _ = writeln!(text, "  paused: no failover by itself until `tailwater manager resume`");
+    }
+    if let Some(at_ms) = cluster.guard.last_failover_ms() {
+        let at = moment(at_ms);
+        let _ = writeln!(
+            text,
+            "  failover at {at}, not acknowledged: `tailwater manager acknowledge` allows the next"
+        );
+    }
+    for downtime in cluster.guard.downtimes().iter().filter(|downtime| downtime.until_ms > cluster.now_ms) {
+        let server = downtime.server.as_deref().unwrap_or("everything");
+        let _ = writeln!(
+            text,
+            "  {server} is down on purpose until {}: {}",
+            moment(downtime.until_ms),
+            if downtime.reason.is_empty() { "no reason given" } else { &downtime.reason }
+        );
+    }
+}
+
+fn moment(ms: u64) -> String {
+    Moment(ms.saturating_mul(1000)).date_and_time()
+}

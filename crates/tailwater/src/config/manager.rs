@@ -1,0 +1,211 @@
+//! `[manager]`: whether and how this daemon watches the clusters of its sources, and leads them.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tailwater_manager::acting::hook::Arguments;
+use tailwater_manager::analysis::Settings;
+use tailwater_manager::lossless::UNVERIFIED_MS_MAX;
+use tailwater_manager::watching::Pace;
+
+/// `[manager]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManagerConfig {
+    /// Names this manager in the lease and in messages; the machine's name if absent.
+    pub name: Option<String>,
+    /// Whether it replaces a dead primary by itself.
+    #[serde(default)]
+    pub automatic: bool,
+    /// How many ACKs a new primary's commits wait for.
+    #[serde(default = "default_semi_sync_acks")]
+    pub semi_sync_acks: u32,
+    /// Whether a server of another region than the old primary's may become primary by itself.
+    #[serde(default)]
+    pub across_regions: bool,
+    /// A server that needs longer to execute what it has received is promoted only if there is no other.
+    #[serde(default = "default_catch_up_ms_max")]
+    pub catch_up_ms_max: u64,
+    /// How long before its last sign of life the primary may have been looked at last.
+    #[serde(default = "default_unverified_ms_max")]
+    pub unverified_ms_max: u64,
+    /// As whom replicas that the manager leads read from the log; the first `[[serve.user]]` whose password is known if absent.
+    pub replica_user: Option<String>,
+    /// A file whose first line is the password of `replica_user`.
+    pub replica_password_file: Option<PathBuf>,
+    /// Under which host replicas reach the log; what `[[serve]]` listens at if absent.
+    pub replica_host: Option<String>,
+    /// Where the lease lies.
+    #[serde(default)]
+    pub lease: LeaseConfig,
+    /// For how long the lease is granted.
+    #[serde(default = "default_lease_ttl_ms")]
+    pub lease_ttl_ms: u64,
+    /// `http://host:2379` of each member of etcd.
+    #[serde(default)]
+    pub etcd_endpoints: Vec<String>,
+    /// Before the names of the keys in etcd, one for each source.
+    #[serde(default = "default_etcd_prefix")]
+    pub etcd_prefix: String,
+    /// What counts as long.
+    #[serde(default)]
+    pub analysis: Settings,
+    /// How often everybody is asked.
+    #[serde(default)]
+    pub pace: Pace,
+    /// Commands that fence an old primary, in order.
+    #[serde(default, rename = "fence_hook")]
+    pub fence_hooks: Vec<HookConfig>,
+    /// Commands that lead clients to a new primary, in order.
+    #[serde(default, rename = "route_hook")]
+    pub route_hooks: Vec<HookConfig>,
+}
+
+/// `manager.lease`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LeaseConfig {
+    /// A lock on a file in the log's folder: one manager.
+    #[default]
+    File,
+    /// A key in etcd: several.
+    Etcd,
+}
+
+/// `[[manager.fence_hook]]`, `[[manager.route_hook]]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookConfig {
+    /// Names it in messages.
+    pub name: String,
+    /// The program and its arguments; no shell.
+    pub command: Vec<String>,
+    /// What comes behind them.
+    #[serde(default)]
+    pub arguments: Arguments,
+    /// It is ended when it takes longer.
+    #[serde(default = "default_hook_timeout_ms")]
+    pub timeout_ms: u64,
+}
+
+fn default_semi_sync_acks() -> u32 {
+    1
+}
+
+fn default_catch_up_ms_max() -> u64 {
+    60_000
+}
+
+fn default_unverified_ms_max() -> u64 {
+    UNVERIFIED_MS_MAX
+}
+
+fn default_lease_ttl_ms() -> u64 {
+    10_000
+}
+
+fn default_etcd_prefix() -> String {
+    "/tailwater/".to_owned()
+}
+
+fn default_hook_timeout_ms() -> u64 {
+    10_000
+}
+
+impl ManagerConfig {
+    /// Makes relative paths count from `base`.
+    pub(super) fn rebase(&mut self, base: &Path) {
+        if let Some(file) = &mut self.replica_password_file {
+            *file = base.join(&*file);
+        }
+        for hook in self.fence_hooks.iter_mut().chain(&mut self.route_hooks) {
+            // A bare name is looked for where programs are.
+            if let Some(program) = hook.command.first_mut().filter(|program| program.contains('/')) {
+                *program = base.join(&*program).display().to_string();
+            }
+        }
+    }
+
+    /// Says what contradicts itself.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.semi_sync_acks == 0 {
+            return Err("manager.semi_sync_acks is at least 1".into());
+        }
+        if self.replica_password_file.is_some() && self.replica_user.is_none() {
+            return Err("manager.replica_password_file is given without manager.replica_user".into());
+        }
+        if (self.lease == LeaseConfig::Etcd) == self.etcd_endpoints.is_empty() {
+            return Err("manager.lease = \"etcd\" and manager.etcd_endpoints are given together".into());
+        }
+        if !(2_000..=86_400_000).contains(&self.lease_ttl_ms) {
+            return Err("manager.lease_ttl_ms is 2000 to 86400000".into());
+        }
+        let pace = &self.pace;
+        let times =
+            [pace.ping_ms, pace.ping_timeout_ms, pace.look_ms, pace.look_timeout_ms, pace.hurried_look_ms];
+        if times.into_iter().chain(pace.write_ms).any(|ms| ms < 10) {
+            return Err("times of [manager.pace] are at least 10 ms".into());
+        }
+        let mut names = HashSet::new();
+        for hook in self.fence_hooks.iter().chain(&self.route_hooks) {
+            if hook.name.is_empty() || !names.insert(&hook.name) {
+                return Err(format!("manager: hook {:?}: each has a name of its own", hook.name));
+            }
+            if hook.command.first().is_none_or(String::is_empty) {
+                return Err(format!("manager: hook {:?}: command names no program", hook.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ManagerConfig, String> {
+        let config: ManagerConfig = toml::from_str(text).map_err(|error| error.to_string())?;
+        config.check().map(|()| config)
+    }
+
+    #[test]
+    fn a_manager_that_is_told_nothing_watches_and_does_nothing_by_itself() {
+        let config = read("").unwrap();
+        assert!(!config.automatic && !config.across_regions);
+        assert_eq!(config.lease, LeaseConfig::File);
+        assert_eq!(config.semi_sync_acks, 1);
+        assert_eq!(config.analysis, Settings::default());
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_told() {
+        let check = |text: &str, expected: &str| {
+            let complaint = read(text).expect_err(text);
+            assert!(complaint.contains(expected), "{complaint}");
+        };
+        check("semi_sync_acks = 0", "at least 1");
+        check("lease = 'etcd'", "together");
+        check("etcd_endpoints = ['http://a:2379']", "together");
+        check("lease_ttl_ms = 100", "2000");
+        check("replica_password_file = 'p'", "without");
+        check("[pace]\nping_ms = 1", "at least 10");
+        check("[pace]\npong_ms = 100", "pong_ms");
+        check("[[fence_hook]]\nname = 'off'\ncommand = []", "no program");
+        let hook = "[[fence_hook]]\nname = 'off'\ncommand = ['/bin/true']\n";
+        check(&format!("{hook}{}", hook.replace("fence", "route")), "a name of its own");
+    }
+
+    #[test]
+    fn paths_count_from_the_configuration() {
+        let mut config = read(
+            "replica_user = 'r'\nreplica_password_file = 'p'\n[[route_hook]]\nname = 'a'\ncommand = ['./a', 'b/c']\n[[route_hook]]\nname \
+             = 'b'\ncommand = ['true']",
+        )
+        .unwrap();
+        config.rebase(Path::new("/etc/tailwater"));
+        assert_eq!(config.replica_password_file.unwrap(), Path::new("/etc/tailwater/p"));
+        assert_eq!(config.route_hooks[0].command, ["/etc/tailwater/./a", "b/c"]);
+        assert_eq!(config.route_hooks[1].command, ["true"]);
+    }
+}

@@ -1,0 +1,447 @@
+//! One source's cluster: its watch, and its runs, of which there is one at a time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tailwater_manager::analysis::{Action, Code, Finding, Guard};
+use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, Machine};
+use tailwater_manager::failover::{Audit, End, Failover};
+use tailwater_manager::hands::Hands;
+use tailwater_manager::lease::{LeaseHandle, Standing};
+use tailwater_manager::watching::{
+    Chronicle, Clock, Confirmation, Watch, WatchedCluster, WatchedRelay, Wish,
+};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
+use tracing::{error, info, warn};
+
+use super::guarding::KeptGuard;
+use super::ordering::{self, FailoverWish};
+use crate::config::ManagerConfig;
+use crate::wiring::ClusterWiring;
+
+/// A failover that the manager began by itself and that did not lead to a new primary is not tried again sooner, in milliseconds.
+const AGAIN_MS_MIN: u64 = 10_000;
+/// Nor later.
+const AGAIN_MS_MAX: u64 = 300_000;
+
+/// Makes what does the acts of the run of that name, for a cluster as it is now.
+pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
+
+/// Who belongs to a cluster that a server leads.
+pub type MakeWiring = dyn Fn(Option<&str>) -> anyhow::Result<ClusterWiring> + Send + Sync;
+
+/// What a cluster is managed with.
+pub struct ClusterParts<H> {
+    /// The source's name.
+    pub source: String,
+    /// As configured.
+    pub config: ManagerConfig,
+    /// This manager's name.
+    pub manager: String,
+    /// Who belongs to it, led by the server of that name; by the one that the log follows if none is given.
+    pub wiring: Box<MakeWiring>,
+    /// All relays that acknowledge.
+    pub relays: Vec<WatchedRelay>,
+    /// Who acts.
+    pub hands: Box<MakeHands<H>>,
+    /// Whether this manager may act.
+    pub lease: LeaseHandle,
+    /// What holds failovers back.
+    pub guard: KeptGuard,
+    /// Where records lie.
+    pub records: AuditFolder,
+}
+
+/// A cluster that is managed; it no longer is when this is dropped.
+pub struct ManagedCluster<H> {
+    parts: ClusterParts<H>,
+    clock: Clock,
+    watched: Mutex<Watched>,
+    /// The run that is under way, or was the last.
+    run: Mutex<Option<Run>>,
+    /// Told whenever another primary is watched.
+    recast: watch::Sender<u64>,
+}
+
+struct Watched {
+    watch: Arc<Watch>,
+    wiring: ClusterWiring,
+}
+
+struct Run {
+    id: String,
+    progress: watch::Receiver<Option<Audit>>,
+    /// Ends when what follows from the run is done, too.
+    task: AbortHandle,
+}
+
+/// A run that is to begin.
+pub struct Begun<M> {
+    /// What orders.
+    pub machine: M,
+    /// Answers [`tailwater_manager::failover::Act::Confirm`].
+    pub confirm: Arc<dyn Confirm>,
+    /// Whether it may change something.
+    pub changes: bool,
+}
+
+/// How a cluster is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClusterReport {
+    /// The source's name.
+    pub source: String,
+    /// The primary.
+    pub primary: String,
+    /// Whether this manager may act, or why not.
+    pub lease: String,
+    /// Whether it acts by itself.
+    pub automatic: bool,
+    /// What holds failovers back.
+    pub guard: Guard,
+    /// Now, on the manager's clock, in milliseconds: moments of the guard and of findings are of that clock.
+    pub now_ms: u64,
+    /// What is wrong.
+    pub findings: Vec<FindingReport>,
+    /// What a failover would rest on; nothing if the primary was never looked at.
+    pub lossless: Option<String>,
+    /// The last run, or the one that is under way.
+    pub run: Option<String>,
+}
+
+/// A finding, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FindingReport {
+    /// Its code.
+    pub code: String,
+    /// Of whom.
+    pub server: String,
+    /// Since when, in milliseconds.
+    pub since_ms: u64,
+    /// Who said what.
+    pub evidence: Vec<String>,
+    /// What is to be done.
+    pub action: String,
+}
+
+impl From<&Finding> for FindingReport {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            code: finding.code.to_string(),
+            server: finding.server.clone(),
+            since_ms: finding.since_ms,
+            evidence: finding.evidence.clone(),
+            action: finding.action.to_string(),
+        }
+    }
+}
+
+impl<H: Hands + 'static> ManagedCluster<H> {
+    /// Begins to watch, and to act by itself if that is configured; on a runtime.
+    ///
+    /// # Errors
+    /// If it is not known who belongs to the cluster.
+    pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
+        let clock = Clock::start();
+        let watched = watch_now(&parts, None, clock)?;
+        let cluster = Arc::new(Self {
+            parts,
+            clock,
+            watched: Mutex::new(watched),
+            run: Mutex::new(None),
+            recast: watch::Sender::new(0),
+        });
+        let supervisor = tokio::spawn(supervise(Arc::clone(&cluster)));
+        Ok((cluster, supervisor))
+    }
+
+    /// Begins a failover and gives its name; [`ManagedCluster::audit`] tells what becomes of it. It goes on whatever becomes of
+    /// who asked for it.
+    ///
+    /// # Errors
+    /// If a run is under way, or not enough is known for one.
+    pub fn fail_over(self: &Arc<Self>, wish: &FailoverWish) -> anyhow::Result<String> {
+        self.begin_failover(wish).map(|(id, _)| id)
+    }
+
+    /// The same, with a handle that tells whether a server was promoted, when all that follows from it is done.
+    fn begin_failover(self: &Arc<Self>, wish: &FailoverWish) -> anyhow::Result<(String, JoinHandle<bool>)> {
+        info!(source = self.parts.source, dry_run = wish.dry_run, automatic = wish.is_automatic, "failover");
+        self.begin(if wish.dry_run { "dry-run" } else { "failover" }, |id, watch, chronicle| {
+            let confirm = Arc::new(self.confirmation(watch, wish.of_primary()));
+            Ok(match ordering::failover(id.clone(), chronicle, &self.parts.config, wish) {
+                Ok(order) => Begun { machine: Failover::new(order), confirm, changes: !wish.dry_run },
+                Err(refusal) => return Err(ordering::refused(id, chronicle, wish, refusal)),
+            })
+        })
+    }
+
+    /// Begins the run that `make` makes of its name, if none is under way; or keeps the record of one that was refused before it
+    /// began.
+    ///
+    /// # Errors
+    /// If one is under way, or a record cannot be stored.
+    pub fn begin<M: Machine + 'static>(
+        self: &Arc<Self>,
+        kind: &str,
+        make: impl FnOnce(String, &Watch, &Chronicle) -> Result<Begun<M>, Audit>,
+    ) -> anyhow::Result<(String, JoinHandle<bool>)> {
+        // Held until the new run is noted: two at once find out here.
+        let mut run = self.lock_run();
+        if let Some(busy) = run.as_ref().filter(|run| !run.task.is_finished()) {
+            anyhow::bail!("{} is under way", busy.id);
+        }
+        let (watch, wiring) = {
+            let watched = self.watched();
+            (Arc::clone(&watched.watch), watched.wiring.clone())
+        };
+        let chronicle = watch.chronicle();
+        let id = self.new_id(kind);
+        let (sender, progress) = watch::channel(None);
+        let Begun { mut machine, confirm, changes } = match make(id.clone(), &watch, &chronicle) {
+            Ok(begun) => begun,
+            Err(refused) => {
+                self.parts.records.save(&refused)?;
+                sender.send_replace(Some(refused));
+                let task = tokio::spawn(async { false });
+                *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
+                return Ok((id, task));
+            }
+        };
+        let driver = Driver {
+            hands: Arc::new((self.parts.hands)(&id, &wiring, &chronicle)?),
+            term: self.parts.lease.clone(),
+            confirm,
+            records: Arc::new(self.parts.records.clone()),
+            limits: Limits::default(),
+        };
+        let cluster = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            if changes {
+                watch.freeze_regimes(true);
+            }
+            let audit = driver.drive(&mut machine, &sender).await;
+            cluster.take_end(&audit, &watch);
+            matches!(audit.outcome, Some(End::Promoted { .. }))
+        });
+        *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
+        Ok((id, task))
+    }
+
+    fn confirmation(&self, watch: &Watch, wish: Wish) -> Confirmation {
+        let config = &self.parts.config;
+        let ping_timeout = Duration::from_millis(config.pace.ping_timeout_ms);
+        // As long as it takes until silence is told from a pause, and the looks that show it.
+        let patience = Duration::from_millis(config.analysis.detect_after_ms + config.pace.look_timeout_ms);
+        Confirmation::new(watch, wish, patience, ping_timeout)
+    }
+
+    /// What follows from how a run ended.
+    fn take_end(&self, audit: &Audit, watch: &Watch) {
+        let source = &self.parts.source;
+        match &audit.outcome {
+            Some(End::Promoted { server, left }) => {
+                warn!(source, id = audit.id, server, left = left.len(), "a new primary takes writes");
+                let now_ms = self.clock.now_ms();
+                if let Err(reason) = self.parts.guard.change(|guard| guard.failed_over(now_ms)) {
+                    error!(
+                        source,
+                        "the failover cannot be noted, and another may follow it sooner: {reason:#}"
+                    );
+                }
+                if let Err(reason) = self.watch_primary(Some(server)) {
+                    error!(source, server, "the new primary cannot be watched: {reason:#}");
+                }
+            }
+            Some(End::Unchanged { refusal } | End::Undone { refusal, .. }) => {
+                warn!(source, id = audit.id, code = refusal.code(), "no failover: {refusal}");
+                watch.freeze_regimes(false);
+            }
+            Some(End::Left { refusal, to_undo, .. }) => {
+                let to_undo: Vec<_> = to_undo.iter().map(ToString::to_string).collect();
+                error!(
+                    source,
+                    id = audit.id,
+                    code = refusal.code(),
+                    "half way: {refusal}; to undo it: {}; or begin the failover again",
+                    to_undo.join("; ")
+                );
+            }
+            Some(End::Planned { .. }) | None => {}
+        }
+    }
+
+    /// Watches the cluster with another primary from now on.
+    fn watch_primary(&self, primary: Option<&str>) -> anyhow::Result<()> {
+        let watched = watch_now(&self.parts, primary, self.clock)?;
+        *self.watched() = watched;
+        self.recast.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    /// The record of a run.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn audit(&self, id: &str) -> anyhow::Result<Option<Audit>> {
+        let of_run =
+            self.lock_run().as_ref().filter(|run| run.id == id).map(|run| run.progress.borrow().clone());
+        match of_run {
+            Some(Some(audit)) => Ok(Some(audit)),
+            _ => Ok(self.parts.records.load(id)?),
+        }
+    }
+
+    /// How the cluster is.
+    pub fn report(&self) -> ClusterReport {
+        let watch = Arc::clone(&self.watched().watch);
+        let chronicle = watch.chronicle();
+        let guard = self.parts.guard.now();
+        let now_ms = self.clock.now_ms();
+        ClusterReport {
+            source: self.parts.source.clone(),
+            primary: chronicle.cluster().plan.primary.name.clone(),
+            lease: match (&*self.parts.lease.standing().borrow(), self.parts.lease.check()) {
+                (Standing::Waiting(reason), _) => format!("not held: {reason}"),
+                (_, Ok(token)) => format!("held, term {token}"),
+                (_, Err(reason)) => format!("not held: {reason}"),
+            },
+            automatic: self.parts.config.automatic,
+            findings: chronicle.findings(&guard, now_ms).iter().map(FindingReport::from).collect(),
+            guard,
+            now_ms,
+            lossless: chronicle.regimes().map(lossless_words),
+            run: self.lock_run().as_ref().map(|run| run.id.clone()),
+        }
+    }
+
+    /// Changes what holds failovers back. Moments are of the manager's clock: it is given its present one.
+    ///
+    /// # Errors
+    /// If it cannot be stored; then nothing is changed.
+    pub fn change_guard(&self, change: impl FnOnce(&mut Guard, u64)) -> anyhow::Result<()> {
+        let now_ms = self.clock.now_ms();
+        self.parts.guard.change(|guard| change(guard, now_ms))?;
+        self.watched().watch.think_again();
+        Ok(())
+    }
+
+    /// Whether a server or relay of that name belongs to it.
+    pub fn knows(&self, name: &str) -> bool {
+        let watched = self.watched();
+        let wiring = &watched.wiring;
+        let mut servers = wiring.followers.iter().chain([&wiring.primary]);
+        servers.any(|server| server.name == name) || self.parts.relays.iter().any(|relay| relay.name == name)
+    }
+
+    /// Ends the run that is under way, if one is: its record tells how far it came.
+    pub fn end_run(&self) {
+        if let Some(run) = &*self.lock_run() {
+            run.task.abort();
+        }
+    }
+
+    /// What was heard of everybody, for whoever answers for the cluster.
+    pub fn chronicle(&self) -> Chronicle {
+        self.watched().watch.chronicle()
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_run(&self) -> MutexGuard<'_, Option<Run>> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sorts as it was made.
+    fn new_id(&self, kind: &str) -> String {
+        let now = chrono::Utc::now().format("%Y%m%dT%H%M%S%3fZ");
+        format!("{now}-{}-{kind}", self.parts.source)
+    }
+}
+
+/// What a failover of a primary in that state would rest on.
+fn lossless_words(regimes: &tailwater_manager::lossless::Regimes) -> String {
+    use tailwater_manager::lossless::Acks;
+    let words = regimes.that_count().map(|regime| match &regime.acks {
+        Acks::NotLossless(problems) => problems.clone(),
+        Acks::Required(acks) => {
+            let ackers: Vec<_> = regime.ackers.iter().map(String::as_str).collect();
+            let strangers = match regime.strangers {
+                0 => String::new(),
+                count => format!(" and {count} that are not configured"),
+            };
+            format!("{acks} of {}{strangers} must acknowledge", ackers.join(", "))
+        }
+    });
+    let mut words: Vec<_> = words.collect();
+    if !regimes.waits_after_restart() {
+        words.push("after a restart it would not wait".to_owned());
+    }
+    words.join("; ")
+}
+
+/// Whose stream the watch counts on, and who is looked at.
+fn watch_now<H>(parts: &ClusterParts<H>, primary: Option<&str>, clock: Clock) -> anyhow::Result<Watched> {
+    let wiring = (parts.wiring)(primary).context("who belongs to the cluster")?;
+    let cluster = WatchedCluster {
+        plan: wiring.plan.clone(),
+        followers: wiring.followers.iter().map(|subject| subject.name.clone()).collect(),
+        ackers: parts.relays.iter().map(|relay| relay.name.clone()).collect(),
+    };
+    let watch = Watch::start(
+        cluster,
+        (wiring.primary.clone(), wiring.followers.clone()),
+        parts.relays.clone(),
+        (parts.config.analysis, parts.config.pace),
+        (parts.guard.shared(), clock),
+        &parts.manager,
+    );
+    Ok(Watched { watch: Arc::new(watch), wiring })
+}
+
+/// Begins failovers by itself.
+async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
+    let mut recast = cluster.recast.subscribe();
+    let mut again_ms = AGAIN_MS_MIN;
+    loop {
+        recast.mark_unchanged();
+        let mut findings = cluster.watched().watch.findings();
+        tokio::select! {
+            () = dead_primary(&mut findings) => {}
+            _ = recast.changed() => continue,
+        }
+        if !cluster.parts.config.automatic || cluster.parts.lease.check().is_err() {
+            // Somebody may take the lease, or it may come back, as long as this lasts.
+            tokio::time::sleep(Duration::from_millis(cluster.parts.config.pace.ping_ms)).await;
+            continue;
+        }
+        let wish = FailoverWish { is_automatic: true, ..FailoverWish::default() };
+        let promoted = match cluster.begin_failover(&wish) {
+            Ok((_, run)) => run.await.unwrap_or(false),
+            Err(reason) => {
+                warn!(source = cluster.parts.source, "no failover: {reason:#}");
+                false
+            }
+        };
+        let pause_ms = if promoted { 0 } else { again_ms };
+        again_ms = if promoted { AGAIN_MS_MIN } else { (again_ms * 2).min(AGAIN_MS_MAX) };
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
+            _ = recast.changed() => {}
+        }
+    }
+}
+
+/// Is back when the primary is dead and nothing holds a failover back.
+async fn dead_primary(findings: &mut watch::Receiver<Vec<Finding>>) {
+    let is_reason =
+        |finding: &Finding| finding.code == Code::DeadPrimary && finding.action == Action::FailOver;
+    if findings.wait_for(|findings| findings.iter().any(is_reason)).await.is_err() {
+        // The watch has ended; another follows it, or the daemon ends.
+        std::future::pending::<()>().await;
+    }
+}

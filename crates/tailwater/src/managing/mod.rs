@@ -1,0 +1,19 @@
+//! The manager in the daemon: watches the cluster of each source, and leads it where that is asked for or configured.
+//!
+//! - [`acker`]: relays as ackers that can be ordered about.
+//! - [`cluster`]: one source's cluster: its watch, its runs, one at a time.
+//! - [`eyes`]: how the captures of this process stand.
+//! - [`guarding`]: what holds failovers back, over restarts.
+//! - [`leasing`]: the lease as configured.
+//! - [`ordering`]: what was known of a primary becomes the order of a failover.
+//! - [`requests`]: what the manager can be told and asked.
+//! - [`starting`]: the configuration and the captures become a manager.
+
+pub mod acker;
+pub mod cluster;
+pub mod eyes;
+pub mod guarding;
+pub mod leasing;
+pub mod ordering;
+pub mod requests;
+pub mod starting;

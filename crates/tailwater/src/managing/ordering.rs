@@ -1,0 +1,96 @@
+//! What was known of a primary becomes the order of a failover.
+
+use serde::{Deserialize, Serialize};
+use tailwater_manager::Refusal;
+use tailwater_manager::failover::{Audit, End, Expected, Order};
+use tailwater_manager::watching::{Chronicle, Wish};
+
+use crate::config::{HookConfig, ManagerConfig};
+
+/// What somebody, or the manager itself, wishes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FailoverWish {
+    /// The server that shall become primary; the best if absent.
+    pub to: Option<String>,
+    /// Change nothing, and tell the plan.
+    pub dry_run: bool,
+    /// Accept what cannot be proven.
+    pub allow_data_loss: bool,
+    /// A server of another region will do.
+    pub across_regions: bool,
+    /// The manager wishes it, not a person.
+    pub is_automatic: bool,
+}
+
+impl FailoverWish {
+    /// What has to be shown of the primary.
+    pub fn of_primary(&self) -> Wish {
+        match (self.dry_run, self.is_automatic) {
+            (true, _) => Wish::DryRun,
+            (false, true) => Wish::Automatic,
+            (false, false) => Wish::Manual,
+        }
+    }
+}
+
+/// How long steps take where nothing is in their way, for the plan of a dry run: what they took on a loopback, and a margin.
+const EXPECTED: Expected =
+    Expected { stop_ms: 20, hook_ms: 1_000, supply_ms: 200, change_ms: 20, follow_ms: 200 };
+
+/// The order of a failover of the cluster that is watched.
+///
+/// # Errors
+/// [`Refusal::NotVerified`] if its primary was never seen.
+pub fn failover(
+    id: String,
+    chronicle: &Chronicle,
+    config: &ManagerConfig,
+    wish: &FailoverWish,
+) -> Result<Order, Refusal> {
+    let cluster = chronicle.cluster();
+    let primary = cluster.plan.primary.name.clone();
+    let known = chronicle.known().ok_or_else(|| Refusal::NotVerified {
+        primary: primary.clone(),
+        reason: "it was never seen alive by this manager".to_owned(),
+    })?;
+    let names = |hooks: &[HookConfig]| hooks.iter().map(|hook| hook.name.clone()).collect();
+    Ok(Order {
+        id,
+        primary,
+        origin: known.origin,
+        version: known.version,
+        region: cluster.plan.primary.region.clone(),
+        last_known: Some(known.executed),
+        regimes: chronicle.regimes().cloned(),
+        unverified_ms: known.unverified_ms,
+        unverified_ms_max: config.unverified_ms_max,
+        ackers: cluster.ackers.iter().cloned().collect(),
+        fence_hooks: names(&config.fence_hooks),
+        route_hooks: names(&config.route_hooks),
+        direct_replicas: chronicle.direct_replicas(),
+        acks_required: config.semi_sync_acks,
+        wanted: wish.to.clone(),
+        across_regions: wish.across_regions || config.across_regions,
+        catch_up_ms_max: config.catch_up_ms_max,
+        allow_data_loss: wish.allow_data_loss,
+        dry_run: wish.dry_run,
+        expected: EXPECTED,
+    })
+}
+
+/// The record of a failover that was refused before it began.
+pub fn refused(id: String, chronicle: &Chronicle, wish: &FailoverWish, refusal: Refusal) -> Audit {
+    Audit {
+        id,
+        primary: chronicle.cluster().plan.primary.name.clone(),
+        dry_run: wish.dry_run,
+        allow_data_loss: wish.allow_data_loss,
+        token: None,
+        steps: Vec::new(),
+        holds: None,
+        may_be_missing: None,
+        choice: None,
+        outcome: Some(End::Unchanged { refusal }),
+    }
+}

@@ -1,0 +1,182 @@
+//! What the manager can be told and asked, over the control socket.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tailwater_manager::acting::Actor;
+use tailwater_manager::analysis::Downtime;
+use tailwater_manager::failover::Audit;
+use tailwater_manager::lease::LeaseTask;
+use tokio::task::JoinHandle;
+
+use super::cluster::{ClusterReport, ManagedCluster};
+use super::ordering::FailoverWish;
+
+/// What the manager is told or asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ManagerRequest {
+    /// How its clusters are.
+    Status,
+    /// Begin a failover; the answer names it.
+    FailOver {
+        /// The source.
+        source: String,
+        /// How.
+        wish: FailoverWish,
+    },
+    /// The record of a run, as far as it is.
+    Audit {
+        /// The source.
+        source: String,
+        /// The run.
+        id: String,
+    },
+    /// No failover by itself until resumed; of all sources if none is given.
+    Pause {
+        /// The source.
+        source: Option<String>,
+    },
+    /// Failovers again.
+    Resume {
+        /// The source.
+        source: Option<String>,
+    },
+    /// Somebody has looked at the last failover: another may follow at once.
+    Acknowledge {
+        /// The source.
+        source: Option<String>,
+    },
+    /// A server is down on purpose.
+    Downtime {
+        /// The source.
+        source: String,
+        /// The server; the whole cluster if absent.
+        server: Option<String>,
+        /// For so long from now, in milliseconds; 0 ends it.
+        for_ms: u64,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What the manager answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ManagerAnswer {
+    /// How its clusters are, after what was told.
+    Clusters(Vec<ClusterReport>),
+    /// A run has begun.
+    Begun {
+        /// Its name.
+        id: String,
+    },
+    /// The record; nothing before the first step.
+    Audit(Option<Box<Audit>>),
+}
+
+/// All clusters that this daemon manages.
+#[derive(Default)]
+pub struct Manager {
+    clusters: BTreeMap<String, Arc<ManagedCluster<Actor>>>,
+    leases: Mutex<Vec<LeaseTask>>,
+    supervisors: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manager").field("clusters", &self.clusters.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Manager {
+    pub(super) fn add(
+        &mut self,
+        source: &str,
+        cluster: Arc<ManagedCluster<Actor>>,
+        lease: LeaseTask,
+        supervisor: JoinHandle<()>,
+    ) {
+        self.clusters.insert(source.to_owned(), cluster);
+        self.leases.get_mut().unwrap_or_else(PoisonError::into_inner).push(lease);
+        self.supervisors.push(supervisor);
+    }
+
+    /// The cluster of a source.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn cluster(&self, source: &str) -> anyhow::Result<&Arc<ManagedCluster<Actor>>> {
+        let known = || self.clusters.keys().cloned().collect::<Vec<_>>().join(", ");
+        self.clusters
+            .get(source)
+            .with_context(|| format!("there is no source {source:?}; there are: {}", known()))
+    }
+
+    /// Does as it is told.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn obey(&self, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
+        match request {
+            ManagerRequest::Status => {}
+            ManagerRequest::FailOver { source, mut wish } => {
+                wish.is_automatic = false;
+                return Ok(ManagerAnswer::Begun { id: self.cluster(&source)?.fail_over(&wish)? });
+            }
+            ManagerRequest::Audit { source, id } => {
+                return Ok(ManagerAnswer::Audit(self.cluster(&source)?.audit(&id)?.map(Box::new)));
+            }
+            ManagerRequest::Pause { source } => {
+                self.each(source.as_deref(), |cluster| cluster.change_guard(|guard, _| guard.pause()))?;
+            }
+            ManagerRequest::Resume { source } => {
+                self.each(source.as_deref(), |cluster| cluster.change_guard(|guard, _| guard.resume()))?;
+            }
+            ManagerRequest::Acknowledge { source } => {
+                self.each(source.as_deref(), |cluster| cluster.change_guard(|guard, _| guard.acknowledge()))?;
+            }
+            ManagerRequest::Downtime { source, server, for_ms, reason } => {
+                let cluster = self.cluster(&source)?;
+                if let Some(server) = server.as_deref().filter(|server| !cluster.knows(server)) {
+                    bail!("there is no server {server:?} in the cluster of source {source}");
+                }
+                cluster.change_guard(|guard, now_ms| {
+                    guard.end_downtime(server.as_deref());
+                    if for_ms > 0 {
+                        let until_ms = now_ms.saturating_add(for_ms);
+                        guard.add_downtime(Downtime { server, from_ms: now_ms, until_ms, reason });
+                    }
+                })?;
+            }
+        }
+        Ok(ManagerAnswer::Clusters(self.clusters.values().map(|cluster| cluster.report()).collect()))
+    }
+
+    fn each(
+        &self,
+        source: Option<&str>,
+        tell: impl Fn(&ManagedCluster<Actor>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        match source {
+            Some(source) => tell(self.cluster(source)?),
+            None => self.clusters.values().try_for_each(|cluster| tell(cluster)),
+        }
+    }
+
+    /// Gives the leases back, so that another manager need not wait for their end. Nothing is begun any more.
+    pub async fn stop(&self) {
+        for supervisor in &self.supervisors {
+            supervisor.abort();
+        }
+        for cluster in self.clusters.values() {
+            cluster.end_run();
+        }
+        let leases = std::mem::take(&mut *self.leases.lock().unwrap_or_else(PoisonError::into_inner));
+        for lease in leases {
+            lease.release().await;
+        }
+    }
+}

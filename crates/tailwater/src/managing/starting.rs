@@ -1,0 +1,205 @@
+//! The configuration and the captures of this process become a manager.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tailwater_manager::acting::replication::{ReadFrom, ReplicaTls};
+use tailwater_manager::acting::setup::{Limits, Log, Participant, ReplicaAccount, Setup};
+use tailwater_manager::acting::{Actor, Hook};
+use tailwater_manager::driving::AuditFolder;
+use tailwater_manager::topology::Promotion;
+use tailwater_manager::watching::{Chronicle, WatchedRelay};
+use tailwater_relay::{Acker, CaptureStatus};
+use tailwater_session::Secret;
+
+use super::acker::LocalAcker;
+use super::cluster::{ClusterParts, ManagedCluster};
+use super::eyes::LocalEye;
+use super::guarding::KeptGuard;
+use super::leasing;
+use super::requests::Manager;
+use crate::config::{Config, HookConfig, ManagerConfig, ServeConfig, ServeTlsConfig, SourceConfig};
+use crate::wiring::{self, ClusterWiring};
+
+/// What this daemon's own relay is called among the ackers of a source, and as a log that replicas read.
+pub const OWN_RELAY: &str = "tailwater";
+
+/// A capture of this process.
+#[derive(Debug, Clone)]
+pub struct OwnCapture {
+    /// The source's name.
+    pub source: String,
+    /// To give it orders.
+    pub acker: Acker,
+    /// How it is.
+    pub status: Arc<CaptureStatus>,
+}
+
+/// Starts the manager of the configuration, if it has one; on a runtime.
+///
+/// # Errors
+/// If a file of it cannot be read, or the configuration contradicts itself.
+pub fn start(config: &Config, captures: &[OwnCapture]) -> anyhow::Result<Option<Manager>> {
+    let Some(managing) = &config.manager else { return Ok(None) };
+    let name = managing.name.clone().unwrap_or_else(own_name);
+    let mut manager = Manager::default();
+    for source in &config.sources {
+        let capture = captures.iter().find(|capture| capture.source == source.name);
+        let capture = capture.with_context(|| format!("source {} is not captured", source.name))?;
+        let begun = start_cluster(config, managing, source, capture, &name, &mut manager);
+        begun.with_context(|| format!("the manager of source {}", source.name))?;
+    }
+    Ok(Some(manager))
+}
+
+fn start_cluster(
+    config: &Config,
+    managing: &ManagerConfig,
+    source: &SourceConfig,
+    capture: &OwnCapture,
+    name: &str,
+    manager: &mut Manager,
+) -> anyhow::Result<()> {
+    let folder = config.log.directory.join("manager");
+    let lease = leasing::start(managing, name, &folder, &source.name)?;
+    let relays = relays(source, capture);
+    let acting = Acting::of(config, managing, source, &relays)?;
+    let (of, wired) = (config.clone(), source.clone());
+    let parts = ClusterParts {
+        source: source.name.clone(),
+        config: managing.clone(),
+        manager: name.to_owned(),
+        wiring: Box::new(move |leader| wiring::cluster_led_by(&of, &wired, leader)),
+        relays,
+        hands: Box::new(move |id, wiring, chronicle| acting.actor(id, wiring, chronicle)),
+        lease: lease.handle(),
+        guard: KeptGuard::open(folder.join(format!("{}.guard", source.name)))?,
+        records: AuditFolder::new(folder.join(&source.name)),
+    };
+    let (cluster, supervisor) = ManagedCluster::start(parts)?;
+    manager.add(&source.name, cluster, lease, supervisor);
+    Ok(())
+}
+
+/// All that acknowledge a source's commits.
+fn relays(source: &SourceConfig, capture: &OwnCapture) -> Vec<WatchedRelay> {
+    let own = WatchedRelay {
+        name: OWN_RELAY.to_owned(),
+        eye: Arc::new(LocalEye { status: Arc::clone(&capture.status), acknowledges: source.semi_sync }),
+        port: Arc::new(LocalAcker::new(OWN_RELAY, capture.acker.clone())),
+    };
+    // One that does not acknowledge is no acker, and proves nothing.
+    if source.semi_sync { vec![own] } else { Vec::new() }
+}
+
+/// What acts are done with, whoever leads.
+struct Acting {
+    relays: Vec<WatchedRelay>,
+    logs: Vec<Log>,
+    account: ReplicaAccount,
+    hooks: Vec<Hook>,
+    limits: Limits,
+}
+
+impl Acting {
+    fn of(
+        config: &Config,
+        managing: &ManagerConfig,
+        source: &SourceConfig,
+        relays: &[WatchedRelay],
+    ) -> anyhow::Result<Self> {
+        let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
+        let account = account(managing, &serves)?;
+        let logs = serves.iter().map(|serve| log(managing, serve, &account)).collect();
+        let catch_up = Duration::from_millis(managing.catch_up_ms_max);
+        let limits = Limits { supply: catch_up, drain: catch_up, ..Limits::default() };
+        let hooks = managing.fence_hooks.iter().chain(&managing.route_hooks).map(hook).collect();
+        Ok(Self { relays: relays.to_vec(), logs, account, hooks, limits })
+    }
+
+    /// Who acts in one run, on the cluster as it is then.
+    fn actor(&self, id: &str, wiring: &ClusterWiring, chronicle: &Chronicle) -> anyhow::Result<Actor> {
+        let known = chronicle.known();
+        let known = known.ok_or_else(|| anyhow!("the primary was never seen alive by this manager"))?;
+        let servers = wiring.plan.servers.iter().filter_map(|member| {
+            let subject = wiring.followers.iter().find(|subject| subject.name == member.name)?;
+            let mut member = member.clone();
+            // What a channel brings stands there under GTIDs that a log may not go on behind.
+            if wiring.plan.targets.iter().any(|target| target.address == member.address) {
+                member.promotion = Promotion::MustNot;
+            }
+            Some(Participant { subject: subject.clone(), member, feed: None })
+        });
+        let primary =
+            Participant { subject: wiring.primary.clone(), member: wiring.plan.primary.clone(), feed: None };
+        let ackers = self.relays.iter().map(|relay| (relay.name.clone(), Arc::clone(&relay.port)));
+        Ok(Actor::new(Setup {
+            run: id.to_owned(),
+            primary: primary.party(),
+            flavour: known.origin.flavour(),
+            version: known.version,
+            servers: servers.collect(),
+            ackers: ackers.collect::<BTreeMap<_, _>>(),
+            logs: self.logs.clone(),
+            replica_account: self.account.clone(),
+            hooks: self.hooks.clone(),
+            limits: self.limits,
+        }))
+    }
+}
+
+/// As whom replicas that are led elsewhere read.
+fn account(managing: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<ReplicaAccount> {
+    let named = |user: String, password: String| ReplicaAccount {
+        user,
+        password: Secret::new(password),
+        tls: ReplicaTls::default(),
+    };
+    if let Some(user) = &managing.replica_user {
+        let password = match &managing.replica_password_file {
+            Some(file) => wiring::first_line(file)?,
+            None => String::new(),
+        };
+        return Ok(named(user.clone(), password));
+    }
+    for user in serves.iter().flat_map(|serve| &serve.users) {
+        match (&user.password, &user.password_file) {
+            (Some(password), _) => return Ok(named(user.name.clone(), password.clone())),
+            (None, Some(file)) => return Ok(named(user.name.clone(), wiring::first_line(file)?)),
+            (None, None) => {}
+        }
+    }
+    // Nobody can be led to the log then; a promotion needs no account.
+    Ok(ReplicaAccount::default())
+}
+
+fn log(managing: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAccount) -> Log {
+    let listens = match serve.listen.ip() {
+        ip if ip.is_unspecified() => own_name(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => ip.to_string(),
+    };
+    let host = managing.replica_host.clone().unwrap_or(listens);
+    let mut address = ReadFrom::new(&host, serve.listen.port(), &account.user, account.password.clone());
+    if serve.tls == ServeTlsConfig::Required {
+        address.tls = ReplicaTls::Required;
+    }
+    Log { name: OWN_RELAY.to_owned(), address }
+}
+
+fn hook(config: &HookConfig) -> Hook {
+    Hook {
+        name: config.name.clone(),
+        command: config.command.clone(),
+        arguments: config.arguments,
+        time_limit: Duration::from_millis(config.timeout_ms),
+    }
+}
+
+/// This machine's name.
+fn own_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
