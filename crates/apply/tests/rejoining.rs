@@ -259,7 +259,8 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     let note = "UPDATE tailwater.rejoin SET step = 'undone'";
     rig.source
         .sql(&format!(
-            "SET sql_log_bin=0; {note}; SET sql_log_bin=1; INSERT INTO shop.b (id, v) VALUES (9, 9)"
+            "SET sql_log_bin=0; {note}; SET sql_log_bin=1; INSERT INTO shop.b (id, v) VALUES (9, 9); \
+             INSERT INTO shop.b (id, v) VALUES (10, 9)"
         ))
         .await?;
     let refused = heal(&options, &rig.log_dir()?).await.expect_err("somebody has written");

@@ -19,7 +19,7 @@ pub use checking::{CheckArgs, CompareArgs, RepairArgs, ThrottleArgs, WaitArg};
 pub use copying::{
     CloneArgs, CopyArgs, CopyBinaryArgs, CopyHowArgs, DeferIndexesArg, SourceServerArgs, TargetServerArgs,
 };
-pub use managing::{DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope};
+pub use managing::{DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope, RejoinArgs};
 
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
@@ -69,6 +69,9 @@ pub enum Command {
     /// Makes another server the primary of a source whose own has failed, if nothing that was acknowledged is lost by it. Exits
     /// with 4 if a rule refuses; then everything is as it was.
     Failover(FailoverArgs),
+    /// Makes a former primary a replica again: what only it has is undone, what it lost is done again from the log, and its rows are
+    /// compared with the primary's. Exits with 3 if something differs, with 4 if it cannot be done.
+    Rejoin(RejoinArgs),
     /// The manager in the daemon: what it sees, and what holds it back.
     #[command(subcommand)]
     Manager(ManagerCommand),

@@ -349,27 +349,18 @@ async fn count(
     }
     // What was written must not be lost once the binlog no longer tells that something is missing.
     connection.execute("FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS").await?;
+    forget_binlog(connection).await?;
     match (flavour, keeps) {
         (Flavour::MySql, keeps) => {
-            match connection.execute("RESET BINARY LOGS AND GTIDS").await {
-                // ER_PARSE_ERROR: before 8.2 it had another name.
-                Err(SessionError::Server { error, .. }) if error.number == 1064 => {
-                    connection.execute("RESET MASTER").await?
-                }
-                other => other?,
-            };
             connection.execute(&format!("SET GLOBAL gtid_purged={}", quote(&keeps.to_string()))).await?;
         }
         (Flavour::MariaDb, GtidSet::MariaDb(state)) => {
-            match connection.execute("RESET MASTER").await {
+            let logged: Vec<_> = state.iter().map(|gtid| gtid.to_string()).collect();
+            let logged = quote(&logged.join(","));
+            match connection.execute(&format!("SET GLOBAL gtid_binlog_state={logged}")).await {
                 // ER_FLUSH_MASTER_BINLOG_CLOSED: it has no binlog.
                 Err(SessionError::Server { error, .. }) if error.number == 1186 => {}
-                other => {
-                    other?;
-                    let state: Vec<_> = state.iter().map(|gtid| gtid.to_string()).collect();
-                    let state = quote(&state.join(","));
-                    connection.execute(&format!("SET GLOBAL gtid_binlog_state={state}")).await?;
-                }
+                other => drop(other?),
             }
             let position = quote(&state.position().to_string());
             connection.execute(&format!("SET GLOBAL gtid_slave_pos={position}")).await?;
@@ -380,8 +371,26 @@ async fn count(
     Ok(())
 }
 
+/// Removes the server's binlog, and what it says of GTIDs.
+pub(super) async fn forget_binlog(connection: &mut Connection) -> Result<(), ApplyError> {
+    let newest = match connection.server().flavour {
+        Flavour::MySql => "RESET BINARY LOGS AND GTIDS",
+        Flavour::MariaDb => "RESET MASTER",
+    };
+    match connection.execute(newest).await {
+        // ER_PARSE_ERROR: before MySQL 8.2 it had another name.
+        Err(SessionError::Server { error, .. }) if error.number == 1064 => {
+            connection.execute("RESET MASTER").await?;
+        }
+        // ER_FLUSH_MASTER_BINLOG_CLOSED: it has no binlog.
+        Err(SessionError::Server { error, .. }) if error.number == 1186 => {}
+        other => drop(other?),
+    }
+    Ok(())
+}
+
 /// A connection of which nothing is logged.
-async fn unlogged(server: &ConnectOptions) -> Result<Connection, ApplyError> {
+pub(super) async fn unlogged(server: &ConnectOptions) -> Result<Connection, ApplyError> {
     let mut connection = Connection::connect(server).await?;
     connection.execute("SET SESSION sql_log_bin=0").await?;
     Ok(connection)

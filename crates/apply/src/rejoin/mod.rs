@@ -13,10 +13,13 @@
 //! whatever is there (`rows`), up to the last transaction that native replication would pass over. Whether all is
 //! well then, a comparison with the primary says: it belongs to the caller.
 //!
+//! Where that cannot be done, `emptying` makes room for a copy.
+//!
 //! The map: `tail`, `stretch`, `identity` say what is to be done; `inverse` how; `rows`, `still` and `record` do it and note it.
 //! Everything up to the undoing can be repeated, the undoing is in one transaction with its note, and all behind it can be
 //! repeated again.
 
+mod emptying;
 mod healing;
 pub mod identity;
 mod inverse;
@@ -28,6 +31,7 @@ pub mod tail;
 #[cfg(test)]
 mod tests;
 
+pub use emptying::empty;
 pub use healing::{Findings, Healed, RejoinOptions, heal, look};
 pub use inverse::{Kept, again, inverse};
 pub use tail::{Tail, TailReader, TailTransaction};

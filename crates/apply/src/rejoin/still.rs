@@ -32,13 +32,20 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
     let mut setting = std::pin::pin!(setter.execute("SET GLOBAL read_only=1"));
     let deadline = Instant::now() + PATIENCE;
     let mut is_set = false;
+    // Who was there when it was set. Whoever comes later finds it set.
+    let mut before: Option<Vec<u64>> = None;
     loop {
-        let clients = clients(&mut connection, &ids).await?;
-        for client in &clients {
-            kill(&mut connection, *client).await?;
+        let mut clients = clients(&mut connection, &ids).await?;
+        match &before {
+            Some(before) => clients.retain(|client| before.contains(client)),
+            None if is_set => before = Some(clients.clone()),
+            None => {}
         }
         if is_set && clients.is_empty() {
             break;
+        }
+        for client in &clients {
+            kill(&mut connection, *client).await?;
         }
         if Instant::now() > deadline {
             return Err(ApplyError::Rejoin {

@@ -6,6 +6,7 @@
 //! - [`guarding`]: what holds failovers back, over restarts.
 //! - [`leasing`]: the lease as configured.
 //! - [`ordering`]: what was known of a primary becomes the order of a failover.
+//! - [`rejoining`]: a former primary becomes a replica again.
 //! - [`requests`]: what the manager can be told and asked.
 //! - [`starting`]: the configuration and the captures become a manager.
 
@@ -15,5 +16,6 @@ pub mod eyes;
 pub mod guarding;
 pub mod leasing;
 pub mod ordering;
+pub mod rejoining;
 pub mod requests;
 pub mod starting;

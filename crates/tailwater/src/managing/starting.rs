@@ -151,6 +151,19 @@ impl Acting {
     }
 }
 
+/// Where servers that become replicas read a source's log; nothing if nobody serves it.
+///
+/// # Errors
+/// If a file with a password cannot be read.
+pub fn read_from(config: &Config, source: &SourceConfig) -> anyhow::Result<Option<ReadFrom>> {
+    let managing = config.manager.clone().unwrap_or_default();
+    let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
+    let account = account(&managing, &serves)?;
+    let log =
+        serves.first().filter(|_| !account.user.is_empty()).map(|serve| log(&managing, serve, &account));
+    Ok(log.map(|log| log.address))
+}
+
 /// As whom replicas that are led elsewhere read.
 fn account(managing: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<ReplicaAccount> {
     let named = |user: String, password: String| ReplicaAccount {
