@@ -142,6 +142,9 @@ pub struct SemiSyncSource {
     pub acknowledged: u64,
     /// Commits that were not, since the server started.
     pub unacknowledged: u64,
+    /// It waits as the lossless rules want it after a restart, too: by option file, command line or persisted variable, not by
+    /// a statement that a restart forgets. False also where it cannot be asked, and while semi-sync is off.
+    pub after_restart: bool,
 }
 
 /// Semi-sync as a replica.

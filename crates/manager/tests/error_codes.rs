@@ -22,3 +22,20 @@ fn every_code_is_explained_once_and_no_other() {
     );
     assert!(ManagerError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
 }
+
+#[test]
+fn every_refusal_has_a_section_that_says_what_to_do() {
+    let page = include_str!("../../../docs/reference/refusals.md");
+    let source = include_str!("../src/refusal.rs");
+    let codes: Vec<_> =
+        source.lines().filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next()).collect();
+    assert!(!codes.is_empty());
+    let sections: Vec<&str> = page.split("\n## TW-MGR-").skip(1).collect();
+    for code in &codes {
+        let mut found = sections.iter().filter_map(|section| section.strip_prefix(code));
+        let text = found.next().unwrap_or_else(|| panic!("## TW-MGR-{code} in docs/reference/refusals.md"));
+        assert!(text.trim().len() > 100, "TW-MGR-{code} says nothing: {text}");
+        assert!(found.next().is_none(), "TW-MGR-{code} has two sections");
+    }
+    assert_eq!(sections.len(), codes.len(), "refusals.md has sections of codes that no refusal has");
+}

@@ -7,11 +7,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::json;
 use tailwater_manager::lease::{
-    Change, EtcdLease, EtcdOptions, FileLease, Heard, Keeper, LeaseHandle, LeaseStore, LeaseTask, Moment,
-    Next, Standing, Terms, Token,
+    Change, EtcdLease, EtcdOptions, EtcdUser, FileLease, Heard, Keeper, LeaseHandle, LeaseStore, LeaseTask,
+    Moment, Next, Standing, Terms, Token,
 };
-use tailwater_sandbox::Etcd;
+use tailwater_sandbox::{Etcd, EtcdTls};
 
 const STEP_MS: u64 = 50;
 
@@ -332,6 +334,7 @@ fn in_etcd(endpoint: &str, holder: &str, terms: Terms) -> anyhow::Result<EtcdLea
         holder: holder.to_owned(),
         ttl_ms: terms.ttl_ms,
         request_ms_max: terms.request_ms_max,
+        ..EtcdOptions::default()
     };
     Ok(EtcdLease::new(options)?)
 }
@@ -421,8 +424,96 @@ async fn a_key_that_was_removed_ends_the_term() -> anyhow::Result<()> {
             holder: String::new(),
             ttl_ms: 2_000,
             request_ms_max: 400,
+            ..EtcdOptions::default()
         })
         .is_err()
     );
+    Ok(())
+}
+
+/// A lease in etcd over TLS, of a manager that logs in.
+fn as_user(etcd: &Etcd, authority: &Path, password: &str, holder: &str) -> anyhow::Result<EtcdLease> {
+    Ok(EtcdLease::new(EtcdOptions {
+        endpoints: vec![etcd.endpoint()],
+        key: "tailwater/test".to_owned(),
+        holder: holder.to_owned(),
+        ttl_ms: 20_000,
+        request_ms_max: 20_000,
+        user: Some(EtcdUser { name: "manager".to_owned(), password: password.to_owned() }),
+        ca_file: Some(authority.to_owned()),
+    })?)
+}
+
+/// Has etcd know a user who may do no more than a lease needs, and ask everybody who they are.
+async fn require_login(endpoint: &str, authority: &Path) -> anyhow::Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let authority = reqwest::Certificate::from_pem(&std::fs::read(authority)?)?;
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([authority]).build()?;
+    // `tailwater/test` in base64.
+    let permission = json!({ "permType": "READWRITE", "key": "dGFpbHdhdGVyL3Rlc3Q=" });
+    for (method, body) in [
+        ("user/add", json!({ "name": "root", "password": "root" })),
+        ("role/add", json!({ "name": "root" })),
+        ("user/grant", json!({ "user": "root", "role": "root" })),
+        ("role/add", json!({ "name": "lease" })),
+        ("role/grant", json!({ "name": "lease", "perm": permission })),
+        ("user/add", json!({ "name": "manager", "password": "right" })),
+        ("user/grant", json!({ "user": "manager", "role": "lease" })),
+        ("enable", json!({})),
+    ] {
+        let url = format!("{endpoint}/v3/auth/{method}");
+        let answer = client.post(url).body(body.to_string()).send().await?;
+        let (status, text) = (answer.status(), answer.text().await?);
+        anyhow::ensure!(status.is_success(), "{method}: {status}: {text}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn etcd_wants_a_login_and_has_a_certificate() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(program) = Etcd::require() else { return Ok(()) };
+    let mut authority = CertificateParams::new(Vec::<String>::new())?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_key = KeyPair::generate()?;
+    let of_authority = authority.self_signed(&authority_key)?;
+    let issuer = Issuer::new(authority, authority_key);
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&key, &issuer)?;
+    let file = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).map(|()| path)
+    };
+    let authority = file("authority.pem", of_authority.pem())?;
+    let certificate = file("certificate.pem", certificate.pem())?;
+    let tls = EtcdTls { certificate: certificate.clone(), key: file("key.pem", key.serialize_pem())? };
+    let etcd = Etcd::start_tls(&program, folder.path(), tls).await?;
+    require_login(&etcd.endpoint(), &authority).await?;
+
+    let failed = |heard: Heard| match heard {
+        Heard::Failed { reason } => reason,
+        heard => format!("{heard:?}"),
+    };
+    let reason = failed(as_user(&etcd, &authority, "wrong", "first")?.acquire().await);
+    assert!(reason.contains("login of \"manager\"") && reason.contains("authentication failed"), "{reason}");
+    assert!(!reason.contains("wrong"), "{reason}");
+    // Its own certificate is no authority: whoever signed this one is not believed.
+    let reason = failed(as_user(&etcd, &certificate, "right", "first")?.acquire().await);
+    assert!(reason.contains("certificate"), "{reason}");
+
+    let mut first = as_user(&etcd, &authority, "right", "first")?;
+    let Heard::Granted { token, .. } = first.acquire().await else { anyhow::bail!("not granted") };
+    assert_eq!(first.renew(token).await, Heard::Renewed { ttl_ms: 20_000 });
+    let mut second = as_user(&etcd, &authority, "right", "second")?;
+    assert_eq!(second.acquire().await, Heard::Taken { holder: "first".to_owned() });
+    // A restart forgets who is logged in; nobody is told to wait for that.
+    let etcd = etcd.restart().await?;
+    assert_eq!(first.renew(token).await, Heard::Renewed { ttl_ms: 20_000 });
+    first.release().await;
+    assert!(matches!(second.acquire().await, Heard::Granted { token: later, .. } if later > token));
+
+    let absent = as_user(&etcd, &folder.path().join("absent.pem"), "right", "first");
+    assert!(absent.is_err_and(|error| error.to_string().contains("absent.pem")));
+    drop(etcd);
     Ok(())
 }

@@ -241,6 +241,7 @@ fn what_a_look_saw_is_taken_over() {
         waiting_sessions: 0,
         acknowledged: 9,
         unacknowledged: 0,
+        after_restart: true,
     };
     assert_eq!(Waiting::seen(&seen, true), lossless(2));
     let off = SemiSyncSource { active: false, ..seen.clone() };

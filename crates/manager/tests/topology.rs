@@ -294,6 +294,7 @@ fn what_is_wrong_with_the_primary_is_named() {
         waiting_sessions: 0,
         acknowledged: 0,
         unacknowledged: 0,
+        after_restart: true,
     };
     let check = |change: &dyn Fn(&mut Look, &mut SemiSyncSource), expected: &[ProblemCode]| {
         let (mut primary, mut semi_sync) = (look(1), healthy.clone());

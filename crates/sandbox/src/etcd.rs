@@ -1,30 +1,46 @@
 //! etcd as a plain process, for tests of what is kept in it.
 
-use std::ffi::OsStr;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::cache::Cache;
 use crate::error::SandboxError;
 use crate::owned::OwnedProcess;
 use crate::port::ReservedPort;
-use crate::process;
+use crate::tool::Tool;
+
+const ETCD: Tool = Tool { name: "etcd", path: "usr/bin/etcd", package: "etcd-server" };
 
 /// How long it may take until it answers.
 const START_MAX: Duration = Duration::from_secs(60);
+
+/// With what it proves to clients who it is.
+#[derive(Debug, Clone)]
+pub struct EtcdTls {
+    /// PEM file.
+    pub certificate: PathBuf,
+    /// PEM file.
+    pub key: PathBuf,
+}
 
 /// A cluster of one member on loopback. It ends with its owner.
 #[derive(Debug)]
 pub struct Etcd {
     program: PathBuf,
     folder: PathBuf,
+    ports: Ports,
+    tls: Option<EtcdTls>,
+    process: OwnedProcess,
+}
+
+#[derive(Debug)]
+struct Ports {
     client: ReservedPort,
     peer: ReservedPort,
-    process: OwnedProcess,
+    /// Says without TLS whether it is healthy.
+    metrics: ReservedPort,
 }
 
 impl Etcd {
@@ -34,19 +50,7 @@ impl Etcd {
     /// # Panics
     /// If it is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
     pub fn require() -> Option<PathBuf> {
-        let cached = Cache::locate().ok().map(|cache| cache.root().join("tools/etcd/usr/bin/etcd"));
-        let found = cached.filter(|path| path.is_file()).or_else(|| process::on_path(OsStr::new("etcd")));
-        if found.is_some() {
-            return found;
-        }
-        let thread = std::thread::current();
-        let name = thread.name().unwrap_or("a test");
-        let line = format!("SKIPPED {name}: needs etcd: run ./dev setup, or install the package etcd-server");
-        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
-        assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
-        // Not `eprintln!`, whose output the test harness hides for tests that pass.
-        let _ = writeln!(std::io::stderr(), "{line}");
-        None
+        ETCD.require()
     }
 
     /// Starts it with its data in `folder`, and waits until it answers.
@@ -54,16 +58,32 @@ impl Etcd {
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be started or does not answer within a minute.
     pub async fn start(program: &Path, folder: &Path) -> Result<Self, SandboxError> {
-        let (client, peer) = (ReservedPort::pick()?, ReservedPort::pick()?);
-        let process = spawn(program, folder, &client, &peer)?;
-        let etcd = Self { program: program.to_owned(), folder: folder.to_owned(), client, peer, process };
+        Self::start_as(program, folder, None).await
+    }
+
+    /// As [`Etcd::start`], for clients over TLS.
+    ///
+    /// # Errors
+    /// As [`Etcd::start`].
+    pub async fn start_tls(program: &Path, folder: &Path, tls: EtcdTls) -> Result<Self, SandboxError> {
+        Self::start_as(program, folder, Some(tls)).await
+    }
+
+    async fn start_as(program: &Path, folder: &Path, tls: Option<EtcdTls>) -> Result<Self, SandboxError> {
+        let ports = Ports {
+            client: ReservedPort::pick()?,
+            peer: ReservedPort::pick()?,
+            metrics: ReservedPort::pick()?,
+        };
+        let process = spawn(program, folder, &ports, tls.as_ref())?;
+        let etcd = Self { program: program.to_owned(), folder: folder.to_owned(), ports, tls, process };
         etcd.wait().await?;
         Ok(etcd)
     }
 
     /// Where clients reach it.
     pub fn endpoint(&self) -> String {
-        url(&self.client)
+        client_url(&self.ports, self.tls.as_ref())
     }
 
     /// Stops it with SIGSTOP, as a hung machine would.
@@ -87,17 +107,17 @@ impl Etcd {
     /// # Errors
     /// [`SandboxError::Spawn`] as [`Etcd::start`].
     pub async fn restart(self) -> Result<Self, SandboxError> {
-        let Self { program, folder, client, peer, process } = self;
+        let Self { program, folder, ports, tls, process } = self;
         process.kill().await?;
-        let process = spawn(&program, &folder, &client, &peer)?;
-        let etcd = Self { program, folder, client, peer, process };
+        let process = spawn(&program, &folder, &ports, tls.as_ref())?;
+        let etcd = Self { program, folder, ports, tls, process };
         etcd.wait().await?;
         Ok(etcd)
     }
 
     async fn wait(&self) -> Result<(), SandboxError> {
         let deadline = Instant::now() + START_MAX;
-        while !is_healthy(self.client.number()).await {
+        while !is_healthy(self.ports.metrics.number()).await {
             if Instant::now() >= deadline {
                 let program = self.program.display().to_string();
                 let log = self.folder.join("etcd.log");
@@ -114,15 +134,22 @@ fn url(port: &ReservedPort) -> String {
     format!("http://127.0.0.1:{}", port.number())
 }
 
+fn client_url(ports: &Ports, tls: Option<&EtcdTls>) -> String {
+    match tls {
+        Some(_) => format!("https://127.0.0.1:{}", ports.client.number()),
+        None => url(&ports.client),
+    }
+}
+
 fn spawn(
     program: &Path,
     folder: &Path,
-    client: &ReservedPort,
-    peer: &ReservedPort,
+    ports: &Ports,
+    tls: Option<&EtcdTls>,
 ) -> Result<OwnedProcess, SandboxError> {
-    let (client, peer) = (url(client), url(peer));
+    let (client, peer) = (client_url(ports, tls), url(&ports.peer));
     let data = folder.join("data").display().to_string();
-    let arguments = [
+    let mut arguments = vec![
         "--name=one".to_owned(),
         format!("--data-dir={data}"),
         format!("--listen-client-urls={client}"),
@@ -130,7 +157,12 @@ fn spawn(
         format!("--listen-peer-urls={peer}"),
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=one={peer}"),
+        format!("--listen-metrics-urls={}", url(&ports.metrics)),
     ];
+    if let Some(tls) = tls {
+        arguments.push(format!("--cert-file={}", tls.certificate.display()));
+        arguments.push(format!("--key-file={}", tls.key.display()));
+    }
     OwnedProcess::start(program, arguments, &folder.join("etcd.log"))
 }
 

@@ -6,7 +6,7 @@
 //! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
 //! - [`standing`]: servers that go on after the command that started them.
 //! - [`owned`]: other programs that must not outlive their owner either.
-//! - [`etcd`]: the store that several managers share.
+//! - [`etcd`]: the store that several managers share. [`haproxy`]: a load balancer.
 //! - [`replication`]: the account, and semi-sync; [`replica`]: native replicas.
 //! - [`link`]: a network between clients and servers that can be made slow or broken; [`slow_sync`]: a disk whose syncs
 //!   are slow.
@@ -17,6 +17,7 @@
 pub mod cache;
 pub mod error;
 pub mod etcd;
+pub mod haproxy;
 pub mod install;
 mod instance;
 pub mod kind;
@@ -34,11 +35,13 @@ pub mod slow_sync;
 mod sql;
 pub mod standing;
 mod template;
+mod tool;
 pub mod workload;
 
 pub use cache::Cache;
 pub use error::SandboxError;
-pub use etcd::Etcd;
+pub use etcd::{Etcd, EtcdTls};
+pub use haproxy::HaProxy;
 pub use install::Install;
 pub use kind::ServerKind;
 pub use ledger::{BinlogCheck, Ledger, LedgerCheck, LedgerReport};

@@ -5,8 +5,10 @@
 #[macro_use]
 mod server;
 mod channel;
+mod http;
 mod manager;
 mod member;
+mod relay;
 mod serve;
 
 use std::collections::HashSet;
@@ -16,8 +18,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use channel::ChannelConfig;
+pub use http::HttpConfig;
 pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
 pub use member::MemberConfig;
+pub use relay::RelayConfig;
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use server::{ServerAddress, TlsConfig};
 
@@ -43,6 +47,11 @@ pub struct Config {
     pub servers: Vec<MemberConfig>,
     /// Whether and how their clusters are led from here; absent: not at all.
     pub manager: Option<ManagerConfig>,
+    /// Relays on other machines that capture the same sources.
+    #[serde(default, rename = "relay")]
+    pub relays: Vec<RelayConfig>,
+    /// Where load balancers and monitoring ask.
+    pub http: Option<HttpConfig>,
 }
 
 /// `[log]`
@@ -222,6 +231,12 @@ impl Config {
         if let Some(manager) = &mut config.manager {
             manager.rebase(base);
         }
+        for relay in &mut config.relays {
+            relay.rebase(base);
+        }
+        if let Some(http) = &mut config.http {
+            http.rebase(base);
+        }
         Ok(config)
     }
 
@@ -273,6 +288,9 @@ impl Config {
         if let Some(manager) = &self.manager {
             manager.check()?;
         }
+        let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
+        relay::check(&self.relays, &ids)?;
+        self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
         let log = &self.log;
         if log.archive_interval_ms < 100 {
             return Err("log.archive_interval_ms is at least 100".into());
@@ -397,6 +415,33 @@ mod tests {
         check(&format!("{}\n{}", server("port = 3306"), server("port = 1").replace(GOOD, "")), "given twice");
         let (message, _) = complaint(&server("port = 3306\npromotion = 'never'"));
         assert!(message.contains("must_not"), "{message}");
+    }
+
+    #[test]
+    fn other_relays_and_the_listener_are_checked() {
+        let relay = |change: &str| {
+            format!(
+                "{GOOD}\n[[relay]]\nname = 'relay2'\nsource = 'orders'\nurl = 'http://relay2:8080'\n\
+                 token_file = 'token'\nserver_id = 4202\n{change}"
+            )
+        };
+        let config = load(&relay("")).unwrap();
+        assert_eq!((config.relays[0].server_id, config.relays[0].timeout_ms), (4202, 12_000));
+        let check = |text: &str, expected: &str| {
+            let (message, code) = complaint(text);
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(code, "TW-CFG-0003");
+        };
+        check(&relay("").replace("4202", "4201"), "each throws the other out");
+        check(&relay("").replace("http://", ""), "url begins with");
+        check(&relay("").replace("'relay2'", "'tailwater'"), "itself is called");
+        check(&relay("").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
+        check(&relay("timeout_ms = 5"), "timeout_ms");
+        check(&relay(relay("").strip_prefix(GOOD).unwrap()), "given twice");
+        let http = |change: &str| format!("{GOOD}\n[http]\nlisten = '127.0.0.1:8080'\n{change}");
+        assert_eq!(load(&http("")).unwrap().http.unwrap().stale_after_ms, 3_000);
+        check(&http("look_interval_ms = 2000"), "at least twice");
+        check(&http("look_interval_ms = 10"), "at least 100");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tailwater_apply::channel::{Channel, ChannelEdit, ChannelState, ChannelStatus, Until, reader_name};
 use tailwater_apply::filter::FilterSet;
 use tailwater_log::{LogHandle, LogPosition};
-use tailwater_manager::topology::RelayReader;
+use tailwater_manager::topology::{RelayPlan, RelayReader};
 use tailwater_relay::serve::Readers;
 use tailwater_relay::{Acker, CaptureState, CaptureStatus};
 use tailwater_wire::Flavour;
@@ -22,6 +22,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, warn};
 
+use crate::http::{Leader, RelayText};
 use crate::managing;
 use crate::managing::acker::{AckerFailure, AckerOrder, AckerText};
 use crate::managing::requests::{Manager, ManagerAnswer, ManagerRequest};
@@ -226,7 +227,47 @@ pub struct ControlledSource {
     pub readers: Vec<Readers>,
 }
 
+impl Controlled {
+    /// How all sources and channels are.
+    pub fn reports(&self) -> (Vec<SourceReport>, Vec<ChannelStatus>) {
+        let sources = self.sources.iter().map(|(name, source)| source.report(name)).collect();
+        let channels = self.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect();
+        (sources, channels)
+    }
+}
+
 impl ControlledSource {
+    /// Whom the log follows; `own` is what the source's own server is called.
+    pub fn leader(&self, own: &str) -> Leader {
+        let (state, ordered) = (self.status.snapshot().state, self.status.ordered());
+        let held = match state {
+            _ if ordered.stopped.is_some() => Some("the log is told to stop".to_owned()),
+            CaptureState::StoppedByOrder(_) => Some("the log is told to stop".to_owned()),
+            // Its history is not the log's, say: what is written to it now is written beside what was acknowledged.
+            CaptureState::Refused(reason) => Some(format!("the log does not follow it any more: {reason}")),
+            CaptureState::Stopped => Some("the daemon ends".to_owned()),
+            CaptureState::Connecting | CaptureState::Streaming | CaptureState::Waiting(_) => None,
+        };
+        Leader { server: ordered.follows.unwrap_or_else(|| own.to_owned()), held }
+    }
+
+    /// How the capture stands, with what its acker says.
+    pub fn relay_text(&self, plan: &RelayPlan, acker: AckerText) -> RelayText {
+        RelayText {
+            server_id: plan.server_id,
+            is_streaming: self.status.snapshot().state == CaptureState::Streaming,
+            acknowledges: plan.semi_sync,
+            heard_ago_ms: self.silent_ms(),
+            acker,
+        }
+    }
+
+    /// How long nothing has come from the server that the log follows, a heartbeat included, in milliseconds; nothing if
+    /// nothing ever has.
+    pub fn silent_ms(&self) -> Option<u64> {
+        Some(self.status.heard_ms()).filter(|heard| *heard > 0).map(ago_ms)
+    }
+
     fn report(&self, name: &str) -> SourceReport {
         let (status, ordered) = (self.status.snapshot(), self.status.ordered());
         let doing = match &status.state {
@@ -252,7 +293,7 @@ impl ControlledSource {
             follows: ordered.follows,
             is_stopped_by_order: ordered.stopped.is_some(),
             doing,
-            heard_ago_ms: Some(self.status.heard_ms()).filter(|heard| *heard > 0).map(ago_ms),
+            heard_ago_ms: self.silent_ms(),
             is_mariadb: self.log.source().map(|source| source.flavour == Flavour::MariaDb),
             gtids: self.log.gtid_set().map(|gtids| gtids.to_string()),
             durable: self.log.durable().position.to_string(),
@@ -329,8 +370,7 @@ fn too_long(what: &str) -> String {
 
 async fn obey(request: Request, controlled: &Controlled) -> Answer {
     if matches!(request, Request::Topology) {
-        let report = |(name, source): (&String, &ControlledSource)| source.report(name);
-        return Answer::Topology(controlled.sources.iter().map(report).collect());
+        return Answer::Topology(controlled.reports().0);
     }
     let request = match request {
         Request::Manager(request) => return managed(request, controlled),
@@ -341,9 +381,7 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
         Err(request) => request,
     };
     match obeyed(request, controlled).await {
-        Ok(()) => Answer::Channels(
-            controlled.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect(),
-        ),
+        Ok(()) => Answer::Channels(controlled.reports().1),
         Err(error) => Answer::Failed {
             code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
             message: format!("{error:#}"),

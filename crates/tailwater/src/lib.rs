@@ -5,7 +5,9 @@
 //! - [`cli`]: every command and flag. [`commands`]: one module per noun.
 //! - [`config`]: the configuration file of `tailwater run`.
 //! - [`object_archive`]: the archive in a folder or in S3. [`object_files`]: a dump in S3. `archiver`: what `run` archives in the background.
-//! - `control`: telling a running daemon something. `managing`: the manager in it. `wiring`: turns the configuration into what the rooms take.
+//! - `control`: telling a running daemon something. `http`: what load balancers and monitoring ask it. `wiring`: turns the
+//!   configuration into what the rooms take.
+//! - [`managing`]: the manager's part of the daemon.
 //! - [`trial`]: a primary, a relay process and a ledgered workload, and the proof that nothing was lost; shared by the demo
 //!   and the fault tests.
 //! - [`demo`], [`bench`]: what they are called. [`moment`]: times as people give and read them.
@@ -18,6 +20,7 @@ pub mod config;
 mod control;
 pub mod demo;
 pub mod exit;
+mod http;
 pub mod managing;
 pub mod moment;
 pub mod object_archive;

@@ -1,5 +1,6 @@
 //! What of the binary is tested from the outside, with real servers.
 
+mod ackers;
 mod applied;
 mod archived;
 mod bulk_grants;
@@ -9,7 +10,10 @@ mod checked;
 mod cli;
 mod copied;
 mod dumped;
+mod failed_over;
 mod faults;
+mod haproxy;
+mod http;
 mod large;
 mod loaded;
 mod log_cat;

@@ -18,7 +18,7 @@ use std::future::Future;
 
 use serde::{Deserialize, Serialize};
 
-pub use etcd::{EtcdLease, EtcdOptions};
+pub use etcd::{EtcdLease, EtcdOptions, EtcdUser};
 pub use file::FileLease;
 pub use holding::{LeaseHandle, LeaseTask, Standing};
 pub use keeper::{Change, Heard, Keeper, Moment, Next, Terms};

@@ -4,6 +4,7 @@ use tailwater_session::{Connection, QueryResult, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
+use super::lasting::waits_after_restart;
 use super::reading::{Named, NamedRow};
 use crate::error::ManagerError;
 use crate::observation::{
@@ -42,6 +43,13 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
     );
     let mut unasked = Vec::new();
     let channels = ask_channels(connection, flavour, is_new, &mut unasked).await?;
+    let mut semi_sync_source = semi_sync_source(&variables, &status);
+    if let Some(source) = &mut semi_sync_source
+        && source.enabled
+    {
+        let acks = source.acks_needed;
+        source.after_restart = waits_after_restart(connection, &variables, acks, &mut unasked).await?;
+    }
     let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unasked).await?;
     // Last: what it has received is then a part of what it has executed, or still to be.
     let (executed, purged, binlog_state) = ask_gtids(connection, flavour).await?;
@@ -65,7 +73,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
             flush_log_at_commit: variables.number(&["innodb_flush_log_at_trx_commit"]).unwrap_or_default(),
             sync_binlog: variables.number(&["sync_binlog"]).unwrap_or_default(),
         },
-        semi_sync_source: semi_sync_source(&variables, &status),
+        semi_sync_source,
         semi_sync_replica: semi_sync_replica(&variables, &status),
         channels,
         replicas,
@@ -108,7 +116,7 @@ fn parse_gtids(connection: &Connection, flavour: Flavour, text: &str) -> Result<
 }
 
 /// A question that the user may lack a privilege for: its answer, or a note.
-async fn ask_if_allowed(
+pub(super) async fn ask_if_allowed(
     connection: &mut Connection,
     question: &str,
     unasked: &mut Vec<String>,
@@ -278,6 +286,7 @@ fn semi_sync_source(variables: &Named, status: &Named) -> Option<SemiSyncSource>
         waiting_sessions: counter("wait_sessions"),
         acknowledged: counter("yes_tx"),
         unacknowledged: counter("no_tx"),
+        after_restart: false,
     })
 }
 

@@ -5,6 +5,7 @@
 //! - [`ping`]: does it answer, and does it take writes?
 
 mod asking;
+mod lasting;
 pub mod ping;
 mod reading;
 

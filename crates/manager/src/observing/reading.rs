@@ -40,6 +40,11 @@ impl Named {
         Self(pairs.collect())
     }
 
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// The value of the first of those names that there is.
     pub(super) fn get(&self, names: &[&str]) -> Option<&str> {
         names.iter().find_map(|name| self.0.get(*name)).map(String::as_str)

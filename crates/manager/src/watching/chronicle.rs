@@ -244,7 +244,7 @@ impl Chronicle {
             return;
         }
         let waiting = match &look.semi_sync_source {
-            Some(seen) => Waiting::seen(seen, survives_restart(seen)),
+            Some(seen) => Waiting::seen(seen, seen.after_restart),
             None => Waiting {
                 active: false,
                 after_sync: false,
@@ -304,9 +304,4 @@ fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
         *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(bytes)
-}
-
-/// Whether a source waits for ackers after a restart, too.
-fn survives_restart(seen: &crate::observation::SemiSyncSource) -> bool {
-    seen.enabled
 }

@@ -27,7 +27,7 @@ pub mod run;
 pub mod sandbox;
 mod stats;
 mod throttle;
-mod topology;
+pub(crate) mod topology;
 mod topology_text;
 mod verify;
 

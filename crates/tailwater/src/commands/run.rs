@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::control::{self, Controlled, ControlledSource};
 use crate::exit::Exit;
 use crate::managing::starting::OwnCapture;
-use crate::{archiver, managing, wiring};
+use crate::{archiver, http, managing, wiring};
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
 ///
@@ -49,6 +49,7 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     for (source, options) in wiring::serves(&config)? {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
     }
+    let http = runtime.block_on(http::Bound::of(&config))?;
     let mut captures = Vec::new();
     for (name, opened) in opened {
         let ended = CancellationToken::new();
@@ -74,9 +75,14 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let control = runtime.block_on(async {
         control::listen(&control::socket_of(&config.log.directory), Arc::clone(&controlled))
     })?;
+    let http = runtime
+        .block_on(async { http.map(|http| http.serve(&config, Arc::clone(&controlled))).transpose() })?;
     let ended = runtime.block_on(supervise(captures, signals, Arc::clone(&controlled)));
     runtime.block_on(async {
         control.abort();
+        if let Some(http) = http {
+            http.abort();
+        }
         for server in servers {
             server.stop().await;
         }

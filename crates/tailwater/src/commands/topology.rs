@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tailwater_manager::analysis::Finding;
 use tailwater_manager::analysis::one_look::of_one_look;
+use tailwater_manager::observation::Observation;
 use tailwater_manager::topology::{Cluster, build};
 
 use super::topology_text::{Paint, write_cluster};
@@ -37,12 +38,21 @@ pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Resul
 }
 
 /// A cluster as it is printed.
-#[derive(Serialize)]
-struct Shown {
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown {
     #[serde(flatten)]
-    cluster: Cluster,
+    pub cluster: Cluster,
     /// What one look can tell of what has failed.
-    findings: Vec<Finding>,
+    pub findings: Vec<Finding>,
+}
+
+impl Shown {
+    /// Out of one look at everybody.
+    pub fn of(wired: &ClusterWiring, seen: &[Observation]) -> Self {
+        let cluster = build(&wired.plan, seen);
+        let findings = of_one_look(&wired.plan, &cluster, seen);
+        Self { cluster, findings }
+    }
 }
 
 async fn look(
@@ -58,12 +68,8 @@ async fn look(
     }
     // Last, as the primary among the servers: the log's own view is then the newest.
     wiring::ask_daemon(config, &mut clusters);
-    let shown = clusters.iter().zip(&observations).map(|(wired, seen)| {
-        let cluster = build(&wired.plan, seen);
-        let findings = of_one_look(&wired.plan, &cluster, seen);
-        Shown { cluster, findings }
-    });
-    let shown: Vec<Shown> = shown.collect();
+    let shown: Vec<Shown> =
+        clusters.iter().zip(&observations).map(|(wired, seen)| Shown::of(wired, seen)).collect();
     if output == Output::Json {
         return Ok(format!("{}\n", serde_json::json!({ "clusters": shown })));
     }

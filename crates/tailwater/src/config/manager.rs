@@ -48,6 +48,12 @@ pub struct ManagerConfig {
     /// `http://host:2379` of each member of etcd.
     #[serde(default)]
     pub etcd_endpoints: Vec<String>,
+    /// As whom to log in to etcd, where it wants to know.
+    pub etcd_user: Option<String>,
+    /// A file whose first line is the password of `etcd_user`.
+    pub etcd_password_file: Option<PathBuf>,
+    /// PEM file of the authorities that may have signed etcd's certificates; those of the system if absent.
+    pub etcd_ca_file: Option<PathBuf>,
     /// Before the names of the keys in etcd, one for each source.
     #[serde(default = "default_etcd_prefix")]
     pub etcd_prefix: String,
@@ -145,7 +151,8 @@ impl Default for ManagerConfig {
 impl ManagerConfig {
     /// Makes relative paths count from `base`.
     pub(super) fn rebase(&mut self, base: &Path) {
-        if let Some(file) = &mut self.replica_password_file {
+        let files = [&mut self.replica_password_file, &mut self.etcd_password_file, &mut self.etcd_ca_file];
+        for file in files.into_iter().flatten() {
             *file = base.join(&*file);
         }
         for hook in self.fence_hooks.iter_mut().chain(&mut self.route_hooks) {
@@ -166,6 +173,9 @@ impl ManagerConfig {
         }
         if (self.lease == LeaseConfig::Etcd) == self.etcd_endpoints.is_empty() {
             return Err("manager.lease = \"etcd\" and manager.etcd_endpoints are given together".into());
+        }
+        if self.etcd_user.is_some() != self.etcd_password_file.is_some() {
+            return Err("manager.etcd_user and manager.etcd_password_file are given together".into());
         }
         if !(2_000..=86_400_000).contains(&self.lease_ttl_ms) {
             return Err("manager.lease_ttl_ms is 2000 to 86400000".into());
@@ -216,6 +226,7 @@ mod tests {
         check("semi_sync_acks = 0", "at least 1");
         check("lease = 'etcd'", "together");
         check("etcd_endpoints = ['http://a:2379']", "together");
+        check("lease = 'etcd'\netcd_endpoints = ['http://a:2379']\netcd_user = 'u'", "together");
         check("lease_ttl_ms = 100", "2000");
         check("replica_password_file = 'p'", "without");
         check("[pace]\nping_ms = 1", "at least 10");

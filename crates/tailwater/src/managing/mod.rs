@@ -7,6 +7,7 @@
 //! - [`leasing`]: the lease as configured.
 //! - [`ordering`]: what was known of a primary becomes the order of a failover.
 //! - [`rejoining`]: a former primary becomes a replica again.
+//! - [`remote`]: relays on other machines.
 //! - [`requests`]: what the manager can be told and asked.
 //! - [`starting`]: the configuration and the captures become a manager.
 
@@ -17,5 +18,6 @@ pub mod guarding;
 pub mod leasing;
 pub mod ordering;
 pub mod rejoining;
+pub mod remote;
 pub mod requests;
 pub mod starting;

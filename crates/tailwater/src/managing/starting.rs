@@ -20,6 +20,7 @@ use super::cluster::{ClusterParts, ManagedCluster};
 use super::eyes::LocalEye;
 use super::guarding::KeptGuard;
 use super::leasing;
+use super::remote::RemoteRelay;
 use super::requests::Manager;
 use crate::config::{Config, HookConfig, ManagerConfig, ServeConfig, ServeTlsConfig, SourceConfig};
 use crate::wiring::{self, ClusterWiring};
@@ -65,7 +66,7 @@ fn start_cluster(
 ) -> anyhow::Result<()> {
     let folder = config.log.directory.join("manager");
     let lease = leasing::start(managing, name, &folder, &source.name)?;
-    let relays = relays(source, capture);
+    let relays = relays(config, source, capture)?;
     let acting = Acting::of(config, managing, source, &relays)?;
     let (of, wired) = (config.clone(), source.clone());
     let parts = ClusterParts {
@@ -84,15 +85,24 @@ fn start_cluster(
     Ok(())
 }
 
-/// All that acknowledge a source's commits.
-fn relays(source: &SourceConfig, capture: &OwnCapture) -> Vec<WatchedRelay> {
+/// All that acknowledge a source's commits: this daemon's own relay, and those on other machines.
+fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyhow::Result<Vec<WatchedRelay>> {
     let own = WatchedRelay {
         name: OWN_RELAY.to_owned(),
         eye: Arc::new(LocalEye { status: Arc::clone(&capture.status), acknowledges: source.semi_sync }),
         port: Arc::new(LocalAcker::new(OWN_RELAY, capture.acker.clone())),
     };
     // One that does not acknowledge is no acker, and proves nothing.
-    if source.semi_sync { vec![own] } else { Vec::new() }
+    let mut relays = if source.semi_sync { vec![own] } else { Vec::new() };
+    for other in config.relays.iter().filter(|relay| relay.source == source.name) {
+        let remote = RemoteRelay::of(other)?;
+        relays.push(WatchedRelay {
+            name: other.name.clone(),
+            eye: Arc::new(remote.clone()),
+            port: Arc::new(remote),
+        });
+    }
+    Ok(relays)
 }
 
 /// What acts are done with, whoever leads.

@@ -1,6 +1,7 @@
 //! A trial of the main job: a real primary, a relay process that captures it, a workload whose clients keep a ledger, and
 //! faults. The demo, the benchmarks and the fault tests are all made of this.
 
+pub mod led;
 mod proof;
 
 use std::fmt::Write;

@@ -27,6 +27,8 @@ pub struct ClusterWiring {
     pub primary: Subject,
     /// All others.
     pub followers: Vec<Subject>,
+    /// The name of the source's own server: the source's, or that of the `[[server]]` with its address.
+    pub own: String,
 }
 
 /// The cluster of each source, led by the server that its capture follows.
@@ -85,6 +87,7 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
             followers.push(Subject { name: server.name.clone(), connect });
         }
     }
+    let own = primary.name.clone();
     let followed = match leader {
         Some(leader) => Some(leader.to_owned()).filter(|leader| leader != name),
         None => Ordered::read(&config.log.directory.join(name))?.follows,
@@ -102,7 +105,17 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
             followers.push(Subject { name: format!("channel {}", channel.name), connect });
         }
     }
-    Ok(ClusterWiring { plan, primary, followers })
+    Ok(ClusterWiring { plan, primary, followers, own })
+}
+
+impl ClusterWiring {
+    /// The same cluster, led by the server of that name; as it is, if there is none or it leads already.
+    pub fn led_by(&self, server: &str) -> Self {
+        let mut led = self.clone();
+        // Nothing has changed then.
+        let _ = lead(&mut led.plan, &mut led.primary, &mut led.followers, server);
+        led
+    }
 }
 
 /// Puts the server that the capture follows by order into the place of the source's own, which becomes one of the others.
@@ -134,6 +147,11 @@ pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
         Ok(Answer::Channels(channels)) => channels,
         _ => Vec::new(),
     };
+    put_states(clusters, &sources, &channels);
+}
+
+/// Puts into the plans what a daemon says of its sources and channels.
+pub fn put_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], channels: &[ChannelStatus]) {
     for ClusterWiring { plan, .. } in clusters {
         let source = sources.iter().find(|source| source.source == plan.name);
         plan.relay.state = source.map(relay_state);

@@ -1,0 +1,177 @@
+//! Does a server wait for ACKs after a restart, too? What was set while it runs is forgotten then, unless it was persisted: by
+//! MySQL, as MariaDB keeps nothing. Defaults, option files and the command line come again.
+//!
+//! It is assumed that these say at the next start what they said at the last; nobody can ask for more.
+
+use std::collections::BTreeMap;
+
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use super::asking::ask_if_allowed;
+use super::reading::Named;
+use crate::error::ManagerError;
+use crate::lossless::regime::TIMEOUT_MS_MIN;
+
+/// A variable of semi-sync's source side, by the end of its name: MySQL's name, the older, and MariaDB's.
+type Ends = &'static [&'static str];
+
+const ENABLED: Ends = &["enabled"];
+const TIMEOUT: Ends = &["timeout"];
+const WAIT_POINT: Ends = &["wait_point"];
+const WAIT_NOBODY: Ends = &["wait_no_replica", "wait_no_slave"];
+const WAIT_COUNT: Ends = &["wait_for_replica_count", "wait_for_slave_count"];
+
+/// What the variables will be after a restart, as far as that is known: by the ends of their names, in lower case.
+#[derive(Debug, Default)]
+struct AfterRestart(BTreeMap<String, String>);
+
+impl AfterRestart {
+    fn of(variables: impl Iterator<Item = Variable>) -> Self {
+        let known = variables.filter_map(|variable| {
+            let name = variable.name.to_ascii_lowercase();
+            let end = ["rpl_semi_sync_source_", "rpl_semi_sync_master_"]
+                .into_iter()
+                .find_map(|prefix| name.strip_prefix(prefix))?;
+            let value = variable.persisted.or((!variable.set_at_runtime).then_some(variable.now))?;
+            Some((end.to_owned(), value.to_ascii_lowercase()))
+        });
+        Self(known.collect())
+    }
+
+    fn get(&self, ends: Ends) -> Option<&str> {
+        ends.iter().find_map(|end| self.0.get(*end)).map(String::as_str)
+    }
+
+    fn is_on(&self, ends: Ends) -> bool {
+        matches!(self.get(ends), Some("on" | "1"))
+    }
+
+    fn number(&self, ends: Ends) -> Option<u64> {
+        self.get(ends)?.parse().ok()
+    }
+
+    /// Whether it waits then as the lossless rules want it, for no fewer ACKs than now.
+    fn waits(&self, acks_needed: u32) -> bool {
+        // MariaDB has no number, and waits for one.
+        let acks = match self.get(WAIT_COUNT) {
+            None => acks_needed <= 1,
+            Some(count) => count.parse().is_ok_and(|count: u32| count >= acks_needed),
+        };
+        let timeout = self.number(TIMEOUT).is_some_and(|timeout_ms| timeout_ms >= TIMEOUT_MS_MIN);
+        let after_sync = self.get(WAIT_POINT) == Some("after_sync");
+        self.is_on(ENABLED) && timeout && after_sync && self.is_on(WAIT_NOBODY) && acks
+    }
+}
+
+/// A variable, and what decides its value after a restart.
+#[derive(Debug)]
+struct Variable {
+    name: String,
+    now: String,
+    /// Its present value was set by a statement.
+    set_at_runtime: bool,
+    /// The value that is kept for the next start.
+    persisted: Option<String>,
+}
+
+/// Whether semi-sync is in force after a restart as the lossless rules want it, given the server's variables as they are. No
+/// where it cannot be asked.
+pub(super) async fn waits_after_restart(
+    connection: &mut Connection,
+    variables: &Named,
+    acks_needed: u32,
+    unasked: &mut Vec<String>,
+) -> Result<bool, ManagerError> {
+    let (origins, persisted) = match connection.server().flavour {
+        Flavour::MySql => {
+            let origins = "SELECT VARIABLE_NAME, VARIABLE_SOURCE FROM performance_schema.variables_info WHERE VARIABLE_NAME \
+                           LIKE 'rpl_semi_sync_%'";
+            // Without an option file, or told so, a server does not read what it has kept.
+            let persisted = "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables WHERE \
+                             VARIABLE_NAME LIKE 'rpl_semi_sync_%' AND @@global.persisted_globals_load = 1";
+            (origins, Some(persisted))
+        }
+        Flavour::MariaDb => {
+            let origins = "SELECT VARIABLE_NAME, GLOBAL_VALUE_ORIGIN FROM information_schema.SYSTEM_VARIABLES WHERE \
+                           VARIABLE_NAME LIKE 'RPL_SEMI_SYNC_MASTER%'";
+            (origins, None)
+        }
+    };
+    let Some(origins) = ask_if_allowed(connection, origins, unasked).await? else { return Ok(false) };
+    let persisted = match persisted {
+        None => Named::default(),
+        Some(question) => match ask_if_allowed(connection, question, unasked).await? {
+            Some(answer) => Named::of(&answer),
+            None => return Ok(false),
+        },
+    };
+    let variable = |(name, origin): (&str, &str)| {
+        Some(Variable {
+            name: name.to_owned(),
+            now: variables.get(&[name])?.to_owned(),
+            set_at_runtime: matches!(origin, "DYNAMIC" | "SQL"),
+            persisted: persisted.get(&[name]).map(str::to_owned),
+        })
+    };
+    Ok(AfterRestart::of(Named::of(&origins).iter().filter_map(variable)).waits(acks_needed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(name: &str, now: &str) -> Variable {
+        Variable { name: name.into(), now: now.into(), set_at_runtime: false, persisted: None }
+    }
+
+    fn mysql() -> Vec<Variable> {
+        vec![
+            variable("rpl_semi_sync_source_enabled", "ON"),
+            variable("rpl_semi_sync_source_timeout", "2000000000"),
+            variable("rpl_semi_sync_source_wait_point", "AFTER_SYNC"),
+            variable("rpl_semi_sync_source_wait_no_replica", "ON"),
+            variable("rpl_semi_sync_source_wait_for_replica_count", "2"),
+        ]
+    }
+
+    fn waits(variables: Vec<Variable>, acks: u32) -> bool {
+        AfterRestart::of(variables.into_iter()).waits(acks)
+    }
+
+    #[test]
+    fn what_comes_again_counts_and_what_is_forgotten_does_not() {
+        assert!(waits(mysql(), 2) && waits(mysql(), 1) && !waits(mysql(), 3));
+        for (index, weak) in ["OFF", "86399999", "AFTER_COMMIT", "OFF", "1"].into_iter().enumerate() {
+            let mut variables = mysql();
+            variables[index].now = weak.into();
+            assert!(!waits(variables, 2), "{index}");
+            // What is kept beats what is, either way.
+            let mut variables = mysql();
+            variables[index].persisted = Some(weak.into());
+            assert!(!waits(variables, 2), "{index}");
+            let mut variables = mysql();
+            variables[index].persisted = Some(variables[index].now.clone());
+            variables[index].now = weak.into();
+            assert!(waits(variables, 2), "{index}");
+            let mut variables = mysql();
+            variables[index].set_at_runtime = true;
+            assert!(!waits(variables, 2), "{index}");
+            let mut variables = mysql();
+            variables.remove(index);
+            assert!(!waits(variables, 2), "{index}");
+        }
+    }
+
+    #[test]
+    fn mariadb_waits_for_one_ack() {
+        let mariadb = || {
+            let names = ["enabled", "timeout", "wait_point", "wait_no_slave"];
+            let values = ["ON", "86400000", "AFTER_SYNC", "ON"];
+            let pairs = names.into_iter().zip(values);
+            pairs.map(|(name, value)| variable(&format!("RPL_SEMI_SYNC_MASTER_{name}"), value)).collect()
+        };
+        assert!(waits(mariadb(), 1) && !waits(mariadb(), 2));
+        assert!(!waits(Vec::new(), 1));
+    }
+}

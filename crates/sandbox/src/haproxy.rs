@@ -1,0 +1,54 @@
+//! HAProxy as a plain process, for tests of what it is told.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::SandboxError;
+use crate::owned::OwnedProcess;
+use crate::tool::{Tool, library_path};
+
+const HAPROXY: Tool = Tool { name: "haproxy", path: "usr/sbin/haproxy", package: "haproxy" };
+
+/// A load balancer. It ends with its owner.
+#[derive(Debug)]
+pub struct HaProxy {
+    process: OwnedProcess,
+    log: PathBuf,
+}
+
+impl HaProxy {
+    /// The program: in the cache, where `./dev setup` puts it, or of the system. `None` means that a test ends at once, and
+    /// one loud line has named it.
+    ///
+    /// # Panics
+    /// If it is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
+    pub fn require() -> Option<PathBuf> {
+        HAPROXY.require()
+    }
+
+    /// Starts it in the foreground with the configuration in `config`; what it prints goes into `haproxy.log` beside that.
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`] if it cannot be started.
+    pub fn start(program: &Path, config: &Path) -> Result<Self, SandboxError> {
+        let log = config.with_file_name("haproxy.log");
+        // -db: no fork, so that it ends with its owner.
+        let arguments = ["-db".into(), "-f".into(), config.as_os_str().to_owned()];
+        let process = OwnedProcess::start_with(program, arguments, library_path(program), &log)?;
+        Ok(Self { process, log })
+    }
+
+    /// What it printed.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`] if it has ended by itself.
+    pub async fn stop(self) -> Result<(), SandboxError> {
+        self.process.terminate(Duration::from_secs(10)).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! `[[relay]]`: relays on other machines that acknowledge a source's commits, too.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// `[[relay]]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelayConfig {
+    /// Names it among the ackers.
+    pub name: String,
+    /// Name of the `[[source]]` whose commits it captures.
+    pub source: String,
+    /// What its own source is called there; as here if absent.
+    pub source_there: Option<String>,
+    /// `http://host:8080`: its `[http]`.
+    pub url: String,
+    /// A file whose first line is its token; relative to the configuration file.
+    pub token_file: PathBuf,
+    /// PEM file of the authorities that may have signed its certificate, where `url` begins with https; those of the system
+    /// if absent. Relative to the configuration file.
+    pub ca_file: Option<PathBuf>,
+    /// The `server_id` of its source there: by that the primary knows it.
+    pub server_id: u32,
+    /// It is not there when it does not take a connection in this time.
+    #[serde(default = "default_connect_timeout_ms")]
+    pub connect_timeout_ms: u64,
+    /// How long an answer may take; to follow another server takes longer.
+    #[serde(default = "default_timeout_ms")]
+    pub timeout_ms: u64,
+}
+
+fn default_connect_timeout_ms() -> u64 {
+    1_000
+}
+
+fn default_timeout_ms() -> u64 {
+    12_000
+}
+
+impl RelayConfig {
+    /// Makes relative paths count from `base`.
+    pub(super) fn rebase(&mut self, base: &Path) {
+        self.token_file = base.join(&self.token_file);
+        if let Some(file) = &mut self.ca_file {
+            *file = base.join(&*file);
+        }
+    }
+
+    /// What contradicts itself; `sources` are the names of the sources, each with its `server_id`.
+    pub(super) fn check(&self, sources: &[(&String, u32)]) -> Result<(), String> {
+        let name = &self.name;
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
+            return Err(format!("relay.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
+        }
+        if name == "tailwater" {
+            return Err("relay.name = \"tailwater\": that is what this Tailwater itself is called".into());
+        }
+        let source = sources.iter().find(|(source, _)| **source == self.source);
+        let Some((_, own_id)) = source else {
+            return Err(format!(
+                "relay {name:?}: source = {:?}: there is no [[source]] of that name",
+                self.source
+            ));
+        };
+        if self.server_id == 0 || self.server_id == *own_id {
+            return Err(format!(
+                "relay {name:?}: server_id must be neither 0 nor the {own_id} of this Tailwater: each throws the other out"
+            ));
+        }
+        if !["http://", "https://"].iter().any(|scheme| self.url.starts_with(scheme)) {
+            return Err(format!("relay {name:?}: url begins with http:// or https://"));
+        }
+        if self.connect_timeout_ms < 10 || self.timeout_ms < self.connect_timeout_ms {
+            return Err(format!(
+                "relay {name:?}: connect_timeout_ms is at least 10, timeout_ms no less than that"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What contradicts itself among all of them.
+pub(super) fn check(relays: &[RelayConfig], sources: &[(&String, u32)]) -> Result<(), String> {
+    let (mut names, mut ids) = (HashSet::new(), HashSet::new());
+    for relay in relays {
+        relay.check(sources)?;
+        if !names.insert(&relay.name) {
+            return Err(format!("relay.name = {:?} is given twice", relay.name));
+        }
+        if !ids.insert((&relay.source, relay.server_id)) {
+            return Err(format!("relay {:?}: server_id {} is given twice", relay.name, relay.server_id));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! Turns what was asked into JSON.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+use tailwater_manager::topology::{Cluster, RelayPlan};
+
+use super::acker;
+use super::route::{NoRoute, Route, Whose, route};
+use super::token::Secret;
+use super::verdict::{self, Leader, Verdict};
+use super::watching::{Watched, Watching};
+use crate::commands::topology::Shown;
+use crate::control::{Controlled, ControlledSource};
+use crate::wiring;
+
+/// A replica further behind than this, in seconds, is not to be read from, unless the check says otherwise.
+const LAG_SECONDS_MAX: u64 = 10;
+
+/// A tree is made anew after so long at the soonest, however many ask.
+const TREE_KEEPS: Duration = Duration::from_millis(100);
+
+/// What is answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub status: StatusCode,
+    pub body: Value,
+    /// The methods that the path knows, if this one is none of them.
+    pub allowed: Option<&'static str>,
+}
+
+impl Answer {
+    pub(super) fn ok(body: Value) -> Self {
+        Self { status: StatusCode::OK, body, allowed: None }
+    }
+
+    pub(super) fn failed(status: StatusCode, reason: &str) -> Self {
+        Self { status, body: json!({ "ok": false, "reason": reason }), allowed: None }
+    }
+}
+
+impl From<NoRoute> for Answer {
+    fn from(none: NoRoute) -> Self {
+        match none {
+            NoRoute::NotFound => Self::failed(
+                StatusCode::NOT_FOUND,
+                "there are /primary, /replica, /status, /healthz and /acker",
+            ),
+            NoRoute::Method { allowed } => Self {
+                allowed: Some(allowed),
+                ..Self::failed(StatusCode::METHOD_NOT_ALLOWED, "the path is asked in other ways")
+            },
+            NoRoute::Bad(reason) => Self::failed(StatusCode::BAD_REQUEST, &reason),
+        }
+    }
+}
+
+impl From<Verdict> for Answer {
+    fn from(verdict: Verdict) -> Self {
+        let status = if verdict.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        Self { status, body: json!(verdict), allowed: None }
+    }
+}
+
+/// A cluster's tree, with the primary that it was made for.
+#[derive(Debug)]
+struct Tree {
+    made: Instant,
+    leader: Leader,
+    cluster: Cluster,
+}
+
+/// Answers requests.
+#[derive(Debug)]
+pub struct Answering {
+    watching: Watching,
+    controlled: Arc<Controlled>,
+    /// Of those who may order something.
+    secret: Option<Secret>,
+    /// One for each of the clusters that are watched.
+    trees: Vec<Mutex<Option<Arc<Tree>>>>,
+}
+
+impl Answering {
+    /// Answers out of what `watching` sees and `controlled` says of itself.
+    pub fn new(watching: Watching, controlled: Arc<Controlled>, secret: Option<Secret>) -> Self {
+        let trees = watching.clusters().iter().map(|_| Mutex::new(None)).collect();
+        Self { watching, controlled, secret, trees }
+    }
+
+    pub(super) async fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        query: Option<&str>,
+        credential: Option<&[u8]>,
+        body: &[u8],
+    ) -> Answer {
+        match route(method, path, query) {
+            Err(none) => none.into(),
+            Ok(Route::Health) => Answer::ok(json!({ "ok": true, "version": env!("CARGO_PKG_VERSION") })),
+            Ok(Route::Status) => self.status().await,
+            Ok(Route::Primary { of: Whose::Server { server, source } }) => {
+                match self.find(&server, source.as_deref()) {
+                    Ok((_, cluster)) => self.is_primary(cluster, &server).await.into(),
+                    Err(answer) => answer,
+                }
+            }
+            Ok(Route::Primary { of: Whose::Cluster { source } }) => match self.named(source.as_deref()) {
+                Ok(cluster) => {
+                    let leader = self.leader(cluster);
+                    self.is_primary(cluster, &leader.server).await.into()
+                }
+                Err(answer) => answer,
+            },
+            Ok(Route::Replica { server, source, lag_seconds_max }) => {
+                match self.find(&server, source.as_deref()) {
+                    Ok((index, cluster)) => {
+                        let lag_max = lag_seconds_max.unwrap_or(LAG_SECONDS_MAX);
+                        self.is_replica(index, cluster, &server, lag_max).await.into()
+                    }
+                    Err(answer) => answer,
+                }
+            }
+            Ok(Route::Acker { source }) => match self.captured(&source, credential) {
+                Ok((source, plan)) => acker::read(source, plan).await,
+                Err(answer) => answer,
+            },
+            Ok(Route::Order { source, order }) => match self.captured(&source, credential) {
+                Ok((source, plan)) => acker::order(source, plan, order, body).await,
+                Err(answer) => answer,
+            },
+        }
+    }
+
+    /// The capture of a source, for who may order it.
+    fn captured(
+        &self,
+        source: &str,
+        credential: Option<&[u8]>,
+    ) -> Result<(&ControlledSource, &RelayPlan), Answer> {
+        // First, so that who may not learns nothing.
+        acker::admit(self.secret.as_ref(), credential)?;
+        let controlled = self.controlled.sources.get(source);
+        let planned = self.watching.clusters().iter().map(|cluster| &cluster.wiring.plan);
+        let planned = planned.into_iter().find(|plan| plan.name == source);
+        controlled.zip(planned.map(|plan| &plan.relay)).ok_or_else(|| {
+            Answer::failed(StatusCode::NOT_FOUND, "the configuration has no source of that name")
+        })
+    }
+
+    /// Whom the log of a cluster follows.
+    fn leader(&self, cluster: &Watched) -> Leader {
+        let (source, own) = (&cluster.wiring.plan.name, &cluster.wiring.own);
+        match self.controlled.sources.get(source) {
+            Some(controlled) => controlled.leader(own),
+            None => {
+                Leader { server: own.clone(), held: Some(format!("source {source} is not captured here")) }
+            }
+        }
+    }
+
+    async fn is_primary(&self, cluster: &Watched, server: &str) -> Verdict {
+        self.watching.ask(cluster).await;
+        let server = cluster.canonical(server);
+        // After the looks: who leads may have changed meanwhile.
+        let leader = self.leader(cluster);
+        let seen = cluster.seen(&server);
+        let verdict = verdict::primary(&leader, &server, seen.as_ref(), self.watching.stale_after_ms());
+        Verdict {
+            source: cluster.wiring.plan.name.clone(),
+            address: cluster.address_of(&server),
+            ok: verdict.is_ok(),
+            reason: verdict.err(),
+            lag_seconds: None,
+            server,
+        }
+    }
+
+    async fn is_replica(&self, index: usize, cluster: &Watched, server: &str, lag_max: u64) -> Verdict {
+        self.watching.ask(cluster).await;
+        let server = cluster.canonical(server);
+        let tree = self.tree(index, cluster);
+        let silent_ms = self.controlled.sources.get(&cluster.wiring.plan.name);
+        let silent_ms = silent_ms.and_then(|source| source.silent_ms());
+        let verdict = verdict::replica(&tree.cluster, &server, silent_ms, lag_max);
+        Verdict {
+            source: cluster.wiring.plan.name.clone(),
+            address: cluster.address_of(&server),
+            ok: verdict.is_ok(),
+            lag_seconds: verdict.as_ref().ok().copied(),
+            reason: verdict.err(),
+            server,
+        }
+    }
+
+    async fn status(&self) -> Answer {
+        let mut shown = Vec::new();
+        for cluster in self.watching.clusters() {
+            self.watching.ask(cluster).await;
+            shown.push(self.shown(cluster, &self.leader(cluster)));
+        }
+        Answer::ok(json!({ "clusters": shown }))
+    }
+
+    fn shown(&self, cluster: &Watched, leader: &Leader) -> Shown {
+        let mut wired = cluster.wiring.led_by(&leader.server);
+        let (sources, channels) = self.controlled.reports();
+        wiring::put_states(std::slice::from_mut(&mut wired), &sources, &channels);
+        Shown::of(&wired, &self.watching.observations(cluster))
+    }
+
+    fn tree(&self, index: usize, cluster: &Watched) -> Arc<Tree> {
+        let leader = self.leader(cluster);
+        let mut kept = self.trees[index].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tree) =
+            kept.as_ref().filter(|tree| tree.leader == leader && tree.made.elapsed() < TREE_KEEPS)
+        {
+            return Arc::clone(tree);
+        }
+        let made = Instant::now();
+        let tree = Arc::new(Tree { made, cluster: self.shown(cluster, &leader).cluster, leader });
+        *kept = Some(Arc::clone(&tree));
+        tree
+    }
+
+    /// The cluster that a server is in.
+    fn find(&self, server: &str, source: Option<&str>) -> Result<(usize, &Watched), Answer> {
+        let is_there = |cluster: &&Watched| {
+            source.is_none_or(|source| cluster.wiring.plan.name == source) && cluster.has(server)
+        };
+        let found = self.watching.clusters().iter().enumerate().find(|(_, cluster)| is_there(cluster));
+        found.ok_or_else(|| {
+            Answer::failed(StatusCode::NOT_FOUND, &format!("the configuration has no server {server}"))
+        })
+    }
+
+    /// The cluster of a source.
+    fn named(&self, source: Option<&str>) -> Result<&Watched, Answer> {
+        let mut clusters = self.watching.clusters().iter();
+        match (source, self.watching.clusters()) {
+            (None, [only]) => Ok(only),
+            (None, _) => {
+                Err(Answer::failed(StatusCode::BAD_REQUEST, "there are several sources: source=NAME"))
+            }
+            (Some(source), _) => {
+                clusters.find(|cluster| cluster.wiring.plan.name == source).ok_or_else(|| {
+                    Answer::failed(StatusCode::NOT_FOUND, "the configuration has no source of that name")
+                })
+            }
+        }
+    }
+}

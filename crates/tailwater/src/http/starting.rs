@@ -1,0 +1,50 @@
+//! The listener as the configuration has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::answering::Answering;
+use super::serving::{bind, serve};
+use super::token::Secret;
+use super::watching::Watching;
+use crate::config::Config;
+use crate::control::Controlled;
+use crate::wiring;
+
+/// A listener that has its address, and answers nobody yet.
+#[derive(Debug)]
+pub struct Bound {
+    listener: TcpListener,
+    secret: Option<Secret>,
+}
+
+impl Bound {
+    /// Takes the address of `[http]`, if there is one, and reads its token.
+    ///
+    /// # Errors
+    /// If the address is not to be had, or the token.
+    pub async fn of(config: &Config) -> anyhow::Result<Option<Self>> {
+        let Some(http) = &config.http else { return Ok(None) };
+        let secret = http.token_file.as_deref().map(Secret::read).transpose().context("http.token_file")?;
+        Ok(Some(Self { listener: bind(http.listen).await?, secret }))
+    }
+
+    /// Answers until the task that is given back is aborted.
+    ///
+    /// # Errors
+    /// If an option file with credentials cannot be read.
+    pub fn serve(self, config: &Config, controlled: Arc<Controlled>) -> anyhow::Result<JoinHandle<()>> {
+        let times = config.http.as_ref().map(|http| (http.look_interval_ms, http.stale_after_ms));
+        let (interval_ms, stale_after_ms) = times.unwrap_or_default();
+        let watching = Watching::start(
+            wiring::clusters(config)?,
+            Duration::from_millis(interval_ms),
+            Duration::from_millis(stale_after_ms),
+        );
+        Ok(serve(self.listener, Arc::new(Answering::new(watching, controlled, self.secret))))
+    }
+}

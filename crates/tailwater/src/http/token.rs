@@ -1,0 +1,77 @@
+//! The token of those who may order something.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use subtle::ConstantTimeEq;
+
+/// A token shorter than this could be guessed.
+const CHARACTERS_MIN: usize = 16;
+
+/// A token. It is never printed.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Secret {
+    /// The first line of a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or what stands there is no token.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        Self::of(&text).with_context(|| format!("the token in {}", path.display()))
+    }
+
+    fn of(text: &str) -> anyhow::Result<Self> {
+        let token = text.lines().next().unwrap_or_default().trim();
+        ensure!(
+            token.len() >= CHARACTERS_MIN && token.chars().all(|c| c.is_ascii_graphic()),
+            "it has at least {CHARACTERS_MIN} letters, digits and signs, without a space: `openssl rand -hex 32` makes one"
+        );
+        Ok(Self(token.to_owned()))
+    }
+
+    /// The value of the header `Authorization` that carries it.
+    pub fn bearer(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
+    /// Whether a header `Authorization` carries it. Takes as long wherever the two differ.
+    pub fn is_in(&self, header: &[u8]) -> bool {
+        let Some((scheme, token)) = header.split_at_checked("Bearer ".len()) else { return false };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(token.ct_eq(self.0.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_compared_whole() {
+        let secret = Secret::of("0123456789abcdef\n").expect("a token");
+        assert!(secret.is_in(b"Bearer 0123456789abcdef"));
+        assert!(secret.is_in(b"bearer 0123456789abcdef"), "schemes have no case");
+        assert!(secret.is_in(secret.bearer().as_bytes()));
+        for wrong in
+            ["Bearer 0123456789abcdee", "Bearer 0123456789abcde", "Bearer ", "", "Basic 0123456789abcdef"]
+        {
+            assert!(!secret.is_in(wrong.as_bytes()), "{wrong}");
+        }
+        assert_eq!(format!("{secret:?}"), "Secret");
+    }
+
+    #[test]
+    fn what_could_be_guessed_is_no_token() {
+        for wrong in ["", "short", "0123456789 abcdef", "0123456789abcdé"] {
+            assert!(Secret::of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! A relay on another machine as an acker, over its daemon's HTTP listener.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::{Certificate, Client, RequestBuilder, StatusCode};
+use tailwater_manager::failure::Failure;
+use tailwater_manager::hands::{AckerAnswer, AckerError, AckerPort, AckerReport};
+use tailwater_manager::lease::Token;
+use tailwater_manager::watching::{RelayEye, RelayLook, RelaySeen};
+
+use super::acker::AckerFailure;
+use crate::config::RelayConfig;
+use crate::http::{OrderBody, RelayText, Secret};
+
+/// An answer is no longer: two sets of GTIDs, and some words.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// How long a relay may take until it streams from another server: longer than it waits itself.
+const FOLLOW_TIME_MAX: Duration = Duration::from_secs(35);
+
+/// A capture of a daemon on another machine.
+#[derive(Debug, Clone)]
+pub struct RemoteRelay {
+    name: String,
+    /// `http://host:8080/acker/SOURCE`
+    base: String,
+    server_id: u32,
+    client: Client,
+    authorization: HeaderValue,
+    time_max: Duration,
+}
+
+/// Why nothing came of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Trouble {
+    /// It did not reach the relay, or the relay says that it did nothing.
+    NotDone(Failure, String),
+    /// Who knows.
+    Unknown(Failure, String),
+    /// The capture's own word.
+    Failed(AckerFailure),
+}
+
+impl RemoteRelay {
+    /// The relay of a `[[relay]]`. Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// If its token or the authorities cannot be read.
+    pub fn of(config: &RelayConfig) -> anyhow::Result<Self> {
+        let named = || format!("relay {}", config.name);
+        let secret = Secret::read(&config.token_file).with_context(named)?;
+        let mut authorization = HeaderValue::from_str(&secret.bearer()).with_context(named)?;
+        authorization.set_sensitive(true);
+        // Fails if the process has a provider already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut client = Client::builder()
+            .connect_timeout(Duration::from_millis(config.connect_timeout_ms))
+            // What goes by way of a proxy or elsewhere is not the relay that was named.
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            // One request on each connection: one that was closed meanwhile would look as if it had been sent.
+            .pool_max_idle_per_host(0);
+        if let Some(file) = &config.ca_file {
+            let pem = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
+            let authorities =
+                Certificate::from_pem_bundle(&pem).with_context(|| file.display().to_string())?;
+            ensure!(!authorities.is_empty(), "{}: no certificate stands there", file.display());
+            client = client.tls_certs_only(authorities);
+        }
+        let source = config.source_there.as_ref().unwrap_or(&config.source);
+        Ok(Self {
+            name: config.name.clone(),
+            base: format!("{}/acker/{source}", config.url.trim_end_matches('/')),
+            server_id: config.server_id,
+            client: client.build().with_context(named)?,
+            authorization,
+            time_max: Duration::from_millis(config.timeout_ms),
+        })
+    }
+
+    /// How it stands.
+    ///
+    /// # Errors
+    /// Why that is not known; never longer than its time-out.
+    pub async fn look(&self) -> Result<RelayText, Failure> {
+        self.ask(self.client.get(&self.base), self.time_max).await.map_err(|trouble| match trouble {
+            Trouble::NotDone(failure, _) | Trouble::Unknown(failure, _) => failure,
+            Trouble::Failed(_) => Failure::Other,
+        })
+    }
+
+    async fn read_report(&self) -> Result<AckerReport, AckerError> {
+        self.report(self.ask(self.client.get(&self.base), self.time_max).await)
+    }
+
+    async fn give(
+        &self,
+        order: &str,
+        body: OrderBody,
+        time_max: Duration,
+    ) -> Result<AckerReport, AckerError> {
+        let body = serde_json::to_vec(&body).map_err(|error| AckerError::Refused(error.to_string()))?;
+        let request = self.client.post(format!("{}/{order}", self.base)).body(body);
+        self.report(self.ask(request, time_max).await)
+    }
+
+    fn report(&self, text: Result<RelayText, Trouble>) -> Result<AckerReport, AckerError> {
+        let named = |reason: String| format!("{}, at {}: {reason}", self.name, self.base);
+        match text {
+            Ok(text) => text.acker.report(&self.name).map_err(|reason| AckerError::Unknown(named(reason))),
+            Err(Trouble::NotDone(_, reason)) => Err(AckerError::Refused(named(reason))),
+            Err(Trouble::Unknown(_, reason)) => Err(AckerError::Unknown(named(reason))),
+            Err(Trouble::Failed(failure)) => Err(failure.into()),
+        }
+    }
+
+    async fn ask(&self, request: RequestBuilder, time_max: Duration) -> Result<RelayText, Trouble> {
+        let request = request.header(AUTHORIZATION, &self.authorization).timeout(time_max);
+        let mut response = request.send().await.map_err(|error| not_sent(&error))?;
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|error| unheard(&error))? {
+            if body.len() + part.len() > ANSWER_BYTES_MAX {
+                return Err(Trouble::Unknown(Failure::NotUnderstood, "its answer is too long".to_owned()));
+            }
+            body.extend_from_slice(&part);
+        }
+        let text = understood(status, &body)?;
+        // Some other relay's word proves nothing about this one.
+        if text.server_id != self.server_id {
+            let reason = format!(
+                "who answers has server_id {}, and [[relay]] says {}: is url that of another relay?",
+                text.server_id, self.server_id
+            );
+            return Err(Trouble::Unknown(Failure::NotUnderstood, reason));
+        }
+        Ok(text)
+    }
+}
+
+fn not_sent(error: &reqwest::Error) -> Trouble {
+    if !error.is_connect() {
+        return unheard(error);
+    }
+    let refused = causes(error).any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
+    });
+    let failure = match (refused, error.is_timeout()) {
+        (true, _) => Failure::Refused,
+        (_, true) => Failure::TimedOut,
+        _ => Failure::NoRoute,
+    };
+    Trouble::NotDone(failure, words(error))
+}
+
+fn unheard(error: &reqwest::Error) -> Trouble {
+    let failure = if error.is_timeout() { Failure::TimedOut } else { Failure::Broken };
+    Trouble::Unknown(failure, words(error))
+}
+
+fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(std::error::Error::source(error), |cause| cause.source())
+}
+
+/// Without the address, which stands there already; with the cause, which says what is the matter.
+fn words(error: &reqwest::Error) -> String {
+    match causes(error).last() {
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
+    }
+}
+
+/// What an answer says. Of a status that the listener gives before it turns to a capture nothing was done.
+fn understood(status: StatusCode, body: &[u8]) -> Result<RelayText, Trouble> {
+    let said = || String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned();
+    match status {
+        StatusCode::OK => serde_json::from_slice(body)
+            .map_err(|error| Trouble::Unknown(Failure::NotUnderstood, format!("not understood: {error}"))),
+        StatusCode::CONFLICT => Err(match serde_json::from_slice(body) {
+            Ok(failure) => Trouble::Failed(failure),
+            Err(_) => Trouble::Unknown(Failure::NotUnderstood, format!("{status}: {}", said())),
+        }),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Err(Trouble::NotDone(Failure::Denied, format!("{status}: {}", said())))
+        }
+        StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            Err(Trouble::NotDone(Failure::Other, format!("{status}: {}", said())))
+        }
+        _ => Err(Trouble::Unknown(Failure::Other, format!("{status}: {}", said()))),
+    }
+}
+
+impl AckerPort for RemoteRelay {
+    fn stop(&self, token: Token) -> AckerAnswer<'_, AckerReport> {
+        let body = OrderBody { token: token.0, server: None };
+        Box::pin(self.give("stop", body, self.time_max))
+    }
+
+    fn read(&self) -> AckerAnswer<'_, AckerReport> {
+        Box::pin(self.read_report())
+    }
+
+    fn start(&self, token: Token) -> AckerAnswer<'_, ()> {
+        let body = OrderBody { token: token.0, server: None };
+        Box::pin(async move { self.give("start", body, self.time_max).await.map(drop) })
+    }
+
+    fn follow<'a>(&'a self, token: Token, server: &'a str) -> AckerAnswer<'a, ()> {
+        let body = OrderBody { token: token.0, server: Some(server.to_owned()) };
+        Box::pin(async move { self.give("follow", body, FOLLOW_TIME_MAX).await.map(drop) })
+    }
+}
+
+impl RelayEye for RemoteRelay {
+    fn look(&self) -> RelaySeen<'_> {
+        Box::pin(async move {
+            let text = Self::look(self).await?;
+            Ok(RelayLook {
+                is_streaming: text.is_streaming,
+                acknowledges: text.acknowledges,
+                heard_ago_ms: text.heard_ago_ms,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_certainly_was_not_done_is_a_refusal() {
+        let not_done = |status: u16| {
+            let status = StatusCode::from_u16(status).expect("a status");
+            matches!(understood(status, b"{}"), Err(Trouble::NotDone(..)))
+        };
+        for status in [400, 401, 403, 404, 405] {
+            assert!(not_done(status), "{status}");
+        }
+        // A gateway may have passed the order on.
+        for status in [200, 204, 302, 408, 409, 413, 500, 502, 503, 504] {
+            assert!(!not_done(status), "{status}");
+        }
+        let stale = br#"{"code":"TW-RELAY-0015","message":"a lower term"}"#;
+        let Err(Trouble::Failed(failure)) = understood(StatusCode::CONFLICT, stale) else {
+            panic!("not its word")
+        };
+        assert!(matches!(AckerError::from(failure), AckerError::Refused(_)));
+    }
+}

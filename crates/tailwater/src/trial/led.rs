@@ -1,0 +1,130 @@
+//! A trial whose cluster is led: replicas that may become primary, and a manager in the relay's process.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec};
+use tailwater_wire::Flavour;
+
+use super::{SOURCE_NAME, Trial, primary_options};
+use crate::config::Config;
+use crate::control::{Answer, Request, ask, socket_of};
+use crate::managing::cluster::ClusterReport;
+use crate::managing::requests::{ManagerAnswer, ManagerRequest};
+
+/// What the primary is called among the servers of its cluster.
+pub const PRIMARY_NAME: &str = "db1";
+
+/// A server that may take the primary's place: it writes what it replicates into its own binlog.
+///
+/// # Errors
+/// If it cannot be started.
+pub async fn start_follower(kind: ServerKind, number: u32) -> anyhow::Result<Server> {
+    let mut options: Vec<String> = primary_options(kind);
+    options.retain(|option| !option.starts_with("--server-id"));
+    options.push(format!("--server-id={number}"));
+    options.push("--sync-binlog=0".to_owned());
+    options.push("--innodb-flush-log-at-trx-commit=0".to_owned());
+    options.push(match kind.flavour() {
+        Flavour::MySql => "--log-replica-updates=1".to_owned(),
+        Flavour::MariaDb => "--log-slave-updates=1".to_owned(),
+    });
+    let server = Server::start(ServerSpec::new(kind).name(format!("db{number}")).options(options)).await?;
+    server.create_replication_user().await?;
+    Ok(server)
+}
+
+impl Trial {
+    /// Names the primary and these servers in the configuration, and has the relay's process manage them; `manager` are keys of
+    /// `[manager]`. Counts from the relay's next start.
+    ///
+    /// # Errors
+    /// If the configuration cannot be written.
+    pub fn lead(&mut self, followers: &[&Server], manager: &str) -> anyhow::Result<()> {
+        std::fs::write(self.spec.folder.join("root.cnf"), "[client]\nuser=root\npassword=\n")?;
+        let mut text = String::new();
+        let named = followers.iter().map(|server| (server.name(), server.port()));
+        for (name, port) in named.chain([(PRIMARY_NAME, self.primary.port())]) {
+            let _ = write!(
+                text,
+                "\n[[server]]\nname = \"{name}\"\nsource = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {port}\n\
+                 defaults_file = \"root.cnf\"\ntls = \"off\"\n"
+            );
+        }
+        let _ = write!(text, "\n[manager]\n{manager}\n");
+        self.add_channel(&text)
+    }
+
+    /// How the manager sees the cluster; nothing while the relay does not answer.
+    pub fn cluster(&self) -> Option<ClusterReport> {
+        report(&self.config)
+    }
+
+    /// Waits until the manager knows enough of the primary for a failover.
+    ///
+    /// # Errors
+    /// If that does not come within a minute.
+    pub async fn wait_watched(&self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let cluster = self.cluster();
+            let lossless = cluster.as_ref().and_then(|cluster| cluster.lossless.as_deref());
+            let holds = cluster.as_ref().is_some_and(|cluster| cluster.lease.starts_with("held"));
+            if holds && lossless.is_some_and(|text| text.ends_with("must acknowledge") && !text.contains(';'))
+            {
+                return Ok(());
+            }
+            if begun.elapsed() > Duration::from_secs(60) {
+                bail!("the manager does not see a primary that waits: {cluster:?}: {}", self.relay_words());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until another server than `old` is the cluster's primary, and gives its name.
+    ///
+    /// # Errors
+    /// If that does not come within a minute.
+    pub async fn wait_failed_over(&self, old: &str) -> anyhow::Result<String> {
+        let begun = Instant::now();
+        loop {
+            let cluster = self.cluster();
+            if let Some(cluster) = cluster.as_ref().filter(|cluster| cluster.primary != old) {
+                return Ok(cluster.primary.clone());
+            }
+            if begun.elapsed() > Duration::from_secs(60) {
+                bail!("nobody takes the place of {old}: {cluster:?}: {}", self.relay_words());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn report(config: &Path) -> Option<ClusterReport> {
+    let config = Config::load(config).ok()?;
+    let asked = ask(&socket_of(&config.log.directory), &Request::Manager(ManagerRequest::Status));
+    match asked.ok()? {
+        Answer::Manager(ManagerAnswer::Clusters(clusters)) => clusters.into_iter().next(),
+        _ => None,
+    }
+}
+
+/// Waits until a server takes writes of ordinary accounts.
+///
+/// # Errors
+/// If that does not come within a minute.
+pub async fn wait_writable(server: &Server) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let read_only = server.sql("SELECT @@global.read_only").await.context("is it writable?")?;
+        if read_only == ["0"] {
+            return Ok(());
+        }
+        if begun.elapsed() > Duration::from_secs(60) {
+            bail!("{} stays read-only", server.name());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

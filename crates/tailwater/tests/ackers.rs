@@ -1,0 +1,201 @@
+//! A daemon whose capture is ordered to stop and to follow another server, over its control socket, and is killed meanwhile.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tailwater::managing::acker::SocketAcker;
+use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_manager::hands::{AckerError, AckerPort, AckerReport};
+use tailwater_manager::lease::Token;
+use tailwater_manager::lossless::Stop;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_wire::Flavour;
+
+use crate::shell::{PROGRAM, Shell};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_obeys_mariadb() -> Result<()> {
+    a_daemon_obeys(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_obeys_mysql() -> Result<()> {
+    a_daemon_obeys(ServerKind::Mysql97).await
+}
+
+struct Cluster {
+    trial: Trial,
+    shell: Shell,
+    second: Server,
+    acker: SocketAcker,
+}
+
+impl Cluster {
+    async fn start(kind: ServerKind) -> Result<Self> {
+        let shell = Shell::new()?;
+        let mut trial = Trial::start(TrialSpec {
+            kind,
+            durability: Durability::Reduced,
+            options: Vec::new(),
+            ack: AckMode::Durable,
+            program: PathBuf::from(PROGRAM),
+            folder: shell.path().to_owned(),
+        })
+        .await?;
+        let (updates, plugin) = match kind.flavour() {
+            Flavour::MySql => ("--log-replica-updates=1", "--plugin-load-add=semisync_source.so"),
+            Flavour::MariaDb => ("--log-slave-updates=1", "--rpl-semi-sync-master-enabled=0"),
+        };
+        let spec = ServerSpec::new(kind).name("second").options([updates, plugin, "--sync-binlog=0"]);
+        let second = Server::start(spec).await?;
+        second.create_replication_user().await?;
+        trial.add_channel(&format!(
+            "\n[[server]]\nname = \"db2\"\nsource = \"primary\"\nhost = \"127.0.0.1\"\nport = {}\ndefaults_file = \"client.cnf\"\ntls = \"off\"\n",
+            second.port()
+        ))?;
+        let acker = SocketAcker::new("tailwater", &shell.path().join("log/control.sock"), "primary");
+        Ok(Self { trial, shell, second, acker })
+    }
+
+    /// Starts the daemon and waits until it answers.
+    async fn run(&mut self) -> Result<AckerReport> {
+        self.trial.start_relay()?;
+        let begin = Instant::now();
+        loop {
+            match self.acker.read().await {
+                Ok(report) => return Ok(report),
+                Err(error) => ensure!(begin.elapsed() < PATIENCE, "{error:?}: {}", self.trial.relay_words()),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// SIGKILLs the daemon and starts it again.
+    async fn kill_and_run(&mut self) -> Result<AckerReport> {
+        self.trial.kill_relay().await?;
+        match self.acker.read().await {
+            Err(AckerError::Refused(reason)) if reason.contains("no daemon listens") => {}
+            other => bail!("{other:?}"),
+        }
+        self.run().await
+    }
+
+    fn topology(&self) -> Result<Value> {
+        let looks = self.shell.run("topology -c tailwater.toml --output json")?.exits(0).json()?;
+        Ok(looks.first().context("nothing printed")?["clusters"][0].clone())
+    }
+
+    /// A commit that is on its way on the primary.
+    fn commit(&self, id: u32) -> tokio::task::JoinHandle<Result<()>> {
+        let options = self.trial.primary.connect_options();
+        tokio::spawn(async move {
+            let mut connection = tailwater_session::Connection::connect(&options).await?;
+            connection.execute(&format!("INSERT INTO shop.t VALUES ({id})")).await?;
+            Ok(())
+        })
+    }
+
+    async fn until_commit_waits(&self) -> Result<()> {
+        let begin = Instant::now();
+        let status = "SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%_wait_sessions'";
+        loop {
+            let waiting = self.trial.primary.sql(status).await?.concat();
+            if waiting.ends_with("\t1") {
+                return Ok(());
+            }
+            ensure!(begin.elapsed() < PATIENCE, "no commit waits: {waiting}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+async fn a_daemon_obeys(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut cluster = Cluster::start(kind).await?;
+    let report = cluster.run().await?;
+    ensure!(report.acker.stop == Stop::Unknown && report.acker.durable, "{report:?}");
+    cluster.trial.wait_captured().await?;
+    cluster.second.replicate_from(&cluster.trial.primary).await?;
+    cluster.trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+
+    // It stops, and stays so when it is killed.
+    let report = cluster.acker.stop(Token(3)).await.map_err(told)?;
+    let held = report.acker.holds.clone().context("it holds nothing")?;
+    ensure!(report.acker.stop == Stop::Lasting && report.before.is_subset_of(&held), "{report:?}");
+    let commit = cluster.commit(1);
+    cluster.until_commit_waits().await?;
+    ensure!(cluster.kill_and_run().await? == report);
+    match cluster.acker.start(Token(2)).await {
+        Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0015: ") => {}
+        other => bail!("{other:?}"),
+    }
+    // The order was answered, so the capture had the time to do what it does.
+    cluster.acker.stop(Token(3)).await.map_err(told)?;
+    cluster.until_commit_waits().await?;
+    ensure!(!commit.is_finished());
+    cluster
+        .shell
+        .run("topology -c tailwater.toml")?
+        .exits(0)
+        .says(&["stopped since ", "by order of the manager (term 3)"]);
+    ensure!(
+        cluster.trial.relay_words().contains("stopped by order of a manager"),
+        "{}",
+        cluster.trial.relay_words()
+    );
+    cluster.acker.start(Token(4)).await.map_err(told)?;
+    commit.await??;
+
+    // It follows another server, and still does when it is killed.
+    ensure!(cluster.second.wait_for_gtids(&written_by(&cluster.trial.primary).await?, PATIENCE).await?);
+    cluster.acker.stop(Token(5)).await.map_err(told)?;
+    let forget = match kind.flavour() {
+        Flavour::MySql => "STOP REPLICA; RESET REPLICA ALL",
+        Flavour::MariaDb => "STOP SLAVE; RESET SLAVE ALL",
+    };
+    cluster.second.sql(forget).await?;
+    cluster.second.enable_semi_sync_source().await?;
+    match cluster.acker.follow(Token(5), "db3").await {
+        Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0016: ") => {}
+        other => bail!("{other:?}"),
+    }
+    cluster.acker.follow(Token(5), "db2").await.map_err(told)?;
+    cluster.second.sql("INSERT INTO shop.t VALUES (2)").await?;
+    let seen = cluster.topology()?;
+    let primary = &seen["nodes"][0];
+    let relay = primary["children"]
+        .as_array()
+        .and_then(|below| below.iter().find(|child| child["name"] == "tailwater"));
+    ensure!(primary["name"] == "db2" && primary["role"] == "primary", "{primary:#}");
+    ensure!(relay.is_some_and(|relay| relay["acknowledges"] == true), "{primary:#}");
+    cluster.trial.primary.kill().await?;
+    cluster.kill_and_run().await?;
+    cluster.second.sql("INSERT INTO shop.t VALUES (3)").await?;
+    let status = cluster.second.semi_sync_status().await?;
+    ensure!(status.acknowledged >= 2 && status.unacknowledged == 0, "{status:?}");
+    let held = cluster.acker.read().await.map_err(told)?.acker.holds.context("it holds nothing")?;
+    let written = written_by(&cluster.second).await?;
+    ensure!(held.to_string() == written, "it holds {held}, and there is {written}");
+    cluster.shell.run("log verify log/primary")?.exits(0);
+    cluster.trial.stop_relay().await
+}
+
+async fn written_by(server: &Server) -> Result<String> {
+    let variable = match server.kind().flavour() {
+        Flavour::MySql => "gtid_executed",
+        Flavour::MariaDb => "gtid_binlog_state",
+    };
+    Ok(server.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
+}
+
+fn told(error: AckerError) -> anyhow::Error {
+    anyhow::anyhow!("{error:?}")
+}
