@@ -11,7 +11,7 @@ use tailwater_apply::rejoin::{Findings, Kept};
 use crate::cli::{Output, RejoinArgs};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::managing::rejoining::{RejoinReport, RejoinWish, Rejoining};
+use crate::managing::rejoining::{RejoinReport, RejoinWish, Rejoining, is_refusal};
 
 /// So many GTIDs are shown to people, programs get all.
 const GTIDS_SHOWN: usize = 20;
@@ -62,7 +62,7 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
 /// What cannot be done is told; everything else is an error.
 fn refused(error: anyhow::Error) -> anyhow::Result<Exit> {
     match error.downcast_ref::<ApplyError>() {
-        Some(refusal @ (ApplyError::Irreversible { .. } | ApplyError::Rejoin { .. })) => {
+        Some(refusal) if is_refusal(refusal) => {
             eprintln!("tailwater: {}: {refusal}", refusal.code());
             Ok(Exit::Refused)
         }

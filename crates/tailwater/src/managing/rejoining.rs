@@ -1,5 +1,6 @@
 //! A former primary becomes a replica again: healed from the log or copied anew, led to the log, compared with who leads.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,17 +19,22 @@ use tailwater_bulk::schema::Selection;
 use tailwater_bulk::throttle::Throttle;
 use tailwater_log::LogDir;
 use tailwater_manager::acting::replication::{self, ReadFrom};
+use tailwater_manager::hands::Hands;
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
+use super::cluster::ManagedCluster;
 use super::starting;
 use crate::config::{Config, SourceConfig};
 use crate::wiring;
 
 /// How long the server may take until it receives from the log.
 const RECEIVE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is looked for former primaries.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// How long a server that differs may take to execute what it has received.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
@@ -222,11 +228,13 @@ impl Rejoining {
     async fn copy(&self) -> anyhow::Result<CopyReport> {
         let RejoinOptions { server, primary, .. } = &self.options;
         same_family(server, primary).await?;
+        let inserts = !takes_files(server).await?;
         let removed = rejoin::empty(server, primary).await?;
         info!(server = self.wish.server, removed = removed.join(", "), "emptied, and copied anew");
         let load = LoadOptions {
             set_gtid: true,
             binlog: false,
+            inserts,
             events_disabled: true,
             ..LoadOptions::new(server.clone())
         };
@@ -242,6 +250,84 @@ impl Rejoining {
     }
 }
 
+/// Makes former primaries replicas by itself, as they come back, for as long as it runs. One that is refused, or differs, is left
+/// to people.
+///
+/// Those are meant that led when this began or since, and the configured primary of a log that follows another server. They
+/// answer, and replicate from nobody.
+pub async fn by_itself<H: Hands + 'static>(
+    config: Config,
+    source: SourceConfig,
+    cluster: Arc<ManagedCluster<H>>,
+) {
+    let mut former = BTreeSet::new();
+    let configured = wiring::cluster_led_by(&config, &source, Some(&source.name));
+    let mut leader = configured.map_or_else(|_| source.name.clone(), |wired| wired.primary.name);
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if !cluster.is_free() {
+            continue;
+        }
+        let Ok(wired) = wiring::cluster_led_by(&config, &source, None) else { continue };
+        if wired.primary.name != leader {
+            former.insert(std::mem::replace(&mut leader, wired.primary.name.clone()));
+            former.remove(&leader);
+        }
+        for server in
+            wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
+        {
+            match stands_alone(&server.connect).await {
+                Some(true) if !join(&config, &source, &server.name).await => {}
+                Some(_) => drop(former.remove(&server.name)),
+                None => {}
+            }
+        }
+    }
+}
+
+/// Whether a server replicates from nobody; nothing if it does not answer.
+async fn stands_alone(server: &ConnectOptions) -> Option<bool> {
+    let mut connection = Connection::connect(server).await.ok()?;
+    let channel = replication::status(&mut connection).await.ok()?;
+    connection.close().await;
+    Some(channel.is_none())
+}
+
+/// Brings a server back; false if it is to be tried again.
+async fn join(config: &Config, source: &SourceConfig, server: &str) -> bool {
+    let wish = RejoinWish { server: server.to_owned(), copy: false, check: true, window: None };
+    let done = match Rejoining::new(config, source, wish) {
+        Ok(rejoining) => rejoining.run().await,
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(report) if report.reads_from.is_some() => {
+            info!(source = source.name, server, "the former primary is a replica");
+            true
+        }
+        Ok(_) => {
+            error!(
+                source = source.name,
+                server, "the former primary differs: `tailwater rejoin` says where, and how to copy it"
+            );
+            true
+        }
+        Err(error) if error.downcast_ref::<ApplyError>().is_some_and(is_refusal) => {
+            error!(source = source.name, server, "the former primary is left as it is: {error:#}");
+            true
+        }
+        Err(error) => {
+            warn!(source = source.name, server, "the former primary is not brought back yet: {error:#}");
+            false
+        }
+    }
+}
+
+/// Whether trying again will not help.
+pub fn is_refusal(error: &ApplyError) -> bool {
+    matches!(error, ApplyError::Irreversible { .. } | ApplyError::Rejoin { .. })
+}
+
 /// Has a server that differs replicate no more, for good if it gets through with what it has received.
 async fn leave(server: &mut Connection) -> anyhow::Result<()> {
     replication::stop_receiving(server).await?;
@@ -255,15 +341,21 @@ async fn leave(server: &mut Connection) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether a server takes rows the fast way (`LOAD DATA LOCAL`).
+async fn takes_files(server: &ConnectOptions) -> anyhow::Result<bool> {
+    let mut connection = Connection::connect(server).await?;
+    let answer = connection.query("SELECT @@GLOBAL.local_infile").await?;
+    let takes = answer.scalar() == Some("1");
+    connection.close().await;
+    Ok(takes)
+}
+
 /// Before anything is removed.
 async fn same_family(server: &ConnectOptions, primary: &ConnectOptions) -> anyhow::Result<()> {
-    let of = async |options: &ConnectOptions| -> anyhow::Result<Flavour> {
-        let connection = Connection::connect(options).await?;
-        let flavour = connection.server().flavour;
-        connection.close().await;
-        Ok(flavour)
-    };
-    let (ours, theirs) = (of(server).await?, of(primary).await?);
+    let (one, other) = (Connection::connect(server).await?, Connection::connect(primary).await?);
+    let (ours, theirs) = (one.server().flavour, other.server().flavour);
+    one.close().await;
+    other.close().await;
     ensure!(ours == theirs, "the server is {ours} and the primary {theirs}");
     Ok(())
 }

@@ -20,6 +20,7 @@ use super::cluster::{ClusterParts, ManagedCluster};
 use super::eyes::LocalEye;
 use super::guarding::KeptGuard;
 use super::leasing;
+use super::rejoining;
 use super::remote::RemoteRelay;
 use super::requests::Manager;
 use crate::config::{Config, HookConfig, ManagerConfig, ServeConfig, ServeTlsConfig, SourceConfig};
@@ -81,6 +82,10 @@ fn start_cluster(
         records: AuditFolder::new(folder.join(&source.name)),
     };
     let (cluster, supervisor) = ManagedCluster::start(parts)?;
+    if managing.rejoin {
+        let rejoining = rejoining::by_itself(config.clone(), source.clone(), Arc::clone(&cluster));
+        manager.accompany(tokio::spawn(rejoining));
+    }
     manager.add(&source.name, cluster, lease, supervisor);
     Ok(())
 }
