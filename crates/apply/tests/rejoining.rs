@@ -8,7 +8,7 @@ use tailwater_apply::ApplyError;
 use tailwater_apply::rejoin::{RejoinOptions, heal, look};
 use tailwater_log::LogDir;
 use tailwater_sandbox::ServerKind;
-use tailwater_session::Connection;
+use tailwater_session::{Connection, Row};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -45,14 +45,18 @@ impl Rig {
         self.log_dir()?.gtid_set()?.context("the log is empty")
     }
 
-    /// All rows of the source, by table, and what the server makes of them.
+    /// All rows of the source, by table.
     async fn rows(&self, schema: &str) -> Result<BTreeMap<String, Vec<String>>> {
+        let mut connection = Connection::connect(&self.source.socket_options()).await?;
         let list = format!("SELECT table_name FROM information_schema.tables WHERE table_schema='{schema}'");
+        let tables = connection.query(&list).await?;
         let mut all = BTreeMap::new();
-        for table in self.source.sql(&list).await? {
-            let mut rows = self.source.sql(&format!("SELECT * FROM {schema}.{table}")).await?;
+        for table in tables.rows.iter().filter_map(|row| row.get_str(0)) {
+            let found = connection.query(&format!("SELECT * FROM {schema}.{table}")).await?;
+            let text = |row: &Row| format!("{:?}", (0..row.len()).map(|at| row.get(at)).collect::<Vec<_>>());
+            let mut rows: Vec<_> = found.rows.iter().map(text).collect();
             rows.sort();
-            all.insert(table, rows);
+            all.insert(table.to_owned(), rows);
         }
         ensure!(!all.is_empty(), "{schema} is empty");
         Ok(all)

@@ -146,6 +146,9 @@ async fn a_former_primary_comes_back(kind: ServerKind) -> Result<()> {
     ensure!(undone >= 1 && found[0]["tables_as_logged"] == false, "{found:#?}");
     ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["0"], "a dry run has changed something");
 
+    let count = "SELECT COUNT(*) FROM tw_load.tw_ledger";
+    let kept = old.sql(count).await?.concat();
+
     // Killed wherever it is, and begun again.
     let config = shell.path().join("tailwater.toml").display().to_string();
     let words = ["rejoin", "-c", &config, "primary", "db1"];
@@ -153,7 +156,12 @@ async fn a_former_primary_comes_back(kind: ServerKind) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(300)).await;
     begun.kill().await?;
     let rejoined = shell.run("rejoin -c tailwater.toml primary db1")?.exits(0);
-    rejoined.says(&["all the same", "db1 is a replica, and reads from 127.0.0.1:"]);
+    let rejoined = rejoined.says(&["all the same", "db1 is a replica, and reads from 127.0.0.1:"]);
+    let (has, lost) = (old.sql(count).await?.concat(), found[0]["lost"].clone());
+    println!(
+        "{kind:?}: {undone} to undo, {lost} lost, {kept} transactions kept, {has} in the end: {}",
+        rejoined.text()
+    );
     ensure!(old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["1,2,3"]);
     let report = ledger.compare_with_server(&old.connect_options()).await?;
     ensure!(report.missing.count + report.altered.count + report.failed_but_present.count == 0, "{report:?}");
