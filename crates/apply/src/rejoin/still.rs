@@ -65,6 +65,10 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
             () = tokio::time::sleep(LOOK) => {}
         }
     }
+    if connection.server().flavour == Flavour::MySql {
+        // It would keep us out, too; read_only stays.
+        connection.execute("SET GLOBAL super_read_only=0").await?;
+    }
     connection.close().await;
     Ok(())
 }
