@@ -167,6 +167,20 @@ pub enum ApplyError {
         /// The target's `max_allowed_packet`.
         bytes_max: usize,
     },
+    /// A transaction of a server that comes back cannot be undone, or not be done again.
+    #[error("transaction {gtid} can be neither undone nor repeated: {reason}; copy the server anew (--copy)")]
+    Irreversible {
+        /// The transaction.
+        gtid: String,
+        /// Why.
+        reason: String,
+    },
+    /// A server cannot be brought back.
+    #[error("the server cannot be rejoined: {reason}")]
+    Rejoin {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A row cannot be said in SQL, and goes no other way to this target.
     #[error("a row of {table}: {error}")]
     Inexact {
@@ -236,6 +250,7 @@ impl ApplyError {
             }
             Self::Filter(_) | Self::Clash { .. } => Retry::AfterChange,
             Self::TooLarge { .. } | Self::Inexact { .. } | Self::Missing { .. } => Retry::AfterChange,
+            Self::Irreversible { .. } | Self::Rejoin { .. } => Retry::AfterChange,
             Self::Interrupted { .. } => Retry::Later,
         }
     }
@@ -300,6 +315,8 @@ impl ApplyError {
             Self::Clash { .. } => "TW-APP-0022",
             Self::TooLarge { .. } => "TW-APP-0030",
             Self::Inexact { .. } => "TW-APP-0031",
+            Self::Irreversible { .. } => "TW-APP-0040",
+            Self::Rejoin { .. } => "TW-APP-0041",
         }
     }
 }

@@ -11,6 +11,7 @@
 //!   where the target's table differs.
 //! - [`progress`]: what a target has.
 //! - [`channel`]: the driver: log, cores and target joined; progress on the target.
+//! - [`rejoin`]: a former primary is made what the log says: its own end undone, what it lost done again.
 //! - [`error`]: what can go wrong, with stable codes.
 
 pub mod batch;
@@ -23,6 +24,7 @@ pub mod error;
 pub mod filter;
 pub mod keys;
 pub mod progress;
+pub mod rejoin;
 pub mod scheduler;
 pub mod sql;
 pub mod target;

@@ -37,6 +37,8 @@ fn every_code_is_documented() {
             error: FilterError::Clash { first: table(), second: table(), target: table() },
         },
         ApplyError::TooLarge { table: table(), bytes: 2, bytes_max: 1 },
+        ApplyError::Irreversible { gtid: gtid(), reason: reason() },
+        ApplyError::Rejoin { reason: reason() },
         ApplyError::Inexact { table: table(), error: Box::new(PrintError::Event(malformed())) },
     ];
     for error in &errors {
@@ -60,6 +62,8 @@ fn every_code_is_documented() {
             | ApplyError::Clash { .. }
             | ApplyError::TooLarge { .. }
             | ApplyError::Inexact { .. }
+            | ApplyError::Irreversible { .. }
+            | ApplyError::Rejoin { .. }
             | ApplyError::Session(_)
             | ApplyError::Log(_) => {}
         }

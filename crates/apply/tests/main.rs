@@ -17,6 +17,7 @@ mod logged;
 mod operating;
 mod random;
 mod refusals;
+mod rejoining;
 mod rentals;
 mod scheduled_events;
 mod servers;

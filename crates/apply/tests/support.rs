@@ -101,6 +101,13 @@ impl Rig {
         Ok(())
     }
 
+    /// Captures no more; what is in the log stays.
+    pub fn stop_capture(&mut self) -> Result<()> {
+        let capture = self.capture.take().context("it is not captured")?;
+        capture.stop();
+        Ok(capture.join()?)
+    }
+
     pub fn log(&self) -> LogHandle {
         self.capture.as_ref().expect("it is captured").log()
     }

@@ -11,7 +11,7 @@ use crate::support::Rig;
 use crate::type_families::{Family, families};
 
 /// Its tables are those of the source: rows go by `BINLOG`.
-const BY_BINLOG: &str = "types_binlog";
+pub const BY_BINLOG: &str = "types_binlog";
 /// Its tables have a column more on the target: rows go by SQL.
 const BY_SQL: &str = "types_sql";
 
@@ -67,7 +67,7 @@ impl Logging {
 }
 
 /// Makes the tables of all families in both databases.
-async fn define(connection: &mut Connection, families: &[Family], on_target: bool) -> Result<()> {
+pub async fn define(connection: &mut Connection, families: &[Family], on_target: bool) -> Result<()> {
     let flavour = connection.server().flavour;
     for statement in ["SET sql_log_bin = 0", "SET sql_mode = 'ALLOW_INVALID_DATES'"] {
         connection.execute(statement).await?;
@@ -99,7 +99,7 @@ async fn define(connection: &mut Connection, families: &[Family], on_target: boo
     Ok(())
 }
 
-fn variants(flavour: Flavour) -> &'static [&'static str] {
+pub fn variants(flavour: Flavour) -> &'static [&'static str] {
     match flavour {
         Flavour::MySql => &["key", "keyless", "late_key", "invisible_key"],
         Flavour::MariaDb => &["key", "keyless", "late_key"],
@@ -107,7 +107,7 @@ fn variants(flavour: Flavour) -> &'static [&'static str] {
 }
 
 /// Inserts rows of every value, changes some of them to the next value, and deletes some.
-async fn change(connection: &mut Connection, table: &str, family: &Family, round: usize) -> Result<()> {
+pub async fn change(connection: &mut Connection, table: &str, family: &Family, round: usize) -> Result<()> {
     let rows = family.rows();
     let id = |row: usize| round * 1000 + row;
     let mut statements = Vec::new();

@@ -19,7 +19,9 @@ pub use checking::{CheckArgs, CompareArgs, DigestsArg, RepairArgs, ThrottleArgs,
 pub use copying::{
     CloneArgs, CopyArgs, CopyBinaryArgs, CopyHowArgs, DeferIndexesArg, SourceServerArgs, TargetServerArgs,
 };
-pub use managing::{DowntimeArgs, FailoverArgs, FailoverBench, ManagerCommand, ManagerScope, SwitchoverArgs};
+pub use managing::{
+    DowntimeArgs, FailoverArgs, FailoverBench, ManagerCommand, ManagerScope, RejoinArgs, SwitchoverArgs,
+};
 
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
@@ -72,6 +74,9 @@ pub enum Command {
     /// Makes another server the primary of a source whose own is alive, with a bound on how long nobody can write. Exits with 4
     /// if that cannot be kept or a rule refuses; then everything is as it was.
     Switchover(SwitchoverArgs),
+    /// Makes a former primary a replica again: what only it has is undone, what it lost is done again from the log, and its rows are
+    /// compared with the primary's. Exits with 3 if something differs, with 4 if it cannot be done.
+    Rejoin(RejoinArgs),
     /// The manager in the daemon: what it sees, and what holds it back.
     #[command(subcommand)]
     Manager(ManagerCommand),

@@ -20,6 +20,7 @@ mod loaded;
 mod log_cat;
 mod log_sql;
 mod log_stats;
+mod rejoined;
 mod resumed;
 mod rooms;
 mod s3_server;

@@ -16,19 +16,19 @@ mod gtid_progress;
 mod gtid_session;
 mod gtids;
 pub mod options;
-mod packets;
+pub(crate) mod packets;
 mod publish;
 mod rate;
 mod reader;
 mod retention;
 mod run;
-mod statement_filter;
+pub(crate) mod statement_filter;
 mod statements;
 pub mod status;
 mod store;
-mod text;
+pub(crate) mod text;
 mod worker;
-mod writer;
+pub(crate) mod writer;
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ const SHOWN_BYTES_MAX: usize = 1000;
 
 /// Statements to be run one behind the other.
 #[derive(Debug, Default)]
-pub(super) struct Packets {
+pub(crate) struct Packets {
     packets: Vec<Packet>,
     /// Nothing may stand behind the last statement of the last packet.
     closed: bool,
@@ -28,7 +28,7 @@ struct Packet {
 
 impl Packets {
     /// Adds a statement.
-    pub(super) fn push(&mut self, statement: impl Into<Vec<u8>> + AsRef<[u8]>) {
+    pub(crate) fn push(&mut self, statement: impl Into<Vec<u8>> + AsRef<[u8]>) {
         let length = statement.as_ref().len();
         // Rows that a server applies reset what it knows of the statement around them: it does not say that more results
         // follow, and sends them all the same.
@@ -46,7 +46,7 @@ impl Packets {
     }
 
     /// Adds a statement that must find rows.
-    pub(super) fn push_sql(&mut self, statement: SqlStatement) {
+    pub(crate) fn push_sql(&mut self, statement: SqlStatement) {
         match statement.rows {
             None => self.push(statement.text),
             rows => self.packets.push(Packet { text: statement.text, rows }),
@@ -54,17 +54,17 @@ impl Packets {
     }
 
     /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
     /// Whether what is added now goes in a packet of its own.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
     /// Bytes in all.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.packets.iter().map(|packet| packet.text.len()).sum()
     }
 
@@ -72,7 +72,7 @@ impl Packets {
     ///
     /// # Errors
     /// [`ApplyError::Session`] for the statement that failed, or the connection; [`ApplyError::Missing`].
-    pub(super) async fn run(self, connection: &mut Connection) -> Result<(), ApplyError> {
+    pub(crate) async fn run(self, connection: &mut Connection) -> Result<(), ApplyError> {
         for packet in self.packets {
             let ok = connection.execute_bytes(&packet.text).await?;
             let Some(wanted) = packet.rows.filter(|wanted| *wanted != ok.affected_rows) else { continue };

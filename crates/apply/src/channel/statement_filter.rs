@@ -7,7 +7,7 @@ use crate::filter::{Filters, Operation, StatementRoute, changed_by};
 use crate::transaction::{Content, Statement, Step, Transaction};
 
 /// The schema in which channels to the source keep what is about the source.
-pub(super) const OWN_SCHEMA: &str = "tailwater";
+pub(crate) const OWN_SCHEMA: &str = "tailwater";
 
 /// Has `filters` count for a transaction's statements.
 ///

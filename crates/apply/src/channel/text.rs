@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// A string literal, whatever `sql_mode` says about backslashes: quotes are doubled, and strings that hold a backslash or
 /// a control character are written in hexadecimal.
-pub(super) fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     if text.chars().any(|c| c == '\\' || c.is_control()) {
         let mut literal = String::from("_utf8mb4 x'");
         for byte in text.bytes() {

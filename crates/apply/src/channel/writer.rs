@@ -41,8 +41,8 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
 
 /// A connection, and what turns rows into statements for it.
 #[derive(Debug)]
-pub(super) struct Writer {
-    pub(super) connection: Connection,
+pub(crate) struct Writer {
+    pub(crate) connection: Connection,
     encoder: Encoder,
     sql: sql::Writer,
     sizes: EncoderOptions,
@@ -84,6 +84,26 @@ impl Writer {
         let sql = sql::Writer::new(flavour, sizes);
         let mut writer = Self { connection, encoder, sql, sizes, plan, tolerant };
         writer.set_up_sql().await?;
+        Ok(writer)
+    }
+
+    /// A writer of whole rows over whatever is there: what is to be inserted and is there is replaced, what is to be deleted
+    /// and is not there is passed over. Triggers do not run where the tables are the source's own.
+    ///
+    /// MariaDB has this for all of a server only: nothing may replicate there, and `slave_exec_mode` has to be put back.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`].
+    pub(crate) async fn open_idempotent(options: &ChannelOptions) -> Result<Self, ApplyError> {
+        let mut writer = Self::open(options).await?;
+        let setting = match writer.connection.server().flavour {
+            Flavour::MySql => "SET SESSION rbr_exec_mode='IDEMPOTENT'",
+            Flavour::MariaDb => "SET GLOBAL slave_exec_mode='IDEMPOTENT'",
+        };
+        writer.connection.execute(setting).await?;
+        writer.plan = PlanOptions { net_change: false, cut_images: false };
+        // Where a table is not as the source's, rows go by SQL.
+        writer.sql = sql::Writer::new(writer.connection.server().flavour, writer.sizes).tolerant(true);
         Ok(writer)
     }
 
@@ -138,7 +158,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`ApplyError::TooLarge`]; [`ApplyError::Event`] for rows that are no rows.
-    pub(super) fn push_rows<'a>(
+    pub(crate) fn push_rows<'a>(
         &mut self,
         changes: impl Iterator<Item = &'a RowChanges>,
         packets: &mut Packets,

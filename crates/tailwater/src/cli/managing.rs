@@ -44,6 +44,32 @@ pub struct SwitchoverArgs {
     pub across_regions: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct RejoinArgs {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Name of the source to whose cluster the server belongs.
+    pub source: String,
+    /// The former primary: the name of a [[server]], or of the [[source]] that led before.
+    pub server: String,
+    /// Print what would be undone and done again; nothing is changed.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Remove all its databases, and copy those of the primary; needs --yes.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub copy: bool,
+    /// Remove the databases indeed.
+    #[arg(long, requires = "copy")]
+    pub yes: bool,
+    /// Join it without comparing its rows with those of the primary.
+    #[arg(long)]
+    pub no_check: bool,
+    /// What committed so long before the end of its binlog is certainly in its tables; 60 s if its durability was reduced, and 0 if
+    /// not, unless given.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub window: Option<u64>,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum ManagerCommand {
     /// What is wrong in each cluster, who may act, and what holds failovers back.

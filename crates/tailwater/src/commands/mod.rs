@@ -21,6 +21,7 @@ mod log_archive;
 mod log_purge;
 mod log_source;
 mod manager;
+mod rejoin;
 mod repair;
 pub mod run;
 pub mod sandbox;
@@ -61,6 +62,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Topology(arguments) => on_runtime(topology::topology(&arguments, cli.output)),
         Command::Failover(arguments) => failover::failover(arguments, cli.output),
         Command::Switchover(arguments) => switchover::switchover(arguments, cli.output),
+        Command::Rejoin(arguments) => on_runtime(rejoin::rejoin(&arguments, cli.output)),
         Command::Manager(command) => manager::manager(command, cli.output),
         Command::Dump(arguments) => dump::dump(&arguments, cli.output),
         Command::Copy(arguments) => on_runtime(copy::copy(&arguments, cli.output)),

@@ -18,6 +18,9 @@ pub struct ManagerConfig {
     /// Whether it replaces a dead primary by itself.
     #[serde(default)]
     pub automatic: bool,
+    /// Whether a former primary that comes back is made a replica by itself, as `tailwater rejoin` does it.
+    #[serde(default)]
+    pub rejoin: bool,
     /// How many ACKs a new primary's commits wait for.
     #[serde(default = "default_semi_sync_acks")]
     pub semi_sync_acks: u32,
@@ -117,6 +120,35 @@ fn default_etcd_prefix() -> String {
 
 fn default_hook_timeout_ms() -> u64 {
     10_000
+}
+
+impl Default for ManagerConfig {
+    /// Of a configuration without the section.
+    fn default() -> Self {
+        Self {
+            name: None,
+            automatic: false,
+            rejoin: false,
+            semi_sync_acks: default_semi_sync_acks(),
+            across_regions: false,
+            catch_up_ms_max: default_catch_up_ms_max(),
+            unverified_ms_max: default_unverified_ms_max(),
+            replica_user: None,
+            replica_password_file: None,
+            replica_host: None,
+            lease: LeaseConfig::default(),
+            lease_ttl_ms: default_lease_ttl_ms(),
+            etcd_endpoints: Vec::new(),
+            etcd_prefix: default_etcd_prefix(),
+            etcd_ca_file: None,
+            etcd_password_file: None,
+            etcd_user: None,
+            analysis: Settings::default(),
+            pace: Pace::default(),
+            fence_hooks: Vec::new(),
+            route_hooks: Vec::new(),
+        }
+    }
 }
 
 impl ManagerConfig {

@@ -412,6 +412,11 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         servers.any(|server| server.name == name) || self.parts.relays.iter().any(|relay| relay.name == name)
     }
 
+    /// Whether this manager may act, and no run is under way.
+    pub fn is_free(&self) -> bool {
+        self.parts.lease.check().is_ok() && self.lock_run().as_ref().is_none_or(|run| run.task.is_finished())
+    }
+
     /// Ends the run that is under way, if one is: its record tells how far it came.
     pub fn end_run(&self) {
         if let Some(run) = &*self.lock_run() {

@@ -7,6 +7,7 @@
 //! - [`guarding`]: what holds failovers back, over restarts.
 //! - [`leasing`]: the lease as configured.
 //! - [`ordering`]: what was known of a primary becomes the order of a failover.
+//! - [`rejoining`]: a former primary becomes a replica again.
 //! - [`remote`]: relays on other machines.
 //! - [`requests`]: what the manager can be told and asked.
 //! - [`starting`]: the configuration and the captures become a manager.
@@ -18,6 +19,7 @@ pub mod feeds;
 pub mod guarding;
 pub mod leasing;
 pub mod ordering;
+pub mod rejoining;
 pub mod remote;
 pub mod requests;
 pub mod starting;

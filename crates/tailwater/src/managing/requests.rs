@@ -111,6 +111,11 @@ impl Manager {
         self.supervisors.push(supervisor);
     }
 
+    /// Something that goes on for as long as the manager does.
+    pub(super) fn accompany(&mut self, task: JoinHandle<()>) {
+        self.supervisors.push(task);
+    }
+
     /// The cluster of a source.
     ///
     /// # Errors

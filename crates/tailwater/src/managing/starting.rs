@@ -23,6 +23,7 @@ use super::eyes::LocalEye;
 use super::feeds::Feeds;
 use super::guarding::KeptGuard;
 use super::leasing;
+use super::rejoining;
 use super::remote::RemoteRelay;
 use super::requests::Manager;
 use crate::config::{Config, HookConfig, ManagerConfig, ServeConfig, ServeTlsConfig, SourceConfig};
@@ -94,6 +95,10 @@ fn start_cluster(
         records: AuditFolder::new(folder.join(&source.name)),
     };
     let (cluster, supervisor) = ManagedCluster::start(parts)?;
+    if managing.rejoin {
+        let rejoining = rejoining::by_itself(config.clone(), source.clone(), Arc::clone(&cluster));
+        manager.accompany(tokio::spawn(rejoining));
+    }
     manager.add(&source.name, cluster, lease, supervisor);
     Ok(())
 }
@@ -181,6 +186,19 @@ impl Acting {
         })
         .with_primary(primary))
     }
+}
+
+/// Where servers that become replicas read a source's log; nothing if nobody serves it.
+///
+/// # Errors
+/// If a file with a password cannot be read.
+pub fn read_from(config: &Config, source: &SourceConfig) -> anyhow::Result<Option<ReadFrom>> {
+    let managing = config.manager.clone().unwrap_or_default();
+    let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
+    let account = account(&managing, &serves)?;
+    let log =
+        serves.first().filter(|_| !account.user.is_empty()).map(|serve| log(&managing, serve, &account));
+    Ok(log.map(|log| log.address))
 }
 
 /// As whom replicas that are led elsewhere read.

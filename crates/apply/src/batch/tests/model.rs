@@ -111,7 +111,7 @@ pub fn bitmap(present: &[usize]) -> Bytes {
 }
 
 /// The other way around; the rest of the bytes too.
-fn read<'b>(bitmap: &[u8], mut bytes: &'b [u8]) -> (Vec<(usize, Option<i32>)>, &'b [u8]) {
+pub fn read<'b>(bitmap: &[u8], mut bytes: &'b [u8]) -> (Vec<(usize, Option<i32>)>, &'b [u8]) {
     let present: Vec<usize> = (0..8).filter(|column| bitmap[0] >> column & 1 != 0).collect();
     let mut nulls = 0;
     if !present.is_empty() {

@@ -1,0 +1,94 @@
+//! What a server and the log have in common, by their GTIDs.
+
+use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid};
+
+use crate::error::ApplyError;
+
+/// Who a server is to those that note where a transaction came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// MySQL's `server_uuid`.
+    pub uuid: Option<[u8; 16]>,
+    /// Its `server_id`.
+    pub server_id: u32,
+}
+
+impl Identity {
+    /// Whether a transaction first committed on this server: as a replica it would pass over it.
+    pub fn is_own(&self, gtid: &Gtid) -> bool {
+        match gtid {
+            Gtid::MySql(gtid) => self.uuid == Some(gtid.uuid),
+            Gtid::MariaDb(gtid) => gtid.server_id == self.server_id,
+        }
+    }
+}
+
+/// What both have. In MariaDB's notation, which counts per domain and server, up to where the shorter one ends.
+///
+/// # Errors
+/// [`ApplyError::Rejoin`] for sets of different families.
+pub fn common(server: &GtidSet, log: &GtidSet) -> Result<GtidSet, ApplyError> {
+    match (server, log) {
+        (GtidSet::MySql(server), GtidSet::MySql(log)) => Ok(GtidSet::MySql(server.intersect(log))),
+        (GtidSet::MariaDb(server), GtidSet::MariaDb(log)) => {
+            let shorter = |gtid: MariadbGtid| {
+                if log.contains(&gtid) {
+                    return Some(gtid);
+                }
+                let same = |known: &MariadbGtid| {
+                    (known.domain, known.server_id) == (gtid.domain, gtid.server_id)
+                        && known.sequence < gtid.sequence
+                };
+                log.iter().find(same)
+            };
+            let mut both: Vec<_> = server.iter().filter_map(shorter).collect();
+            // The newest of a domain comes last.
+            both.sort_by_key(|gtid| (gtid.domain, gtid.sequence));
+            Ok(GtidSet::MariaDb(MariadbBinlogState::from_gtids(both)))
+        }
+        (server, log) => Err(ApplyError::Rejoin {
+            reason: format!(
+                "the server is {} and the log is of {}: whose GTIDs mean nothing to each other",
+                server.flavour(),
+                log.flavour()
+            ),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailwater_wire::Flavour;
+
+    fn check(flavour: Flavour, server: &str, log: &str, expected: &str) {
+        let parse = |text| GtidSet::parse(flavour, text).expect("GTIDs");
+        let both = common(&parse(server), &parse(log)).expect("of one family");
+        assert_eq!(both, parse(expected), "{server} and {log}");
+    }
+
+    #[test]
+    fn what_both_have_ends_where_the_shorter_one_does() {
+        let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        check(Flavour::MySql, &format!("{uuid}:1-9"), &format!("{uuid}:1-7"), &format!("{uuid}:1-7"));
+        check(Flavour::MySql, &format!("{uuid}:1-5"), &format!("{uuid}:1-7"), &format!("{uuid}:1-5"));
+        // Ahead: 0-1-102 is nowhere else, and server 2 has gone on.
+        check(Flavour::MariaDb, "0-1-102", "0-1-101,0-2-105", "0-1-101");
+        check(Flavour::MariaDb, "0-1-99", "0-1-101,0-2-105", "0-1-99");
+        // Server 2 was the primary before.
+        check(Flavour::MariaDb, "0-2-50,0-1-102", "0-2-50,0-1-101", "0-2-50,0-1-101");
+        check(Flavour::MariaDb, "4-9-3", "0-1-101", "");
+    }
+
+    #[test]
+    fn own_transactions_are_those_that_began_here() {
+        let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        let gtid = Gtid::parse(Flavour::MySql, &format!("{uuid}:7")).expect("a GTID");
+        let Gtid::MySql(mysql) = &gtid else { unreachable!("of MySQL") };
+        assert!(Identity { uuid: Some(mysql.uuid), server_id: 3 }.is_own(&gtid));
+        assert!(!Identity { uuid: Some([0; 16]), server_id: 1 }.is_own(&gtid));
+        let gtid = Gtid::parse(Flavour::MariaDb, "0-1-7").expect("a GTID");
+        assert!(Identity { uuid: None, server_id: 1 }.is_own(&gtid));
+        assert!(!Identity { uuid: None, server_id: 2 }.is_own(&gtid));
+    }
+}

@@ -1,0 +1,301 @@
+//! Transactions undone from their own before images, and transactions done again on a server that may have done them already.
+//!
+//! Both write whole rows by their key, over whatever is there: [`Writer::open_idempotent`] passes over a row that is to be
+//! deleted and is not there, and replaces one that is to be written and is. So an update goes as a deletion and a write. It does
+//! not matter then which of the changes the server has kept, if only its rows stood at some moment between the first change
+//! and the last: each row is written last as it is to be in the end, and what a write has pushed away on its way, because it
+//! had a value that must be unique, has had that value at another moment, and is written later itself.
+//!
+//! [`Writer::open_idempotent`]: crate::channel::writer::Writer::open_idempotent
+
+use bytes::{Bytes, BytesMut};
+use tailwater_wire::WireError;
+use tailwater_wire::event::{RowsEvent, RowsKind};
+use tailwater_wire::rows::Image;
+
+use crate::error::ApplyError;
+use crate::transaction::{Content, MappedTable, RowChanges, RowPlace, Step, Transaction};
+use crate::writeset::Access;
+
+/// The most characters of a statement that a message shows.
+const STATEMENT_CHARACTERS_MAX: usize = 60;
+
+/// What the server's rows are known to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// As its binlog says: both were made durable at each commit.
+    AsLogged,
+    /// Perhaps older than its binlog.
+    Unsure,
+}
+
+/// What undoes a transaction: its changes the other way around, the last first.
+///
+/// # Errors
+/// [`ApplyError::Irreversible`] for what leaves no before images: definitions, statements, row images that are not full,
+/// cascades of foreign keys, XA transactions that are not whole; and for a table without a key whose rows the server may
+/// have lost.
+pub fn inverse(transaction: &Transaction, kept: Kept) -> Result<Vec<RowChanges>, ApplyError> {
+    let mut undone = Vec::new();
+    for changes in rows_of(transaction)?.iter().rev() {
+        check_images(transaction, changes)?;
+        check_cascades(transaction, changes)?;
+        check_key(transaction, changes, kept)?;
+        match changes.kind {
+            RowsKind::Write => undone.push(backwards(changes, RowsKind::Delete)?),
+            RowsKind::Delete => undone.push(backwards(changes, RowsKind::Write)?),
+            RowsKind::Update if has_key(&changes.table) => {
+                for index in (0..changes.rows.len()).rev() {
+                    undone.push(one(changes, index, RowsKind::Delete, Side::After)?);
+                    undone.push(one(changes, index, RowsKind::Write, Side::Before)?);
+                }
+            }
+            // What is not there must not be written.
+            RowsKind::Update => undone.push(backwards(changes, RowsKind::Update)?),
+            RowsKind::PartialUpdate => {
+                return Err(irreversible(transaction, "JSON is logged as what changed of it (PARTIAL_JSON)"));
+            }
+        }
+    }
+    Ok(undone)
+}
+
+/// What does a transaction again, on a server that has done it, or some of it, or nothing of it.
+///
+/// # Errors
+/// [`ApplyError::Irreversible`] for what does not end in the same when it is done twice.
+pub fn again(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
+    let mut done = Vec::new();
+    for changes in rows_of(transaction)? {
+        check_images(transaction, changes)?;
+        check_key(transaction, changes, Kept::Unsure)?;
+        match changes.kind {
+            RowsKind::Write | RowsKind::Delete => {
+                for index in 0..changes.rows.len() {
+                    let written = one(changes, index, changes.kind, Side::Before)?;
+                    // A deletion has the foreign keys that it had: what cascaded from it is in no binlog.
+                    let flags = if changes.kind == RowsKind::Delete { changes.flags } else { written.flags };
+                    done.push(RowChanges { flags, ..written });
+                }
+            }
+            RowsKind::Update => {
+                for index in 0..changes.rows.len() {
+                    done.push(one(changes, index, RowsKind::Delete, Side::Before)?);
+                    done.push(one(changes, index, RowsKind::Write, Side::After)?);
+                }
+            }
+            RowsKind::PartialUpdate => {
+                return Err(irreversible(transaction, "JSON is logged as what changed of it (PARTIAL_JSON)"));
+            }
+        }
+    }
+    Ok(done)
+}
+
+fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], ApplyError> {
+    let refused = |reason: &str| Err(irreversible(transaction, reason));
+    match &transaction.content {
+        Content::Rows(changes) => Ok(changes),
+        Content::Steps(steps) => {
+            let statement = steps.iter().find_map(|step| match step {
+                Step::Statement(statement) => Some(String::from_utf8_lossy(&statement.text).into_owned()),
+                Step::Rows(_) => None,
+            });
+            let statement: String =
+                statement.unwrap_or_default().chars().take(STATEMENT_CHARACTERS_MAX).collect();
+            refused(&format!("it holds a statement, of which no before image is logged: {statement}"))
+        }
+        Content::XaPrepare { .. } | Content::XaCommit { .. } | Content::XaRollback { .. } => {
+            refused("it is a part of an XA transaction")
+        }
+        Content::Streamed { bytes } => refused(&format!("it is too large: {bytes} bytes")),
+    }
+}
+
+/// All columns but those that the server computes must be there.
+fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), ApplyError> {
+    let table = &changes.table;
+    let bitmaps = match changes.kind {
+        RowsKind::Update | RowsKind::PartialUpdate => {
+            vec![&changes.columns_present, &changes.columns_present_after]
+        }
+        RowsKind::Write | RowsKind::Delete => vec![&changes.columns_present],
+    };
+    for index in 0..table.map.columns.len() {
+        let column = table.columns.get(index).and_then(|index| table.target.columns.get(*index));
+        let lacks = |bitmap: &&Bytes| bitmap.get(index / 8).is_none_or(|byte| byte >> (index % 8) & 1 == 0);
+        if bitmaps.iter().any(lacks) && column.is_none_or(|column| !column.generated) {
+            let name = column.map_or("?", |column| column.name.as_str());
+            return Err(irreversible(
+                transaction,
+                &format!(
+                    "table {}: the rows were logged without column {name}; binlog_row_image was not FULL",
+                    name_of(table)
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a foreign key deletes or changes with a row is in no binlog, unless the server says that it is.
+fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(), ApplyError> {
+    let table = &changes.table;
+    let unseen = !table.target.cascades.is_empty()
+        && changes.flags & (RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS | RowsEvent::FLAG_SQL_FOREIGN_KEYS) == 0;
+    let touches = match changes.kind {
+        RowsKind::Write => false,
+        RowsKind::Delete => true,
+        RowsKind::Update | RowsKind::PartialUpdate => moves_parents(changes).map_err(ApplyError::rows)?,
+    };
+    if unseen && touches {
+        return Err(irreversible(
+            transaction,
+            &format!(
+                "table {}: foreign keys cascade from rows that it deleted or changed, and what became of their \
+                 children is not logged",
+                name_of(table)
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether an update changes a column that foreign keys point to.
+fn moves_parents(changes: &RowChanges) -> Result<bool, WireError> {
+    let table = &changes.table;
+    let pointed = |index: usize| {
+        let column = table.columns.get(index);
+        column
+            .is_some_and(|column| table.target.children.iter().any(|key| key.parent_columns.contains(column)))
+    };
+    for index in 0..changes.rows.len() {
+        let (before, after) = images_of(changes, index)?;
+        let before = Image::parse(&table.map, &changes.columns_present, false, before)?;
+        let after = Image::parse(&table.map, &changes.columns_present_after, false, after)?;
+        for (before, after) in before.cells().zip(after.cells()) {
+            let (before, after) = (before?, after?);
+            if before.raw != after.raw && pointed(before.index) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn check_key(transaction: &Transaction, changes: &RowChanges, kept: Kept) -> Result<(), ApplyError> {
+    if kept == Kept::Unsure && !has_key(&changes.table) {
+        return Err(irreversible(
+            transaction,
+            &format!(
+                "table {} has no primary key, nor a unique one without NULL: the server may have lost some of its \
+                 newest commits (innodb_flush_log_at_trx_commit and sync_binlog are not 1), and of a row without a key \
+                 nobody can tell whether it is there",
+                name_of(&changes.table)
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether each row can be told from all others by a key.
+fn has_key(table: &MappedTable) -> bool {
+    let target = &table.target;
+    let never_null = |column: usize| target.columns.get(column).is_some_and(|column| !column.nullable);
+    target.has_primary_key
+        || target.unique.iter().any(|index| {
+            let mut parts = index.parts.iter();
+            !index.opaque && parts.all(|part| part.prefix.is_none() && never_null(part.column))
+        })
+}
+
+/// Which image of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// The only one, or the one before an update.
+    Before,
+    After,
+}
+
+/// One row of an event, as a change of another kind. An event may change a row twice, so that what is made of one row stands
+/// together; whatever may, is put together again by the plan of all. Foreign keys are not looked at: what they hold is true again
+/// in the end.
+fn one(changes: &RowChanges, index: usize, kind: RowsKind, side: Side) -> Result<RowChanges, ApplyError> {
+    let (before, after) = images_of(changes, index).map_err(ApplyError::rows)?;
+    let (image, present) = match side {
+        Side::Before => (before, &changes.columns_present),
+        Side::After => (after, &changes.columns_present_after),
+    };
+    let images = changes.images.slice_ref(image);
+    let end = length_of(images.len())?;
+    let rows = vec![RowPlace { start: 0, middle: end, end, accesses_start: 0 }];
+    let accesses = changes.accesses_of(index).to_vec();
+    Ok(made(changes, kind, (present, present), images, rows, accesses))
+}
+
+/// All rows of an event, the last first, as a change of another kind; updates with their images exchanged.
+fn backwards(changes: &RowChanges, kind: RowsKind) -> Result<RowChanges, ApplyError> {
+    let mut images = BytesMut::with_capacity(changes.images.len());
+    let (mut rows, mut accesses) = (Vec::with_capacity(changes.rows.len()), Vec::new());
+    for index in (0..changes.rows.len()).rev() {
+        let (before, after) = images_of(changes, index).map_err(ApplyError::rows)?;
+        let (first, second) = if kind == RowsKind::Update { (after, before) } else { (before, after) };
+        let start = images.len();
+        images.extend_from_slice(first);
+        images.extend_from_slice(second);
+        rows.push(RowPlace {
+            start: length_of(start)?,
+            middle: length_of(start + first.len())?,
+            end: length_of(images.len())?,
+            accesses_start: length_of(accesses.len())?,
+        });
+        accesses.extend_from_slice(changes.accesses_of(index));
+    }
+    let present = match kind {
+        RowsKind::Update => (&changes.columns_present_after, &changes.columns_present),
+        _ => (&changes.columns_present, &changes.columns_present),
+    };
+    Ok(made(changes, kind, present, images.freeze(), rows, accesses))
+}
+
+fn length_of(length: usize) -> Result<u32, ApplyError> {
+    let size_max = u64::from(u32::MAX);
+    u32::try_from(length).map_err(|_| {
+        ApplyError::rows(WireError::TooLarge { what: "rows event", size: length as u64, size_max })
+    })
+}
+
+fn made(
+    from: &RowChanges,
+    kind: RowsKind,
+    (present, present_after): (&Bytes, &Bytes),
+    images: Bytes,
+    rows: Vec<RowPlace>,
+    accesses: Vec<Access>,
+) -> RowChanges {
+    RowChanges {
+        table: from.table.clone(),
+        kind,
+        flags: from.flags | RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS,
+        timestamp: from.timestamp,
+        server_id: from.server_id,
+        columns_present: present.clone(),
+        columns_present_after: present_after.clone(),
+        images,
+        rows,
+        accesses,
+    }
+}
+
+fn images_of(changes: &RowChanges, index: usize) -> Result<(&[u8], &[u8]), WireError> {
+    let missing = || WireError::malformed("rows event", "a row does not stand where it was found");
+    changes.images_of(index).ok_or_else(missing)
+}
+
+fn name_of(table: &MappedTable) -> String {
+    format!("{}.{}", table.target.schema, table.target.table)
+}
+
+fn irreversible(transaction: &Transaction, reason: &str) -> ApplyError {
+    ApplyError::Irreversible { gtid: transaction.gtid_text(), reason: reason.to_owned() }
+}

@@ -1,0 +1,143 @@
+//! Writes rows to a server over whatever is there.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tailwater_log::Entry;
+use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::Flavour;
+use tailwater_wire::event::RowsKind;
+
+use crate::catalogue::Catalogue;
+use crate::channel::options::ChannelOptions;
+use crate::channel::packets::Packets;
+use crate::channel::statement_filter::OWN_SCHEMA;
+use crate::channel::text::quote;
+use crate::channel::writer::Writer;
+use crate::decode::{DecodeLimits, Decoded, Decoder, Tables};
+use crate::error::ApplyError;
+use crate::filter::{FilterError, Route};
+use crate::target::TargetTable;
+use crate::transaction::{RowChanges, Span, Transaction};
+
+/// Seeds the hashes of keys.
+const KEY_SEED: u64 = 0x5457;
+
+/// Names the sessions.
+const NAME: &str = "rejoin";
+
+/// Makes transactions of events, bound to the server's tables.
+pub(super) struct Reader {
+    decoder: Decoder,
+    tables: ServerTables,
+}
+
+/// The server's tables as far as they were asked for. Nothing is left out but what channels keep.
+struct ServerTables {
+    catalogue: Catalogue,
+    connection: Connection,
+}
+
+impl Tables for ServerTables {
+    fn route(&mut self, schema: &str, _table: &str, _kind: RowsKind) -> Result<Route, FilterError> {
+        Ok(if schema.eq_ignore_ascii_case(OWN_SCHEMA) { Route::Drop } else { Route::Keep })
+    }
+
+    fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
+        self.catalogue.get(schema, table)
+    }
+}
+
+impl Reader {
+    /// Reads events of `flavour` for a server of the same. No transaction may be larger than `transaction_bytes_max`.
+    pub(super) async fn open(
+        server: &ConnectOptions,
+        transaction_bytes_max: usize,
+    ) -> Result<Self, ApplyError> {
+        let connection = Connection::connect(server).await?;
+        let flavour = connection.server().flavour;
+        let limits = DecodeLimits { transaction_bytes_max, ..DecodeLimits::default() };
+        let decoder = Decoder::new(flavour, limits, KEY_SEED);
+        Ok(Self { decoder, tables: ServerTables { catalogue: Catalogue::new(flavour), connection } })
+    }
+
+    /// Takes a format description event.
+    pub(super) fn format(&mut self, event: &[u8], entry: &Entry) -> Result<(), ApplyError> {
+        self.decoder.format_description(event).map_err(|error| ApplyError::Event {
+            gtid: "before any transaction".to_owned(),
+            position: entry.position,
+            error,
+        })
+    }
+
+    /// Takes the format description event of a tail.
+    pub(super) fn format_of_tail(&mut self, event: &[u8]) -> Result<(), ApplyError> {
+        self.decoder.format_description(event).map_err(ApplyError::rows)
+    }
+
+    /// The transaction that is `entry`.
+    pub(super) async fn transaction(
+        &mut self,
+        entry: &Entry,
+        events: Bytes,
+    ) -> Result<Box<Transaction>, ApplyError> {
+        let span = Span { start: entry.position, end: entry.end() };
+        loop {
+            let decoded = self.decoder.transaction(entry, span, events.clone(), &mut self.tables)?;
+            let (schema, table) = match decoded {
+                Decoded::Transaction(transaction) => return Ok(transaction),
+                Decoded::NeedsTable { schema, table } => (schema, table),
+            };
+            let ServerTables { catalogue, connection } = &mut self.tables;
+            if catalogue.load(connection, &schema, &table).await?.is_none() {
+                return Err(ApplyError::NoTable {
+                    gtid: entry.gtid.as_ref().map_or_else(String::new, ToString::to_string),
+                    table: format!("{schema}.{table}"),
+                });
+            }
+        }
+    }
+}
+
+/// A session that logs nothing, and writes rows over what is there.
+pub(super) struct Session {
+    writer: Writer,
+}
+
+impl Session {
+    pub(super) async fn open(server: &ConnectOptions) -> Result<Self, ApplyError> {
+        let options = ChannelOptions::new(NAME, server.clone());
+        Ok(Self { writer: Writer::open_idempotent(&options).await? })
+    }
+
+    /// The connection, for statements that stand between.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        &mut self.writer.connection
+    }
+
+    /// Has replication on MariaDB go by the rules that it had.
+    pub(super) async fn put_back(&mut self, exec_mode: &str) -> Result<(), ApplyError> {
+        if self.writer.connection.server().flavour == Flavour::MariaDb && !exec_mode.is_empty() {
+            let sql = format!("SET GLOBAL slave_exec_mode={}", quote(exec_mode));
+            self.writer.connection.execute(&sql).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the changes in one transaction, with `note` in it. Returns how many rows were written or deleted.
+    pub(super) async fn write(
+        &mut self,
+        changes: &[RowChanges],
+        note: Option<&str>,
+    ) -> Result<u64, ApplyError> {
+        let mut packets = Packets::default();
+        packets.push("BEGIN");
+        self.writer.push_rows(changes.iter(), &mut packets)?;
+        if let Some(note) = note {
+            packets.push(note);
+        }
+        packets.push("COMMIT");
+        packets.run(&mut self.writer.connection).await?;
+        Ok(changes.iter().map(|changes| changes.rows.len() as u64).sum())
+    }
+}

@@ -1,0 +1,122 @@
+//! A server that comes back is made to stand still: nobody writes to it any more, and nobody waits for it.
+
+use std::time::Duration;
+
+use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_wire::Flavour;
+use tokio::time::Instant;
+
+use crate::error::ApplyError;
+
+/// How long the server may take to let go of what is under way.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often clients are looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Settings by which a server waits for acknowledgements at a commit, of all releases.
+const SEMI_SYNC: [&str; 2] = ["rpl_semi_sync_source_enabled", "rpl_semi_sync_master_enabled"];
+
+/// Stops replication, sets `read_only`, and ends all connections of clients.
+///
+/// A commit may still wait there for an acknowledgement, and `read_only` for that commit. It is let go, by switching semi-sync
+/// off, only when its client can hear of it no more: somebody else leads by now, and does not have it.
+///
+/// # Errors
+/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if it does not stand still in time.
+pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyError> {
+    let mut connection = Connection::connect(options).await?;
+    let mut setter = Connection::connect(options).await?;
+    let ids = [id_of(&mut connection).await?, id_of(&mut setter).await?];
+    stop_replication(&mut connection).await?;
+    let mut setting = std::pin::pin!(setter.execute("SET GLOBAL read_only=1"));
+    let deadline = Instant::now() + PATIENCE;
+    let mut is_set = false;
+    // Who was there when it was set. Whoever comes later finds it set.
+    let mut before: Option<Vec<u64>> = None;
+    loop {
+        let mut clients = clients(&mut connection, &ids).await?;
+        match &before {
+            Some(before) => clients.retain(|client| before.contains(client)),
+            None if is_set => before = Some(clients.clone()),
+            None => {}
+        }
+        if is_set && clients.is_empty() {
+            break;
+        }
+        for client in &clients {
+            kill(&mut connection, *client).await?;
+        }
+        if Instant::now() > deadline {
+            return Err(ApplyError::Rejoin {
+                reason: format!(
+                    "the server does not stand still: {} connections do not end; end them, or start it anew",
+                    clients.len()
+                ),
+            });
+        }
+        // All that were there were told to end, and their connections are shut.
+        release_commits(&mut connection).await?;
+        tokio::select! {
+            set = &mut setting, if !is_set => {
+                set?;
+                is_set = true;
+            }
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+    if connection.server().flavour == Flavour::MySql {
+        // It would keep us out, too; read_only stays.
+        connection.execute("SET GLOBAL super_read_only=0").await?;
+    }
+    connection.close().await;
+    Ok(())
+}
+
+async fn id_of(connection: &mut Connection) -> Result<u64, ApplyError> {
+    let id = connection.query("SELECT CONNECTION_ID()").await?;
+    Ok(id.first().and_then(|row| row.get_u64(0)).unwrap_or_default())
+}
+
+/// A former primary has no replication; one on whose way back something went wrong may.
+async fn stop_replication(connection: &mut Connection) -> Result<(), ApplyError> {
+    let sql = match connection.server().flavour {
+        Flavour::MySql => "STOP REPLICA",
+        Flavour::MariaDb => "STOP ALL SLAVES",
+    };
+    connection.execute(sql).await?;
+    Ok(())
+}
+
+/// Connections of clients, those that read the binlog among them, but for `ours`.
+async fn clients(connection: &mut Connection, ours: &[u64]) -> Result<Vec<u64>, ApplyError> {
+    let list = connection.query("SHOW PROCESSLIST").await?;
+    let is_client = |row: &&tailwater_session::Row| {
+        let user = row.get_str(1).unwrap_or_default();
+        let command = row.get_str(4).unwrap_or_default();
+        !matches!(user, "system user" | "event_scheduler") && !matches!(command, "Daemon")
+    };
+    let ids = list.rows.iter().filter(is_client).filter_map(|row| row.get_u64(0));
+    Ok(ids.filter(|id| !ours.contains(id)).collect())
+}
+
+async fn kill(connection: &mut Connection, id: u64) -> Result<(), ApplyError> {
+    match connection.execute(&format!("KILL {id}")).await {
+        // ER_NO_SUCH_THREAD: it has gone by itself.
+        Err(SessionError::Server { error, .. }) if error.number == 1094 => Ok(()),
+        other => Ok(other.map(drop)?),
+    }
+}
+
+/// Commits wait for nobody any more.
+async fn release_commits(connection: &mut Connection) -> Result<(), ApplyError> {
+    let names = SEMI_SYNC.map(|name| format!("'{name}'")).join(", ");
+    let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names}) AND Value IN ('ON', '1')");
+    for row in connection.query(&sql).await?.rows {
+        let name = row.get_str(0).unwrap_or_default();
+        if SEMI_SYNC.contains(&name) {
+            connection.execute(&format!("SET GLOBAL {name}=0")).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! The end of a server's own binlog that the log does not have: whole transactions, kept in memory.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use bytes::{Bytes, BytesMut};
+use tailwater_log::{Entry, EntryFlags, EntryKind, LogPosition};
+use tailwater_session::dump::{DumpRequest, DumpStart};
+use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::event::header::BINLOG_MAGIC;
+use tailwater_wire::event::{
+    ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
+};
+use tailwater_wire::gtid::GtidSet;
+use tailwater_wire::transaction::{Step, TransactionTracker};
+use tailwater_wire::{Flavour, WireError};
+
+use crate::error::ApplyError;
+
+/// A transaction that only the server itself has.
+#[derive(Debug, Clone)]
+pub struct TailTransaction {
+    /// What it is, as the log would have it; its position is that in the stream.
+    pub entry: Entry,
+    /// Its events.
+    pub events: Bytes,
+}
+
+/// Gathers transactions out of a stream of whole events.
+#[derive(Debug)]
+pub struct TailReader {
+    flavour: Flavour,
+    known: GtidSet,
+    bytes_max: usize,
+    tracker: TransactionTracker,
+    format: FormatDescription,
+    description: Bytes,
+    open: Option<(Entry, BytesMut)>,
+    bytes: usize,
+    offset: u64,
+    transactions: Vec<TailTransaction>,
+}
+
+/// What was read.
+#[derive(Debug, Clone, Default)]
+pub struct Tail {
+    /// The format description event by which its events are read.
+    pub description: Bytes,
+    /// The transactions, in order.
+    pub transactions: Vec<TailTransaction>,
+}
+
+impl TailReader {
+    /// Keeps transactions that are not in `known`, up to `bytes_max` bytes of events.
+    pub fn new(flavour: Flavour, known: GtidSet, bytes_max: usize) -> Self {
+        Self {
+            flavour,
+            known,
+            bytes_max,
+            tracker: TransactionTracker::new(flavour),
+            format: FormatDescription::assumed(flavour, ChecksumAlgorithm::Crc32),
+            description: Bytes::new(),
+            open: None,
+            bytes: 0,
+            offset: 4,
+            transactions: Vec::new(),
+        }
+    }
+
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// [`ApplyError::Event`] for bytes that are no events; [`ApplyError::Rejoin`] if more is kept than may be.
+    pub fn event(&mut self, event: &[u8]) -> Result<(), ApplyError> {
+        let wrong = |offset: u64| {
+            move |error: WireError| ApplyError::Event {
+                gtid: "of the server's own binlog".to_owned(),
+                position: LogPosition { segment: 0, offset },
+                error,
+            }
+        };
+        let at = wrong(self.offset);
+        let header = EventHeader::parse(event).map_err(wrong(self.offset))?;
+        let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
+        if header.event_type == EventType::FORMAT_DESCRIPTION {
+            self.format = FormatDescription::parse(body).map_err(wrong(self.offset))?;
+            if self.description.is_empty() {
+                self.description = Bytes::copy_from_slice(event);
+            }
+        }
+        let prefix = body.get(..body.len().min(TransactionTracker::PREFIX_BYTES)).unwrap_or(body);
+        match self.tracker.observe(&header, prefix, &self.format).map_err(at)? {
+            Step::Outside => return Ok(()),
+            Step::Abandoned => {
+                self.open = None;
+                return Ok(());
+            }
+            Step::Begin(start) => {
+                let is_known = start.gtid.as_ref().is_some_and(|gtid| self.known.contains(gtid));
+                let seconds = u64::from(header.timestamp) * 1_000_000;
+                let entry = Entry {
+                    position: LogPosition { segment: 0, offset: self.offset },
+                    length: 0,
+                    kind: EntryKind::Transaction,
+                    gtid: start.gtid,
+                    source_end: u64::from(header.end_log_pos),
+                    commit_time_us: start.commit_time_us.unwrap_or(seconds),
+                    flags: EntryFlags::default(),
+                };
+                self.open = (!is_known).then(|| (entry, BytesMut::new()));
+                self.keep(event, &header)?;
+            }
+            Step::Inside => self.keep(event, &header)?,
+            Step::End => {
+                self.keep(event, &header)?;
+                if let Some((mut entry, events)) = self.open.take() {
+                    entry.length = events.len() as u64;
+                    self.transactions.push(TailTransaction { entry, events: events.freeze() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, event: &[u8], header: &EventHeader) -> Result<(), ApplyError> {
+        let Some((entry, events)) = &mut self.open else { return Ok(()) };
+        self.bytes += event.len();
+        if self.bytes > self.bytes_max {
+            return Err(ApplyError::Rejoin {
+                reason: format!(
+                    "the server's own binlog holds more than {} bytes that the log does not have; copy it anew (--copy)",
+                    self.bytes_max
+                ),
+            });
+        }
+        self.offset += event.len() as u64;
+        entry.source_end = u64::from(header.end_log_pos);
+        events.extend_from_slice(event);
+        Ok(())
+    }
+
+    /// What was gathered. A transaction that has not ended is left out: the server itself rolls it back.
+    pub fn finish(self) -> Tail {
+        Tail { description: self.description, transactions: self.transactions }
+    }
+}
+
+impl Tail {
+    /// The GTIDs, for people.
+    pub fn gtids(&self) -> Vec<String> {
+        let text = |transaction: &TailTransaction| {
+            transaction.entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
+        };
+        self.transactions.iter().map(text).collect()
+    }
+
+    /// Writes it as a binlog file, which `mysqlbinlog` reads, durably.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let mut file = std::fs::File::create(path)?;
+        file.write_all(&BINLOG_MAGIC)?;
+        file.write_all(&self.description)?;
+        for transaction in &self.transactions {
+            file.write_all(&transaction.events)?;
+        }
+        file.sync_all()?;
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads from a server what `known` does not hold. `has` is what the server has, and `common` what both have.
+///
+/// # Errors
+/// [`ApplyError::Session`] if the server does not give it, because it has purged it, for one; those of [`TailReader`].
+pub async fn read(
+    server: &ConnectOptions,
+    server_id: u32,
+    known: &GtidSet,
+    common: &GtidSet,
+    bytes_max: usize,
+) -> Result<Tail, ApplyError> {
+    let connection = Connection::connect(server).await?;
+    let flavour = connection.server().flavour;
+    let start = match common {
+        GtidSet::MySql(set) => DumpStart::MysqlGtid { set_block: set.encode() },
+        GtidSet::MariaDb(state) => DumpStart::MariadbGtid { connect_state: state.position().to_string() },
+    };
+    let request = DumpRequest { non_blocking: true, ..DumpRequest::new(server_id, start) };
+    let mut stream = connection.dump(request).await?;
+    let mut reader = TailReader::new(flavour, known.clone(), bytes_max);
+    let mut whole = BytesMut::new();
+    while let Some(chunk) = stream.next().await? {
+        if chunk.first && chunk.last {
+            reader.event(&chunk.data)?;
+            continue;
+        }
+        whole.extend_from_slice(&chunk.data);
+        if whole.len() > bytes_max {
+            return Err(ApplyError::Rejoin {
+                reason: format!(
+                    "an event of the server's own binlog is longer than {bytes_max} bytes; copy it anew (--copy)"
+                ),
+            });
+        }
+        if chunk.last {
+            reader.event(&whole)?;
+            whole.clear();
+        }
+    }
+    // Of the family that reader and stream have agreed on.
+    debug_assert_eq!(reader.flavour, flavour);
+    Ok(reader.finish())
+}

@@ -1,0 +1,151 @@
+//! Undoing and doing again against a model of a server that has kept its rows up to some moment, nobody knows which.
+
+use proptest::prelude::*;
+use tailwater_log::LogPosition;
+use tailwater_wire::event::RowsKind;
+
+use super::{Kept, again, inverse};
+use crate::batch::tests::model::{Cells, History, KEYLESS, SHAPES, Store, Wish, read};
+use crate::batch::tests::wishes;
+use crate::batch::{Group, PlanOptions, Row, plan};
+use crate::transaction::{Content, RowChanges, Span, Transaction};
+
+/// What a server does with a row in idempotent mode.
+fn write_over(store: &mut Store, group: &Group<'_>, row: &Row<'_>) {
+    let name = &group.table.target.table;
+    let table = (0..SHAPES.len()).find(|index| *name == format!("t{index}")).expect("a table");
+    let of = |bitmap: &[u8], bytes: &[u8]| {
+        let mut cells: Cells = vec![None; SHAPES[table].columns];
+        read(bitmap, bytes).0.into_iter().for_each(|(column, value)| cells[column] = value);
+        cells
+    };
+    let first = of(&group.columns_present, &row.image.to_bytes());
+    let rows = &mut store.tables[table];
+    // A server looks at the primary key and at nothing else of the image, if there is one.
+    let is_found = |other: &Cells| match SHAPES[table].unique.first() {
+        Some(key) => key.iter().all(|column| other[*column] == first[*column]),
+        None => *other == first,
+    };
+    let found = rows.iter().position(is_found);
+    let written = match group.kind {
+        RowsKind::Write => Some(first.clone()),
+        RowsKind::Delete => {
+            found.map(|found| rows.remove(found));
+            None
+        }
+        RowsKind::Update | RowsKind::PartialUpdate => {
+            // One that is not there is passed over.
+            let after = found.map(|_| of(&group.columns_present_after, &row.after.to_bytes()));
+            found.map(|found| rows.remove(found));
+            after
+        }
+    };
+    if let Some(written) = written {
+        let collides = |other: &Cells| {
+            SHAPES[table].unique.iter().any(|index| {
+                index.iter().all(|column| other[*column].is_some() && other[*column] == written[*column])
+            })
+        };
+        rows.retain(|other| !collides(other));
+        rows.push(written);
+    }
+}
+
+fn write(store: &mut Store, changes: &[RowChanges]) {
+    let options = PlanOptions { net_change: false, cut_images: false };
+    for group in &plan(changes, options).expect("rows").groups {
+        group.rows.iter().for_each(|row| write_over(store, group, row));
+    }
+}
+
+fn transaction(changes: Vec<RowChanges>) -> Transaction {
+    let span = Span { start: LogPosition::ZERO, end: LogPosition::ZERO };
+    Transaction { content: Content::Rows(changes), ..Transaction::empty(span, None, 0) }
+}
+
+/// What happened, each change a transaction, with all moments between them.
+fn happen(history: &mut History, wishes: &[Wish]) -> (Vec<Transaction>, Vec<Store>) {
+    let mut moments = vec![history.store.clone()];
+    for wish in wishes {
+        // Full images only.
+        let wish = Wish { how: wish.how & !1, ..wish.clone() };
+        history.write(std::slice::from_ref(&wish));
+        moments.push(history.store.clone());
+    }
+    let changes = std::mem::take(&mut history.changes);
+    (changes.into_iter().map(|changes| transaction(vec![changes])).collect(), moments)
+}
+
+fn undoing(tail: &[Transaction], kept: Kept) -> Vec<RowChanges> {
+    tail.iter().rev().flat_map(|transaction| inverse(transaction, kept).expect("full images")).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_done_and_undone_leaves_what_was(before in wishes(30), tail in wishes(60)) {
+        let mut history = History::new(u64::MAX, 5);
+        happen(&mut history, &before);
+        let start = history.store.clone();
+        let (tail, _) = happen(&mut history, &tail);
+        let mut store = history.store.clone();
+        write(&mut store, &undoing(&tail, Kept::AsLogged));
+        prop_assert_eq!(store.sorted(), start, "{:#?}", history.told);
+    }
+
+}
+
+proptest! {
+    // Each from dozens of moments.
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_a_server_has_kept_it_ends_where_the_log_does(
+        before in wishes(30),
+        logged in wishes(40),
+        tail in wishes(20),
+        hashes in prop_oneof![Just(1u64), Just(3), Just(u64::MAX)],
+    ) {
+        let keyed = |wishes: &[Wish]| -> Vec<Wish> {
+            wishes.iter().filter(|wish| usize::from(wish.table) != KEYLESS).cloned().collect()
+        };
+        let mut history = History::new(hashes, 5);
+        happen(&mut history, &keyed(&before));
+        let (logged, mut moments) = happen(&mut history, &keyed(&logged));
+        let end = history.store.clone();
+        let (tail, more) = happen(&mut history, &keyed(&tail));
+        moments.extend(more);
+        let undoing = undoing(&tail, Kept::Unsure);
+        let repeating: Vec<_> =
+            logged.iter().flat_map(|transaction| again(transaction).expect("full images")).collect();
+        for kept in moments {
+            let mut store = kept.clone();
+            write(&mut store, &undoing);
+            write(&mut store, &repeating);
+            // Killed in between, and all of it again behind the undoing.
+            write(&mut store, &repeating[..repeating.len() / 2]);
+            write(&mut store, &repeating);
+            prop_assert_eq!(store.sorted(), end.clone(), "it had kept {:#?}", kept);
+        }
+    }
+}
+
+#[test]
+fn what_leaves_no_before_image_is_refused() {
+    let mut history = History::new(u64::MAX, 5);
+    let minimal = Wish { table: 0, kind: 0, values: [1, 4, 2, 0], how: 3 };
+    history.write(&[minimal]);
+    let cut = transaction(std::mem::take(&mut history.changes));
+    let refused = inverse(&cut, Kept::AsLogged).expect_err("a column is missing");
+    assert_eq!(refused.code(), "TW-APP-0040");
+    assert!(refused.to_string().contains("s.t0: the rows were logged without column c1"), "{refused}");
+
+    let keyless = Wish { table: KEYLESS as u8, kind: 0, values: [1, 1, 1, 1], how: 0 };
+    history.write(&[keyless]);
+    let keyless = transaction(std::mem::take(&mut history.changes));
+    assert!(inverse(&keyless, Kept::AsLogged).is_ok());
+    let refused = inverse(&keyless, Kept::Unsure).expect_err("nobody knows whether the row is there");
+    assert!(refused.to_string().contains("s.t2 has no primary key"), "{refused}");
+    assert!(again(&keyless).is_err());
+}

@@ -1,0 +1,171 @@
+//! `tailwater rejoin`: a former primary becomes a replica again.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::json;
+use tailwater_apply::ApplyError;
+use tailwater_apply::rejoin::{Findings, Kept};
+
+use crate::cli::{Output, RejoinArgs};
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::managing::rejoining::{RejoinReport, RejoinWish, Rejoining, is_refusal};
+
+/// So many GTIDs are shown to people, programs get all.
+const GTIDS_SHOWN: usize = 20;
+
+/// Brings a server back, or says what it would do.
+///
+/// # Errors
+/// Whatever ended it. What is refused is no error but [`Exit::Refused`].
+pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Exit> {
+    super::init_messages();
+    let config = Config::load(&arguments.file.config)?;
+    let source = config.sources.iter().find(|source| source.name == arguments.source);
+    let known = || config.sources.iter().map(|source| source.name.clone()).collect::<Vec<_>>().join(", ");
+    let source = source
+        .with_context(|| format!("there is no source {:?}; there are: {}", arguments.source, known()))?;
+    let wish = RejoinWish {
+        server: arguments.server.clone(),
+        copy: arguments.copy,
+        check: !arguments.no_check,
+        window: arguments.window.map(Duration::from_secs),
+    };
+    let rejoining = Rejoining::new(&config, source, wish)?;
+    if arguments.dry_run {
+        return match rejoining.look().await {
+            Ok(findings) => {
+                print_findings(&arguments.server, &findings, output)?;
+                Ok(Exit::Done)
+            }
+            Err(error) => refused(error.into()),
+        };
+    }
+    if arguments.copy && !arguments.yes {
+        eprintln!(
+            "tailwater: all databases of {} would be removed, and those of the primary copied there; say --yes",
+            arguments.server
+        );
+        return Ok(Exit::Refused);
+    }
+    match rejoining.run().await {
+        Ok(report) => {
+            print_report(&report, output)?;
+            Ok(if report.reads_from.is_some() { Exit::Done } else { Exit::Found })
+        }
+        Err(error) => refused(error),
+    }
+}
+
+/// What cannot be done is told; everything else is an error.
+fn refused(error: anyhow::Error) -> anyhow::Result<Exit> {
+    match error.downcast_ref::<ApplyError>() {
+        Some(refusal) if is_refusal(refusal) => {
+            eprintln!("tailwater: {}: {refusal}", refusal.code());
+            Ok(Exit::Refused)
+        }
+        _ => Err(error),
+    }
+}
+
+fn print_findings(server: &str, findings: &Findings, output: Output) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let Findings { has, common, kept, tail, stretch, .. } = findings;
+    let own = tail.gtids();
+    let again = stretch.from < stretch.until;
+    if output == Output::Json {
+        let line = json!({
+            "schema_version": 1,
+            "server": server,
+            "has": has.to_string(),
+            "in_log": common.to_string(),
+            "to_undo": own,
+            "again_from": again.then(|| stretch.from.to_string()),
+            "again_until": again.then(|| stretch.until.to_string()),
+            "lost": stretch.lost,
+            "tables_as_logged": *kept == Kept::AsLogged,
+            "resumed": findings.is_resumed(),
+        });
+        return writeln!(out, "{line}");
+    }
+    writeln!(out, "{server} has {has}")?;
+    if findings.is_resumed() {
+        writeln!(out, "an earlier rejoin was interrupted there, and would be gone on with")?;
+    }
+    match own.len() {
+        0 => writeln!(out, "the log has all of it: nothing is to be undone")?,
+        count => {
+            writeln!(out, "{count} transactions that nobody else has would be undone: {}", shown(&own))?;
+        }
+    }
+    match again {
+        true => writeln!(
+            out,
+            "the log from {} to {} would be done again; {} transactions of it the server has lost",
+            stretch.from, stretch.until, stretch.lost
+        ),
+        false => writeln!(out, "nothing is to be done again"),
+    }
+}
+
+fn print_report(report: &RejoinReport, output: Output) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if output == Output::Json {
+        let mut value = serde_json::to_value(report).unwrap_or_default();
+        if let Some(object) = value.as_object_mut() {
+            object.insert("schema_version".to_owned(), json!(1));
+        }
+        return writeln!(out, "{value}");
+    }
+    if let Some(healed) = &report.healed {
+        if healed.resumed {
+            writeln!(out, "an earlier rejoin was interrupted there, and was gone on with")?;
+        }
+        if let (count @ 1.., Some(file)) = (healed.undone.len(), &healed.tail_file) {
+            writeln!(
+                out,
+                "undone: {count} transactions that nobody else had, {} rows: {}; they are kept in {}",
+                healed.rows_undone,
+                shown(&healed.undone),
+                file.display()
+            )?;
+        }
+        if healed.transactions_again > 0 {
+            writeln!(
+                out,
+                "done again: {} transactions of the log, of which the server had lost {} or more",
+                healed.transactions_again, healed.transactions_lost
+            )?;
+        }
+    }
+    if let Some(rows) = report.rows_copied {
+        writeln!(out, "copied {rows} rows of {}", report.primary)?;
+    }
+    if let Some(compared) = &report.compared {
+        let verdict = match compared.differences {
+            0 => "all the same".to_owned(),
+            count => format!("{count} differences, in {}", shown(&compared.in_tables)),
+        };
+        writeln!(
+            out,
+            "compared {} rows of {} tables with {}: {verdict}",
+            compared.rows, compared.tables, report.primary
+        )?;
+    }
+    match &report.reads_from {
+        Some(address) => writeln!(out, "{} is a replica, and reads from {address}", report.server),
+        None => writeln!(
+            out,
+            "{} is not joined; copy it anew (--copy --yes), or try a longer --window",
+            report.server
+        ),
+    }
+}
+
+fn shown(all: &[String]) -> String {
+    let more = all.len().saturating_sub(GTIDS_SHOWN);
+    let first = all[..all.len() - more].join(", ");
+    if more > 0 { format!("{first} and {more} more") } else { first }
+}

@@ -1,0 +1,195 @@
+//! Former primaries that come back, after a failover on real servers: hollow under reduced durability and ahead of the log, with
+//! transactions that waited for an ACK; interrupted; with a definition that nobody else has.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tailwater::trial::led::{PRIMARY_NAME, start_follower, wait_writable};
+use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::{Ledger, OwnedProcess, Server, ServerKind, Workload, WorkloadSpec, require};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use crate::shell::{PROGRAM, Shell};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_former_primary_comes_back_mariadb() -> Result<()> {
+    a_former_primary_comes_back(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_former_primary_comes_back_mysql() -> Result<()> {
+    a_former_primary_comes_back(ServerKind::Mysql97).await
+}
+
+/// With `rejoin = true` nobody has to ask for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_former_primary_is_brought_back_by_itself() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (mut trial, new) = cluster(kind, &shell, "automatic = true\nrejoin = true").await?;
+    for id in 3..40 {
+        trial.primary.sql(&format!("INSERT INTO shop.t VALUES ({id}, 0)")).await?;
+    }
+    trial.primary.kill().await?;
+    ensure!(trial.wait_failed_over(PRIMARY_NAME).await? == new.name());
+    trial.primary.start_again().await?;
+    follows(&new, &trial.primary, "first").await?;
+    let rows = "SELECT COUNT(*), SUM(id) FROM shop.t";
+    ensure!(trial.primary.sql(rows).await? == new.sql(rows).await?, "they differ");
+    trial.stop_relay().await
+}
+
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so().await? {
+        ensure!(begun.elapsed() < PATIENCE, "waiting for {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// What the daemon answers.
+fn ask(socket: &Path, request: &str) -> Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    Ok(answer)
+}
+
+/// Whether everything that is written on `primary` arrives on `replica`, which takes no writes of its own.
+async fn follows(primary: &Server, replica: &Server, table: &str) -> Result<()> {
+    primary.sql(&format!("CREATE DATABASE {table}; CREATE TABLE {table}.t (id INT PRIMARY KEY)")).await?;
+    primary.sql(&format!("INSERT INTO {table}.t VALUES (1)")).await?;
+    until("what the new primary writes", async || {
+        Ok(replica.sql(&format!("SELECT COUNT(*) FROM {table}.t")).await.is_ok_and(|count| count == ["1"]))
+    })
+    .await?;
+    ensure!(replica.sql("SELECT @@GLOBAL.read_only").await? == ["1"], "it takes writes");
+    Ok(())
+}
+
+/// A primary with reduced durability, a replica that may take its place, and a relay that manages them.
+async fn cluster(kind: ServerKind, shell: &Shell, manager: &str) -> Result<(Trial, Server)> {
+    let spec = TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    };
+    let (trial, new) = tokio::join!(Trial::start(spec), start_follower(kind, 2));
+    let (mut trial, new) = (trial?, new?);
+    trial.lead(&[&new], manager)?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    new.replicate(&trial.replica_of_relay()).await?;
+    prepare(&trial.primary.connect_options()).await?;
+    trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, v INT); INSERT INTO shop.t VALUES (1, 1), (2, 2)").await?;
+    trial.wait_watched().await?;
+    Ok((trial, new))
+}
+
+async fn a_former_primary_comes_back(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (mut trial, new) = cluster(kind, &shell, "automatic = true").await?;
+    let ledger: Arc<Ledger> = Arc::default();
+    let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(4), Arc::clone(&ledger));
+    until("commits", async || Ok(load.counters().snapshot().acknowledged > 300)).await?;
+
+    // What is written while nobody acknowledges is in the binlog of this server, and nowhere else.
+    let order = "{\"request\": \"acker_stop\", \"source\": \"primary\", \"token\": 0}\n";
+    let answer = ask(&shell.path().join("log/control.sock"), order)?;
+    ensure!(answer.contains("acker"), "{answer}");
+    let waiting = trial.primary.connect_options();
+    let writer = tokio::spawn(async move {
+        let mut connection = Connection::connect(&waiting).await?;
+        connection.execute("UPDATE shop.t SET v = v + 40").await
+    });
+    until("a commit that waits", async || {
+        let list = trial.primary.sql("SHOW PROCESSLIST").await?;
+        Ok(list.iter().any(|line| line.contains("semi-sync ACK"))
+            && list.iter().any(|line| line.contains("UPDATE shop.t")))
+    })
+    .await?;
+    trial.primary.kill().await?;
+    ensure!(writer.await?.is_err(), "it was acknowledged");
+    load.abort().await;
+    let leader = trial.wait_failed_over(PRIMARY_NAME).await?;
+    ensure!(leader == new.name(), "{leader} leads");
+    wait_writable(&new).await?;
+    new.sql("INSERT INTO shop.t VALUES (3, 3)").await?;
+
+    trial.primary.start_again().await?;
+    let old = &trial.primary;
+    let refused = shell.run("rejoin -c tailwater.toml primary db2")?.exits(1);
+    refused.complains(&["db2 is the server that leads"]);
+    let found = shell.run("rejoin -c tailwater.toml primary db1 --dry-run --output json")?.exits(0).json()?;
+    let undone = found[0]["to_undo"].as_array().map_or(0, Vec::len);
+    ensure!(undone >= 1 && found[0]["tables_as_logged"] == false, "{found:#?}");
+    ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["0"], "a dry run has changed something");
+
+    let count = "SELECT COUNT(*) FROM tw_load.tw_ledger";
+    let kept = old.sql(count).await?.concat();
+
+    // Killed wherever it is, and begun again.
+    let config = shell.path().join("tailwater.toml").display().to_string();
+    let words = ["rejoin", "-c", &config, "primary", "db1"];
+    let begun = OwnedProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    begun.kill().await?;
+    let rejoined = shell.run("rejoin -c tailwater.toml primary db1")?.exits(0);
+    let rejoined = rejoined.says(&["all the same", "db1 is a replica, and reads from 127.0.0.1:"]);
+    let (has, lost) = (old.sql(count).await?.concat(), found[0]["lost"].clone());
+    println!(
+        "{kind:?}: {undone} to undo, {lost} lost, {kept} transactions kept, {has} in the end: {}",
+        rejoined.text()
+    );
+    ensure!(old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["1,2,3"]);
+    let report = ledger.compare_with_server(&old.connect_options()).await?;
+    ensure!(report.missing.count + report.altered.count + report.failed_but_present.count == 0, "{report:?}");
+    follows(&new, old, "first").await?;
+    shell.run("rejoin -c tailwater.toml primary db1 --no-check")?.exits(0).hides(&["undone"]);
+    let kept = std::fs::read_dir(shell.path().join("log/rejoin"))?.filter_map(|entry| entry.ok());
+    let kept = kept.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "binlog"));
+    ensure!(kept.count() >= 1, "what was undone is kept nowhere");
+
+    // It differs, and is not joined.
+    old.sql("SET sql_log_bin=0; SET GLOBAL read_only=0; UPDATE shop.t SET v = 9 WHERE id = 1").await?;
+    let ran = shell.run("rejoin -c tailwater.toml primary db1")?.exits(3);
+    ran.says(&["1 differences, in shop.t", "db1 is not joined", "--copy"]);
+    let status = match kind.flavour() {
+        Flavour::MySql => "SHOW REPLICA STATUS",
+        Flavour::MariaDb => "SHOW ALL SLAVES STATUS",
+    };
+    ensure!(old.sql(status).await?.is_empty(), "it replicates");
+
+    // A definition that nobody else has.
+    old.sql("SET GLOBAL read_only=0; CREATE TABLE shop.errant (id INT)").await?;
+    let ran = shell.run("rejoin -c tailwater.toml primary db1")?.exits(4);
+    ran.complains(&["TW-APP-0040", "CREATE TABLE shop.errant", "--copy"]);
+    shell.run("rejoin -c tailwater.toml primary db1 --copy")?.exits(4).complains(&["--yes"]);
+    shell
+        .run("rejoin -c tailwater.toml primary db1 --copy --yes")?
+        .exits(0)
+        .says(&["copied", "all the same"]);
+    follows(&new, old, "second").await?;
+    trial.stop_relay().await
+}
