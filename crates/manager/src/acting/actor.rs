@@ -191,7 +191,11 @@ impl Actor {
         };
         let limit = self.setup.limits.look;
         let both = [primary.clone(), second(primary)];
-        let (observation, ()) = tokio::join!(observe(primary, limit), self.connections.warm(&both, limit));
+        let (observation, lacking) =
+            tokio::join!(observe(primary, limit), self.connections.warm(&both, limit));
+        if let Some(reason) = lacking.into_values().next() {
+            return Answer::Failed(reason);
+        }
         match observation.outcome {
             Ok(look) => Answer::Primary(Primary {
                 writable: look.is_writable(),
