@@ -108,6 +108,8 @@ fn a_replica_that_reads_from_the_primary_confirms_it_too() {
 fn what_was_promised_is_known_once_the_relay_holds_what_was_before() {
     let mut chronicle = chronicle();
     assert!(chronicle.known().is_none());
+    chronicle.hear(0, primary(1, u64::MAX));
+    assert!(chronicle.regimes().is_none(), "who is connected there nobody can tell yet");
     chronicle.hear(0, relay(true, 0));
     chronicle.hear(10, primary(1, u64::MAX));
     assert!(!settled(chronicle.regimes()), "nobody watched what was before the first look");

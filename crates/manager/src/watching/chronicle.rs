@@ -64,6 +64,8 @@ pub struct Chronicle {
     /// Each server's last look, whatever came of it.
     latest: BTreeMap<String, Observation>,
     relays: BTreeMap<String, RelayLook>,
+    /// The relays that were asked, whether they answered or not.
+    asked: BTreeSet<String>,
     holds: BTreeMap<String, GtidSet>,
     regimes: Option<Regimes>,
     /// Nothing is noted in the regimes.
@@ -88,6 +90,7 @@ impl Chronicle {
             looks: BTreeMap::new(),
             latest: BTreeMap::new(),
             relays: BTreeMap::new(),
+            asked: BTreeSet::new(),
             holds: BTreeMap::new(),
             regimes: None,
             is_frozen: false,
@@ -118,6 +121,7 @@ impl Chronicle {
             Heard::Relay(relay, Ok(look)) => self.relay(at_ms, relay, look),
             // It cannot say what became of its stream; that it does not answer is of the relay, not of the primary.
             Heard::Relay(relay, Err(failure)) => {
+                self.asked.insert(relay.clone());
                 self.relays.remove(&relay);
                 self.note(at_ms, Observer::Manager, &relay, Saw::Failed(PingKind::Connect, failure));
             }
@@ -233,6 +237,7 @@ impl Chronicle {
         }
         let primary = self.cluster.plan.primary.name.clone();
         self.note(at_ms, Observer::Relay(relay.clone()), &primary, saw);
+        self.asked.insert(relay.clone());
         self.relays.insert(relay, look);
     }
 
@@ -246,7 +251,8 @@ impl Chronicle {
     }
 
     fn note_regime(&mut self, look: &Look) {
-        if self.is_frozen {
+        // Before all relays were asked, their connections would count as those of strangers.
+        if self.is_frozen || !self.cluster.ackers.is_subset(&self.asked) {
             return;
         }
         let waiting = match &look.semi_sync_source {

