@@ -61,6 +61,13 @@ pub enum Request {
         /// The channel.
         channel: String,
     },
+    /// Stops when what is under way has committed, and goes on when this connection ends, however it ends. One that stands
+    /// still is left so.
+    #[serde(rename = "channel_pause")]
+    Pause {
+        /// The channel.
+        channel: String,
+    },
     /// Leaves a transaction out.
     #[serde(rename = "channel_skip")]
     Skip {
@@ -308,6 +315,18 @@ pub fn listen(socket: &Path, controlled: Arc<Controlled>) -> anyhow::Result<toki
 }
 
 async fn converse(stream: UnixStream, controlled: Arc<Controlled>) {
+    let mut paused = Vec::new();
+    talk(stream, &controlled, &mut paused).await;
+    for name in paused {
+        let Some((channel, _)) = controlled.channels.get(&name) else { continue };
+        if let Err(error) = channel.resume(None).await {
+            warn!(channel = name, "it was paused, and cannot go on: {error}");
+        }
+    }
+}
+
+/// Until the other side ends it; `paused` are the channels that go on then.
+async fn talk(stream: UnixStream, controlled: &Controlled, paused: &mut Vec<String>) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     loop {
@@ -322,7 +341,10 @@ async fn converse(stream: UnixStream, controlled: Arc<Controlled>) {
             Answer::Failed { code: None, message: too_long("the request") }
         } else {
             match serde_json::from_slice::<Request>(&line) {
-                Ok(request) => obey(request, &controlled).await,
+                Ok(Request::Pause { channel }) => {
+                    answered(pause(&channel, controlled, paused).await, controlled)
+                }
+                Ok(request) => obey(request, controlled).await,
                 Err(error) => Answer::Failed { code: None, message: format!("not understood: {error}") },
             }
         };
@@ -353,13 +375,30 @@ async fn obey(request: Request, controlled: &Controlled) -> Answer {
     if let Some((source, order)) = acker_order(&request) {
         return ordered(source, &order, controlled).await;
     }
-    match obeyed(request, controlled).await {
+    answered(obeyed(request, controlled).await, controlled)
+}
+
+/// How the channels are now, or why not.
+fn answered(obeyed: anyhow::Result<()>, controlled: &Controlled) -> Answer {
+    match obeyed {
         Ok(()) => Answer::Channels(controlled.reports().1),
         Err(error) => Answer::Failed {
             code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
             message: format!("{error:#}"),
         },
     }
+}
+
+async fn pause(name: &str, controlled: &Controlled, paused: &mut Vec<String>) -> anyhow::Result<()> {
+    let (channel, _) =
+        controlled.channels.get(name).ok_or_else(|| anyhow!("the daemon has no channel {name:?}"))?;
+    let state = channel.status().borrow().state;
+    if matches!(state, ChannelState::Running | ChannelState::Connecting) {
+        // Whatever comes next, it is started again.
+        paused.push(name.to_owned());
+        channel.pause().await?;
+    }
+    Ok(())
 }
 
 /// What is asked of the acker of a source; nothing if something else is.
@@ -436,6 +475,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
             channel.tolerate(until).await?;
         }
         Request::Stop { channel } => find(&channel)?.0.pause().await?,
+        Request::Pause { .. } => bail!("a pause is of a connection"),
         Request::Skip { channel, gtid } => {
             let (channel, flavour) = find(&channel)?;
             channel.skip(Gtid::parse(flavour, &gtid)?).await?;
@@ -506,20 +546,44 @@ fn hold(channel: &Channel, log: &LogHandle) -> anyhow::Result<()> {
 /// # Errors
 /// If there is none, or it does not answer.
 pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
-    use std::io::{BufRead, Read, Write};
-    let mut stream = std::os::unix::net::UnixStream::connect(socket).with_context(|| {
-        format!(
-            "no daemon listens at {}; is `tailwater run` running with this configuration?",
-            socket.display()
-        )
-    })?;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    ensure!(line.len() as u64 <= LINE_BYTES_MAX, too_long("the request"));
-    stream.write_all(&line)?;
-    let mut answer = Vec::new();
-    std::io::BufReader::new(stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer)?;
-    serde_json::from_slice(&answer).context("the daemon's answer is not understood")
+    Conversation::open(socket)?.ask(request)
+}
+
+/// A connection to a daemon, for requests that count as long as it stands.
+#[derive(Debug)]
+pub struct Conversation {
+    stream: std::io::BufReader<std::os::unix::net::UnixStream>,
+}
+
+impl Conversation {
+    /// With the daemon that listens at `socket`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn open(socket: &Path) -> anyhow::Result<Self> {
+        let stream = std::os::unix::net::UnixStream::connect(socket).with_context(|| {
+            format!(
+                "no daemon listens at {}; is `tailwater run` running with this configuration?",
+                socket.display()
+            )
+        })?;
+        Ok(Self { stream: std::io::BufReader::new(stream) })
+    }
+
+    /// Asks it.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn ask(&mut self, request: &Request) -> anyhow::Result<Answer> {
+        use std::io::{BufRead, Read, Write};
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        ensure!(line.len() as u64 <= LINE_BYTES_MAX, too_long("the request"));
+        self.stream.get_mut().write_all(&line)?;
+        let mut answer = Vec::new();
+        (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer)?;
+        serde_json::from_slice(&answer).context("the daemon's answer is not understood")
+    }
 }
 
 #[cfg(test)]

@@ -353,7 +353,8 @@ impl ArchiveStore for ObjectArchive {
 }
 
 /// Removes an object. The client does not send this request again by itself when the way broke; but whether it was removed
-/// the first time or the second is the same.
+/// the first time or the second is the same. Not all stores answer as S3 does when what is to be removed is gone already, so
+/// it is looked whether it is.
 async fn deleted(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_store::Result<()> {
     let mut tries = 0;
     loop {
@@ -361,6 +362,9 @@ async fn deleted(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_store:
             Err(object_store::Error::Generic { .. }) if tries < RETRIES_MAX => {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(100 << tries)).await;
+                if matches!(store.head(&path).await, Err(object_store::Error::NotFound { .. })) {
+                    return Ok(());
+                }
             }
             done => return done,
         }

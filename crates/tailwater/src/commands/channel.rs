@@ -44,7 +44,15 @@ pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> 
 /// # Errors
 /// If no daemon runs with that configuration, or it refuses.
 pub(super) fn told(config: &Config, request: &Request) -> anyhow::Result<Vec<ChannelStatus>> {
-    match ask(&socket_of(&config.log.directory), request)? {
+    channels_of(ask(&socket_of(&config.log.directory), request)?)
+}
+
+/// What a daemon answers to a request about channels.
+///
+/// # Errors
+/// If it says that it was not done.
+pub(super) fn channels_of(answer: Answer) -> anyhow::Result<Vec<ChannelStatus>> {
+    match answer {
         Answer::Channels(channels) => Ok(channels),
         Answer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())

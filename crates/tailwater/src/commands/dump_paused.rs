@@ -3,17 +3,18 @@
 use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::ChannelState;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
-use super::channel::told;
+use super::channel::channels_of;
 use crate::cli::DumpArgs;
 use crate::config::Config;
-use crate::control::Request;
+use crate::control::{Conversation, Request, socket_of};
 
-/// Channels that were running, and stand still. They go on when this goes away.
+/// Channels that stand still. Those that were running go on when this goes away: the daemon sees to it when the connection
+/// ends, also that of a process that is killed.
 #[derive(Debug)]
 pub(super) struct Paused {
-    config: Option<Config>,
+    conversation: Option<Conversation>,
     names: Vec<String>,
 }
 
@@ -21,29 +22,28 @@ impl Paused {
     /// Stops them: all that was under way has committed then, and their target knows of it.
     ///
     /// # Errors
-    /// If no daemon runs with that configuration, or a channel is not one of its.
+    /// If no daemon runs with that configuration, a channel is not one of its, or its target does not know what it has.
     pub(super) fn stop(arguments: &DumpArgs) -> anyhow::Result<Self> {
-        let mut paused = Self { config: None, names: Vec::new() };
+        let mut paused = Self { conversation: None, names: Vec::new() };
         let Some(config) = &arguments.config else { return Ok(paused) };
         let config = Config::load(config)?;
-        let channels = told(&config, &Request::List)?;
-        paused.config = Some(config);
+        let mut conversation = Conversation::open(&socket_of(&config.log.directory))?;
         for name in &arguments.pause_channel {
+            let channels = channels_of(conversation.ask(&Request::Pause { channel: name.clone() })?)?;
             let channel = channels.iter().find(|channel| channel.name == *name);
             let channel = channel.with_context(|| format!("the daemon has no channel {name:?}"))?;
-            let running = [ChannelState::Running, ChannelState::Connecting].contains(&channel.state);
             ensure!(
-                running || channel.state == ChannelState::Stopped,
+                channel.state == ChannelState::Stopped,
                 "channel {name} has failed, and its target may not know what it has: see `tailwater channel list`"
             );
-            if running {
-                // Whatever comes next, it is started again.
-                paused.names.push(name.clone());
-                paused.tell(&Request::Stop { channel: name.clone() })?;
-                paused.refuse_untold(name)?;
-                info!(channel = name, "stopped until the snapshot is there");
+            // Its target's GTIDs are what the dump says that it holds; so the target must know them.
+            if let Some(reason) = &channel.gtids_untold {
+                bail!("channel {name}: its target does not know the GTIDs of what it has: {reason}");
             }
+            info!(channel = name, "stands still until the snapshot is there");
+            paused.names.push(name.clone());
         }
+        paused.conversation = Some(conversation);
         Ok(paused)
     }
 
@@ -61,43 +61,11 @@ impl Paused {
         work.await
     }
 
-    /// Its target's GTIDs are what the dump says that it holds; so the target must know them.
-    fn refuse_untold(&self, name: &str) -> anyhow::Result<()> {
-        let Some(config) = &self.config else { return Ok(()) };
-        let channels = told(config, &Request::List)?;
-        let channel = channels.iter().find(|channel| channel.name == name);
-        let channel = channel.with_context(|| format!("the daemon has no channel {name:?} any more"))?;
-        if let Some(reason) = &channel.gtids_untold {
-            bail!("channel {name}: its target does not know the GTIDs of what it has: {reason}");
-        }
-        Ok(())
-    }
-
-    fn tell(&self, request: &Request) -> anyhow::Result<()> {
-        if let Some(config) = &self.config {
-            told(config, request)?;
-        }
-        Ok(())
-    }
-
     fn go_on(&mut self) {
-        for channel in std::mem::take(&mut self.names) {
-            let start = Request::Start { channel: channel.clone(), until_gtid: None, until_time_us: None };
-            match self.tell(&start) {
-                Ok(()) => info!(channel, "goes on"),
-                Err(error) => {
-                    warn!(
-                        channel,
-                        "stands still: `tailwater channel start {channel}` has it go on: {error:#}"
-                    );
-                }
+        if self.conversation.take().is_some() {
+            for channel in std::mem::take(&mut self.names) {
+                info!(channel, "is as it was before");
             }
         }
-    }
-}
-
-impl Drop for Paused {
-    fn drop(&mut self) {
-        self.go_on();
     }
 }

@@ -7,6 +7,7 @@
 //! disk lost is shown.
 
 mod applied;
+mod rejoined;
 mod replicas;
 mod report;
 mod view;
@@ -25,6 +26,7 @@ use crate::exit::Exit;
 use crate::trial::replacing::{Death, replace};
 use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, prove, provide};
 use applied::Applied;
+use rejoined::rejoin;
 use replicas::Replicas;
 use report::Report;
 use view::View;
@@ -170,6 +172,13 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     trial.restart_primary_alone().await?;
     let on_primary = failing.ledger.compare_with_server(&trial.primary.connect_options()).await?;
     view.say("the primary has been started again, to see what its own disk kept");
+    trial.start_relay()?;
+    trial.wait_led_by(&failing.primary).await?;
+    let rejoined = rejoin(&trial, replicas.named(&failing.primary)?, &ledger).await?;
+    view.say(
+        "tailwater rejoin: it is healed from the log, compared with the new primary, and its replica now",
+    );
+    trial.stop_relay().await?;
 
     let report = Report {
         server: kind.flavour().to_string(),
@@ -204,8 +213,18 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         failover_writable_ms: failing.writable_ms,
         failover_first_commit_ms: failing.first_commit_ms,
         acknowledged_by_new_primary: load_report.snapshot.acknowledged - failing.acknowledged_before,
+        rejoin_ms: rejoined.took_ms,
+        rejoin_undone: rejoined.undone,
+        rejoin_redone: rejoined.redone,
+        rejoin_rows_compared: rejoined.rows_compared,
+        rejoined_equal: rejoined.is_equal,
         relay_memory_bytes_max,
-        ok: proof.is_ok() && replicated.is_ok() && fed.equal && while_away == 0 && failing.is_lossless,
+        ok: rejoined.is_equal
+            && proof.is_ok()
+            && replicated.is_ok()
+            && fed.equal
+            && while_away == 0
+            && failing.is_lossless,
     };
     replicas.stop().await?;
     applied.stop().await?;
@@ -216,7 +235,7 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     }
     if !report.ok {
         eprintln!("what the log lacks or has wrong: {:?}", proof.ledger);
-        for complaint in replicated.complaints.iter().chain(&fed.complaints) {
+        for complaint in replicated.complaints.iter().chain(&fed.complaints).chain(&rejoined.complaints) {
             eprintln!("{complaint}");
         }
     }

@@ -80,6 +80,15 @@ impl Replicas {
         self.servers.first().context("there are no replicas")
     }
 
+    /// The one of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn named(&self, name: &str) -> anyhow::Result<&Server> {
+        let found = self.servers.iter().find(|server| server.name() == name);
+        found.with_context(|| format!("there is no replica {name}"))
+    }
+
     /// Waits until they have applied everything in `log`, and compares their tables with the ledger. The one that is `primary`
     /// by now has what the log has from it.
     ///

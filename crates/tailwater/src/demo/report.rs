@@ -73,6 +73,16 @@ pub struct Report {
     pub failover_first_commit_ms: u64,
     /// Acknowledged to clients after the failover.
     pub acknowledged_by_new_primary: u64,
+    /// How long it took until the killed primary was a replica, from its being there again.
+    pub rejoin_ms: u64,
+    /// Transactions that only it had, and that no client was told of: undone.
+    pub rejoin_undone: u64,
+    /// Transactions that were done again on it, from the log.
+    pub rejoin_redone: u64,
+    /// Its rows that were compared with the new primary's.
+    pub rejoin_rows_compared: u64,
+    /// It has the rows of the ledger and no others, and follows the new primary: must be so.
+    pub rejoined_equal: bool,
     /// Everything that must be 0 is, and every segment is identical.
     pub ok: bool,
 }
@@ -174,6 +184,14 @@ impl Report {
             "  first commit of a client after (ms)",
             self.failover_first_commit_ms.to_string(),
             &format!("and {} more in this run", self.acknowledged_by_new_primary.saturating_sub(1)),
+        );
+        line(
+            "killed primary, a replica again",
+            if self.rejoined_equal { "equal" } else { "DIFFERS" }.into(),
+            &format!(
+                "in {} ms: {} undone, {} done again from the log, {} rows compared",
+                self.rejoin_ms, self.rejoin_undone, self.rejoin_redone, self.rejoin_rows_compared
+            ),
         );
         line(
             "tailwater's peak memory (MiB)",

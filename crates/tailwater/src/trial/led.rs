@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use tailwater_manager::driving::AuditFolder;
 use tailwater_manager::failover::Audit;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
@@ -100,6 +101,42 @@ impl Trial {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Waits until the manager knows that this server leads.
+    ///
+    /// # Errors
+    /// If that does not come within a minute.
+    pub async fn wait_led_by(&self, server: &str) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while self.cluster().is_none_or(|cluster| cluster.primary != server) {
+            ensure!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{server} does not lead: {}",
+                self.relay_words()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Has `tailwater rejoin` bring a former primary back, and gives what it prints.
+    ///
+    /// # Errors
+    /// If it does not join.
+    pub async fn rejoin(&self, server: &str) -> anyhow::Result<serde_json::Value> {
+        let mut command = tokio::process::Command::new(&self.spec.program);
+        command.args(["rejoin", "--output", "json", "-c"]).arg(&self.config).args([SOURCE_NAME, server]);
+        let ran = command.stdin(Stdio::null()).output().await.context("tailwater rejoin")?;
+        let said = String::from_utf8_lossy(&ran.stdout);
+        ensure!(
+            ran.status.success(),
+            "tailwater rejoin: {}: {said}{}",
+            ran.status,
+            String::from_utf8_lossy(&ran.stderr)
+        );
+        let last = said.lines().last().unwrap_or_default();
+        serde_json::from_str(last).with_context(|| format!("what tailwater rejoin prints: {said}"))
     }
 
     /// What the last failover that is over did, and when.

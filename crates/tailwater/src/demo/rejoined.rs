@@ -1,0 +1,67 @@
+//! The demo's last act: the primary that was killed becomes a replica.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use tailwater_sandbox::{Ledger, Server};
+
+use crate::trial::Trial;
+use crate::trial::led::PRIMARY_NAME;
+
+/// How long something may take to be replicated.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How the former primary came back.
+#[derive(Debug)]
+pub struct Rejoined {
+    /// How long it took.
+    pub took_ms: u64,
+    /// Transactions that only it had, and that nobody was told of.
+    pub undone: u64,
+    /// Transactions of the log that were done again.
+    pub redone: u64,
+    /// Rows that `rejoin` compared with the new primary's.
+    pub rows_compared: u64,
+    /// It has the rows of the ledger and no others, and gets what the new primary commits.
+    pub is_equal: bool,
+    /// What is wrong, for people.
+    pub complaints: Vec<String>,
+}
+
+/// Has `tailwater rejoin` bring the former primary back, and compares it with the ledger.
+///
+/// # Errors
+/// If it is not joined, or gets nothing.
+pub async fn rejoin(trial: &Trial, new_primary: &Server, ledger: &Ledger) -> anyhow::Result<Rejoined> {
+    let begun = Instant::now();
+    let report = trial.rejoin(PRIMARY_NAME).await?;
+    let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
+    let healed = &report["healed"];
+    arrives(new_primary, &trial.primary).await?;
+    let found = ledger.compare_with_server(&trial.primary.connect_options()).await?;
+    let wrong = found.missing.count + found.altered.count + found.failed_but_present.count + found.unlisted;
+    Ok(Rejoined {
+        took_ms,
+        undone: healed["undone"].as_array().map_or(0, |all| all.len() as u64),
+        redone: number(&healed["transactions_again"]),
+        rows_compared: number(&report["compared"]["rows"]),
+        is_equal: wrong == 0,
+        complaints: if wrong == 0 { Vec::new() } else { vec![format!("{PRIMARY_NAME} differs: {found:?}")] },
+    })
+}
+
+/// Waits until what is committed on one server is on the other.
+async fn arrives(from: &Server, to: &Server) -> anyhow::Result<()> {
+    from.sql("CREATE DATABASE tw_back").await.context("a commit on the new primary")?;
+    let begun = Instant::now();
+    while to.sql("SHOW DATABASES LIKE 'tw\\_back'").await?.is_empty() {
+        ensure!(
+            begun.elapsed() < PATIENCE,
+            "the former primary gets nothing: {:?}",
+            to.replica_status().await?
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
