@@ -16,10 +16,7 @@ const KEPT: [&str; 5] = ["information_schema", "performance_schema", "mysql", "s
 /// # Errors
 /// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if `server` is the same as `primary`, or does not stand still.
 pub async fn empty(server: &ConnectOptions, primary: &ConnectOptions) -> Result<Vec<String>, ApplyError> {
-    let (ours, theirs) = (identity(server).await?, identity(primary).await?);
-    if ours == theirs {
-        return Err(ApplyError::Rejoin { reason: "the server is the one that leads now".to_owned() });
-    }
+    refuse_same(server, primary).await?;
     hold_still(server).await?;
     let mut connection = unlogged(server).await?;
     connection.execute("SET SESSION foreign_key_checks=0").await?;
@@ -38,6 +35,15 @@ pub async fn empty(server: &ConnectOptions, primary: &ConnectOptions) -> Result<
     }
     connection.close().await;
     Ok(removed)
+}
+
+/// Before anything is done there: two addresses may be of one server. The primary has to answer, too.
+pub(super) async fn refuse_same(server: &ConnectOptions, primary: &ConnectOptions) -> Result<(), ApplyError> {
+    let (ours, theirs) = (identity(server).await?, identity(primary).await?);
+    if ours == theirs {
+        return Err(ApplyError::Rejoin { reason: "the server is the one that leads now".to_owned() });
+    }
+    Ok(())
 }
 
 /// Of two servers of one cluster, one of these is different: their family, their `server_uuid` or their `server_id`.

@@ -11,6 +11,7 @@ use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tracing::info;
 
+use super::emptying::refuse_same;
 use super::identity::{Identity, common};
 use super::inverse::{Kept, again, inverse};
 use super::record::{self, Record, Resume, Step};
@@ -199,6 +200,7 @@ async fn read_tail(options: &RejoinOptions, logged: &GtidSet, common: &GtidSet) 
 /// # Errors
 /// As [`look`]. What was done is noted on the server, and gone on with the next time.
 pub async fn heal(options: &RejoinOptions, log: &LogDir) -> Result<Healed, ApplyError> {
+    refuse_same(&options.server, &options.primary).await?;
     hold_still(&options.server).await?;
     let findings = look(options, log).await?;
     let flavour = findings.flavour;
@@ -344,6 +346,12 @@ async fn count(
     keeps: &GtidSet,
 ) -> Result<(), ApplyError> {
     let now = Facts::ask(connection).await?;
+    // It may have been made the primary meanwhile.
+    if connection.query("SELECT @@GLOBAL.read_only").await?.scalar() != Some("1") {
+        return Err(refused(
+            "somebody has let the server take writes meanwhile; its binlog is left as it is",
+        ));
+    }
     if now.has == *keeps && findings.resume == Resume::Anew {
         return Ok(());
     }

@@ -31,7 +31,7 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
     stop_replication(&mut connection).await?;
     let mut setting = std::pin::pin!(setter.execute("SET GLOBAL read_only=1"));
     let deadline = Instant::now() + PATIENCE;
-    let mut is_set = false;
+    let (mut is_asked, mut is_set) = (false, false);
     // Who was there when it was set. Whoever comes later finds it set.
     let mut before: Option<Vec<u64>> = None;
     loop {
@@ -42,6 +42,7 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
             None => {}
         }
         if is_set && clients.is_empty() {
+            release_commits(&mut connection).await?;
             break;
         }
         for client in &clients {
@@ -55,8 +56,11 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
                 ),
             });
         }
-        // All that were there were told to end, and their connections are shut.
-        release_commits(&mut connection).await?;
+        // All that were there were told to end, and their connections are shut. Not before `read_only` is asked for: whoever
+        // connected meanwhile would commit without anybody's acknowledgement.
+        if is_asked {
+            release_commits(&mut connection).await?;
+        }
         tokio::select! {
             set = &mut setting, if !is_set => {
                 set?;
@@ -64,6 +68,7 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
             }
             () = tokio::time::sleep(LOOK) => {}
         }
+        is_asked = true;
     }
     if connection.server().flavour == Flavour::MySql {
         // It would keep us out, too; read_only stays.

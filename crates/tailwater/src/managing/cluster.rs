@@ -74,6 +74,8 @@ pub struct ManagedCluster<H> {
     watched: Mutex<Watched>,
     /// The run that is under way, or was the last.
     run: Mutex<Option<Run>>,
+    /// Does what the last run left; ended before another begins, which may stop what this would start.
+    finishing: Mutex<Option<AbortHandle>>,
     /// Told whenever another primary is watched.
     recast: watch::Sender<u64>,
 }
@@ -166,6 +168,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             clock,
             watched: Mutex::new(watched),
             run: Mutex::new(None),
+            finishing: Mutex::new(None),
             recast: watch::Sender::new(0),
         });
         let supervisor = tokio::spawn(supervise(Arc::clone(&cluster)));
@@ -255,6 +258,9 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             records: Arc::new(self.parts.records.clone()),
             limits: Limits::default(),
         };
+        if let Some(finishing) = self.finishing().take().filter(|_| changes) {
+            finishing.abort();
+        }
         let cluster = Arc::clone(self);
         let task = tokio::spawn(async move {
             if changes {
@@ -263,8 +269,9 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             let audit = driver.drive(&mut machine, &sender).await;
             cluster.take_end(&audit, &watch);
             if let Some(End::Promoted { left, .. }) = &audit.outcome {
-                let (id, left) = (audit.id.clone(), left.clone());
-                tokio::spawn(leftovers::finish(Arc::clone(&cluster), id, driver.hands, left));
+                let (run, left) = ((audit.id.clone(), machine.token()), left.clone());
+                let finish = leftovers::finish(Arc::clone(&cluster), run, driver.hands, left);
+                *cluster.finishing() = Some(tokio::spawn(finish).abort_handle());
             }
             matches!(audit.outcome, Some(End::Promoted { .. }))
         });
@@ -316,6 +323,8 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                     "half way: {refusal}; to undo it: {}; or begin the failover again",
                     to_undo.join("; ")
                 );
+                // Somebody puts it right, and from then on it counts again who acknowledges.
+                watch.freeze_regimes(false);
             }
             Some(End::Planned { .. }) | None => {}
         }
@@ -414,7 +423,27 @@ impl<H: Hands + 'static> ManagedCluster<H> {
 
     /// Whether this manager may act, and no run is under way.
     pub fn is_free(&self) -> bool {
-        self.parts.lease.check().is_ok() && self.lock_run().as_ref().is_none_or(|run| run.task.is_finished())
+        self.parts.lease.check().is_ok() && !self.is_busy()
+    }
+
+    /// Whether a run is under way.
+    pub fn is_busy(&self) -> bool {
+        self.lock_run().as_ref().is_some_and(|run| !run.task.is_finished())
+    }
+
+    /// Whether somebody accepted, when this server was last replaced, that acknowledged commits may be missing: it may be the
+    /// only one that has them.
+    ///
+    /// # Errors
+    /// If records cannot be read.
+    pub fn may_hold_what_is_missing(&self, server: &str) -> anyhow::Result<bool> {
+        for id in self.parts.records.list()?.iter().rev() {
+            let Some(audit) = self.parts.records.load(id)? else { continue };
+            if audit.primary == server && matches!(audit.outcome, Some(End::Promoted { .. })) {
+                return Ok(audit.may_be_missing.is_some());
+            }
+        }
+        Ok(false)
     }
 
     /// Ends the run that is under way, if one is: its record tells how far it came.
@@ -431,6 +460,10 @@ impl<H: Hands + 'static> ManagedCluster<H> {
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finishing(&self) -> MutexGuard<'_, Option<AbortHandle>> {
+        self.finishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_run(&self) -> MutexGuard<'_, Option<Run>> {

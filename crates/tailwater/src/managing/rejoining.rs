@@ -276,6 +276,20 @@ pub async fn by_itself<H: Hands + 'static>(
         for server in
             wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
         {
+            if cluster.may_hold_what_is_missing(&server.name).unwrap_or(true) {
+                warn!(
+                    source = source.name,
+                    server = server.name,
+                    "it may hold acknowledged commits that nobody else has (--allow-data-loss): it is not brought back by \
+                     itself; save them, and then `tailwater rejoin`"
+                );
+                former.remove(&server.name);
+                continue;
+            }
+            // Each may take long, and a run may have begun meanwhile.
+            if !cluster.is_free() {
+                break;
+            }
             match stands_alone(&server.connect).await {
                 Some(true) if !join(&config, &source, &server.name).await => {}
                 Some(_) => drop(former.remove(&server.name)),

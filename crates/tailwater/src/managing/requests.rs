@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,9 @@ use tokio::task::JoinHandle;
 
 use super::cluster::{ClusterReport, ManagedCluster};
 use super::ordering::{FailoverWish, SwitchoverWish};
+
+/// How long the daemon's end waits for a run that is under way.
+const RUN_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What the manager is told or asked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -181,10 +185,16 @@ impl Manager {
         }
     }
 
-    /// Gives the leases back, so that another manager need not wait for their end. Nothing is begun any more.
+    /// Waits for a run that is under way, not for ever; then gives the leases back, so that another manager need not wait for
+    /// their end.
     pub async fn stop(&self) {
         for supervisor in &self.supervisors {
             supervisor.abort();
+        }
+        // A run that ends in the midst of it leaves things half done: a primary that is read-only, say.
+        let begun = Instant::now();
+        while self.clusters.values().any(|cluster| cluster.is_busy()) && begun.elapsed() < RUN_PATIENCE {
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         for cluster in self.clusters.values() {
             cluster.end_run();

@@ -26,7 +26,9 @@ use super::leasing;
 use super::rejoining;
 use super::remote::RemoteRelay;
 use super::requests::Manager;
-use crate::config::{Config, HookConfig, ManagerConfig, ServeConfig, ServeTlsConfig, SourceConfig};
+use crate::config::{
+    Config, HookConfig, ManagerConfig, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig,
+};
 use crate::wiring::{self, ClusterWiring};
 
 /// What this daemon's own relay is called among the ackers of a source, and as a log that replicas read.
@@ -150,7 +152,9 @@ impl Acting {
     ) -> anyhow::Result<Self> {
         let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
         let account = account(managing, &serves)?;
-        let logs = serves.iter().map(|serve| log(managing, serve, &account)).collect();
+        let own = serves.iter().map(|serve| log(managing, serve, &account));
+        let others = config.relays.iter().filter(|relay| relay.source == source.name);
+        let logs = own.chain(others.filter_map(|relay| log_there(relay, &account))).collect();
         let catch_up = Duration::from_millis(managing.catch_up_ms_max);
         let limits = Limits { supply: catch_up, drain: catch_up, ..Limits::default() };
         let hooks = managing.fence_hooks.iter().chain(&managing.route_hooks).map(hook).collect();
@@ -238,6 +242,14 @@ fn log(managing: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAccount) 
         address.tls = ReplicaTls::Required;
     }
     Log { name: OWN_RELAY.to_owned(), address }
+}
+
+/// Where replicas read from a relay on another machine, if anywhere; as the same account.
+fn log_there(relay: &RelayConfig, account: &ReplicaAccount) -> Option<Log> {
+    let (host, port) = relay.serves.first()?.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let address = ReadFrom::new(host, port.parse().ok()?, &account.user, account.password.clone());
+    Some(Log { name: relay.name.clone(), address })
 }
 
 fn hook(config: &HookConfig) -> Hook {

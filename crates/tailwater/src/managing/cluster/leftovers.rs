@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tailwater_manager::failover::{Act, Answer};
 use tailwater_manager::hands::Hands;
+use tailwater_manager::lease::Token;
 use tracing::{error, info, warn};
 
 use super::{ClusterParts, ManagedCluster};
@@ -26,25 +27,30 @@ pub(super) fn tell_unfinished<H>(parts: &ClusterParts<H>) {
     }
 }
 
-/// Does what a run left to be done behind a promotion, until it is done or another run has begun. Hooks are not repeated: what
-/// they have done nobody knows.
+/// Does what a run left to be done behind a promotion, until it is done, another run has begun, or the lease was in other hands:
+/// an acker that another run has stopped must not be led back by this one. Hooks are not repeated: what they have done nobody
+/// knows.
 pub(super) async fn finish<H: Hands + 'static>(
     cluster: Arc<ManagedCluster<H>>,
-    id: String,
+    (id, token): (String, Option<Token>),
     hands: Arc<H>,
     mut left: Vec<Act>,
 ) {
     left.retain(|act| matches!(act, Act::Follow { .. } | Act::Repoint { .. }));
     for _ in 0..FINISH_TRIES_MAX {
-        let is_last = cluster.lock_run().as_ref().is_some_and(|run| run.id == id);
-        if left.is_empty() || !is_last {
+        if left.is_empty() {
             return;
         }
         tokio::time::sleep(FINISH_PAUSE).await;
         let mut still = Vec::new();
         for act in left {
+            let is_last = cluster.lock_run().as_ref().is_some_and(|run| run.id == id);
+            if !is_last {
+                return;
+            }
             let answer = match cluster.parts.lease.check() {
-                Ok(token) => hands.perform(&act, token).await,
+                Ok(now) if Some(now) != token => return,
+                Ok(now) => hands.perform(&act, now).await,
                 Err(reason) => Answer::Failed(reason.to_string()),
             };
             match answer {
