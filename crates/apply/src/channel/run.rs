@@ -98,6 +98,9 @@ struct Run {
 /// Whatever keeps the channel from going on. What was committed is kept.
 pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
     let stop = setup.stop.clone();
+    // Also for whoever stops it before it has begun.
+    let untold = "it was not told since the channel was last started";
+    setup.status.send_modify(|status| status.gtids_untold = Some(untold.to_owned()));
     let mut run = tokio::select! {
         run = Run::begin(setup) => run?,
         () = stop.cancelled() => return Ok(End::Told),
