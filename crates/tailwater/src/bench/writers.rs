@@ -68,14 +68,7 @@ impl Writers {
     pub fn longest_pause(&self, from: Instant, until: Instant) -> anyhow::Result<Duration> {
         let mut times: Vec<_> = locked(&self.committed).iter().map(|row| row.at).collect();
         times.sort_unstable();
-        let before = *times.iter().rev().find(|at| **at <= from).context("no client wrote before")?;
-        let times: Vec<_> = times.into_iter().filter(|at| (before..=until).contains(at)).collect();
-        let pauses = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
-        let longest = pauses.max().context("no client wrote behind it")?;
-        // One that lasts until now is none of the switchover: somebody does not write any more.
-        let last = times.last().map_or(longest, |last| until.duration_since(*last));
-        ensure!(last <= longest, "no client has written for {last:?}");
-        Ok(longest)
+        longest_pause(&times, from, until)
     }
 
     /// How many commits clients were told of until now.
@@ -99,6 +92,19 @@ impl Writers {
         ensure!(missing.is_empty(), "{} lacks commits: {missing:?}", primary.name());
         Ok(())
     }
+}
+
+/// The longest time between two of these moments, in order, from the last one before `from` until `until`.
+fn longest_pause(times: &[Instant], from: Instant, until: Instant) -> anyhow::Result<Duration> {
+    let before = times.iter().rposition(|at| *at <= from).context("no client wrote before")?;
+    let behind = times.partition_point(|at| *at <= until);
+    let times = times.get(before..behind).unwrap_or_default();
+    let pauses = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
+    let longest = pauses.max().context("no client wrote behind it")?;
+    // One that is not over is none of the switchover: somebody does not write any more.
+    let last = times.last().map_or(Duration::ZERO, |last| until.duration_since(*last));
+    ensure!(last <= longest, "no client has written for {last:?}");
+    Ok(longest)
 }
 
 fn locked(committed: &Mutex<Vec<Committed>>) -> std::sync::MutexGuard<'_, Vec<Committed>> {
@@ -180,5 +186,25 @@ impl Link {
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_pause_begins_with_the_last_commit_before() {
+        let zero = Instant::now();
+        let at = |ms: u64| zero + Duration::from_millis(ms);
+        let times: Vec<_> = [0, 500, 510, 600, 605, 1500].map(at).into();
+        let longest = |from, until| longest_pause(&times, at(from), at(until)).ok();
+        assert_eq!(longest(520, 650), Some(Duration::from_millis(90)));
+        assert_eq!(longest(599, 605), Some(Duration::from_millis(90)));
+        assert_eq!(longest(400, 605), Some(Duration::from_millis(500)));
+        // It is not over; nobody wrote behind it; nobody wrote before.
+        assert_eq!(longest(520, 1400), None);
+        assert_eq!(longest(1500, 1600), None);
+        assert_eq!(longest_pause(&times[1..], at(400), at(605)).ok(), None);
     }
 }

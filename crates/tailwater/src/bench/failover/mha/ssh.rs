@@ -49,7 +49,7 @@ impl SshServer {
         let arguments = ["-D".into(), "-e".into(), "-f".into(), config.into_os_string()];
         let output = folder.join("sshd.log");
         let process = OwnedProcess::start_with(tools.sshd(), arguments, variables, &output)?;
-        let mut server = Self { process: process, port, user, folder: folder.to_owned() };
+        let mut server = Self { process, port, user, folder: folder.to_owned() };
         server.wait_listening(&output).await?;
         Ok(server)
     }
