@@ -21,6 +21,7 @@ pub use copying::{
 };
 pub use managing::{
     DowntimeArgs, FailoverArgs, FailoverBench, ManagerCommand, ManagerScope, RejoinArgs, SwitchoverArgs,
+    SwitchoverBench,
 };
 
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
@@ -645,8 +646,11 @@ pub enum BenchCommand {
     /// Replaying the same backlog by the server's own replication, at its best of all its settings, and by Tailwater in
     /// both commit orders: transactions per second, CPU time, memory; and how late a steady stream arrives.
     Apply(ApplyBench),
-    /// How long clients are without a primary when theirs is killed, or falls silent; with what of it was notice, proof and promotion.
+    /// How long clients are without a primary when theirs is killed, or falls silent, with what of it was notice, proof and
+    /// promotion; and under MHA.
     Failover(FailoverBench),
+    /// How long clients cannot write while another server becomes their primary, and back again.
+    Switchover(SwitchoverBench),
     /// Dumping whole tables by Tailwater, mydumper and the server's own tool: rows per second, CPU time, memory; and how
     /// long those who commit meanwhile wait.
     Dump(TablesBench),

@@ -1,8 +1,8 @@
 //! `tailwater bench`: the measurements behind every claim, ours and the peers' on the same machine in the same run.
 //!
-//! The map: [`capture`], [`serve`], [`apply`], [`failover`] and [`tables`] (dump, load, check) are the benchmarks; [`stage`] is what they play on (a primary that can be captured
+//! The map: [`capture`], [`serve`], [`apply`], [`failover`], [`switchover`] and [`tables`] (dump, load, check) are the benchmarks; [`stage`] is what they play on (a primary that can be captured
 //! by us, by a native replica, or by nobody), [`load`] who commits, [`followers`] who reads, [`bulk`] a binlog that is
-//! there already, [`report`] what is printed.
+//! there already, [`writers`] clients that go where they may write, [`report`] what is printed.
 
 mod apply;
 mod bulk;
@@ -13,7 +13,9 @@ mod load;
 mod report;
 mod serve;
 mod stage;
+mod switchover;
 mod tables;
+mod writers;
 
 use crate::cli::{BenchCommand, Output};
 use crate::exit::Exit;
@@ -28,6 +30,7 @@ pub async fn bench(command: &BenchCommand, output: Output) -> anyhow::Result<Exi
         BenchCommand::Serve { server, quick } => serve::serve(*server, *quick).await?,
         BenchCommand::Apply(options) => apply::apply(options).await?,
         BenchCommand::Failover(options) => failover::failover(options).await?,
+        BenchCommand::Switchover(options) => switchover::switchover(options).await?,
         BenchCommand::Dump(options) => tables::dump(options).await?,
         BenchCommand::Check(options) => tables::check(options).await?,
         BenchCommand::Load(options) => tables::load(options).await?,

@@ -154,6 +154,9 @@ impl Report {
         let mut text = String::new();
         let machine = &self.machine;
         let headline = match self.ratio.is_nan() {
+            true if self.peers.is_empty() && self.ours.is_finite() => {
+                format!("{:.0} {}, no peer was measured", self.ours, self.unit)
+            }
             true => "one side was not measured".to_owned(),
             false => format!("{:.0} {}, ratio {:.2} to the best peer", self.ours, self.unit, self.ratio),
         };

@@ -84,7 +84,7 @@ pub async fn replace(
 }
 
 /// When a client that tries all the time is told by this server that something is committed.
-fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result<Instant>> {
+pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result<Instant>> {
     tokio::spawn(async move {
         let until = Instant::now() + PATIENCE;
         let mut connection = Connection::connect(&options).await?;
@@ -130,6 +130,7 @@ fn copy_of(ledger: &Ledger) -> Ledger {
     copy
 }
 
-fn millis(duration: Duration) -> u64 {
+/// Whole milliseconds.
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,117 @@
+//! An SSH server of our own on loopback, with keys of its own: MHA runs its programs on the machines of the servers by SSH.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use tailwater_sandbox::{OwnedProcess, ReservedPort};
+
+use super::tools::{Environment, Tools};
+
+/// Where an SSH server that runs as root locks its less trusted half up; a constant of the program.
+const LOCKED_UP_IN: &str = "/run/sshd";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The server. It ends with its owner.
+#[derive(Debug)]
+pub struct SshServer {
+    process: OwnedProcess,
+    port: ReservedPort,
+    user: String,
+    folder: PathBuf,
+}
+
+impl SshServer {
+    /// Starts it, with its files in `folder`. Only who has the key there gets in, as the user that runs this, and gets
+    /// `environment`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn start(tools: &Tools, folder: &Path, environment: &Environment) -> anyhow::Result<Self> {
+        let port = ReservedPort::pick()?;
+        let user = said_by(Command::new("id").arg("-un"))?;
+        for name in ["host_key", "user_key"] {
+            said_by(
+                Command::new("ssh-keygen")
+                    .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                    .arg(folder.join(name)),
+            )?;
+        }
+        let config = folder.join("sshd_config");
+        std::fs::write(&config, config_text(folder, port.number(), environment))?;
+        let mut variables = vec![("LD_LIBRARY_PATH".into(), tools.libraries().into_os_string())];
+        if user == "root" {
+            variables.extend(accounts(tools, folder)?);
+        }
+        let arguments = ["-D".into(), "-e".into(), "-f".into(), config.into_os_string()];
+        let output = folder.join("sshd.log");
+        let process = OwnedProcess::start_with(tools.sshd(), arguments, variables, &output)?;
+        let mut server = Self { process, port, user, folder: folder.to_owned() };
+        server.wait_listening(&output).await?;
+        Ok(server)
+    }
+
+    async fn wait_listening(&mut self, output: &Path) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while tokio::net::TcpStream::connect(("127.0.0.1", self.port.number())).await.is_err() {
+            if !self.process.is_running() || begun.elapsed() > PATIENCE {
+                bail!("sshd: {}", std::fs::read_to_string(output).unwrap_or_default());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// The lines of MHA's configuration that lead to it.
+    pub fn settings(&self) -> String {
+        let folder = self.folder.display();
+        format!(
+            "ssh_user={}\nssh_port={}\nssh_options=\"-F none -i {folder}/user_key -o UserKnownHostsFile={folder}/known_hosts \
+             -o LogLevel=ERROR\"\n",
+            self.user,
+            self.port.number()
+        )
+    }
+}
+
+fn config_text(folder: &Path, port: u16, environment: &Environment) -> String {
+    let folder = folder.display();
+    let mut text = format!(
+        "Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nAuthorizedKeysFile {folder}/user_key.pub\n\
+         PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+         PermitRootLogin prohibit-password\nMaxStartups 100\n\
+         Subsystem sftp internal-sftp\nSetEnv"
+    );
+    for (name, value) in environment.variables() {
+        let _ = write!(text, " {}={}", name.to_string_lossy(), value.to_string_lossy());
+    }
+    text.push('\n');
+    text
+}
+
+/// As root it wants an account `sshd` and a folder, which its package would make. The account it is only made to believe in;
+/// the folder is made as the package does, empty.
+fn accounts(tools: &Tools, folder: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
+    let (users, groups) = (folder.join("passwd"), folder.join("group"));
+    std::fs::write(
+        &users,
+        "root:x:0:0:root:/root:/bin/sh\nsshd:x:65533:65534::/nonexistent:/usr/sbin/nologin\n",
+    )?;
+    std::fs::write(&groups, "root:x:0:\nnogroup:x:65534:\n")?;
+    std::fs::create_dir_all(LOCKED_UP_IN).context(LOCKED_UP_IN)?;
+    Ok(vec![
+        ("NSS_WRAPPER_PASSWD".into(), users.into()),
+        ("NSS_WRAPPER_GROUP".into(), groups.into()),
+        ("LD_PRELOAD".into(), tools.accounts_library().into()),
+    ])
+}
+
+fn said_by(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let ran = command.output().with_context(|| name.clone())?;
+    ensure!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
+    Ok(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
+}

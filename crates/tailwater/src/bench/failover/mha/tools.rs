@@ -1,0 +1,152 @@
+//! MHA as `./dev bench failover` unpacks it, and what it takes to run it today.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use tailwater_sandbox::{Cache, Install};
+
+/// MHA's last release is of 2018. Without these two lines it does not run with the Perl and the MariaDB of today.
+const FIXES: [Fix; 2] = [
+    // Perl warns of a version with more numbers than are looked at, and MHA makes every warning fatal.
+    Fix {
+        module: "NodeUtil.pm",
+        from: "use warnings FATAL => 'all';\n",
+        to: "use warnings FATAL => 'all';\nno warnings 'redundant';\n",
+    },
+    // MariaDB has no super_read_only, and MHA takes the error for a failure.
+    Fix {
+        module: "SlaveUtil.pm",
+        from: r"SELECT \@\@global.super_read_only as Value",
+        to: "SELECT 0 as Value",
+    },
+];
+
+/// A replacement in one of MHA's modules; the module as it was unpacked is left alone.
+struct Fix {
+    module: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+/// What was unpacked: MHA with the Perl modules it needs, and an SSH server.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    root: PathBuf,
+}
+
+/// The programs of MHA, ready to run: their environment.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    path: OsString,
+    perl: OsString,
+    libraries: OsString,
+}
+
+impl Tools {
+    /// `None` if it was never fetched.
+    ///
+    /// # Errors
+    /// If there is no cache folder.
+    pub fn find() -> anyhow::Result<Option<Self>> {
+        let root = Cache::locate()?.root().join("tools/mha");
+        let tools = Self { root };
+        Ok(tools.manager().is_file().then_some(tools))
+    }
+
+    /// The program that watches and fails over.
+    pub fn manager(&self) -> PathBuf {
+        self.root.join("usr/bin/masterha_manager")
+    }
+
+    /// The SSH server.
+    pub fn sshd(&self) -> PathBuf {
+        self.root.join("usr/sbin/sshd")
+    }
+
+    /// Has a program believe in other accounts than the machine's.
+    pub fn accounts_library(&self) -> PathBuf {
+        self.libraries().join("libnss_wrapper.so")
+    }
+
+    /// Libraries that were unpacked with the programs.
+    pub fn libraries(&self) -> PathBuf {
+        self.root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH))
+    }
+
+    /// Makes what its programs need besides, in `folder`: MHA's modules as they have to be, and the server's clients under
+    /// the names that it calls.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or MHA is another one than is known.
+    pub fn prepare(&self, folder: &Path, install: &Install) -> anyhow::Result<Environment> {
+        let programs = folder.join("bin");
+        std::fs::create_dir_all(&programs)?;
+        for name in ["mysql", "mysqlbinlog"] {
+            write_script(&programs.join(name), &install.tool(name)?)?;
+        }
+        let modules = folder.join("perl");
+        self.write_fixed(&modules.join("MHA"))?;
+        let system = std::env::var_os("PATH").unwrap_or_default();
+        let mut path = vec![programs, self.root.join("usr/bin")];
+        path.extend(std::env::split_paths(&system));
+        let mut perl = vec![modules, self.root.join("usr/share/perl5")];
+        let compiled = std::fs::read_dir(self.libraries().join("perl5")).context("MHA's Perl modules")?;
+        perl.extend(compiled.flatten().map(|entry| entry.path()));
+        Ok(Environment {
+            path: std::env::join_paths(path)?,
+            perl: std::env::join_paths(perl)?,
+            libraries: self.libraries().into(),
+        })
+    }
+
+    fn write_fixed(&self, folder: &Path) -> anyhow::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        for Fix { module, from, to } in FIXES {
+            let path = self.root.join("usr/share/perl5/MHA").join(module);
+            let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            ensure!(text.matches(from).count() == 1, "{} is of another version of MHA", path.display());
+            std::fs::write(folder.join(module), text.replace(from, to))?;
+        }
+        Ok(())
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn version(&self, environment: &Environment) -> anyhow::Result<String> {
+        let ran = Command::new(self.manager()).arg("--version").envs(environment.variables()).output()?;
+        let said = String::from_utf8_lossy(&ran.stdout);
+        let version = said.trim().trim_end_matches('.').rsplit(' ').next().unwrap_or_default();
+        ensure!(
+            ran.status.success() && !version.is_empty(),
+            "masterha_manager --version: {}",
+            String::from_utf8_lossy(&ran.stderr)
+        );
+        Ok(version.to_owned())
+    }
+}
+
+impl Environment {
+    /// Variables and their values.
+    pub fn variables(&self) -> Vec<(OsString, OsString)> {
+        let Self { path, perl, libraries } = self;
+        vec![
+            ("PATH".into(), path.clone()),
+            ("PERL5LIB".into(), perl.clone()),
+            ("LD_LIBRARY_PATH".into(), libraries.clone()),
+        ]
+    }
+}
+
+/// A program under a name of its own.
+fn write_script(path: &Path, command: &Command) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let quoted = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
+    let words: Vec<_> = [command.get_program()].into_iter().chain(command.get_args()).map(quoted).collect();
+    std::fs::write(path, format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Clients that know all servers of a cluster, and commit on whichever takes it.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use tailwater_sandbox::Server;
+use tailwater_session::{ConnectOptions, Connection};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long a client waits between two rows: so many as a replica on the same machine keeps up with.
+pub const PAUSE: Duration = Duration::from_millis(5);
+/// How long a client waits when none of the servers took its row.
+const TRY_AGAIN: Duration = Duration::from_millis(5);
+/// How long it waits for a server: one that does not answer by then is not asked any more over that connection.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Makes the clients' account, which `read_only` binds, and their table.
+///
+/// # Errors
+/// With the server's message.
+pub async fn prepare_writers(primary: &Server) -> anyhow::Result<()> {
+    primary
+        .sql(
+            "CREATE USER app@'%' IDENTIFIED BY 'app'; CREATE DATABASE tw_bench; GRANT ALL ON tw_bench.* TO app@'%';
+             CREATE TABLE tw_bench.rows_written (client INT, number INT, PRIMARY KEY (client, number))",
+        )
+        .await?;
+    Ok(())
+}
+
+/// A row that a client was told is committed, and when it was told.
+#[derive(Debug, Clone, Copy)]
+struct Committed {
+    client: u32,
+    number: u32,
+    at: Instant,
+}
+
+/// Clients at work.
+#[derive(Debug)]
+pub struct Writers {
+    committed: Arc<Mutex<Vec<Committed>>>,
+    stop: CancellationToken,
+    clients: JoinSet<()>,
+}
+
+impl Writers {
+    /// Starts so many clients of these servers, the primary first.
+    pub fn start(servers: &[&Server], clients: u32) -> Self {
+        let committed = Arc::new(Mutex::new(Vec::new()));
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        for number in 0..clients {
+            let links = servers.iter().map(|server| Link::new(as_app(server))).collect();
+            let client = Client { number, links, committed: Arc::clone(&committed) };
+            tasks.spawn(client.write(stop.clone()));
+        }
+        Self { committed, stop, clients: tasks }
+    }
+
+    /// The longest time between two commits of any clients that ended between these moments.
+    ///
+    /// # Errors
+    /// If there was no commit before, or none behind.
+    pub fn longest_pause(&self, from: Instant, until: Instant) -> anyhow::Result<Duration> {
+        let mut times: Vec<_> = locked(&self.committed).iter().map(|row| row.at).collect();
+        times.sort_unstable();
+        longest_pause(&times, from, until)
+    }
+
+    /// How many commits clients were told of until now.
+    pub fn commits(&self) -> usize {
+        locked(&self.committed).len()
+    }
+
+    /// Ends the clients, and looks for everything that they were told is committed.
+    ///
+    /// # Errors
+    /// If anything of it is missing.
+    pub async fn finish(mut self, primary: &Server) -> anyhow::Result<()> {
+        self.stop.cancel();
+        while self.clients.join_next().await.is_some() {}
+        let there: HashSet<String> =
+            primary.sql("SELECT client, number FROM tw_bench.rows_written").await?.into_iter().collect();
+        let committed = locked(&self.committed);
+        let missing =
+            committed.iter().filter(|row| !there.contains(&format!("{}\t{}", row.client, row.number)));
+        let missing: Vec<_> = missing.map(|row| (row.client, row.number)).collect();
+        ensure!(missing.is_empty(), "{} lacks commits: {missing:?}", primary.name());
+        Ok(())
+    }
+}
+
+/// The longest time between two of these moments, in order, from the last one before `from` until `until`.
+fn longest_pause(times: &[Instant], from: Instant, until: Instant) -> anyhow::Result<Duration> {
+    let before = times.iter().rposition(|at| *at <= from).context("no client wrote before")?;
+    let behind = times.partition_point(|at| *at <= until);
+    let times = times.get(before..behind).unwrap_or_default();
+    let pauses = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
+    let longest = pauses.max().context("no client wrote behind it")?;
+    // One that is not over is none of the switchover: somebody does not write any more.
+    let last = times.last().map_or(Duration::ZERO, |last| until.duration_since(*last));
+    ensure!(last <= longest, "no client has written for {last:?}");
+    Ok(longest)
+}
+
+fn locked(committed: &Mutex<Vec<Committed>>) -> std::sync::MutexGuard<'_, Vec<Committed>> {
+    committed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn as_app(server: &Server) -> ConnectOptions {
+    ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
+}
+
+struct Client {
+    number: u32,
+    links: Vec<Link>,
+    committed: Arc<Mutex<Vec<Committed>>>,
+}
+
+impl Client {
+    async fn write(mut self, stop: CancellationToken) {
+        let (mut at, mut refusals) = (0, 0);
+        let mut number = 0;
+        while !stop.is_cancelled() {
+            // A row whose outcome nobody told is left alone, so each has a number of its own.
+            number += 1;
+            if self.links[at].insert(self.number, number).await {
+                let row = Committed { client: self.number, number, at: Instant::now() };
+                locked(&self.committed).push(row);
+                refusals = 0;
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            at = (at + 1) % self.links.len();
+            refusals += 1;
+            if refusals % self.links.len() == 0 {
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// A client's connection to a server, made when it is needed, and again when it broke.
+struct Link {
+    options: ConnectOptions,
+    connection: Option<Connection>,
+}
+
+impl Link {
+    fn new(options: ConnectOptions) -> Self {
+        Self { options, connection: None }
+    }
+
+    /// Whether the server says that the row is committed.
+    async fn insert(&mut self, client: u32, number: u32) -> bool {
+        let done = tokio::time::timeout(ANSWER_WITHIN, self.try_insert(client, number)).await;
+        done.unwrap_or_else(|_| {
+            self.connection = None;
+            false
+        })
+    }
+
+    async fn try_insert(&mut self, client: u32, number: u32) -> bool {
+        // Cut off in the midst of an exchange, the connection is not used again.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => match Connection::connect(&self.options).await {
+                Ok(connection) => connection,
+                Err(_) => return false,
+            },
+        };
+        let sql = format!("INSERT INTO tw_bench.rows_written VALUES ({client}, {number})");
+        match connection.execute(&sql).await {
+            Ok(_) => {
+                self.connection = Some(connection);
+                true
+            }
+            Err(error) => {
+                if matches!(error, tailwater_session::SessionError::Server { .. }) {
+                    self.connection = Some(connection);
+                }
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_pause_begins_with_the_last_commit_before() {
+        let zero = Instant::now();
+        let at = |ms: u64| zero + Duration::from_millis(ms);
+        let times: Vec<_> = [0, 500, 510, 600, 605, 1500].map(at).into();
+        let longest = |from, until| longest_pause(&times, at(from), at(until)).ok();
+        assert_eq!(longest(520, 650), Some(Duration::from_millis(90)));
+        assert_eq!(longest(599, 605), Some(Duration::from_millis(90)));
+        assert_eq!(longest(400, 605), Some(Duration::from_millis(500)));
+        // It is not over; nobody wrote behind it; nobody wrote before.
+        assert_eq!(longest(520, 1400), None);
+        assert_eq!(longest(1500, 1600), None);
+        assert_eq!(longest_pause(&times[1..], at(400), at(605)).ok(), None);
+    }
+}
