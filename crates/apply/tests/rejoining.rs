@@ -103,6 +103,14 @@ fn is_same(one: &GtidSet, other: &GtidSet) -> bool {
 }
 
 async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
+    if kind == ServerKind::Mysql97
+        && tailwater_sandbox::require::is_spared_in_ci(
+            "rows_of_every_type_are_undone on MySQL",
+            "that on MariaDB",
+        )
+    {
+        return Ok(());
+    }
     let options = ["--innodb-strict-mode=0", "--character-set-server=utf8mb4", "--binlog-format=ROW"];
     let Some(mut rig) = Rig::start(kind, &options, &options).await? else { return Ok(()) };
     let (flavour, families) = (kind.flavour(), families(kind));
