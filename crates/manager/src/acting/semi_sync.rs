@@ -101,7 +101,7 @@ pub async fn prepare_source(connection: &mut Connection, acks: u32) -> Result<()
     Ok(())
 }
 
-/// All but switching it on; nothing where it is so already.
+/// All but switching it on. On MySQL always, so that it is kept also where somebody set it for the running server alone.
 async fn set_up(connection: &mut Connection, acks: u32) -> Result<Spelling, ManagerError> {
     let flavour = connection.server().flavour;
     if !(1..=ACKS_MAX).contains(&acks) {
@@ -117,9 +117,6 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<Spelling, Mana
         None => load_plugin(connection).await?,
     };
     let stands = observing::semi_sync(connection).await?.0;
-    if stands.as_ref().is_some_and(|state| is_set_up(state, acks)) {
-        return Ok(found);
-    }
     let Spelling { source, wait_nobody, wait_count, persists } = found;
     let scope = if persists { "PERSIST" } else { "GLOBAL" };
     // What MariaDB has from its option file stays so: a statement would be forgotten in a restart, and nobody could tell then
@@ -141,14 +138,6 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<Spelling, Mana
         run(connection, &format!("SET {}", settings.join(", "))).await?;
     }
     Ok(found)
-}
-
-/// Settings that somebody made for the running server alone would be lost in a restart; those are made here only.
-fn is_set_up(state: &SemiSyncSource, acks: u32) -> bool {
-    state.wait_point == WaitPoint::AfterSync
-        && state.wait_no_replica
-        && state.timeout_ms == u64::from(ACK_TIMEOUT_MS)
-        && state.acks_needed == acks
 }
 
 /// Holds that every commit waits for `acks` ACKs now, as the lossless rules want it, and gives what was seen.
