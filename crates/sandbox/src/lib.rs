@@ -9,7 +9,7 @@
 //! - [`etcd`]: the store that several managers share. [`haproxy`]: a load balancer.
 //! - [`replication`]: the account, and semi-sync; [`replica`]: native replicas.
 //! - [`link`]: a network between clients and servers that can be made slow or broken; [`slow_sync`]: a disk whose syncs
-//!   are slow.
+//!   are slow; [`full_disk`]: one that is full for a while; [`stepped_clock`]: a wall clock that is set. All are preloaded.
 //! - [`workload`]: load on a server, by clients that keep a [`ledger`] of what the server told them.
 //! - [`mod@require`]: servers for tests.
 //! - [`cache`]: where all of this lies on disk.
@@ -17,6 +17,7 @@
 pub mod cache;
 pub mod error;
 pub mod etcd;
+pub mod full_disk;
 pub mod haproxy;
 pub mod install;
 mod instance;
@@ -26,6 +27,7 @@ pub mod ledger;
 pub mod link;
 pub mod owned;
 mod port;
+mod preload;
 mod process;
 pub mod replica;
 pub mod replication;
@@ -34,6 +36,7 @@ pub mod server;
 pub mod slow_sync;
 mod sql;
 pub mod standing;
+pub mod stepped_clock;
 mod template;
 mod tool;
 pub mod workload;
@@ -41,6 +44,7 @@ pub mod workload;
 pub use cache::Cache;
 pub use error::SandboxError;
 pub use etcd::{Etcd, EtcdTls};
+pub use full_disk::FullDisk;
 pub use haproxy::HaProxy;
 pub use install::Install;
 pub use kind::ServerKind;
@@ -53,4 +57,5 @@ pub use replication::SemiSyncStatus;
 pub use require::{require, shared};
 pub use server::{Server, ServerSpec};
 pub use slow_sync::SlowSync;
+pub use stepped_clock::SteppedClock;
 pub use workload::{Workload, WorkloadSpec};

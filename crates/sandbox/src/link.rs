@@ -79,7 +79,15 @@ impl Link {
     /// # Errors
     /// If no port can be listened on.
     pub async fn open(target: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Self::open_at((Ipv4Addr::LOCALHOST, 0).into(), target).await
+    }
+
+    /// Opens one at an address of its own. All of 127.0.0.0/8 is loopback: at 127.0.0.2 it can have the very port of its server.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub async fn open_at(address: SocketAddr, target: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let quality = Quality::default();
         let state = State { to_server: quality, to_client: quality, refuse: false, generation: 0 };

@@ -12,7 +12,9 @@ use crate::server::Server;
 /// From where a replica reads, and how.
 #[derive(Debug, Clone)]
 pub struct ReplicaOf {
-    /// Port of the source on loopback.
+    /// Host of the source, an address of loopback.
+    pub host: String,
+    /// Its port.
     pub port: u16,
     /// User to log in as.
     pub user: String,
@@ -44,6 +46,7 @@ impl ReplicaOf {
     /// By GTIDs, as the replication account of the sandbox, without TLS.
     pub fn port(port: u16) -> Self {
         Self {
+            host: "127.0.0.1".into(),
             port,
             user: REPLICATION_USER.into(),
             password: REPLICATION_PASSWORD.into(),
@@ -59,10 +62,10 @@ impl ReplicaOf {
 
     /// The statement that makes a stopped server such a replica.
     pub fn change_statement(&self, flavour: Flavour) -> String {
-        let Self { port, user, password, .. } = self;
+        let Self { host, port, user, password, .. } = self;
         let account = |prefix: &str| {
             format!(
-                "{prefix}_HOST='127.0.0.1', {prefix}_PORT={port}, {prefix}_USER='{user}', \
+                "{prefix}_HOST='{host}', {prefix}_PORT={port}, {prefix}_USER='{user}', \
                  {prefix}_PASSWORD='{password}', {prefix}_CONNECT_RETRY=1, {prefix}_SSL={}",
                 u8::from(self.tls)
             )

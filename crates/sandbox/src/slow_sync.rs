@@ -6,11 +6,10 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::error::{FileContext, SandboxError};
-use crate::process::on_path;
+use crate::error::SandboxError;
+use crate::preload;
 
 const SOURCE: &str = include_str!("slow_sync.c");
 
@@ -23,7 +22,7 @@ pub struct SlowSync {
 impl SlowSync {
     /// Whether a C compiler is there to compile it.
     pub fn is_possible() -> bool {
-        on_path("cc".as_ref()).is_some()
+        preload::is_possible()
     }
 
     /// Compiles the library into `folder`, which must outlive the programs that are started with it.
@@ -31,32 +30,13 @@ impl SlowSync {
     /// # Errors
     /// [`SandboxError::Spawn`] without a C compiler, [`SandboxError::Client`] with its message if it fails.
     pub fn compile(folder: &Path, delay: Duration) -> Result<Self, SandboxError> {
-        let source = folder.join("slow_sync.c");
-        std::fs::write(&source, SOURCE).on_path("write", &source)?;
-        let library = folder.join(format!("slow_sync_{}_us.so", delay.as_micros()));
-        let output = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror"])
-            .arg(format!("-DDELAY_NS={}L", delay.as_nanos()))
-            .arg("-o")
-            .args([&library, &source])
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|source| SandboxError::Spawn {
-                program: "cc (packages gcc, libc6-dev)".into(),
-                source,
-            })?;
-        if !output.status.success() {
-            return Err(SandboxError::Client {
-                program: "cc".into(),
-                status: output.status.to_string(),
-                message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            });
-        }
-        Ok(Self { library })
+        let name = format!("slow_sync_{}_us", delay.as_micros());
+        let define = format!("-DDELAY_NS={}L", delay.as_nanos());
+        Ok(Self { library: preload::compile(folder, &name, SOURCE, &[define])? })
     }
 
     /// What the environment of a program must say for its syncs to be slow.
     pub fn environment(&self) -> (OsString, OsString) {
-        ("LD_PRELOAD".into(), self.library.clone().into_os_string())
+        preload::environment(&self.library)
     }
 }
