@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tailwater_wire::protocol::command::Command;
 use tailwater_wire::protocol::response::{ERR, EofPacket, ErrPacket, LOCAL_INFILE, OK, OkPacket};
 use tailwater_wire::protocol::resultset::parse_column_count;
-use tailwater_wire::protocol::{Capabilities, ColumnDefinition, ServerStatus};
+use tailwater_wire::protocol::{Capabilities, ColumnDefinition, MariadbCapabilities, ServerStatus};
 use tailwater_wire::{Flavour, WireError};
 use tracing::debug;
 
@@ -77,7 +77,8 @@ pub struct Connection {
     pub(crate) stream: PacketStream,
     pub(crate) server: ServerInfo,
     capabilities: Capabilities,
-    rows_bytes_max: usize,
+    pub(crate) mariadb_capabilities: MariadbCapabilities,
+    pub(crate) rows_bytes_max: usize,
     endpoint: String,
     /// Set while an exchange is under way, and for good if it does not end well.
     busy: bool,
@@ -101,7 +102,7 @@ impl Connection {
     }
 
     fn new(logged_in: LoggedIn, options: &ConnectOptions) -> Self {
-        let LoggedIn { mut stream, greeting, capabilities, tls } = logged_in;
+        let LoggedIn { mut stream, greeting, capabilities, mariadb_capabilities, tls } = logged_in;
         stream.read_timeout = options.read_timeout;
         stream.write_timeout = options.write_timeout;
         let server = ServerInfo {
@@ -116,6 +117,7 @@ impl Connection {
             stream,
             server,
             capabilities,
+            mariadb_capabilities,
             rows_bytes_max: options.rows_bytes_max,
             endpoint: options.endpoint.to_string(),
             busy: false,
@@ -274,8 +276,13 @@ impl Connection {
         }
     }
 
+    /// A command that the server does not answer is sent.
+    pub(crate) fn end_unanswered(&mut self) {
+        self.busy = false;
+    }
+
     /// An error from the server ends the exchange and leaves the connection in order.
-    fn server_error(&mut self, doing: &'static str, payload: &[u8]) -> SessionError {
+    pub(crate) fn server_error(&mut self, doing: &'static str, payload: &[u8]) -> SessionError {
         match ErrPacket::parse(payload) {
             Ok(packet) => {
                 self.busy = false;
@@ -302,7 +309,7 @@ impl Connection {
         }
     }
 
-    async fn read_columns(&mut self, count: usize) -> Result<Vec<ColumnDefinition>, SessionError> {
+    pub(crate) async fn read_columns(&mut self, count: usize) -> Result<Vec<ColumnDefinition>, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
         let mut columns = Vec::new();
         let mut bytes = 0;

@@ -27,7 +27,7 @@ const READ_AHEAD_BYTES: usize = 256 << 10;
 /// The longest error message of a server, with all around it.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// The stream is dead when nothing came for so many heartbeat periods.
+/// The stream is dead when nothing came for so many heartbeat periods, unless the request says otherwise.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
 
 const STARTING: &str = "starting the binlog stream";
@@ -65,9 +65,10 @@ pub struct DumpRequest {
     pub start: DumpStart,
     /// Take part in semi-synchronous replication: see [`DumpStream::semi_sync`].
     pub semi_sync: bool,
-    /// After how long without events the source sends a heartbeat; zero for never. Without any bytes for three times
-    /// as long the stream ends with an error.
+    /// After how long without events the source sends a heartbeat; zero for never.
     pub heartbeat: Duration,
+    /// Without any bytes for so long the stream ends with an error; three heartbeats if absent, and never without those.
+    pub silence_max: Option<Duration>,
     /// MariaDB: send Annotate_rows events, so that what comes is what stands in the file.
     pub annotate: bool,
     /// End the stream at the end of the newest file instead of waiting for more.
@@ -88,6 +89,7 @@ impl DumpRequest {
             start,
             semi_sync: false,
             heartbeat: Duration::from_secs(10),
+            silence_max: None,
             annotate: true,
             non_blocking: false,
             replica_uuid: None,
@@ -280,11 +282,9 @@ impl Connection {
             semi_sync_enabled,
             state: State::BetweenEvents,
         };
-        if !request.heartbeat.is_zero() {
-            stream.stream.read_timeout = Some(request.heartbeat.saturating_mul(HEARTBEATS_MISSED_MAX));
-        } else {
-            stream.stream.read_timeout = None;
-        }
+        stream.stream.read_timeout = (!request.heartbeat.is_zero()).then(|| {
+            request.silence_max.unwrap_or_else(|| request.heartbeat.saturating_mul(HEARTBEATS_MISSED_MAX))
+        });
         stream.look_at_first_packet(request.semi_sync).await?;
         debug!(
             server_id = request.server_id,

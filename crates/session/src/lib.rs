@@ -4,10 +4,11 @@
 //! The map:
 //! - [`options`]: where and how to connect; [`option_file`] reads it from option files and the environment.
 //! - [`connection`]: a logged-in connection, [`Connection::query`] and its kin; [`rows`] is what they give.
+//! - [`bulk`]: rows for a statement that the server has prepared, [`Connection::prepare_bulk`].
 //! - [`load_data`]: rows for the server, [`Connection::load_data`].
 //! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
 //! - [`server`]: the server's side, for clients and replicas that connect to us.
-//! - [`grants`]: whether a user may do what a job needs.
+//! - [`grants`]: whether a user may do what a job needs; [`granted`]: what it may do with a database or a table.
 //! - [`backoff`]: how long to wait before the next attempt.
 //! - [`error`]: what can go wrong, with stable codes.
 //!
@@ -15,9 +16,11 @@
 //! handed on in chunks of at most [`dump::CHUNK_BYTES_MAX`].
 
 pub mod backoff;
+pub mod bulk;
 pub mod connection;
 pub mod dump;
 pub mod error;
+pub mod granted;
 pub mod grants;
 pub mod load_data;
 mod login;
@@ -30,9 +33,11 @@ mod socket;
 mod tls;
 
 pub use backoff::Backoff;
+pub use bulk::BulkStatement;
 pub use connection::{Connection, OkInfo, ServerInfo};
 pub use dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
 pub use error::{Retry, ServerError, SessionError};
+pub use granted::Granted;
 pub use grants::{Purpose, check_grants, grant_statement};
 pub use load_data::LoadPiece;
 pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};

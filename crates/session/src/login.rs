@@ -25,6 +25,9 @@ const WANTED: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::CONNECT_ATTRS)
     .with(Capabilities::DEPRECATE_EOF);
 
+/// What it makes use of where the server is a MariaDB.
+const WANTED_OF_MARIADB: MariadbCapabilities = MariadbCapabilities::STMT_BULK_OPERATIONS;
+
 /// The longest packet this client announces to take; servers never exceed 1 GiB.
 const PACKET_BYTES_MAX: u32 = 1 << 30;
 
@@ -39,6 +42,7 @@ pub(crate) struct LoggedIn {
     pub(crate) stream: PacketStream,
     pub(crate) greeting: HandshakeV10,
     pub(crate) capabilities: Capabilities,
+    pub(crate) mariadb_capabilities: MariadbCapabilities,
     pub(crate) tls: bool,
 }
 
@@ -68,7 +72,8 @@ pub(crate) async fn log_in(socket: Socket, options: &ConnectOptions) -> Result<L
         .unwrap_or(AuthPlugin::NativePassword);
     let mut answer = HandshakeResponse {
         capabilities,
-        mariadb_capabilities: MariadbCapabilities::default(),
+        // 0 from a server that does not know them.
+        mariadb_capabilities: WANTED_OF_MARIADB & greeting.mariadb_capabilities,
         packet_bytes_max: PACKET_BYTES_MAX,
         collation: COLLATION_UTF8MB4,
         user: options.user.clone(),
@@ -90,7 +95,8 @@ pub(crate) async fn log_in(socket: Socket, options: &ConnectOptions) -> Result<L
     answer.encode(&mut payload).map_err(|source| SessionError::Protocol { doing: LOGGING_IN, source })?;
     stream.write_packet(LOGGING_IN, &payload).await?;
     authentication.finish(&mut stream).await?;
-    Ok(LoggedIn { stream, greeting, capabilities: answer.capabilities, tls })
+    let HandshakeResponse { capabilities, mariadb_capabilities, .. } = answer;
+    Ok(LoggedIn { stream, greeting, capabilities, mariadb_capabilities, tls })
 }
 
 async fn read_greeting(

@@ -4,6 +4,7 @@
 #[macro_use]
 extern crate tailwater_sandbox;
 
+mod bulk;
 mod dump;
 mod fake;
 mod fake_dump;

@@ -11,6 +11,12 @@ pub const COM_QUERY: u8 = 0x03;
 pub const COM_PING: u8 = 0x0e;
 /// Send a binlog from a file position.
 pub const COM_BINLOG_DUMP: u8 = 0x12;
+/// Prepare a statement.
+pub const COM_STMT_PREPARE: u8 = 0x16;
+/// Forget a prepared statement; there is no answer.
+pub const COM_STMT_CLOSE: u8 = 0x19;
+/// Run a prepared statement for many rows of values (MariaDB only).
+pub const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
 /// Register as a replica.
 pub const COM_REGISTER_REPLICA: u8 = 0x15;
 /// Send a binlog from a GTID set (MySQL only).

@@ -7,12 +7,14 @@
 //! - [`auth`]: authentication plugins and their scrambles; [`sha256_crypt`] and [`password_key`] are a server's part of it.
 //! - [`response`]: OK, ERR and EOF packets.
 //! - [`resultset`]: column definitions and rows in text form.
+//! - [`bulk`]: rows of values for a prepared statement.
 //! - [`command`]: what a client asks for, binlog dumps included.
 //! - [`semi_sync`]: the header that semi-synchronous sources put before events, and the acknowledgement.
 //!
 //! Everything works on whole payloads; reading them off a socket is the caller's.
 
 pub mod auth;
+pub mod bulk;
 pub mod capabilities;
 pub mod command;
 pub mod handshake;

@@ -1,0 +1,91 @@
+//! Many rows of values for one statement that a MariaDB server has prepared (`COM_STMT_BULK_EXECUTE`): values go as they are,
+//! and nobody looks for their ends or escapes them.
+
+use tailwater_wire::protocol::MariadbCapabilities;
+use tailwater_wire::protocol::bulk::{Prepared, put_head};
+use tailwater_wire::protocol::command::{COM_STMT_BULK_EXECUTE, COM_STMT_CLOSE, COM_STMT_PREPARE, Command};
+use tailwater_wire::protocol::response::ERR;
+
+use crate::connection::{Connection, OkInfo};
+use crate::error::SessionError;
+
+const PREPARING: &str = "preparing a statement";
+const DOING: &str = "running a statement for many rows";
+
+/// A statement that a server has prepared for this connection; it is forgotten with the connection at the latest.
+#[derive(Debug)]
+pub struct BulkStatement {
+    prepared: Prepared,
+    head: Vec<u8>,
+}
+
+impl BulkStatement {
+    /// How many values each row has.
+    pub fn parameters(&self) -> usize {
+        usize::from(self.prepared.parameters)
+    }
+}
+
+impl Connection {
+    /// Whether the server takes [`Connection::prepare_bulk`]: MariaDB does.
+    pub fn takes_bulk(&self) -> bool {
+        self.mariadb_capabilities.has(MariadbCapabilities::STMT_BULK_OPERATIONS)
+    }
+
+    /// Has a statement that changes rows prepared; a `?` stands for each of its values.
+    ///
+    /// # Errors
+    /// [`SessionError::Server`] if the server refuses it: the connection stays in order. Anything that breaks the connection.
+    pub async fn prepare_bulk(&mut self, sql: &str) -> Result<BulkStatement, SessionError> {
+        self.begin()?;
+        self.stream
+            .send(PREPARING, &Command::Other { command: COM_STMT_PREPARE, body: sql.as_bytes() })
+            .await?;
+        let payload = self.stream.read_packet(PREPARING, self.rows_bytes_max).await?;
+        if payload.first() == Some(&ERR) {
+            return Err(self.server_error(PREPARING, &payload));
+        }
+        let prepared = Prepared::parse(&payload)
+            .map_err(|source| SessionError::Protocol { doing: PREPARING, source })?;
+        for definitions in [prepared.parameters, prepared.columns] {
+            if definitions > 0 {
+                self.read_columns(usize::from(definitions)).await?;
+            }
+        }
+        self.end_unanswered();
+        let mut head = vec![COM_STMT_BULK_EXECUTE];
+        put_head(&mut head, prepared);
+        Ok(BulkStatement { prepared, head })
+    }
+
+    /// Runs a statement once for each of some rows: their values, one behind the other, as
+    /// [`put_value`](tailwater_wire::protocol::bulk::put_value) puts them. Together they are one statement.
+    ///
+    /// # Errors
+    /// [`SessionError::Server`] if it fails, such as for rows of more than `max_allowed_packet` bytes; anything that breaks the
+    /// connection.
+    pub async fn execute_bulk(
+        &mut self,
+        statement: &BulkStatement,
+        rows: &[u8],
+    ) -> Result<OkInfo, SessionError> {
+        self.begin()?;
+        self.stream.send_pieces(DOING, &statement.head, rows.len(), std::iter::once(rows)).await?;
+        let ok = self.read_ok(DOING).await?;
+        self.finish(ok.status).await?;
+        Ok(ok)
+    }
+
+    /// Has a prepared statement forgotten.
+    ///
+    /// # Errors
+    /// Anything that breaks the connection.
+    pub async fn close_bulk(&mut self, statement: BulkStatement) -> Result<(), SessionError> {
+        const DOING: &str = "closing a statement";
+        self.begin()?;
+        let id = statement.prepared.id.to_le_bytes();
+        self.stream.send(DOING, &Command::Other { command: COM_STMT_CLOSE, body: &id }).await?;
+        self.end_unanswered();
+        Ok(())
+    }
+}

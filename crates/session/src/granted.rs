@@ -1,0 +1,213 @@
+//! What the user of a connection may do with a database or a table, by what the server prints of its grants.
+//!
+//! Servers leave out of their lists what a user may not see, and do not say so: whoever takes a list for all there is has to know.
+
+use crate::connection::Connection;
+use crate::error::SessionError;
+
+/// What a user was granted, through roles that are active too.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Granted {
+    given: Vec<Grant>,
+    /// Of MySQL's partial revokes.
+    taken: Vec<Grant>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Grant {
+    privileges: Vec<String>,
+    /// `None` for all databases; with wildcards, if there is no table.
+    schema: Option<String>,
+    /// `None` for all tables.
+    table: Option<String>,
+}
+
+impl Granted {
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// Anything that breaks the connection.
+    pub async fn read(connection: &mut Connection) -> Result<Self, SessionError> {
+        let grants = connection.query("SHOW GRANTS").await?;
+        Ok(Self::of(grants.rows.iter().filter_map(|row| row.get_str(0))))
+    }
+
+    /// Of the lines that a server prints; what is not understood grants nothing.
+    fn of<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
+        let mut granted = Self::default();
+        for line in lines {
+            if let Some(grant) = line.strip_prefix("GRANT ").and_then(Grant::parse) {
+                granted.given.push(grant);
+            } else if let Some(grant) = line.strip_prefix("REVOKE ").and_then(Grant::parse) {
+                granted.taken.push(grant);
+            }
+        }
+        granted
+    }
+
+    /// Whether a privilege holds for everything.
+    pub fn everywhere(&self, privilege: &str) -> bool {
+        let holds = |grant: &Grant| grant.schema.is_none() && grant.names(privilege);
+        self.given.iter().any(holds) && !self.taken.iter().any(|grant| grant.names(privilege))
+    }
+
+    /// Whether a privilege holds for a whole database.
+    pub fn on_schema(&self, privilege: &str, schema: &str) -> bool {
+        let holds = |grant: &Grant| grant.table.is_none() && grant.covers(schema) && grant.names(privilege);
+        self.given.iter().any(holds) && !self.taken.iter().any(holds)
+    }
+
+    /// Whether a privilege holds for a whole table.
+    pub fn on_table(&self, privilege: &str, schema: &str, table: &str) -> bool {
+        let holds = |grant: &Grant| {
+            grant.schema.as_deref() == Some(schema)
+                && grant.table.as_deref() == Some(table)
+                && grant.names(privilege)
+        };
+        self.on_schema(privilege, schema) || self.given.iter().any(holds)
+    }
+}
+
+impl Grant {
+    /// What stands behind GRANT or REVOKE; `None` if it is of no tables, as roles and routines.
+    fn parse(line: &str) -> Option<Self> {
+        let (privileges, rest) = line.split_once(" ON ")?;
+        let privileges = privileges.split(',').map(|privilege| privilege.trim().to_owned()).collect();
+        let rest = rest.strip_prefix("TABLE ").unwrap_or(rest);
+        let (schema, rest) = name(rest)?;
+        let (table, rest) = name(rest.strip_prefix('.')?)?;
+        (rest.starts_with(" TO ") || rest.starts_with(" FROM ")).then_some(Self { privileges, schema, table })
+    }
+
+    fn names(&self, wanted: &str) -> bool {
+        let all = ["ALL PRIVILEGES", "ALL"];
+        let is_it = |privilege: &String| {
+            privilege.eq_ignore_ascii_case(wanted)
+                || all.iter().any(|all| privilege.eq_ignore_ascii_case(all))
+        };
+        self.privileges.iter().any(is_it)
+    }
+
+    fn covers(&self, schema: &str) -> bool {
+        self.schema.as_ref().is_none_or(|pattern| is_like(pattern.as_bytes(), schema.as_bytes()))
+    }
+}
+
+/// A name at the beginning, `None` for a star, and what comes behind it.
+fn name(text: &str) -> Option<(Option<String>, &str)> {
+    if let Some(rest) = text.strip_prefix('*') {
+        return Some((None, rest));
+    }
+    let Some(quoted) = text.strip_prefix('`') else {
+        let end = text.find(['.', ' '])?;
+        return (end > 0).then(|| (Some(text[..end].to_owned()), &text[end..]));
+    };
+    let mut name = String::new();
+    let mut rest = quoted;
+    loop {
+        let (part, behind) = rest.split_once('`')?;
+        name.push_str(part);
+        match behind.strip_prefix('`') {
+            Some(more) => {
+                name.push('`');
+                rest = more;
+            }
+            None => return Some((Some(name), behind)),
+        }
+    }
+}
+
+/// Whether a name is meant by a pattern with `%`, `_` and backslashes.
+fn is_like(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut taken) = (0, 0);
+    // Behind the last `%`, and how much of the name it had taken when that was tried.
+    let mut again: Option<(usize, usize)> = None;
+    while taken < name.len() || at < pattern.len() {
+        let (fits, length) = match &pattern[at..] {
+            [b'%', ..] => {
+                at += 1;
+                again = Some((at, taken));
+                continue;
+            }
+            [b'\\', literal, ..] => (name.get(taken) == Some(literal), 2),
+            [b'_', ..] => (taken < name.len(), 1),
+            [literal, ..] => (name.get(taken) == Some(literal), 1),
+            [] => (false, 0),
+        };
+        if fits {
+            (at, taken) = (at + length, taken + 1);
+            continue;
+        }
+        match again {
+            Some((behind, tried)) if tried < name.len() => {
+                again = Some((behind, tried + 1));
+                (at, taken) = (behind, tried + 1);
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granted(lines: &[&str]) -> Granted {
+        Granted::of(lines.iter().copied())
+    }
+
+    #[test]
+    fn grants_are_of_databases_and_tables() {
+        let some = granted(&[
+            "GRANT USAGE ON *.* TO `u`@`%`",
+            "GRANT SELECT, TRIGGER ON `shop`.* TO `u`@`%`",
+            "GRANT SELECT (`TRIGGER`, `a`), INSERT ON `other`.`t` TO `u`@`%` WITH GRANT OPTION",
+            "GRANT TRIGGER ON `odd``na.me`.`t` TO `u`@`%`",
+            "GRANT EVENT ON my_db.* TO u@localhost",
+            "GRANT EXECUTE ON PROCEDURE `more`.`p` TO `u`@`%`",
+            "GRANT `role`@`%` TO `u`@`%`",
+            "GRANT PROXY ON ''@'%' TO 'u'@'%'",
+            "GRANT TRIGGER",
+        ]);
+        assert!(some.on_schema("trigger", "shop") && some.on_table("TRIGGER", "shop", "any"));
+        assert!(!some.on_schema("EVENT", "shop") && !some.everywhere("SELECT"));
+        assert!(!some.on_table("TRIGGER", "other", "t") && some.on_table("INSERT", "other", "t"));
+        assert!(some.on_table("TRIGGER", "odd`na.me", "t") && !some.on_table("TRIGGER", "odd`na.me", "u"));
+        assert!(some.on_schema("EVENT", "my_db") && some.on_schema("EVENT", "myxdb"));
+        assert!(!some.on_schema("EXECUTE", "more"));
+    }
+
+    #[test]
+    fn patterns_and_everything() {
+        let all = granted(&["GRANT ALL PRIVILEGES ON *.* TO `root`@`localhost` WITH GRANT OPTION"]);
+        assert!(
+            all.everywhere("TRIGGER") && all.on_schema("TRIGGER", "x") && all.on_table("TRIGGER", "x", "y")
+        );
+        let like = granted(&["GRANT TRIGGER ON `shop\\_%`.* TO `u`@`%`"]);
+        assert!(like.on_schema("TRIGGER", "shop_1") && !like.on_schema("TRIGGER", "shops"));
+        for (pattern, name, is) in [
+            ("%", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("a", "", false),
+            ("a%b%c", "a-b-b-c", true),
+            ("a%b%c", "a-b-b-", false),
+            ("%a", "ba", true),
+            ("%a", "ab", false),
+            ("_", "a", true),
+            ("_", "", false),
+            ("\\%", "%", true),
+            ("\\%", "a", false),
+        ] {
+            assert_eq!(is_like(pattern.as_bytes(), name.as_bytes()), is, "{pattern} {name}");
+        }
+        let partly = granted(&["GRANT SELECT ON *.* TO `u`@`%`", "REVOKE SELECT ON `mysql`.* FROM `u`@`%`"]);
+        assert!(partly.on_schema("SELECT", "shop") && !partly.on_schema("SELECT", "mysql"));
+        assert!(!partly.everywhere("SELECT"));
+        assert_eq!(
+            granted(&["", "nonsense ON `x", "GRANT X ON `a`.`b", "GRANT X ON .b TO u"]),
+            Granted::default()
+        );
+    }
+}
