@@ -25,7 +25,9 @@ pub(crate) struct IndexReader {
     /// Offset of `buffer[0]` in the file.
     buffer_offset: u64,
     buffer: Vec<u8>,
-    /// How much of the buffer was consumed.
+    /// How much of the buffer was filled from the file.
+    filled: usize,
+    /// How much of that was consumed.
     used: usize,
 }
 
@@ -71,8 +73,9 @@ impl IndexReader {
         let filled = read(&mut bytes)?;
         match SegmentHeader::decode(&bytes[..filled]) {
             Ok(header) if header.segment == segment => {
+                let buffer_offset = length as u64;
                 let reader =
-                    Self { file, path, segment, buffer_offset: length as u64, buffer: Vec::new(), used: 0 };
+                    Self { file, path, segment, buffer_offset, buffer: Vec::new(), filled: 0, used: 0 };
                 Ok(Ok((header, reader)))
             }
             Ok(header) => {
@@ -108,7 +111,7 @@ impl IndexReader {
     pub(crate) fn peek(&mut self) -> Result<NextRecord, LogError> {
         let mut fresh = false;
         loop {
-            match Record::decode(&self.buffer[self.used..], self.segment) {
+            match Record::decode(&self.buffer[self.used..self.filled], self.segment) {
                 Ok((record, length)) => return Ok(NextRecord::Record(record, length)),
                 Err(IndexDamage::Truncated) if fresh => return Ok(NextRecord::End),
                 // What was read may have been half written then.
@@ -124,7 +127,7 @@ impl IndexReader {
 
     /// Whether nothing stood behind the last record when that was last looked at.
     fn at_end(&self) -> bool {
-        self.used == self.buffer.len()
+        self.used == self.filled
     }
 
     /// Passes over the record of `length` bytes just peeked at.
@@ -134,14 +137,13 @@ impl IndexReader {
 
     fn refill(&mut self) -> Result<(), LogError> {
         self.buffer_offset = self.offset();
-        self.used = 0;
+        (self.used, self.filled) = (0, 0);
         self.buffer.resize(READ_BYTES.max(RECORD_BYTES_MAX), 0);
-        let filled = self
+        self.filled = self
             .file
             .read_full_at(&mut self.buffer, self.buffer_offset)
-            .map_err(|error| LogError::io("read", &self.path, error));
-        self.buffer.truncate(*filled.as_ref().unwrap_or(&0));
-        filled.map(drop)
+            .map_err(|error| LogError::io("read", &self.path, error))?;
+        Ok(())
     }
 }
 

@@ -106,6 +106,7 @@ impl Driver {
         let servers =
             options.servers.iter().map(|(name, connect)| (name.clone(), patient(connect))).collect();
         let own = patient(&options.connect);
+        status.set_heartbeat(options.heartbeat);
         Self {
             options,
             servers,

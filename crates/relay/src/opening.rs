@@ -1,5 +1,7 @@
 //! Asking a source for the stream that goes on where the log ends, and what it means when the source refuses.
 
+use std::time::Duration;
+
 use tailwater_session::{Connection, DumpRequest, DumpStart, DumpStream, ServerError, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -11,6 +13,12 @@ use crate::reading::FIRST_EVENT_OFFSET;
 use crate::resume::{self, LogState, Resume, SourceState, StartPolicy};
 use crate::source;
 use crate::track::{LogTail, Overlap, StreamKind};
+
+/// How long a stream may be silent before it counts as broken: three heartbeats, and where they come often, eight, up to 2 s. A
+/// packet that is lost twice is sent again within that, and a source that stands still for a second is still read.
+fn silence_max(heartbeat: Duration) -> Duration {
+    heartbeat.saturating_mul(3).max(heartbeat.saturating_mul(8).min(Duration::from_secs(2)))
+}
 
 impl Driver {
     /// MariaDB: the newest file, if the log ends in an older one; up to there the stream is to be an asynchronous one.
@@ -44,8 +52,12 @@ impl Driver {
     /// server id 0, as `mariadb-binlog` has it, does not wait for other threads itself. It acknowledges nothing.
     pub(crate) async fn wake(&self, resume: &Resume, log: &LogState) -> Option<DumpStream> {
         let (start, _) = dump_start(resume, log);
-        let request =
-            DumpRequest { semi_sync: true, heartbeat: self.options.heartbeat, ..DumpRequest::new(0, start) };
+        let request = DumpRequest {
+            semi_sync: true,
+            heartbeat: self.options.heartbeat,
+            silence_max: Some(silence_max(self.options.heartbeat)),
+            ..DumpRequest::new(0, start)
+        };
         let opened = match Connection::connect(&self.connect).await {
             Ok(connection) => connection.dump(request).await,
             Err(error) => Err(error),
@@ -66,6 +78,7 @@ impl Driver {
         let request = DumpRequest {
             semi_sync: self.options.semi_sync && synchronous,
             heartbeat: self.options.heartbeat,
+            silence_max: Some(silence_max(self.options.heartbeat)),
             ..DumpRequest::new(self.options.server_id, start)
         };
         Ok((connection.dump(request).await?, kind))

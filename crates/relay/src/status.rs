@@ -1,9 +1,9 @@
 //! What the outside may know about a running capture.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 use tailwater_session::ConnectOptions;
 use tokio::sync::Notify;
@@ -38,8 +38,10 @@ pub struct CaptureStatus {
     syncs: AtomicU64,
     /// When a transaction was last appended, in milliseconds since 1970.
     grown_ms: AtomicU64,
-    /// When something last came from the source, a heartbeat too, in milliseconds since 1970.
+    /// When something last came from the source, a heartbeat too, in milliseconds of [`STEADY`]; 0 if nothing has.
     heard_ms: AtomicU64,
+    /// How often the source is asked to send something at least, in milliseconds.
+    heartbeat_ms: AtomicU64,
     connections: AtomicU64,
     detail: Mutex<Detail>,
     /// Told of every change of the state.
@@ -112,10 +114,18 @@ impl CaptureStatus {
         self.grown_ms.load(Ordering::Relaxed)
     }
 
-    /// When something last came from the source, a heartbeat too, in milliseconds since 1970; 0 if nothing has since the capture
-    /// started. A frozen source keeps its connections, and is silent.
-    pub fn heard_ms(&self) -> u64 {
-        self.heard_ms.load(Ordering::Relaxed)
+    /// How long ago something last came from the source, a heartbeat too, in milliseconds; nothing if nothing has since the
+    /// capture started. A frozen source keeps its connections, and is silent.
+    pub fn heard_ago_ms(&self) -> Option<u64> {
+        match self.heard_ms.load(Ordering::Relaxed) {
+            0 => None,
+            heard_ms => Some(steady_ms().saturating_sub(heard_ms)),
+        }
+    }
+
+    /// How often something comes from the source at least, in milliseconds, while it is read.
+    pub fn heartbeat_ms(&self) -> u64 {
+        self.heartbeat_ms.load(Ordering::Relaxed)
     }
 
     /// What it was ordered, as far as that is on disk.
@@ -175,8 +185,12 @@ impl CaptureStatus {
         }
     }
 
+    pub(crate) fn set_heartbeat(&self, heartbeat: Duration) {
+        self.heartbeat_ms.store(u64::try_from(heartbeat.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     pub(crate) fn hear(&self) {
-        self.heard_ms.store(now_ms(), Ordering::Relaxed);
+        self.heard_ms.store(steady_ms(), Ordering::Relaxed);
     }
 
     pub(crate) fn count_ack(&self) {
@@ -191,6 +205,14 @@ impl CaptureStatus {
     fn detail(&self) -> std::sync::MutexGuard<'_, Detail> {
         self.detail.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// The beginning of a clock that nobody sets: whether a source is silent must not depend on what time it is.
+static STEADY: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Milliseconds of [`STEADY`], from 1 on.
+fn steady_ms() -> u64 {
+    u64::try_from(STEADY.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 fn now_ms() -> u64 {
