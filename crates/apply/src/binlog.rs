@@ -205,6 +205,7 @@ impl Encoder {
 
     fn too_large(&self, table: &MappedTable, bytes: usize) -> ApplyError {
         ApplyError::TooLarge {
+            gtid: String::new(),
             table: format!("{}.{}", table.target.schema, table.target.table),
             bytes,
             bytes_max: self.options.packet_bytes_max,

@@ -12,7 +12,7 @@ mod mapping;
 mod opening;
 mod reader;
 mod rows;
-mod statement;
+pub(crate) mod statement;
 mod xid;
 
 use std::sync::Arc;

@@ -10,7 +10,8 @@ use crate::filter::FilterError;
 use crate::progress::ProgressError;
 use crate::transaction::MappedTable;
 
-/// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half.
+/// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half where the target's
+/// tables have transactions; of a statement that commits by itself it is noted that it may have run.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The connection to the target failed or broke.
@@ -31,7 +32,7 @@ pub enum ApplyError {
     },
     /// The target refuses what a transaction does.
     #[error(
-        "transaction {gtid}: {table}{key}: the target refuses it: {error}; the channel has stopped and kept everything"
+        "transaction {gtid}: {table}{key}: the target refuses it: {error}; nothing is lost: mend what it says and start the channel, or skip the transaction"
     )]
     Refused {
         /// The transaction, or the first of a batch of which one is at fault.
@@ -157,9 +158,11 @@ pub enum ApplyError {
     },
     /// A row does not fit into what the target takes at once.
     #[error(
-        "a row of {table} takes a statement of {bytes} bytes, and the target takes {bytes_max} at most; raise max_allowed_packet on the target"
+        "transaction {gtid}: a row of {table} takes a statement of {bytes} bytes, and the target takes {bytes_max} at most; raise max_allowed_packet on the target"
     )]
     TooLarge {
+        /// The transaction.
+        gtid: String,
         /// The table.
         table: String,
         /// The statement's length.
@@ -182,8 +185,10 @@ pub enum ApplyError {
         reason: String,
     },
     /// A row cannot be said in SQL, and goes no other way to this target.
-    #[error("a row of {table}: {error}")]
+    #[error("transaction {gtid}: a row of {table}: {error}")]
     Inexact {
+        /// The transaction.
+        gtid: String,
         /// The table.
         table: String,
         /// What cannot be said.
@@ -200,32 +205,28 @@ pub enum Retry {
     AfterChange,
 }
 
-/// Errors of a server that pass: it stops, is full of connections or of locks, its disk is full, or it may not be written
-/// to yet.
+/// Errors of a server that pass: those that pass for whoever asks it, and those of a server that cannot be written to yet.
 fn judge(error: &ServerError) -> Retry {
-    let passes = matches!(
-        error.number,
-        3 | 1021 | 1040 | 1053 | 1114 | 1158
-            ..=1161
-                | 1180
-                | 1184
-                | 1203
-                | 1205
-                | 1206
-                | 1213
-                | 1226
-                | 1290
-                | 1317
-                | 1836
-                | 1927
-                | 2006
-                | 2013
-                | 3024
-                | 3101
-                | 3169
-                | 4031
-    );
+    let passes = match error.number {
+        // Its disk is full: EE_WRITE, EE_DISK_FULL, ER_DISK_FULL, ER_ERROR_ON_WRITE, ER_RECORD_FILE_FULL,
+        // ER_TEMP_FILE_WRITE_FAILURE, ER_DISK_FULL_NOWAIT.
+        3 | 20 | 1021 | 1026 | 1114 | 1878 | 3675 => true,
+        // ER_CANT_CREATE_FILE, ER_CANT_CREATE_TABLE, ER_GET_ERRNO, if that is why.
+        1004 | 1005 | 1030 => names_full_disk(&error.message),
+        // It is read-only, or for administrators: ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_MODE, ER_SERVER_OFFLINE_MODE.
+        1290 | 1836 | 3032 => true,
+        // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statements that take too long; ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
+        1180 | 1206 | 1969 | 3024 | 3101 => true,
+        // What a server says whose own connection broke.
+        2006 | 2013 => true,
+        _ => error.retry() == tailwater_session::Retry::Later,
+    };
     if passes { Retry::Later } else { Retry::AfterChange }
+}
+
+/// Whether a message holds the system's number for a full disk, `ENOSPC`.
+fn names_full_disk(message: &str) -> bool {
+    message.split(|c: char| !c.is_alphanumeric()).any(|word| word == "28")
 }
 
 impl ApplyError {
@@ -277,6 +278,22 @@ impl ApplyError {
         )
     }
 
+    /// Says which transaction it is about, if that is not known yet.
+    pub(crate) fn of_transaction(mut self, of: &str) -> Self {
+        match &mut self {
+            Self::Event { gtid, .. }
+            | Self::Shape { gtid, .. }
+            | Self::TooLarge { gtid, .. }
+            | Self::Inexact { gtid, .. }
+                if gtid.is_empty() =>
+            {
+                of.clone_into(gtid);
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// A target's table that cannot take what the source's holds.
     pub(crate) fn misfit(table: &MappedTable, misfit: &Misfit) -> Self {
         Self::Shape {
@@ -317,6 +334,49 @@ impl ApplyError {
             Self::Inexact { .. } => "TW-APP-0031",
             Self::Irreversible { .. } => "TW-APP-0040",
             Self::Rejoin { .. } => "TW-APP-0041",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_tried_again() {
+        let judged = |number, message: &str| {
+            judge(&ServerError { number, sql_state: "HY000".into(), message: message.into() })
+        };
+        for (number, message) in [
+            (
+                1021,
+                "Disk full (/tmp); waiting for someone to free some space... (errno: 28 \"No space left\")",
+            ),
+            (1114, "The table 't' is full"),
+            (3675, "Create table/tablespace 't' failed, as disk is full"),
+            (1030, "Got error 28 \"No space left on device\" from storage engine InnoDB"),
+            (1030, "Got error 28 - 'No space left on device' from storage engine"),
+            (1005, "Can't create table `d`.`t` (errno: 28 \"No space left on device\")"),
+            (
+                1290,
+                "The MariaDB server is running with the --read-only option so it cannot execute this statement",
+            ),
+            (3032, "The server is currently in offline mode"),
+            (1205, "Lock wait timeout exceeded; try restarting transaction"),
+            (1037, "Out of memory; restart server and try again (needed 7 bytes)"),
+        ] {
+            assert_eq!(judged(number, message), Retry::Later, "{number} {message}");
+        }
+        for (number, message) in [
+            (1062, "Duplicate entry '28' for key 'PRIMARY'"),
+            (1030, "Got error 168 - 'Unknown (generic) error from engine' from storage engine"),
+            (
+                1005,
+                "Can't create table `d`.`t28` (errno: 150 \"Foreign key constraint is incorrectly formed\")",
+            ),
+            (1146, "Table 'd.t' doesn't exist"),
+        ] {
+            assert_eq!(judged(number, message), Retry::AfterChange, "{number} {message}");
         }
     }
 }

@@ -69,6 +69,8 @@ pub struct TargetTable {
     pub schema: String,
     /// The table.
     pub table: String,
+    /// Whether its engine has transactions: what is written to it goes with progress, or not at all.
+    pub transactional: bool,
     /// Its columns, in order, those that MySQL hides and never logs left out.
     pub columns: Vec<TargetColumn>,
     /// The rows of the table as a whole, in writesets: exclusive for a row that no unique index identifies; shared for

@@ -26,6 +26,18 @@ pub struct Span {
     pub end: LogPosition,
 }
 
+/// Spans that follow each other as one: of transactions that were neighbours in the log.
+pub fn joined(spans: impl Iterator<Item = Span>) -> impl Iterator<Item = Span> {
+    let mut spans = spans.peekable();
+    std::iter::from_fn(move || {
+        let mut whole = spans.next()?;
+        while let Some(next) = spans.next_if(|next| next.start == whole.end) {
+            whole.end = next.end;
+        }
+        Some(whole)
+    })
+}
+
 /// A transaction of the source.
 #[derive(Debug)]
 pub struct Transaction {
@@ -245,6 +257,17 @@ pub struct Statement {
     /// Whether it is part of a transaction, as what changes rows is and what goes back to a savepoint, rather than commits
     /// by itself.
     pub dml: bool,
+}
+
+impl Statement {
+    /// `LOG_EVENT_SUPPRESS_USE_F` in the event's header: it makes, changes or drops a database, and is logged as if it had run
+    /// in that one.
+    const FLAG_SUPPRESS_USE: u16 = 0x0008;
+
+    /// Whether it has to run in its database.
+    pub fn uses_database(&self) -> bool {
+        !self.database.is_empty() && self.flags & Self::FLAG_SUPPRESS_USE == 0
+    }
 }
 
 /// What an event in front of a statement sets for it.

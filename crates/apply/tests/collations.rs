@@ -193,6 +193,7 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
         metadata: Default::default(),
     };
     let target = TargetTable {
+        transactional: true,
         flavour: map.flavour,
         schema: map.schema.clone(),
         table: map.table.clone(),

@@ -170,6 +170,7 @@ impl Everything {
         });
         let number = self.tables.len() as u32;
         let target = TargetTable {
+            transactional: true,
             flavour: file.flavour,
             schema: schema.to_owned(),
             table: table.to_owned(),

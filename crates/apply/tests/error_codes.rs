@@ -36,10 +36,10 @@ fn every_code_is_documented() {
             gtid: gtid(),
             error: FilterError::Clash { first: table(), second: table(), target: table() },
         },
-        ApplyError::TooLarge { table: table(), bytes: 2, bytes_max: 1 },
+        ApplyError::TooLarge { gtid: gtid(), table: table(), bytes: 2, bytes_max: 1 },
         ApplyError::Irreversible { gtid: gtid(), reason: reason() },
         ApplyError::Rejoin { reason: reason() },
-        ApplyError::Inexact { table: table(), error: Box::new(PrintError::Event(malformed())) },
+        ApplyError::Inexact { gtid: gtid(), table: table(), error: Box::new(PrintError::Event(malformed())) },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.

@@ -35,6 +35,7 @@ pub async fn targets(
         let text = |index| row.get_str(index).unwrap_or_default().to_owned();
         let number = first_index + 10 * tables.len() as u32;
         let table = tables.entry(text(0)).or_insert_with(|| TargetTable {
+            transactional: true,
             flavour,
             schema: schema.to_owned(),
             table: text(0),

@@ -5,16 +5,19 @@
 extern crate tailwater_sandbox;
 
 mod across;
+mod behind;
 mod binlog_statements;
 mod catalogue;
 mod collations;
 mod decoding;
+mod documented;
 mod error_codes;
 mod faults;
 mod following;
 mod live;
 mod logged;
 mod operating;
+mod orders;
 mod random;
 mod refusals;
 mod rejoining;
@@ -22,6 +25,7 @@ mod rentals;
 mod scheduled_events;
 mod servers;
 mod sql_statements;
+mod statements;
 mod support;
 mod takeover;
 mod trap_workloads;

@@ -39,6 +39,7 @@ async fn refusals(kind: ServerKind) -> Result<()> {
     rows_that_are_not_there(&rig, &channel).await?;
     a_table_that_is_not_there(&rig, &channel).await?;
     a_column_that_is_not_there(&rig, &channel).await?;
+    a_row_that_is_too_long(&rig, &channel).await?;
     a_transaction_that_is_left_out(&rig, &channel).await?;
     a_transaction_that_tolerates_what_is_there(&rig, &channel).await?;
     tables_of_another_version(&rig, &channel).await?;
@@ -185,6 +186,21 @@ async fn a_column_that_is_not_there(rig: &Rig, channel: &Channel) -> Result<()> 
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.code == "TW-APP-0004" && fault.message.contains("shop.v, column note"), "{fault:?}");
     rig.target.sql("ALTER TABLE shop.v ADD COLUMN note INT DEFAULT 7").await?;
+    go_on(rig, channel).await
+}
+
+async fn a_row_that_is_too_long(rig: &Rig, channel: &Channel) -> Result<()> {
+    channel.pause().await?;
+    let usual =
+        rig.target.sql("SELECT @@GLOBAL.max_allowed_packet; SET GLOBAL max_allowed_packet=1048576").await?;
+    rig.source.sql("CREATE TABLE shop.w (id INT PRIMARY KEY, body LONGTEXT)").await?;
+    rig.source.sql("INSERT INTO shop.w VALUES (1, REPEAT('w', 3000000))").await?;
+    let gtid = rig.newest_gtid().await?.to_string();
+    channel.resume(None).await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.code == "TW-APP-0030" && fault.message.contains(&gtid), "{fault:?}");
+    ensure!(fault.message.contains("max_allowed_packet on the target"), "{fault:?}");
+    rig.target.sql(&format!("SET GLOBAL max_allowed_packet={}", usual.concat())).await?;
     go_on(rig, channel).await
 }
 

@@ -140,6 +140,29 @@ CREATE TABLE m (id INT NOT NULL PRIMARY KEY, j JSON, KEY ((CAST(j->'$.a' AS UNSI
 INSERT INTO t VALUES (1,'abc','{\"k\": 1}'),(2,'d','{\"k\": 2}'); DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (3,'ABC','{\"k\": 1}'); UPDATE t SET s = 'e' WHERE id = 3; INSERT INTO t VALUES (4,'aBC','{\"k\": 5}'); BEGIN; UPDATE t SET j = '{\"k\": 9}' WHERE id = 2; UPDATE t SET j = '{\"k\": 2}' WHERE id = 3; COMMIT;
 INSERT INTO m VALUES (1,'{\"a\": [1,2,3]}'),(2,'{\"a\": [3,4]}'); UPDATE m SET j = '{\"a\": [5]}' WHERE id = 1; DELETE FROM m WHERE id = 2;";
 
+/// Indexes that compare other than by being equal: in one, several values of a row; in the other, spans of time.
+const MANY_VALUES: &str = "
+CREATE TABLE t (id INT NOT NULL PRIMARY KEY, j JSON, UNIQUE KEY m ((CAST(j->'$.a' AS UNSIGNED ARRAY))));
+INSERT INTO t VALUES (1,'{\"a\": [1,2]}'),(2,'{\"a\": [3]}'),(3,NULL); UPDATE t SET j = '{\"a\": [1]}' WHERE id = 1; INSERT INTO t VALUES (4,'{\"a\": [2,4]}'); DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (5,'{\"a\": [3]}');
+BEGIN; UPDATE t SET j = '{\"a\": [9]}' WHERE id = 4; UPDATE t SET j = '{\"a\": [4,2]}' WHERE id = 5; INSERT INTO t VALUES (6,'{\"a\": [3,5]}'); COMMIT; REPLACE INTO t VALUES (7,'{\"a\": [1]}'); DELETE FROM t WHERE id = 6; UPDATE t SET j = '{\"a\": [5,3]}' WHERE id = 3;";
+
+const PERIODS: &str = "
+CREATE TABLE t (id INT NOT NULL, s DATE NOT NULL, e DATE NOT NULL, v INT, PERIOD FOR p (s, e), PRIMARY KEY (id, p WITHOUT OVERLAPS)); CREATE TABLE k (s DATE NOT NULL, e DATE NOT NULL, v INT, PERIOD FOR p (s, e));
+INSERT INTO t VALUES (1,'2020-01-01','2020-02-01',1),(1,'2020-02-01','2020-03-01',2),(2,'2020-01-01','2021-01-01',3); INSERT INTO k SELECT s, e, v FROM t;
+UPDATE t FOR PORTION OF p FROM '2020-01-10' TO '2020-01-20' SET v = 9 WHERE id = 1; DELETE FROM t FOR PORTION OF p FROM '2020-02-05' TO '2020-02-10' WHERE id = 1; UPDATE k FOR PORTION OF p FROM '2020-01-10' TO '2020-06-20' SET v = v + 10;
+DELETE FROM t WHERE id = 1 AND s = '2020-01-01'; INSERT INTO t VALUES (1,'2020-01-05','2020-01-09',5); UPDATE t SET e = '2020-01-07' WHERE id = 1 AND s = '2020-01-05'; INSERT INTO t VALUES (1,'2020-01-07','2020-01-10',6);
+BEGIN; DELETE FROM t WHERE v = 6; INSERT INTO t VALUES (1,'2020-01-08','2020-01-10',7); COMMIT; UPDATE t SET s = '2020-01-01' WHERE v = 5; DELETE FROM t WHERE v = 7; UPDATE t SET e = '2020-01-10' WHERE v = 5;";
+
+/// A sequence is a table of one row, which is written and never changed.
+const SEQUENCES: &str = "
+CREATE SEQUENCE s START WITH 5 INCREMENT BY 3 CACHE 2; CREATE SEQUENCE other NOCACHE; CREATE TABLE t (id INT NOT NULL DEFAULT NEXTVAL(s) PRIMARY KEY, v INT);
+INSERT INTO t (v) VALUES (1),(2),(3); SELECT NEXTVAL(s); SELECT NEXTVAL(other), NEXTVAL(other); BEGIN; INSERT INTO t (v) VALUES (4); UPDATE t SET v = v + 1; INSERT INTO t (v) VALUES (NEXTVAL(other)),(NEXTVAL(other)); COMMIT;
+BEGIN; INSERT INTO t (v) VALUES (5); ROLLBACK; SELECT SETVAL(s, 100); INSERT INTO t (v) VALUES (6); ALTER SEQUENCE s RESTART 200; INSERT INTO t (v) VALUES (7); CREATE SEQUENCE gone; SELECT NEXTVAL(gone); DROP SEQUENCE gone; DELETE FROM t WHERE v = 2;";
+
+const REPLACED_TABLES: &str = "
+CREATE TABLE t (id INT NOT NULL PRIMARY KEY, v INT); INSERT INTO t VALUES (1,1),(2,2); CREATE OR REPLACE TABLE t (v VARCHAR(9), id BIGINT NOT NULL PRIMARY KEY); INSERT INTO t VALUES ('one',1); CREATE OR REPLACE TABLE u AS SELECT id, v FROM t;
+INSERT INTO u VALUES (2,'two'); CREATE OR REPLACE TABLE u SELECT * FROM t; UPDATE u SET v = 'x'; CREATE OR REPLACE TABLE t LIKE u; INSERT INTO t SELECT * FROM u; ALTER TABLE t ADD COLUMN IF NOT EXISTS (w INT DEFAULT 3, v INT); INSERT INTO t (id) VALUES (8); DROP TABLE IF EXISTS u, nobody;";
+
 const UNIQUE_BLOBS: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, b BLOB, x TEXT CHARACTER SET utf8mb4, UNIQUE (b), UNIQUE (x)); CREATE TABLE k (x TEXT NOT NULL, v INT, UNIQUE (x));
 INSERT INTO t VALUES (1,'b','x'),(2,NULL,NULL),(3,REPEAT('b',5000),REPEAT('x',5000)); DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (4,'b','X'); UPDATE t SET x = 'y' WHERE id = 4; INSERT INTO t VALUES (5,'B','x'); UPDATE t SET b = NULL WHERE id = 3; INSERT INTO t VALUES (6,REPEAT('b',5000),'\u{e4}');
@@ -265,6 +288,10 @@ pub fn traps(flavour: Flavour) -> Vec<Trap> {
         ("unique_nulls", None, UNIQUE_NULLS),
         ("prefixes", None, PREFIXES),
         ("functional_indexes", Some(MySql), FUNCTIONAL_INDEXES),
+        ("many_values", Some(MySql), MANY_VALUES),
+        ("periods", Some(MariaDb), PERIODS),
+        ("sequences", Some(MariaDb), SEQUENCES),
+        ("replaced_tables", Some(MariaDb), REPLACED_TABLES),
         ("unique_blobs", Some(MariaDb), UNIQUE_BLOBS),
         ("memory_tables", None, MEMORY_TABLES),
         ("other_engines", Some(MariaDb), OTHER_ENGINES),

@@ -12,6 +12,7 @@ mod narrow;
 mod net;
 mod order;
 mod planner;
+mod rank;
 mod tables;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -157,7 +158,8 @@ pub fn plan<'a>(
     changes: impl IntoIterator<Item = &'a RowChanges>,
     options: PlanOptions,
 ) -> Result<Plan<'a>, WireError> {
-    let mut planner = Planner::new(options);
+    let changes: Vec<&RowChanges> = changes.into_iter().collect();
+    let mut planner = Planner::new(options, changes.iter().map(|changes| changes.rows.len()).sum());
     for changes in changes {
         planner.add(changes)?;
     }

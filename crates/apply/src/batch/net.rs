@@ -56,6 +56,11 @@ pub(super) struct Net<'a> {
 }
 
 impl<'a> Net<'a> {
+    /// For about so many rows.
+    pub fn of_rows(rows: usize) -> Self {
+        Self { living: HashMap::with_capacity_and_hasher(rows, foldhash::fast::RandomState::default()) }
+    }
+
     /// The last change of the row with this key. It is forgotten.
     pub fn take(&mut self, table: u32, key: &Cow<'a, [u8]>) -> Option<Living<'a>> {
         self.living.remove(&(table, key.clone()))

@@ -87,6 +87,13 @@ pub(super) struct Order {
 }
 
 impl Order {
+    /// For about so many rows.
+    pub fn of_rows(rows: usize) -> Self {
+        let mut order = Self::default();
+        order.keys.reserve(rows);
+        order
+    }
+
     /// The level of row `number` (counted from 1 in the order of the log).
     pub fn place<'b>(
         &mut self,
@@ -94,6 +101,10 @@ impl Order {
         class: u32,
         accesses: impl Iterator<Item = &'b Access> + Clone,
     ) -> u32 {
+        let mut all = accesses.clone();
+        if let (Some(access), None) = (all.next(), all.next()) {
+            return self.place_one(number, class, *access);
+        }
         let mut level = self.fence;
         let mut known = false;
         for access in accesses.clone() {
@@ -114,6 +125,23 @@ impl Order {
                 false => self.keys.entry(access.key).or_default().add(access.shared, touch, number),
             }
         }
+        self.behind = self.behind.max(level + 1);
+        level
+    }
+
+    /// Of a row that touches one key, as most do: each map is asked once.
+    fn place_one(&mut self, number: u32, class: u32, Access { key, shared }: Access) -> u32 {
+        let index = self.indexes.entry(key.index).or_default();
+        let (lowest, touches) = if key.is_any() {
+            (index.all.lowest_for(shared, class), &mut index.any)
+        } else {
+            let touches = self.keys.entry(key).or_default();
+            (touches.lowest_for(shared, class).max(index.any.lowest_for(shared, class)), touches)
+        };
+        let level = self.fence.max(lowest);
+        let touch = Touch { behind: level + 1, class };
+        touches.add(shared, touch, number);
+        index.all.add(shared, touch, number);
         self.behind = self.behind.max(level + 1);
         level
     }

@@ -10,6 +10,7 @@ use super::key_columns::is_full;
 use super::narrow::{self, changed};
 use super::net::{Living, Net, Outcome, combine};
 use super::order::Order;
+use super::rank::Rank;
 use super::tables::Tables;
 use super::{Group, NullBits, Plan, PlanOptions, Row, RowImage};
 use crate::transaction::RowChanges;
@@ -49,11 +50,14 @@ struct Gathered<'a> {
     rows: Vec<Option<Slot<'a>>>,
 }
 
-/// A row, and all that it was before, if that is known of all columns and may be left out; otherwise empty.
+/// A row on its way.
 #[derive(Debug, Clone, Copy)]
 struct Slot<'a> {
     row: Row<'a>,
+    /// All that it was before, if that is known of all columns and may be left out; otherwise empty.
     old: &'a [u8],
+    /// Where it may stand within its group; `None` if all of the group must stay in their order.
+    rank: Option<Rank>,
 }
 
 /// Where a row was put.
@@ -70,6 +74,8 @@ pub(super) struct Placed {
 struct EventClasses {
     whole: u32,
     cut: Option<(u32, NullBits)>,
+    /// Whether before images may be compared with what comes after.
+    compares: bool,
 }
 
 /// The rows of an event on their way into groups.
@@ -78,8 +84,6 @@ struct Event<'a> {
     changes: &'a RowChanges,
     table: u32,
     classes: EventClasses,
-    /// Whether its before images may be compared with what comes after.
-    compares: bool,
 }
 
 /// A row, and the values of its primary key before and after; for inserts and deletes both are the same.
@@ -93,11 +97,15 @@ struct Keyed<'a> {
 /// What two changes of a row come to.
 struct Folded<'a> {
     outcome: Outcome<'a>,
-    /// What the row was before both: see [`Slot`].
+    /// What the row was before both, and the earlier's rank: see [`Slot`].
     old: &'a [u8],
+    rank: Option<Rank>,
     /// What the earlier touched beyond the later.
     touched: Vec<Access>,
 }
+
+/// Room is made in advance for so many rows, at most.
+const ROWS_EXPECTED_MAX: usize = 1 << 14;
 
 /// Makes a plan.
 #[derive(Debug, Default)]
@@ -119,8 +127,11 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    pub fn new(options: PlanOptions) -> Self {
-        Self { options, ..Self::default() }
+    /// For about so many rows.
+    pub fn new(options: PlanOptions, rows: usize) -> Self {
+        let rows = rows.min(ROWS_EXPECTED_MAX);
+        let net = if options.net_change { Net::of_rows(rows) } else { Net::default() };
+        Self { options, net, order: Order::of_rows(rows), ..Self::default() }
     }
 
     /// Adds the rows of an event.
@@ -152,7 +163,11 @@ impl<'a> Planner<'a> {
         let groups = self.groups.into_iter().filter_map(|gathered| {
             let class = &self.classes.get(gathered.class as usize)?.class;
             let table = self.tables.get(class.table)?.mapped;
-            let rows: Vec<_> = gathered.rows.into_iter().flatten().map(|slot| slot.row).collect();
+            let mut slots: Vec<Slot<'a>> = gathered.rows.into_iter().flatten().collect();
+            if slots.iter().all(|slot| slot.rank.is_some()) {
+                slots.sort_by_key(|slot| slot.rank);
+            }
+            let rows: Vec<_> = slots.into_iter().map(|slot| slot.row).collect();
             (!rows.is_empty()).then(|| Group {
                 table,
                 kind: class.kind,
@@ -169,9 +184,6 @@ impl<'a> Planner<'a> {
 
     fn event(&mut self, changes: &'a RowChanges) -> Event<'a> {
         let table = self.tables.number(&changes.table, self.options);
-        let compares = changes.kind != RowsKind::Write
-            && self.tables.get(table).is_some_and(|table| table.cut_images)
-            && is_full(&changes.columns_present, changes.table.map.columns.len());
         let like = (table, changes.kind, changes.flags & !EVENT_FLAGS, changes.server_id);
         if let Some(classes) = self.event_classes.get(&like)
             && let Some(Known { class: known, .. }) = self.classes.get(classes.whole as usize)
@@ -179,15 +191,18 @@ impl<'a> Planner<'a> {
             && *known.columns_present == *changes.columns_present
             && *known.columns_present_after == *columns_after(changes)
         {
-            return Event { changes, table, classes: *classes, compares };
+            return Event { changes, table, classes: *classes };
         }
         let classes = self.classes_of(changes, table);
         self.event_classes.insert(like, classes);
-        Event { changes, table, classes, compares }
+        Event { changes, table, classes }
     }
 
     fn classes_of(&mut self, changes: &'a RowChanges, table: u32) -> EventClasses {
         let of_table = self.tables.get(table);
+        let compares = changes.kind != RowsKind::Write
+            && of_table.is_some_and(|table| table.cut_images)
+            && is_full(&changes.columns_present, changes.table.map.columns.len());
         // Without a key servers look for all rows of an event at once: one that was changed just before is not found.
         let keyless = changes.kind != RowsKind::Write && of_table.is_none_or(|table| table.key.is_none());
         // A row without columns takes no bytes: two of them in an event would be one.
@@ -213,19 +228,22 @@ impl<'a> Planner<'a> {
             Some((cut, NullBits::gather((0..key.count).map(|_| false))?))
         });
         let whole = self.class_number(whole);
-        EventClasses { whole, cut: cut.map(|(cut, nulls)| (self.class_number(cut), nulls)) }
+        let cut = cut.map(|(cut, nulls)| (self.class_number(cut), nulls));
+        EventClasses { whole, cut, compares }
     }
 
     fn keyed(&self, event: Event<'a>, image: &'a [u8], after: &'a [u8]) -> Keyed<'a> {
         let changes = event.changes;
         let whole = Row { image: RowImage::whole(image), after: RowImage::whole(after) };
-        let old = if event.compares { image } else { &[] };
-        let table =
-            self.tables.get(event.table).filter(|table| table.net_change || event.classes.cut.is_some());
+        let old = if event.classes.compares { image } else { &[] };
+        let table = self
+            .tables
+            .get(event.table)
+            .filter(|table| table.net_change || table.ranking.is_some() || event.classes.cut.is_some());
         let Some((table, key)) = table.and_then(|table| Some((table, table.key.as_ref()?))) else {
             return Keyed {
                 class: event.classes.whole,
-                slot: Slot { row: whole, old },
+                slot: Slot { row: whole, old, rank: None },
                 before: None,
                 after: None,
             };
@@ -233,7 +251,7 @@ impl<'a> Planner<'a> {
         let columns = &changes.table.map.columns;
         let key_before = key.find(columns, &changes.columns_present, image);
         let key_after = match changes.kind {
-            _ if !table.net_change => None,
+            _ if !table.net_change && table.ranking.is_none() => None,
             RowsKind::Write | RowsKind::Delete => key_before.clone(),
             RowsKind::PartialUpdate => None,
             RowsKind::Update if key.are_out_of(&changes.columns_present_after) => key_before.clone(),
@@ -245,7 +263,9 @@ impl<'a> Planner<'a> {
             }
             _ => (event.classes.whole, whole),
         };
-        Keyed { class, slot: Slot { row, old }, before: key_before, after: key_after }
+        let ranking = table.ranking.as_ref().filter(|_| key_before == key_after);
+        let rank = ranking.zip(key_before.as_ref()).and_then(|(ranking, values)| ranking.rank(values));
+        Keyed { class, slot: Slot { row, old, rank }, before: key_before, after: key_after }
     }
 
     /// Makes one of the row and of the change that its key saw last, if there is one and nothing stands between; or notes
@@ -261,8 +281,10 @@ impl<'a> Planner<'a> {
         let folded = earlier.and_then(|earlier| self.fold(&earlier, event, index));
         let (class, slot, touched) = match folded {
             Some(Folded { outcome: Outcome::Nothing, .. }) => return,
-            Some(Folded { outcome: Outcome::Row { class, row }, old, touched }) => {
-                (self.class_number(class), Slot { row, old }, touched)
+            Some(Folded { outcome: Outcome::Row { class, row }, old, rank, touched }) => {
+                // One whose key has moved stands where it must.
+                let rank = rank.filter(|_| rank == keyed.slot.rank);
+                (self.class_number(class), Slot { row, old, rank }, touched)
             }
             None => (keyed.class, keyed.slot, Vec::new()),
         };
@@ -291,9 +313,9 @@ impl<'a> Planner<'a> {
             return None;
         }
         let touched = earlier.touched_beyond(event.changes.accesses_of(index))?;
-        let old = of_slot.old;
+        let Slot { old, rank, .. } = *of_slot;
         *slot = None;
-        Some(Folded { outcome, old, touched })
+        Some(Folded { outcome, old, rank, touched })
     }
 
     /// Cuts the after image of an update to what changed.

@@ -7,6 +7,7 @@ use tailwater_wire::Flavour;
 
 use super::PlanOptions;
 use super::key_columns::KeyColumns;
+use super::rank::Ranking;
 use crate::target::TargetTable;
 use crate::transaction::MappedTable;
 
@@ -19,6 +20,8 @@ pub(super) struct Table<'a> {
     pub mapped: &'a MappedTable,
     /// Its primary key, if it has one.
     pub key: Option<KeyColumns>,
+    /// Whether the rows of a group may be sorted, and how.
+    pub ranking: Option<Ranking>,
     /// Whether several changes of one row may become one.
     pub net_change: bool,
     /// Whether before images may be cut to the key, and after images to what changed.
@@ -74,6 +77,7 @@ impl<'a> Table<'a> {
             counts: target.columns.iter().any(|column| column.auto_increment),
             // A generated column may be indexed, and the server computes its old value from the before image.
             cut_images: options.cut_images && key.is_some() && !generated,
+            ranking: Ranking::of(&mapped.map, target).filter(|_| key.is_some() && !versioned),
             key,
         }
     }

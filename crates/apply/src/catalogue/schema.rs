@@ -17,6 +17,7 @@ const PRIMARY: &str = "PRIMARY";
 pub(super) struct Answers {
     schema: String,
     table: String,
+    transactional: bool,
     columns: Vec<TargetColumn>,
     parts: Vec<Part>,
     /// Unique indexes whose values are compared otherwise than by being equal.
@@ -59,7 +60,9 @@ impl Answers {
         let of = format!("WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {}", literal(schema), literal(table));
         let found = connection
             .query(&format!(
-                "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES {of}"
+                "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, (SELECT TRANSACTIONS FROM \
+                 information_schema.ENGINES known WHERE known.ENGINE = asked.ENGINE) FROM information_schema.TABLES \
+                 asked {of}"
             ))
             .await?;
         let Some(row) = found.first() else { return Ok(None) };
@@ -71,6 +74,8 @@ impl Answers {
         let mut answers = Self {
             schema: row.get_str(0).unwrap_or(schema).to_owned(),
             table: row.get_str(1).unwrap_or(table).to_owned(),
+            // One that keeps nothing keeps nothing twice.
+            transactional: row.get_str(4) != Some("NO") || row.get_str(3) == Some("BLACKHOLE"),
             columns,
             parts: ask_parts(connection, flavour, &of).await?,
             overlapping: Vec::new(),
@@ -224,7 +229,7 @@ pub(super) fn build(
     foreign_keys: &ForeignKeys,
     ids: &mut IndexIds,
 ) -> TargetTable {
-    let Answers { schema, table, columns, parts, overlapping } = answers;
+    let Answers { schema, table, transactional, columns, parts, overlapping } = answers;
     let numbers: FxHashMap<String, usize> =
         columns.iter().enumerate().map(|(number, column)| (column.name.to_lowercase(), number)).collect();
     let mut unique = Vec::new();
@@ -250,6 +255,7 @@ pub(super) fn build(
     }
     unique.sort_by_key(|index| index.name != PRIMARY);
     TargetTable {
+        transactional,
         flavour,
         rows: ids.id(&name, ""),
         has_primary_key: unique.first().is_some_and(|index| index.name == PRIMARY),

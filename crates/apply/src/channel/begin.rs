@@ -1,15 +1,17 @@
 //! Where a run begins: from what the target keeps about the channel, or, for a new one, from its GTID position.
 
 use tailwater_log::{LogHandle, LogPosition, SourceIdentity};
+use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid};
 
 use super::gtids::{self, TargetGtids};
-use super::options::{ChannelOptions, ChannelStart};
+use super::options::{ChannelOptions, ChannelStart, GtidMode};
 use super::store::{Claim, Kept, Store};
 use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
 use crate::progress::Applied;
+use crate::scheduler::CommitOrder;
 use crate::transaction::Span;
 
 /// From where a run goes on.
@@ -126,6 +128,31 @@ async fn captured(log: &LogHandle) -> Result<SourceIdentity, ApplyError> {
         if durable.changed().await.is_err() {
             return Err(ApplyError::Start { reason: "the log is empty, and is closed".to_owned() });
         }
+    }
+}
+
+/// A MariaDB server may be told to take GTIDs in ascending order only, and in independent order they come in any.
+///
+/// # Errors
+/// [`ApplyError::Start`]; [`ApplyError::Session`].
+pub(super) async fn refuse_strict_order(
+    options: &ChannelOptions,
+    flavour: Flavour,
+    connection: &mut Connection,
+) -> Result<(), ApplyError> {
+    if flavour != Flavour::MariaDb
+        || options.gtid != GtidMode::Preserve
+        || options.commit_order != CommitOrder::Independent
+    {
+        return Ok(());
+    }
+    match connection.query("SELECT @@GLOBAL.gtid_strict_mode").await?.scalar() {
+        Some("1") => Err(ApplyError::Start {
+            reason: "gtid = \"preserve\" in independent order, and the target takes GTIDs in ascending order only \
+                     (gtid_strict_mode = ON): set commit_order = \"source\", or gtid_strict_mode = OFF on the target"
+                .to_owned(),
+        }),
+        _ => Ok(()),
     }
 }
 

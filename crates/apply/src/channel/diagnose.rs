@@ -30,10 +30,13 @@ pub(super) async fn diagnose(
             sql_state: "HY000".to_owned(),
             message: format!("{statement}: found {found} of {wanted} rows"),
         },
-        other => return other,
+        other => return other.of_transaction(&transaction.gtid_text()),
     };
     let found = match &transaction.content {
-        Content::Rows(changes) => try_each(options, changes).await.unwrap_or(None),
+        // What is tried on a table without transactions cannot be undone.
+        Content::Rows(changes) if changes.iter().all(|changes| changes.table.target.transactional) => {
+            try_each(options, changes).await.unwrap_or(None)
+        }
         _ => None,
     };
     let (table, key, server) = found.unwrap_or((String::new(), String::new(), server));

@@ -9,6 +9,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
 use super::text::quote;
+use crate::decode::statement::without_comments;
 use crate::transaction::Statement;
 
 /// The seed must not change: a fingerprint outlives the process.
@@ -26,7 +27,24 @@ fn candidates(statement: &Statement) -> BTreeSet<String> {
     {
         names.insert(word.to_owned());
     }
+    // As the engine's own tables have them.
+    let files: Vec<String> = names.iter().map(|name| file_name(name)).collect();
+    names.extend(files);
     names
+}
+
+/// The name of a database as that of its folder: of what is no letter or digit, the number.
+fn file_name(name: &str) -> String {
+    let mut file = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            ' '..='~' if !c.is_ascii_alphanumeric() && c != '_' => {
+                file.push_str(&format!("@{:04x}", u32::from(c)))
+            }
+            _ => file.push(c),
+        }
+    }
+    file
 }
 
 /// The definitions that stand in `information_schema`, each with the column that names the database.
@@ -92,6 +110,14 @@ fn sources(flavour: Flavour) -> Vec<(&'static str, &'static str)> {
     sources
 }
 
+/// What the objects look like that a statement may change.
+#[derive(Debug)]
+pub(super) struct Fingerprint {
+    pub(super) text: String,
+    /// The user may not see the tables' numbers: tables that have swapped their names look as before.
+    pub(super) lacks_numbers: bool,
+}
+
 /// A fingerprint of everything in the databases that `statement` may touch.
 ///
 /// # Errors
@@ -100,7 +126,8 @@ pub(super) async fn fingerprint(
     connection: &mut Connection,
     statement: &Statement,
     flavour: Flavour,
-) -> Result<String, SessionError> {
+) -> Result<Fingerprint, SessionError> {
+    let mut lacks_numbers = false;
     let names: Vec<String> = candidates(statement).iter().map(|name| quote(name)).collect();
     let names = names.join(",");
     let mut hasher = FixedState::with_seed(SEED).build_hasher();
@@ -109,11 +136,52 @@ pub(super) async fn fingerprint(
         match sum_of_rows(connection, &sql).await {
             Ok(sum) => hasher.write_u64(sum),
             // Not everybody may look at the engine's own tables; MySQL says so only when rows are read.
-            Err(SessionError::Server { error, .. }) if matches!(error.number, 1044 | 1142 | 1227) => {}
+            Err(SessionError::Server { error, .. }) if matches!(error.number, 1044 | 1142 | 1227) => {
+                lacks_numbers = true;
+            }
             Err(error) => return Err(error),
         }
     }
-    Ok(format!("{:016x}", hasher.finish()))
+    Ok(Fingerprint { text: format!("{:016x}", hasher.finish()), lacks_numbers })
+}
+
+/// Whether a statement may swap tables, so that a second run takes back what the first has done. Rather one too many: more
+/// than two tables that are renamed at once may go round in a circle.
+pub(super) fn may_swap(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(without_comments(text));
+    let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let is = |word: &str, other: &str| word.eq_ignore_ascii_case(other);
+    match words.next() {
+        Some(word) if is(word, "RENAME") => text.matches(',').count() > 1,
+        Some(word) if is(word, "ALTER") => {
+            words.any(|word| is(word, "EXCHANGE")) && words.next().is_some_and(|word| is(word, "PARTITION"))
+        }
+        _ => false,
+    }
+}
+
+/// What drops those of several tables that are left, if `text` drops several: cut short, it may have dropped some of them.
+pub(super) fn rest_of_drop(text: &[u8]) -> Option<Vec<u8>> {
+    let statement = without_comments(text);
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
+    let word = |from: usize| {
+        let rest = statement.get(from..).unwrap_or_default();
+        let start = from + rest.iter().position(is_letter).unwrap_or(rest.len());
+        let rest = statement.get(start..).unwrap_or_default();
+        let end = start + rest.iter().position(|byte| !is_letter(byte)).unwrap_or(rest.len());
+        (statement.get(start..end).unwrap_or_default(), end)
+    };
+    let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
+    let (drop, end) = word(0);
+    let (table, end) = if is(drop, "DROP") { word(end) } else { return None };
+    if !(is(table, "TABLE") || is(table, "TABLES")) || !statement.contains(&b',') {
+        return None;
+    }
+    let (head, rest) = statement.split_at(end);
+    if rest.trim_ascii_start().get(..3).is_some_and(|word| word.eq_ignore_ascii_case(b"IF ")) {
+        return Some(statement.to_vec());
+    }
+    Some([head, b" IF EXISTS", rest].concat())
 }
 
 /// The same in whatever order the server gives the rows.
@@ -161,4 +229,61 @@ pub(super) fn says_done_already(number: u16) -> bool {
             | 4092
             | 4163
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_are_looked_for_under_the_names_of_their_folders() {
+        assert_eq!(file_name("my-db$1_x"), "my@002ddb@00241_x");
+        assert_eq!(file_name("plain"), "plain");
+    }
+
+    #[test]
+    fn tables_that_are_left_can_be_dropped() {
+        let rest = |text: &str| {
+            rest_of_drop(text.as_bytes()).map(|text| String::from_utf8_lossy(&text).into_owned())
+        };
+        for (text, expected) in [
+            (
+                "DROP TABLE `a`,`b` /* generated by server */",
+                Some("DROP TABLE IF EXISTS `a`,`b` /* generated by server */"),
+            ),
+            ("/* x */ drop tables d.if, d.b", Some("drop tables IF EXISTS d.if, d.b")),
+            ("DROP TABLE IF EXISTS a, b", Some("DROP TABLE IF EXISTS a, b")),
+            ("DROP TABLE a", None),
+            ("DROP TEMPORARY TABLE a, b", None),
+            ("ALTER TABLE a DROP n, DROP m", None),
+            ("DROP", None),
+            ("", None),
+        ] {
+            assert_eq!(rest(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_may_swap_tables_is_known() {
+        let may = |text: &str| may_swap(text.as_bytes());
+        for text in [
+            "RENAME TABLE a TO x, b TO a, x TO b",
+            "rename tables d.a to d.x, d.b to d.a, d.x to d.b",
+            "ALTER TABLE q EXCHANGE PARTITION p0 WITH TABLE plain",
+            "alter table `q`\nexchange\tpartition `p0` with table `plain` without validation",
+            "/* nightly */ ALTER TABLE q EXCHANGE PARTITION p0 WITH TABLE plain",
+        ] {
+            assert!(may(text), "{text}");
+        }
+        for text in [
+            "RENAME TABLE a TO old, new TO a",
+            "ALTER TABLE exchange_rates ADD COLUMN n INT, DROP COLUMN m, ADD KEY (n)",
+            "DROP TABLE a",
+            "CREATE TABLE a (x INT, y INT, z INT)",
+            "RENAME TABLE `unfinished",
+            "",
+        ] {
+            assert!(!may(text), "{text}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Which GTIDs are applied, by what was read of the log and what was committed of it. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use tailwater_log::LogPosition;
 use tailwater_wire::gtid::{Gtid, GtidSet};
@@ -15,8 +15,9 @@ const ABOVE_COMPACTED: usize = 100_000;
 #[derive(Debug)]
 pub(super) struct GtidProgress {
     gtids: GtidSet,
-    /// Transactions that were read and lie behind the low watermark, by where they end.
-    above: BTreeMap<LogPosition, ReadAhead>,
+    /// Transactions that were read and lie behind the low watermark, with where they end, in the order of the log; `None`
+    /// for those that count already.
+    above: VecDeque<(LogPosition, Option<ReadAhead>)>,
 }
 
 #[derive(Debug)]
@@ -28,7 +29,7 @@ struct ReadAhead {
 impl GtidProgress {
     /// From `gtids` on, which are applied.
     pub(super) fn new(gtids: GtidSet) -> Self {
-        Self { gtids, above: BTreeMap::new() }
+        Self { gtids, above: VecDeque::new() }
     }
 
     /// The applied GTIDs. A set of MySQL has holes where transactions are missing; a position of MariaDB cannot have any,
@@ -37,22 +38,24 @@ impl GtidProgress {
         &self.gtids
     }
 
-    /// Takes a transaction that was read. One with `commit_time_us` 0 is no lag.
+    /// Takes a transaction that was read, in the order of the log. One with `commit_time_us` 0 is no lag.
     pub(super) fn read(&mut self, end: LogPosition, gtid: Option<Gtid>, commit_time_us: u64) {
-        self.above.insert(end, ReadAhead { gtid, commit_time_us });
+        debug_assert!(self.above.back().is_none_or(|(last, _)| *last < end), "read out of order");
+        self.above.push_back((end, Some(ReadAhead { gtid, commit_time_us })));
     }
 
     /// Has transactions count that end at `ends`, and all up to `low`.
     pub(super) fn apply(&mut self, ends: &[LogPosition], low: LogPosition) {
         if matches!(self.gtids, GtidSet::MySql(_)) {
             for end in ends {
-                let read = self.above.remove(end);
+                let place = self.above.binary_search_by_key(end, |(end, _)| *end);
+                let read = place.ok().and_then(|place| self.above.get_mut(place)?.1.take());
                 self.add(read);
             }
         }
-        while let Some(entry) = self.above.first_entry().filter(|entry| *entry.key() <= low) {
-            let read = entry.remove();
-            self.add(Some(read));
+        while self.above.front().is_some_and(|(end, _)| *end <= low) {
+            let read = self.above.pop_front().and_then(|(_, read)| read);
+            self.add(read);
         }
     }
 
@@ -65,7 +68,7 @@ impl GtidProgress {
 
     /// When the oldest transaction committed that is not applied, in microseconds since 1970.
     pub(super) fn oldest_commit_us(&self) -> Option<u64> {
-        self.above.values().map(|read| read.commit_time_us).find(|time| *time > 0)
+        self.above.iter().flat_map(|(_, read)| read).map(|read| read.commit_time_us).find(|time| *time > 0)
     }
 
     /// Drops, once there are many, what says nothing beyond its successor: while an XA transaction is open, everything
@@ -78,15 +81,16 @@ impl GtidProgress {
     }
 
     fn drop_passed(&mut self, applied: &Applied) {
-        let mut kept = BTreeMap::new();
+        let mut kept = VecDeque::new();
         let mut start = applied.low();
-        let mut previous: Option<(LogPosition, ReadAhead, bool)> = None;
+        let mut previous: Option<(LogPosition, Option<ReadAhead>, bool)> = None;
         for (end, read) in std::mem::take(&mut self.above) {
             let is_applied = applied.contains(&Span { start, end });
             if let Some((end, before, was_applied)) = previous.take()
+                && before.is_some()
                 && !(was_applied && is_applied && is_same_domain(&before, &read))
             {
-                kept.insert(end, before);
+                kept.push_back((end, before));
             }
             previous = Some((end, read, is_applied));
             start = end;
@@ -96,8 +100,9 @@ impl GtidProgress {
     }
 }
 
-fn is_same_domain(one: &ReadAhead, other: &ReadAhead) -> bool {
-    match (&one.gtid, &other.gtid) {
+fn is_same_domain(one: &Option<ReadAhead>, other: &Option<ReadAhead>) -> bool {
+    let gtid = |read: &Option<ReadAhead>| read.as_ref().and_then(|read| read.gtid.clone());
+    match (gtid(one), gtid(other)) {
         (Some(Gtid::MariaDb(one)), Some(Gtid::MariaDb(other))) => one.domain == other.domain,
         _ => false,
     }
@@ -170,7 +175,7 @@ mod tests {
         applied.add(Span { start: at(10), end: at(40) });
         applied.add(Span { start: at(50), end: at(60) });
         progress.drop_passed(&applied);
-        let kept: Vec<u64> = progress.above.keys().map(|end| end.offset).collect();
+        let kept: Vec<u64> = progress.above.iter().map(|(end, _)| end.offset).collect();
         assert_eq!(kept, [10, 30, 40, 50, 60]);
         // And nothing is missing once they are done.
         applied.add(Span { start: at(4), end: at(10) });

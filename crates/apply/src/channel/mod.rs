@@ -3,7 +3,8 @@
 //! The map:
 //! - [`options`], [`status`]: what an operator chooses and sees. This file: start, stop, edits, trying again.
 //! - `run`: one run of it; `begin` says from where. `reader`: log to transactions. `crew`: all workers; `worker`: a batch to
-//!   the target, with `writer` and `packets`. `statements`, `statement_filter`, `fingerprint`: what is no rows.
+//!   the target, with `writer` and `packets`. `statements`, `statement_filter`, `fingerprint`, `noted`,
+//!   `predecessor`: what is no rows.
 //! - `store`: progress on the target. `gtids`, `gtid_session`: identity there; `gtid_progress`: what is applied, which
 //!   `publish` tells it. `retention`: what is kept for one that loses commits. `rate`: how fast. `diagnose`: which row.
 
@@ -15,8 +16,10 @@ mod fingerprint;
 mod gtid_progress;
 mod gtid_session;
 mod gtids;
+mod noted;
 pub mod options;
 pub(crate) mod packets;
+mod predecessor;
 mod publish;
 mod rate;
 mod reader;
@@ -228,6 +231,17 @@ struct Supervisor {
     /// The transaction that the target refused last.
     refused: Option<Gtid>,
     backoff: Backoff,
+}
+
+impl Drop for Supervisor {
+    /// Who looks at a channel that has died must not take it for one that runs.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = "its supervisor has died".to_owned();
+            let error = ApplyError::Fault { channel: self.options.name.clone(), what };
+            self.set_fault(ChannelState::Failed, &error);
+        }
+    }
 }
 
 impl Supervisor {

@@ -15,12 +15,14 @@ pub(super) struct Publisher {
     published: Option<GtidSet>,
     /// Why the target does not know it.
     untold: Option<String>,
+    /// Somebody was told so.
+    warned: bool,
 }
 
 impl Publisher {
     /// Nothing was told yet.
     pub(super) fn new(store: Store) -> Self {
-        Self { store, published: None, untold: None }
+        Self { store, published: None, untold: None, warned: false }
     }
 
     /// Tells the target what was applied, if it does not know. Under the source's GTIDs it knows that already, but for what
@@ -40,8 +42,7 @@ impl Publisher {
         if self.published.as_ref() == Some(applied) {
             return Ok(());
         }
-        self.untold = None;
-        let is_first = self.published.is_none();
+        let is_first = !self.warned;
         if let Some(other) = self.store.shared_with().await? {
             self.untold = Some(format!("channel {other} applies the same source to the target"));
             if is_first {
@@ -53,7 +54,11 @@ impl Publisher {
             }
         } else {
             match gtids::publish(self.store.connection(), applied).await {
-                Ok(()) => {}
+                Ok(()) => {
+                    self.published = Some(applied.clone());
+                    (self.untold, self.warned) = (None, false);
+                    return Ok(());
+                }
                 Err(SessionError::Server { error, .. }) => {
                     self.untold = Some(format!("the target does not take them: {error}"));
                     if is_first {
@@ -63,7 +68,7 @@ impl Publisher {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.published = Some(applied.clone());
+        self.warned = true;
         Ok(())
     }
 

@@ -158,7 +158,7 @@ impl Reader {
         if let Some(event) = entries::format_description(&setup.log, low)? {
             decoder.format_description(&event).map_err(|error| at(low, error))?;
         }
-        let target = TargetTables::new(connection, setup.filters.clone(), low)?;
+        let target = TargetTables::new(connection, setup.filters.clone(), low, Arc::clone(&setup.shared))?;
         let streamed = Memory::new(stream::STREAMED_BYTES_MAX);
         Ok(Self {
             decoder,
@@ -195,7 +195,7 @@ impl Reader {
             }
             let span = Span { start, end: entry.end() };
             start = span.end;
-            if !self.transaction(entry, span).await? {
+            if !self.transaction(entry, span).await? || self.out.is_closed() {
                 return Ok(());
             }
         }
@@ -227,11 +227,8 @@ impl Reader {
         if self.is_of_origin(&entry) {
             // It counts as applied from the beginning on.
             self.push(Read::Passed { span, gtid: None }).await?;
-        } else if self.is_skipped(&entry) && self.needs_gtid(&entry) {
-            let empty = Transaction::empty(span, entry.gtid.clone(), entry.commit_time_us);
-            self.hand_over(&mut Source { entry, format: None }, empty).await?;
         } else if self.is_skipped(&entry) {
-            self.push(Read::Passed { span, gtid: entry.gtid }).await?;
+            self.leave_out(entry, span).await?;
         } else {
             self.delay(&entry).await?;
             if self.target.turn_to(span.start)? {
@@ -246,6 +243,16 @@ impl Reader {
             }
         }
         if last { self.reached().await } else { Ok(true) }
+    }
+
+    /// Passes over what an operator leaves out. Of an XA transaction that it completes, nothing is held any more either.
+    async fn leave_out(&mut self, entry: Entry, span: Span) -> Result<(), ApplyError> {
+        let prepared = self.let_go(&entry);
+        if prepared.is_none() && !self.needs_gtid(&entry) {
+            return self.push(Read::Passed { span, gtid: entry.gtid }).await;
+        }
+        let empty = Transaction::empty(span, entry.gtid.clone(), entry.commit_time_us);
+        self.hand_over(&mut Source { entry, format: None }, Transaction { prepared, ..empty }).await
     }
 
     /// Rows stand in the target's binlog under their GTID exactly if their progress stands beside them; unless the target

@@ -9,7 +9,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::info;
 
 use super::begin::{self, Begun};
@@ -27,7 +27,7 @@ use super::store::{Claim, Kept, Store};
 use super::worker::Shared;
 use crate::error::ApplyError;
 use crate::scheduler::{Batch, BatchId, CommitOrder, Options, Scheduler, Weight};
-use crate::transaction::{Content, Span, Transaction};
+use crate::transaction::{Content, Span, Transaction, joined};
 
 /// How often the target is told what was applied, and the log what is still needed of it.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,7 +89,8 @@ struct Run {
     careful_until: Option<LogPosition>,
     /// A worker has given a batch back, because it was told to stop.
     given_back: bool,
-    stop_reader: CancellationToken,
+    /// Ends the reader, however the run ends.
+    stop_reader: Option<DropGuard>,
 }
 
 /// Takes the channel over and applies until it is told to stop or cannot go on.
@@ -106,7 +107,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
         () = stop.cancelled() => return Ok(End::Told),
     };
     let end = run.coordinate(stop).await;
-    run.stop_reader.cancel();
+    run.stop_reader = None;
     if end.is_ok() {
         // Everything handed out has committed: the target may be told, and whoever asks.
         run.tick().await?;
@@ -131,6 +132,7 @@ impl TakenOver {
         let mut connection = super::writer::connect(&unlogged).await?;
         let flavour = connection.server().flavour;
         check_grants(&mut connection, Purpose::Apply).await?;
+        begin::refuse_strict_order(options, flavour, &mut connection).await?;
         let target = gtids::target_gtids(&mut connection).await?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
         let begun = begin::begin(options, log, &mut store, &claim, &kept, flavour, &target).await?;
@@ -184,13 +186,15 @@ impl Run {
             applied: std::sync::Mutex::new(begun.applied),
             turn: watch::channel(BatchId(0)).0,
             give_way: watch::channel(None).0,
+            untransactional: std::sync::Mutex::default(),
             statements: Statements::default(),
             stop,
             options,
         });
         let crew = Crew::connect(&shared).await?;
         let (done, done_receiver) = watch::channel(0);
-        let stop_reader = CancellationToken::new();
+        let reader_stop = CancellationToken::new();
+        let stop_reader = reader_stop.clone().drop_guard();
         let reads = reader::start(ReaderSetup {
             log,
             shared: Arc::clone(&shared),
@@ -199,7 +203,7 @@ impl Run {
             target_logged,
             skipped: kept.skipped,
             done: done_receiver,
-            stop: stop_reader.clone(),
+            stop: reader_stop,
         })?;
         Ok(Self {
             shared,
@@ -215,7 +219,7 @@ impl Run {
             rate: Rate::default(),
             careful_until,
             given_back: false,
-            stop_reader,
+            stop_reader: Some(stop_reader),
         })
     }
 
@@ -353,12 +357,10 @@ impl Run {
     /// Notes what is applied.
     fn note(&mut self, spans: impl Iterator<Item = Span>) {
         let mut ends = Vec::new();
+        let spans = spans.inspect(|span| ends.push(span.end));
         let low = {
             let mut applied = self.shared.applied();
-            for span in spans {
-                applied.add(span);
-                ends.push(span.end);
-            }
+            joined(spans).for_each(|span| applied.add(span));
             applied.low()
         };
         self.progress.apply(&ends, low);
@@ -427,7 +429,9 @@ impl Run {
         let lag = lag_seconds(self.progress.oldest_commit_us());
         let gtids = gtids::text(self.progress.gtids());
         let held = self.scheduler.outstanding().weight.bytes as u64;
+        let untransactional = self.shared.untransactional().iter().cloned().collect();
         self.status.send_modify(|status| {
+            status.tables_without_transactions = untransactional;
             status.low = low.to_string();
             status.gtids = gtids;
             status.lag_seconds = lag;

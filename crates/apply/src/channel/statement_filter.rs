@@ -9,6 +9,9 @@ use crate::transaction::{Content, Statement, Step, Transaction};
 /// The schema in which channels to the source keep what is about the source.
 pub(crate) const OWN_SCHEMA: &str = "tailwater";
 
+/// The table there in which a check leaves marks on the source, to see when the target has them.
+pub(crate) const MARKS_TABLE: &str = "check_marks";
+
 /// Has `filters` count for a transaction's statements.
 ///
 /// # Errors

@@ -5,34 +5,40 @@
 //! a statement that is still under way before judging whether it has run.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tailwater_session::SessionError;
+use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::event::{EventBody, QueryEvent, UserVar};
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tokio::sync::Mutex;
-use tracing::info;
+use tracing::debug;
 
 use super::disabled_events::{disabled, disabled_event};
-use super::fingerprint::{fingerprint, says_done_already};
+use super::fingerprint::{fingerprint, may_swap, rest_of_drop, says_done_already};
 use super::gtid_session::GtidSession;
+use super::noted::Noted;
 use super::options::GtidMode;
 use super::packets::Packets;
+use super::predecessor;
 use super::reader::{Held, Streamed};
-use super::retention::TARGET_LOSS_MAX;
 use super::store::{Intents, kept_intents, session_statement as session_setting};
 use super::text::{hex, quote};
 use super::worker::Shared;
 use super::writer::{LONG_ROW_BYTES, Writer};
+use crate::decode::statement::is_temporary;
 use crate::error::ApplyError;
 use crate::transaction::{Content, Statement, StatementVariable, Step, Transaction};
 
 /// Rows are sent when they are so many bytes.
 const FLUSHED_BYTES: usize = 1 << 20;
 
-/// A statement of a predecessor is waited for in steps of this many seconds: in between, `stop` is heard.
-const PREDECESSOR_STEP_SECONDS: u32 = 1;
+/// A statement whose database the target lacks runs in this one: nobody can make or change anything there, and what names its
+/// databases does not care where it runs.
+const NOWHERE: &str = "information_schema";
+
+/// `ER_BAD_DB_ERROR`
+const UNKNOWN_DATABASE: u16 = 1049;
 
 /// Runs transactions that hold statements.
 #[derive(Debug, Default)]
@@ -46,6 +52,8 @@ struct Session {
     database: Vec<u8>,
     /// Statements of before that may have run.
     intents: Intents,
+    /// All statements that are noted on the target.
+    noted: Noted,
     /// It is set up for a statement of the source.
     of_source: bool,
 }
@@ -65,6 +73,33 @@ struct Sequence {
 /// its rows can be looked at, so it is made at once; its rows come with the progress, like those of MariaDB.
 fn without_start_transaction(text: &[u8]) -> &[u8] {
     text.strip_suffix(b"START TRANSACTION").unwrap_or(text)
+}
+
+/// Whether an error is about the database that a statement runs in whose own is not there.
+fn is_of_nowhere(error: &ServerError) -> bool {
+    error.message.to_ascii_lowercase().contains(NOWHERE)
+}
+
+/// A statement of which it could not be told after a crash whether it has run.
+fn untold(held: &Held) -> ApplyError {
+    ApplyError::Unsupported {
+        gtid: held.gtid_text(),
+        what: "a statement that may swap tables".to_owned(),
+        reason: "after a crash it could not be told whether it has run, because the account may not see the tables' numbers; \
+                 `GRANT PROCESS ON *.*` to it, then start the channel"
+            .to_owned(),
+    }
+}
+
+/// A table that is made and filled by one statement, of which MySQL logs the two apart.
+fn made_and_filled(held: &Held) -> ApplyError {
+    ApplyError::Unsupported {
+        gtid: held.gtid_text(),
+        what: "CREATE TABLE ... SELECT".to_owned(),
+        reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with gtid = log, or make \
+                 the table on the target by hand and skip the transaction"
+            .to_owned(),
+    }
 }
 
 /// The GTID that a transaction is to have on the target.
@@ -102,35 +137,13 @@ impl Session {
     /// Waits for a predecessor's statement; `None` if it was told to stop before that ended.
     async fn open(shared: &Arc<Shared>) -> Result<Option<Self>, ApplyError> {
         let mut writer = Writer::open(&shared.options).await?;
-        let lock = format!("tailwater.{}", shared.options.name);
-        let lock: String = lock.chars().take(60).collect();
-        let ask = format!("SELECT GET_LOCK({}, {PREDECESSOR_STEP_SECONDS})", quote(&lock));
-        let mut waited = false;
-        loop {
-            match writer.connection.query(&ask).await?.scalar() {
-                Some("1") => break,
-                Some("0") if shared.stop.is_cancelled() => return Ok(None),
-                // A statement may take days.
-                Some("0") => {
-                    // Or it is no predecessor, and keeps the lock.
-                    shared.claim.check(&mut writer.connection).await?;
-                    if !std::mem::replace(&mut waited, true) {
-                        let channel = &shared.options.name;
-                        info!(
-                            channel,
-                            "waits for a statement that an earlier connection of the channel runs"
-                        );
-                    }
-                }
-                _ => {
-                    let reason = format!("the target does not say who holds the lock {lock:?} (GET_LOCK)");
-                    return Err(ApplyError::Record { channel: shared.options.name.clone(), reason });
-                }
-            }
+        if !predecessor::outlive(&mut writer.connection, shared).await? {
+            return Ok(None);
         }
         // Not before: a predecessor may have noted one after the channel was taken from it.
         let intents = kept_intents(&mut writer.connection, &shared.options.name).await?;
-        Ok(Some(Self { writer, database: Vec::new(), intents, of_source: false }))
+        let noted = Noted::new(intents.keys().cloned(), Instant::now());
+        Ok(Some(Self { writer, database: Vec::new(), intents, noted, of_source: false }))
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
@@ -168,6 +181,9 @@ impl Session {
         // The intent stays: a target may come back from a crash without this commit.
         self.writer.connection.execute_bytes(&progress).await?;
         self.writer.connection.execute("COMMIT").await?;
+        if run.ran {
+            self.noted.note(held.span.start.to_string(), Instant::now());
+        }
         if shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
@@ -204,7 +220,8 @@ impl Session {
                     self.flush(run).await?;
                 }
             }
-            Step::Statement(statement) if statement.dml => {
+            // A temporary table is made or dropped within the transaction, and does not end it.
+            Step::Statement(statement) if statement.dml || run.begun && is_temporary(&statement.text) => {
                 self.flush(run).await?;
                 self.begin(shared, held, run).await?;
                 self.statement(held, statement, None).await?;
@@ -254,31 +271,73 @@ impl Session {
     ) -> Result<(), ApplyError> {
         let now = fingerprint(&mut self.writer.connection, statement, shared.flavour).await?;
         let intent = resumed.take();
-        let ran = intent.as_ref().is_some_and(|before| *before != now);
+        let ran = intent.as_ref().is_some_and(|before| *before != now.text);
+        if !ran && preserved(shared, held).is_some() && statement.text.ends_with(b"START TRANSACTION") {
+            return Err(made_and_filled(held));
+        }
         if intent.is_none() {
-            self.intend(shared, held, statement, &now).await?;
+            if now.lacks_numbers && may_swap(&statement.text) {
+                return Err(untold(held));
+            }
+            self.intend(shared, held, statement, &now.text).await?;
         }
         if !ran {
-            if preserved(shared, held).is_some() && statement.text.ends_with(b"START TRANSACTION") {
-                return Err(ApplyError::Unsupported {
-                    gtid: held.gtid_text(),
-                    what: "CREATE TABLE ... SELECT".to_owned(),
-                    reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with \
-                             gtid = log, or make the table on the target by hand and skip the transaction"
-                        .to_owned(),
-                });
-            }
             match self.statement(held, statement, preserved(shared, held)).await {
                 Err(ApplyError::Refused { error, .. })
                     if intent.is_some() && says_done_already(error.number) => {}
+                Err(error @ ApplyError::Refused { .. }) => {
+                    if let Err(failed) = self.withdraw(shared, held, statement, &now.text).await {
+                        debug!("what has not run stays noted: {failed}");
+                    }
+                    return Err(error);
+                }
                 other => other?,
             }
+        }
+        let rest = rest_of_drop(&statement.text).filter(|_| ran && preserved(shared, held).is_none());
+        if let Some(rest) = rest {
+            let rest = Statement { text: rest.into(), ..statement.clone() };
+            self.statement(held, &rest, None).await?;
         }
         run.ran = true;
         run.begun = false;
         if preserved(shared, held).is_some() {
             self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
+        Ok(())
+    }
+
+    /// Takes the note back of a statement that the target has refused, if all looks as before: it has not run, and if all looks
+    /// otherwise when it comes again, somebody has mended what was in its way.
+    async fn withdraw(
+        &mut self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        statement: &Statement,
+        before: &str,
+    ) -> Result<(), ApplyError> {
+        if preserved(shared, held).is_some() {
+            self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
+        }
+        self.leave_source().await?;
+        let now = fingerprint(&mut self.writer.connection, statement, shared.flavour).await?;
+        if now.text != before {
+            return Ok(());
+        }
+        // As it was noted. The session ends with the error.
+        self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
+        self.forget(shared, &[held.span.start.to_string()]).await
+    }
+
+    /// Has statements not be noted any more.
+    async fn forget(&mut self, shared: &Arc<Shared>, positions: &[String]) -> Result<(), ApplyError> {
+        let positions: Vec<String> = positions.iter().map(|position| quote(position)).collect();
+        let forget = format!(
+            "DELETE FROM tailwater.apply_intent WHERE channel={} AND position IN ({})",
+            quote(&shared.options.name),
+            positions.join(",")
+        );
+        self.writer.connection.execute(&forget).await?;
         Ok(())
     }
 
@@ -305,16 +364,34 @@ impl Session {
         text.extend_from_slice(b"')");
         self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         self.writer.connection.execute_bytes(&text).await?;
-        let old_s = now_s.saturating_sub(TARGET_LOSS_MAX.as_secs());
-        let forget = format!(
-            "DELETE FROM tailwater.apply_intent WHERE channel={} AND noted_at_s < {old_s}",
-            quote(&shared.options.name)
-        );
-        self.writer.connection.execute(&forget).await?;
+        let old = self.noted.take_old(Instant::now());
+        if !old.is_empty() {
+            self.forget(shared, &old).await?;
+        }
         if shared.options.gtid != GtidMode::Log {
             self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
         Ok(())
+    }
+
+    /// Goes to the database that a statement runs in; with what the target says if it has none of that name.
+    async fn enter(&mut self, statement: &Statement) -> Result<Option<ServerError>, ApplyError> {
+        if !statement.uses_database() || statement.database == self.database {
+            return Ok(None);
+        }
+        let name = String::from_utf8_lossy(&statement.database).replace('`', "``");
+        match self.writer.connection.execute(&format!("USE `{name}`")).await {
+            Ok(_) => {
+                self.database = statement.database.to_vec();
+                Ok(None)
+            }
+            Err(SessionError::Server { error, .. }) if error.number == UNKNOWN_DATABASE => {
+                self.writer.connection.execute(&format!("USE {NOWHERE}")).await?;
+                self.database = NOWHERE.into();
+                Ok(Some(error))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn statement(
@@ -323,14 +400,10 @@ impl Session {
         statement: &Statement,
         gtid: Option<&Gtid>,
     ) -> Result<(), ApplyError> {
-        if !statement.database.is_empty() && statement.database != self.database {
-            let name = String::from_utf8_lossy(&statement.database).replace('`', "``");
-            // A statement may create the database that it runs in.
-            match self.writer.connection.execute(&format!("USE `{name}`")).await {
-                Ok(_) => self.database = statement.database.to_vec(),
-                Err(SessionError::Server { error, .. }) if error.number == 1049 => {}
-                Err(error) => return Err(error.into()),
-            }
+        let missing = self.enter(statement).await?;
+        if !statement.uses_database() {
+            // It may drop the one that the session is in.
+            self.database.clear();
         }
         let query = QueryEvent {
             thread_id: statement.thread_id,
@@ -377,7 +450,7 @@ impl Session {
                     String::from_utf8_lossy(&statement.text[..statement.text.len().min(200)])
                 ),
                 key: String::new(),
-                error: Box::new(error),
+                error: Box::new(missing.filter(|_| is_of_nowhere(&error)).unwrap_or(error)),
             }),
             Err(error) => Err(error.into()),
         }

@@ -67,6 +67,10 @@ pub struct ChannelStatus {
     /// out. Not known before the channel has reached its target.
     #[serde(default)]
     pub is_whole: bool,
+    /// Tables on the target whose engine has no transactions, as far as rows of them came since it was started: what is written
+    /// to them stays when a batch is rolled back, and comes again with it.
+    #[serde(default)]
+    pub tables_without_transactions: Vec<String>,
     /// Which version of the filters is in force.
     pub filter_version: u64,
 }

@@ -24,11 +24,10 @@ use crate::progress::Applied;
 /// [`Store::take_over`] has to make the older ones so.
 const SCHEMA_VERSION: u32 = 1;
 
-const SCHEMA: &[&str] = &[
-    "CREATE DATABASE IF NOT EXISTS tailwater",
-    "CREATE TABLE IF NOT EXISTS tailwater.apply_version (\
-       version INT UNSIGNED NOT NULL PRIMARY KEY\
-     ) ENGINE=InnoDB COMMENT='What these tables look like'",
+const DATABASE: &str = "CREATE DATABASE IF NOT EXISTS tailwater";
+
+/// What is this server's own affair.
+const OWN_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_channel (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
        incarnation BIGINT UNSIGNED NOT NULL, \
@@ -40,14 +39,6 @@ const SCHEMA: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_unlogged (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY\
      ) ENGINE=InnoDB COMMENT='Channels that this server does not log, and of whose GTIDs it is told a little later'",
-    "CREATE TABLE IF NOT EXISTS tailwater.apply_progress (\
-       channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
-       worker INT UNSIGNED NOT NULL, \
-       applied LONGBLOB NOT NULL, \
-       gtid VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
-       source_time_us BIGINT UNSIGNED NOT NULL, \
-       PRIMARY KEY (channel, worker)\
-     ) ENGINE=InnoDB COMMENT='How far each worker of a channel is'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_intent (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
        gtid VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
@@ -57,6 +48,21 @@ const SCHEMA: &[&str] = &[
        fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL, \
        PRIMARY KEY (channel, position)\
      ) COMMENT='Statements that commit by themselves: before each, what was there' ENGINE=",
+];
+
+/// What is written together with data, and stands in the target's binlog where data does: servers behind it need it too.
+const CARRIED_TABLES: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS tailwater.apply_version (\
+       version INT UNSIGNED NOT NULL PRIMARY KEY\
+     ) ENGINE=InnoDB COMMENT='What these tables look like'",
+    "CREATE TABLE IF NOT EXISTS tailwater.apply_progress (\
+       channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+       worker INT UNSIGNED NOT NULL, \
+       applied LONGBLOB NOT NULL, \
+       gtid VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
+       source_time_us BIGINT UNSIGNED NOT NULL, \
+       PRIMARY KEY (channel, worker)\
+     ) ENGINE=InnoDB COMMENT='How far each worker of a channel is'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_skipped (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
        gtid VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
@@ -64,6 +70,11 @@ const SCHEMA: &[&str] = &[
        tolerated TINYINT NOT NULL DEFAULT 0, \
        PRIMARY KEY (channel, gtid)\
      ) ENGINE=InnoDB COMMENT='Transactions that an operator left out, or had tolerate what the target has'",
+    // As `tailwater check --wait mark` makes it on the source. Definitions in this schema are not applied.
+    "CREATE TABLE IF NOT EXISTS tailwater.check_marks (\
+       name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
+       number BIGINT UNSIGNED NOT NULL\
+     ) ENGINE=InnoDB COMMENT='How far a check is that waits for marks'",
 ];
 
 /// `ER_BAD_DB_ERROR`
@@ -176,6 +187,8 @@ pub(super) struct Store {
     connection: Connection,
     channel: String,
     mode: GtidMode,
+    /// The tables that are written together with data are there.
+    has_progress: bool,
 }
 
 impl Store {
@@ -194,9 +207,23 @@ impl Store {
             let channel = channel.to_owned();
             return Err(ApplyError::NewerSchema { channel, found, known: SCHEMA_VERSION });
         }
-        if version.is_none() || !schema_exists(&mut connection).await? {
-            // Not logged before it is known where the channel begins: that is told from what the target has.
-            create_schema(&mut connection).await?;
+        let mut has_progress = has_tables(&mut connection, &["apply_progress", "apply_skipped"]).await?;
+        if version.is_none()
+            || !has_progress
+            || !has_tables(
+                &mut connection,
+                &["apply_channel", "apply_intent", "apply_unlogged", "check_marks"],
+            )
+            .await?
+        {
+            create(&mut connection, OWN_TABLES).await?;
+            // Those that are to be logged are not made before it is known where the channel begins: that is told from
+            // what the target has.
+            if mode == GtidMode::Log || has_progress {
+                create(&mut connection, CARRIED_TABLES).await?;
+                note_version(&mut connection).await?;
+                has_progress = true;
+            }
         }
         let name = quote(channel);
         // In one transaction: two who take it over at once must not read the same number.
@@ -219,14 +246,16 @@ impl Store {
         let text = |column: usize| row.get_str(column).unwrap_or_default().to_owned();
         let incarnation = text(0).parse().map_err(|_| wrong(channel, "its incarnation is no number"))?;
         let (source, origin_gtids, target_gtids, filters) = (text(1), text(2), text(3), text(4));
-        let mut store = Self { connection, channel: channel.to_owned(), mode };
-        let applied = store.applied().await?;
-        let newest = store
-            .column(&format!("SELECT gtid FROM tailwater.apply_progress WHERE channel={name} AND gtid <> ''"))
-            .await?;
-        let skipped = store
-            .column(&format!("SELECT gtid FROM tailwater.apply_skipped WHERE channel={name} AND tolerated=0"))
-            .await?;
+        let mut store = Self { connection, channel: channel.to_owned(), mode, has_progress };
+        let (mut applied, mut newest, mut skipped) = (None, Vec::new(), Vec::new());
+        if has_progress {
+            let of_channel = format!("WHERE channel={name}");
+            applied = store.applied().await?;
+            let sql = format!("SELECT gtid FROM tailwater.apply_progress {of_channel} AND gtid <> ''");
+            newest = store.column(&sql).await?;
+            let sql = format!("SELECT gtid FROM tailwater.apply_skipped {of_channel} AND tolerated=0");
+            skipped = store.column(&sql).await?;
+        }
         let under_way =
             store.column(&format!("SELECT gtid FROM tailwater.apply_intent WHERE channel={name}")).await?;
         let claim = Claim { channel: channel.to_owned(), incarnation };
@@ -267,22 +296,28 @@ impl Store {
     ) -> Result<(), ApplyError> {
         let name = quote(&self.channel);
         let note = claim.progress_statement(STATEMENTS_ROW, &applied.encode(), "", 0);
-        // First: without progress, the channel begins anew, from here.
-        self.connection
-            .execute(&format!(
-                "UPDATE tailwater.apply_channel SET source={}, origin_gtids={}, target_gtids={} WHERE channel={name}",
-                quote(source),
-                quote(origin_gtids),
-                quote(target_gtids)
-            ))
-            .await?;
+        let origin = format!(
+            "UPDATE tailwater.apply_channel SET source={}, origin_gtids={}, target_gtids={} WHERE channel={name}",
+            quote(source),
+            quote(origin_gtids),
+            quote(target_gtids)
+        );
         if self.mode != GtidMode::Log {
-            // Servers behind the target need it too: it is logged, though it is there.
+            // The target does not log it, and may log the progress: not in one transaction, then. First, because a new channel
+            // without progress begins anew, from here; one that is cut short between the two while it seeks has to seek again.
+            self.connection.execute(&origin).await?;
+            // Also where they are: MySQL logs it all the same. MariaDB does not; servers behind it have to be copies of it.
             set_logging(&mut self.connection, true).await?;
-            create_schema(&mut self.connection).await?;
+            create(&mut self.connection, CARRIED_TABLES).await?;
+            if !std::mem::replace(&mut self.has_progress, true) {
+                note_version(&mut self.connection).await?;
+            }
         }
         set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
         self.connection.execute("BEGIN").await?;
+        if self.mode == GtidMode::Log {
+            self.connection.execute(&origin).await?;
+        }
         self.connection
             .execute(&format!("DELETE FROM tailwater.apply_progress WHERE channel={name}"))
             .await?;
@@ -327,7 +362,15 @@ impl Store {
     }
 
     /// Records that an operator leaves a transaction out.
+    ///
+    /// # Errors
+    /// [`ApplyError::Start`] if the channel has never run; [`ApplyError::Session`].
     pub(super) async fn skip(&mut self, gtid: &str) -> Result<(), ApplyError> {
+        if !self.has_progress {
+            let reason =
+                "it has never run, and nothing is known of what it would skip: start it first".to_owned();
+            return Err(ApplyError::Start { reason });
+        }
         self.connection
             .execute(&format!(
                 "INSERT IGNORE INTO tailwater.apply_skipped (channel, gtid) VALUES ({}, {})",
@@ -375,33 +418,36 @@ async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, Sess
 
 /// Creates what is not there. MariaDB keeps views, accounts and the like outside of InnoDB, where they outlive a crash that
 /// InnoDB's newest commits do not; so must the word that they were about to be made. MySQL has all of it in one log.
-async fn create_schema(connection: &mut Connection) -> Result<(), SessionError> {
+async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), SessionError> {
     let intent_engine = match connection.server().flavour {
         Flavour::MySql => "InnoDB",
         Flavour::MariaDb => "Aria TRANSACTIONAL=1",
     };
-    for statement in SCHEMA {
+    connection.execute(DATABASE).await?;
+    for statement in tables {
         let engine = if statement.ends_with('=') { intent_engine } else { "" };
         connection.execute(&format!("{statement}{engine}")).await?;
     }
-    // A row that is there already would not be logged, for servers that have only the table.
-    for statement in ["BEGIN", "DELETE FROM tailwater.apply_version"] {
-        connection.execute(statement).await?;
-    }
-    connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
-    connection.execute("COMMIT").await?;
     Ok(())
 }
 
-/// Whether everything is there: a session that may not create it can still use it.
-async fn schema_exists(connection: &mut Connection) -> Result<bool, SessionError> {
-    let rows = connection
-        .query(
-            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='tailwater' AND table_name IN \
-             ('apply_channel', 'apply_progress', 'apply_intent', 'apply_skipped', 'apply_unlogged')",
-        )
-        .await?;
-    Ok(rows.scalar() == Some("5"))
+/// Notes what the tables look like. Whatever row servers behind the target have, and whether they have one: that the table is
+/// emptied is logged as a statement.
+async fn note_version(connection: &mut Connection) -> Result<(), SessionError> {
+    connection.execute("TRUNCATE TABLE tailwater.apply_version").await?;
+    connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
+    Ok(())
+}
+
+/// Whether all of these are there: a session that may not create them can still use them.
+async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool, SessionError> {
+    let names: Vec<String> = tables.iter().map(|table| quote(table)).collect();
+    let sql = format!(
+        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='tailwater' AND table_name IN ({})",
+        names.join(", ")
+    );
+    let rows = connection.query(&sql).await?;
+    Ok(rows.scalar() == Some(tables.len().to_string().as_str()))
 }
 
 /// Whoever dumps the server must know that neither its binlog nor its GTIDs tell all of its commits at once.

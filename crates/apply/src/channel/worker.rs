@@ -1,5 +1,6 @@
 //! A worker: one connection to the target, one batch at a time, data and progress in the same transaction.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use super::writer::Writer;
 use crate::error::ApplyError;
 use crate::progress::Applied;
 use crate::scheduler::{Batch, BatchId, CommitOrder, Timing};
-use crate::transaction::{Content, RowChanges, Transaction};
+use crate::transaction::{Content, RowChanges, Transaction, joined};
 
 /// A batch that meets a deadlock or a lock that is not let go is run again this many times before it is an error.
 const CONFLICTS_MAX: u32 = 20;
@@ -40,6 +41,8 @@ pub(super) struct Shared {
     pub(super) turn: watch::Sender<BatchId>,
     /// Batches behind this one let go of their locks until it is their turn.
     pub(super) give_way: watch::Sender<Option<BatchId>>,
+    /// Tables on the target whose engine has no transactions, as far as rows of them came.
+    pub(super) untransactional: Mutex<BTreeSet<String>>,
     /// Runs what is no rows.
     pub(super) statements: Statements,
     /// The run is to end: nothing that may take days is to be waited for.
@@ -50,6 +53,11 @@ impl Shared {
     /// Locks what is applied; a thread that died while it held it leaves a whole value.
     pub(super) fn applied(&self) -> std::sync::MutexGuard<'_, Applied> {
         self.applied.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Locks the names of tables without transactions.
+    pub(super) fn untransactional(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.untransactional.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -123,7 +131,8 @@ impl Worker {
         if self.shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(self.shared.flavour)).await?;
         }
-        Ok(())
+        // Of what was to be set, nobody knows what was.
+        self.writer.settle_sql().await
     }
 
     async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
@@ -132,7 +141,7 @@ impl Worker {
         self.log_prepared(batch).await?;
         let mut packets = Packets::default();
         let gtid = match self.shared.options.gtid {
-            GtidMode::Preserve => batch.first.first().and_then(|transaction| transaction.gtid.clone()),
+            GtidMode::Preserve => oldest(batch).and_then(|transaction| transaction.gtid.clone()),
             _ => None,
         };
         if let Some(gtid) = &gtid {
@@ -190,7 +199,7 @@ impl Worker {
         if self.shared.options.gtid != GtidMode::Preserve || self.shared.flavour != Flavour::MySql {
             return Ok(());
         }
-        let prepared = batch.first.first().and_then(|transaction| transaction.prepared.as_ref());
+        let prepared = oldest(batch).and_then(|transaction| transaction.prepared.as_ref());
         let Some(gtid) = prepared.and_then(|prepared| prepared.gtid.as_ref()) else { return Ok(()) };
         let applied = self.shared.applied().encode();
         let mut packets = Packets::default();
@@ -214,13 +223,9 @@ impl Worker {
     /// The statement that notes `batch` in a row of its own, and all that is known to be committed.
     fn progress(&self, batch: &Batch<Held>, row: usize) -> Vec<u8> {
         let mut applied = self.shared.applied().clone();
-        let mut newest = None;
-        for transaction in batch.first.iter().chain(&batch.rest) {
-            transaction.spans().for_each(|span| applied.add(span));
-            if newest.is_none_or(|newest: &Held| newest.span < transaction.span) {
-                newest = Some(transaction);
-            }
-        }
+        let held = || batch.first.iter().chain(&batch.rest);
+        joined(held().flat_map(|held| held.spans())).for_each(|span| applied.add(span));
+        let newest = held().max_by_key(|held| held.span);
         let (gtid, time_us) = match newest {
             Some(transaction) => (transaction.gtid_text(), transaction.commit_time_us),
             None => (String::new(), 0),
@@ -259,9 +264,15 @@ fn row_changes(transaction: &Transaction) -> &[RowChanges] {
     }
 }
 
+/// The oldest transaction of a batch, which is the only one where each stands under its own GTID. It may have to wait for its
+/// turn.
+fn oldest(batch: &Batch<Held>) -> Option<&Held> {
+    batch.first.iter().chain(&batch.rest).next()
+}
+
 /// The transaction of a batch that is more than rows in memory.
 fn by_itself(batch: &Batch<Held>) -> Option<&Held> {
-    let only = batch.first.iter().chain(&batch.rest).next()?;
+    let only = oldest(batch)?;
     matches!(only.content, Content::Steps(_) | Content::Streamed { .. }).then_some(only)
 }
 

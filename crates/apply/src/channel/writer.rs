@@ -119,6 +119,17 @@ impl Writer {
         Ok(())
     }
 
+    /// Has the session be what rows by SQL take it for, if some of what was to be run did not.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`].
+    pub(super) async fn settle_sql(&mut self) -> Result<(), ApplyError> {
+        match self.sql.has_set() {
+            true => self.set_up_sql().await,
+            false => Ok(()),
+        }
+    }
+
     /// Makes `changes` at once, and copies no row that is [long](LONG_ROW_BYTES) on its way; the statements before them have
     /// run.
     ///

@@ -91,6 +91,7 @@ mod tests {
             stored: false,
         });
         TargetTable {
+            transactional: true,
             flavour,
             schema: "s".to_owned(),
             table: "t".to_owned(),

@@ -83,7 +83,7 @@ pub enum Read {
 /// What an event is to the reader.
 enum Outcome {
     Nothing,
-    Step(Box<Step>),
+    Step(Step),
     NeedsTable {
         schema: String,
         table: String,
@@ -126,7 +126,7 @@ impl TransactionReader {
             let Some(pending) = self.next_pending(decoder)? else { return Ok(Read::NeedsEvent) };
             match self.take(&pending, decoder, tables)? {
                 Outcome::Nothing => {}
-                Outcome::Step(step) => return Ok(Read::Step(*step)),
+                Outcome::Step(step) => return Ok(Read::Step(step)),
                 Outcome::NeedsTable { schema, table } => {
                     self.pending = Some(pending);
                     return Ok(Read::NeedsTable { schema, table });
@@ -263,13 +263,12 @@ impl TransactionReader {
         if event.len() > decoder.limits.event_bytes_max {
             return Err(too_large(event.len(), decoder));
         }
-        let behind_header = event.slice(EVENT_HEADER_BYTES..);
-        if !(pending.checksummed && decoder.format.has_checksums()) {
-            return Ok((header, behind_header));
+        let mut end = event.len();
+        if pending.checksummed && decoder.format.has_checksums() {
+            verify_checksum(event)?;
+            end = strip_checksum(event)?.len();
         }
-        verify_checksum(event)?;
-        let body = behind_header.slice_ref(strip_checksum(&behind_header)?);
-        Ok((header, body))
+        Ok((header, event.slice(EVENT_HEADER_BYTES..end)))
     }
 
     fn take_map(&mut self, body: &Bytes) -> Result<(), WireError> {
@@ -317,7 +316,7 @@ impl TransactionReader {
         let bytes_max = decoder.limits.event_bytes_max;
         match find_rows(header, body, &event, table, keys, bytes_max) {
             Ok(changes) if changes.rows.is_empty() => Ok(Outcome::Nothing),
-            Ok(changes) => Ok(Outcome::Step(Box::new(Step::Rows(changes)))),
+            Ok(changes) => Ok(Outcome::Step(Step::Rows(changes))),
             Err(error) => Err(self.error(error)),
         }
     }
@@ -431,7 +430,7 @@ impl TransactionReader {
             server_id: header.server_id.0,
             variables: std::mem::take(&mut self.variables),
         };
-        Ok(Outcome::Step(Box::new(Step::Statement(statement))))
+        Ok(Outcome::Step(Step::Statement(statement)))
     }
 
     /// MariaDB's row events that are too long for one packet.

@@ -30,7 +30,7 @@ const DATA: [&str; 12] = [
 ];
 
 pub(super) fn meaning(text: &[u8]) -> Meaning<'_> {
-    let text = without_comments(text);
+    let text = without_comments(wrapped(text));
     let mut words = Words { rest: text };
     let first = words.next();
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
@@ -57,6 +57,90 @@ pub(super) fn meaning(text: &[u8]) -> Meaning<'_> {
     }
 }
 
+/// The statement in one of MariaDB's with settings of its own, or in one that tells how another ran; otherwise the text.
+fn wrapped(text: &[u8]) -> &[u8] {
+    let text = without_comments(text);
+    let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
+    let mut words = Words { rest: text };
+    let first = words.next();
+    let within = match () {
+        () if is(first, "SET") && is(words.next(), "STATEMENT") => behind_settings(words.rest),
+        () if is(first, "ANALYZE") => analyzed(words.rest),
+        () => None,
+    };
+    within.unwrap_or(text)
+}
+
+/// What stands behind `FOR` in `SET STATEMENT a=1, b='for' FOR statement`, of which `text` is all behind the first two words.
+fn behind_settings(text: &[u8]) -> Option<&[u8]> {
+    let is_part =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'@') || byte >= 0x80;
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        let rest = text.get(at..)?;
+        at += match byte {
+            b'\'' | b'"' | b'`' => quoted_bytes(rest, byte),
+            _ if is_part(byte) => {
+                let end = rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
+                if rest.get(..end)?.eq_ignore_ascii_case(b"FOR") {
+                    return rest.get(end..);
+                }
+                end
+            }
+            _ => 1,
+        };
+    }
+    None
+}
+
+/// How long what stands in quotes is that `text` begins with, with them.
+fn quoted_bytes(text: &[u8], quote: u8) -> usize {
+    let mut at = 1;
+    while let Some(&byte) = text.get(at) {
+        at += match byte {
+            b'\\' if quote != b'`' => 2,
+            _ if byte == quote => return at + 1,
+            _ => 1,
+        };
+    }
+    text.len()
+}
+
+/// The statement in `ANALYZE [FORMAT=JSON] statement`, of which `text` is all behind the first word; `None` for that which
+/// counts tables' rows.
+fn analyzed(text: &[u8]) -> Option<&[u8]> {
+    let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
+    let mut words = Words { rest: text };
+    let mut statement = text;
+    let mut first = words.next();
+    if is(first, "FORMAT") {
+        let rest = words.rest.trim_ascii_start().strip_prefix(b"=")?;
+        words = Words { rest };
+        // JSON, or TRADITIONAL.
+        words.next();
+        statement = words.rest;
+        first = words.next();
+    }
+    let counts =
+        ["TABLE", "TABLES", "LOCAL", "NO", "NO_WRITE_TO_BINLOG"].iter().any(|known| is(first, known));
+    (!counts && !first.is_empty()).then_some(statement)
+}
+
+/// Whether a statement makes or drops a temporary table.
+pub(crate) fn is_temporary(text: &[u8]) -> bool {
+    let mut words = Words { rest: without_comments(text) };
+    let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
+    let first = words.next();
+    if !is(first, "CREATE") && !is(first, "DROP") {
+        return false;
+    }
+    let mut second = words.next();
+    if is(second, "OR") && is(words.next(), "REPLACE") {
+        second = words.next();
+    }
+    is(second, "TEMPORARY")
+}
+
 /// The words of a text, letters only.
 struct Words<'a> {
     rest: &'a [u8],
@@ -75,7 +159,7 @@ impl<'a> Words<'a> {
 
 /// The text from its first word on: without blanks, parentheses and comments in front of it. What stands in `/*! */` is
 /// no comment.
-fn without_comments(mut text: &[u8]) -> &[u8] {
+pub(crate) fn without_comments(mut text: &[u8]) -> &[u8] {
     loop {
         text = text.trim_ascii_start();
         let end =
@@ -123,6 +207,18 @@ mod tests {
             ("-- note\n (select 1)", Meaning::Data),
             ("/*!50000 delete */ from t", Meaning::Data),
             ("# x\nwith a as (select 1) delete from t", Meaning::Data),
+            (
+                "SET STATEMENT max_statement_time=10, sql_mode='FOR' FOR insert into t values (1)",
+                Meaning::Data,
+            ),
+            ("set statement a='it''s \\' for' for\n/* x */ UPDATE t SET n=1", Meaning::Data),
+            ("SET STATEMENT lock_wait_timeout=1 FOR ALTER TABLE t ADD n INT", Meaning::Definition),
+            ("SET STATEMENT forever=1", Meaning::Definition),
+            ("ANALYZE UPDATE t SET n=1", Meaning::Data),
+            ("ANALYZE FORMAT=JSON DELETE FROM t", Meaning::Data),
+            ("ANALYZE TABLE t", Meaning::Definition),
+            ("ANALYZE NO_WRITE_TO_BINLOG TABLE t", Meaning::Definition),
+            ("SET PASSWORD FOR u = 'x'", Meaning::Definition),
             ("truncate t", Meaning::Definition),
             ("CREATE TABLE t (id INT)", Meaning::Definition),
             ("/* never ends", Meaning::Definition),
@@ -132,11 +228,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn temporary_tables_and_others_are_told_apart() {
+        for (text, temporary) in [
+            ("CREATE TEMPORARY TABLE t (id INT)", true),
+            ("create or replace temporary table t (id INT)", true),
+            ("DROP TEMPORARY TABLE IF EXISTS `t` /* generated by server */", true),
+            ("CREATE TABLE temporary (id INT)", false),
+            ("ALTER TABLE t ADD n INT", false),
+            ("", false),
+        ] {
+            assert_eq!(is_temporary(text.as_bytes()), temporary, "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn arbitrary_text_never_panics(text in "[/*!M()# \n-]{0,20}[a-zA-Z ]{0,20}", bytes: Vec<u8>) {
-            meaning(text.as_bytes());
-            meaning(&bytes);
+            for text in [text.as_bytes(), &bytes] {
+                meaning(text);
+                is_temporary(text);
+            }
         }
     }
 }

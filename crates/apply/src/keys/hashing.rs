@@ -20,8 +20,11 @@ pub enum ValueKind {
     /// By their bytes: DECIMAL, DATE, BIT.
     Bytes,
     /// By their bytes, where the log, or a column of another length, may lack zeros or spaces at the end: binary strings,
-    /// times, text whose collation compares codes.
+    /// times, text whose collation compares codes and whose character set is not over ASCII.
     Trimmed,
+    /// Text whose collation compares codes: as [`Trimmed`](Self::Trimmed), but letters of ASCII in either case the same, as in
+    /// [`Ascii`](Self::Ascii), which it is for a table of another shape that a foreign key ties to this one.
+    Folded,
     /// Text of which ASCII can be told: in either case the same, spaces at the end left out.
     Ascii,
     /// Cannot be told.
@@ -115,8 +118,7 @@ impl ValueKind {
             (Type::Char { .. } | Type::VarChar { .. } | Type::Blob { .. }, _) => {
                 match Self::of_string(base, target) {
                     // Codes are those of the source's character set, but for ASCII.
-                    Self::Trimmed if target.collation.as_deref().is_some_and(is_over_ascii) => Self::Ascii,
-                    Self::Ascii => Self::Ascii,
+                    Self::Folded | Self::Ascii => Self::Ascii,
                     _ => Self::Opaque,
                 }
             }
@@ -131,6 +133,7 @@ impl ValueKind {
                 | "inet6" | "uuid" => Self::Trimmed,
                 _ => Self::Opaque,
             },
+            Some(collation) if collation.ends_with("_bin") && is_over_ascii(collation) => Self::Folded,
             Some(collation) if collation.ends_with("_bin") => Self::Trimmed,
             Some(collation) if compares_ascii(collation) => Self::Ascii,
             Some(_) => Self::Opaque,
@@ -212,6 +215,7 @@ impl KeyHash<'_> {
             },
             ValueKind::Bytes => self.bytes(value),
             ValueKind::Trimmed => self.bytes(trim(value, |byte| matches!(byte, 0 | b' '))),
+            ValueKind::Folded => self.folded(trim(value, |byte| matches!(byte, 0 | b' '))),
             ValueKind::Ascii => return self.ascii(trim(value, |byte| byte == b' ')),
             ValueKind::Opaque => return false,
         }
@@ -229,6 +233,11 @@ impl KeyHash<'_> {
         if !value.iter().all(|byte| matches!(byte, 0x20..=0x7e)) {
             return false;
         }
+        self.folded(value);
+        true
+    }
+
+    fn folded(&mut self, value: &[u8]) {
         self.0.write_usize(value.len());
         let mut folded = [0; 64];
         for chunk in value.chunks(folded.len()) {
@@ -237,7 +246,6 @@ impl KeyHash<'_> {
             folded.make_ascii_lowercase();
             self.0.write(folded);
         }
-        true
     }
 
     pub(super) fn finish(self) -> u64 {

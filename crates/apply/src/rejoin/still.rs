@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_session::{ConnectOptions, Connection, QueryResult, SessionError};
 use tailwater_wire::Flavour;
 use tokio::time::Instant;
 
@@ -31,11 +31,12 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
     stop_replication(&mut connection).await?;
     let mut setting = std::pin::pin!(setter.execute("SET GLOBAL read_only=1"));
     let deadline = Instant::now() + PATIENCE;
-    let (mut is_asked, mut is_set) = (false, false);
+    let (mut is_blocked, mut is_set) = (false, false);
     // Who was there when it was set. Whoever comes later finds it set.
     let mut before: Option<Vec<u64>> = None;
     loop {
-        let mut clients = clients(&mut connection, &ids).await?;
+        let list = connection.query("SHOW PROCESSLIST").await?;
+        let mut clients = clients(&list, &ids);
         match &before {
             Some(before) => clients.retain(|client| before.contains(client)),
             None if is_set => before = Some(clients.clone()),
@@ -45,8 +46,14 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
             release_commits(&mut connection).await?;
             break;
         }
-        for client in &clients {
-            kill(&mut connection, *client).await?;
+        // Nobody is touched, and nothing let go, before nobody else can begin to write: that `read_only` was asked for is not
+        // enough, as whoever came before the server had begun with it would commit without anybody's acknowledgement, and be told.
+        if is_blocked {
+            for client in &clients {
+                kill(&mut connection, *client).await?;
+            }
+            // All of them were told to end, and their connections are shut.
+            release_commits(&mut connection).await?;
         }
         if Instant::now() > deadline {
             return Err(ApplyError::Rejoin {
@@ -56,11 +63,7 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
                 ),
             });
         }
-        // All that were there were told to end, and their connections are shut. Not before `read_only` is asked for: whoever
-        // connected meanwhile would commit without anybody's acknowledgement.
-        if is_asked {
-            release_commits(&mut connection).await?;
-        }
+        is_blocked = is_set || waits_for_lock(&list, ids[1]);
         tokio::select! {
             set = &mut setting, if !is_set => {
                 set?;
@@ -68,7 +71,6 @@ pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyErro
             }
             () = tokio::time::sleep(LOOK) => {}
         }
-        is_asked = true;
     }
     if connection.server().flavour == Flavour::MySql {
         // It would keep us out, too; read_only stays.
@@ -93,16 +95,28 @@ async fn stop_replication(connection: &mut Connection) -> Result<(), ApplyError>
     Ok(())
 }
 
-/// Connections of clients, those that read the binlog among them, but for `ours`.
-async fn clients(connection: &mut Connection, ours: &[u64]) -> Result<Vec<u64>, ApplyError> {
-    let list = connection.query("SHOW PROCESSLIST").await?;
+/// Connections of clients, those that read the binlog among them, but for `ours`. Those that wait for an acknowledgement come last: in
+/// MariaDB one of them waits for a whole group of commits, ends its wait when it is killed, and the others of the group are told
+/// that they succeeded unless their connections are shut by then.
+fn clients(list: &QueryResult, ours: &[u64]) -> Vec<u64> {
     let is_client = |row: &&tailwater_session::Row| {
         let user = row.get_str(1).unwrap_or_default();
         let command = row.get_str(4).unwrap_or_default();
         !matches!(user, "system user" | "event_scheduler") && !matches!(command, "Daemon")
     };
-    let ids = list.rows.iter().filter(is_client).filter_map(|row| row.get_u64(0));
-    Ok(ids.filter(|id| !ours.contains(id)).collect())
+    let waits =
+        |row: &tailwater_session::Row| row.get_str(6).is_some_and(|state| state.contains("semi-sync ACK"));
+    let of = |row: &tailwater_session::Row| row.get_u64(0).map(|id| (waits(row), id));
+    let mut found: Vec<_> = list.rows.iter().filter(is_client).filter_map(of).collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, id)| id).filter(|id| !ours.contains(id)).collect()
+}
+
+/// Whether the connection that sets `read_only` waits for those who write, or commit. From then on nobody begins to: "Waiting for
+/// backup lock" says MariaDB, "for global read lock" and "for commit lock" MySQL.
+fn waits_for_lock(list: &QueryResult, setter: u64) -> bool {
+    let row = list.rows.iter().find(|row| row.get_u64(0) == Some(setter));
+    row.and_then(|row| row.get_str(6)).is_some_and(|state| state.starts_with("Waiting for "))
 }
 
 async fn kill(connection: &mut Connection, id: u64) -> Result<(), ApplyError> {

@@ -5,7 +5,7 @@ use super::{Options, Timing, Weight};
 /// A batch may take this many times as long to execute as to commit: its commit then costs at most 5 % of it.
 const EXECUTE_PER_COMMIT: u64 = 20;
 /// However fast commits are, a batch may take this long to execute.
-const EXECUTE_US_MIN: u64 = 100_000;
+const EXECUTE_US_MIN: u64 = 200_000;
 /// However slow commits are, no batch shall take longer: its locks are held all that time, and a retry repeats it.
 const EXECUTE_US_MAX: u64 = 5_000_000;
 /// However slow rows are, a batch may have this many: what makes them slow is often not their number.
@@ -45,7 +45,7 @@ impl Limits {
 
 /// Measured time per row and per commit, newer batches counting for more, larger ones too.
 ///
-/// The limit on rows is what can be expected to execute within 20 commits' time, within 0.1 s and 5 s: it grows with the
+/// The limit on rows is what can be expected to execute within 20 commits' time, within 0.2 s and 5 s: it grows with the
 /// commit's time and shrinks with the rows'. There is none before the first batch is done.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sizing {
@@ -131,11 +131,11 @@ mod tests {
     #[test]
     fn rows_are_limited_to_what_twenty_commits_take() {
         assert_eq!(Sizing::default().limits(&OPTIONS).rows_max, usize::MAX);
-        // 10 us a row: 20 commits of 10 ms are 200 ms.
-        let rows_max = steady(100, 1000, 10_000).rows_max;
-        assert!((19_000..=21_000).contains(&rows_max), "{rows_max}");
-        // Commits that cost nothing: 100 ms.
-        assert_eq!(steady(100, 1000, 0).rows_max, 10_000);
+        // 10 us a row: 20 commits of 20 ms are 400 ms.
+        let rows_max = steady(100, 1000, 20_000).rows_max;
+        assert!((39_000..=41_000).contains(&rows_max), "{rows_max}");
+        // Commits that cost nothing: 200 ms.
+        assert_eq!(steady(100, 1000, 0).rows_max, 20_000);
         // Slow rows and slow commits do not add up to hours.
         assert_eq!(steady(1, u64::MAX, u64::MAX).rows_max, 16);
         assert_eq!(steady(1000, 1_000_000, u64::MAX).rows_max, 5000);

@@ -25,9 +25,11 @@ const SOUGHT_ROWS_MAX: u64 = 500;
 pub struct Writer {
     flavour: Flavour,
     options: EncoderOptions,
-    /// What the session is set to.
+    /// What the session is set to, once the statements have run.
     flags: u16,
     lax: bool,
+    /// Some of the statements set it.
+    has_set: bool,
     tolerant: bool,
 }
 
@@ -48,13 +50,19 @@ struct Form {
 impl Writer {
     /// A writer for a session on a target of a flavour.
     pub fn new(flavour: Flavour, options: EncoderOptions) -> Self {
-        Self { flavour, options, flags: 0, lax: false, tolerant: false }
+        Self { flavour, options, flags: 0, lax: false, has_set: false, tolerant: false }
     }
 
     /// Whether rows that are there are replaced, and nothing is said of how many must be found.
     #[must_use]
     pub fn tolerant(self, tolerant: bool) -> Self {
         Self { tolerant, ..self }
+    }
+
+    /// Whether it has written a statement that sets the session. If not all that it wrote has run, the session may be set to
+    /// something else than it goes on from: then a new writer is needed, and a session as at its beginning.
+    pub fn has_set(&self) -> bool {
+        self.has_set
     }
 
     /// Appends the statements that do what a group says. The mapping is that of its table.
@@ -80,9 +88,12 @@ impl Writer {
                 row_text.reserve(head_bytes + text_bytes(row));
             }
             row_text.extend_from_slice(form.head.get(..head_bytes).unwrap_or_default());
-            let lax = form.put_row(&mut row_text, group, mapping, row).map_err(|error| {
-                ApplyError::Inexact { table: mapping.quoted.clone(), error: Box::new(error) }
-            })?;
+            let lax =
+                form.put_row(&mut row_text, group, mapping, row).map_err(|error| ApplyError::Inexact {
+                    gtid: String::new(),
+                    table: mapping.quoted.clone(),
+                    error: Box::new(error),
+                })?;
             // Nothing to set: all that changed is computed by the target.
             if row_text.len() == head_bytes {
                 continue;
@@ -125,13 +136,14 @@ impl Writer {
         // A packet has the command in front.
         if text.len() >= self.options.packet_bytes_max {
             return Err(ApplyError::TooLarge {
+                gtid: String::new(),
                 table: mapping.quoted.clone(),
                 bytes: text.len(),
                 bytes_max: self.options.packet_bytes_max,
             });
         }
         if lax != self.lax {
-            self.lax = lax;
+            (self.lax, self.has_set) = (lax, true);
             let mode = if lax { LAX } else { STRICT };
             out.push(SqlStatement {
                 text: format!("SET @@session.sql_mode='{mode}'").into_bytes(),
@@ -146,7 +158,7 @@ impl Writer {
         if flags == self.flags {
             return;
         }
-        self.flags = flags;
+        (self.flags, self.has_set) = (flags, true);
         let on = |flag: u16| u8::from(flags & flag == 0);
         let mut text = format!(
             "SET @@session.foreign_key_checks={}, @@session.unique_checks={}",

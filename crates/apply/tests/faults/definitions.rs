@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use tailwater_apply::channel::{ChannelOptions, GtidMode};
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_session::Connection;
+use tailwater_wire::Flavour;
 
 use super::{Applier, TALLY, Tally, is_long, seeded, until};
 use crate::support::Rig;
@@ -45,12 +46,52 @@ const DEFINITIONS: &[&str] = &[
     "CREATE TABLE d#.q (id INT, k INT) PARTITION BY HASH (k) PARTITIONS 3",
     "INSERT INTO d#.q VALUES (1,1),(2,2),(2,2)",
     "ALTER TABLE d#.q COALESCE PARTITION 1",
+    // Run twice, it is as if it had not run.
+    "CREATE TABLE d#.plain (id INT, k INT)",
+    "INSERT INTO d#.plain VALUES (5,0)",
+    "ALTER TABLE d#.q EXCHANGE PARTITION p0 WITH TABLE d#.plain",
+    "CREATE FUNCTION d#.f (x INT) RETURNS INT DETERMINISTIC RETURN x + 1",
+    "CREATE TABLE d#.k (id INT PRIMARY KEY, c INT, CONSTRAINT fk# FOREIGN KEY (c) REFERENCES d#.c (id))",
+    "INSERT INTO d#.k SELECT id, id FROM d#.c",
+    "ALTER TABLE d#.k DROP FOREIGN KEY fk#",
+    "ALTER VIEW d#.v AS SELECT id FROM d#.c",
+    "ALTER DATABASE d# CHARACTER SET latin1",
+    "CREATE TABLE d#.l (id INT PRIMARY KEY, t VARCHAR(9))",
+    // They answer with rows.
+    "OPTIMIZE TABLE d#.c",
+    "ANALYZE TABLE d#.c, d#.k",
+    "FLUSH TABLES",
+    "ALTER USER 'tw#'@'%' IDENTIFIED BY 'other'",
+    "RENAME USER 'tw#'@'%' TO 'two#'@'%'",
+    "CREATE ROLE part#",
+    "GRANT part# TO 'two#'@'%'",
+    "FLUSH PRIVILEGES",
+    "DROP ROLE part#",
+    "DROP FUNCTION d#.f",
+    "DROP PROCEDURE d#.p",
+    "ALTER EVENT d#.e ON SCHEDULE AT '2038-01-01 00:00:00'",
+    "DROP EVENT d#.e",
+    "CREATE DATABASE dx#",
+    "CREATE TABLE dx#.t (id INT PRIMARY KEY) SELECT id FROM d#.c",
+    "CREATE TABLE dx#.u LIKE dx#.t",
+    "DROP DATABASE dx#",
+    "DROP TABLE IF EXISTS d#.l, d#.nobody",
+];
+
+/// What only MariaDB has.
+const OF_MARIADB: &[&str] = &[
+    "CREATE SEQUENCE d#.n",
+    "SELECT NEXTVAL(d#.n)",
+    "CREATE OR REPLACE TABLE d#.s (id INT DEFAULT NEXTVAL(d#.n) PRIMARY KEY, t INT)",
+    "INSERT INTO d#.s (t) VALUES (1),(2)",
+    "ALTER SEQUENCE d#.n RESTART 50",
+    "INSERT INTO d#.s (t) VALUES (3)",
 ];
 
 /// What definitions have left behind, but for times.
 async fn defined(server: &Server) -> Result<Vec<String>> {
     let queries = [
-        "SELECT schema_name FROM information_schema.schemata WHERE schema_name LIKE 'd_' ORDER BY 1",
+        "SELECT schema_name FROM information_schema.schemata WHERE schema_name LIKE 'd_' OR schema_name LIKE 'dx_' ORDER BY 1",
         "SELECT table_schema, table_name, column_name, ordinal_position, column_default, column_type, column_key \
          FROM information_schema.columns WHERE table_schema LIKE 'd_' ORDER BY 1, 2, 4",
         "SELECT table_schema, table_name, index_name, seq_in_index, column_name FROM \
@@ -84,18 +125,20 @@ async fn run_once(kind: ServerKind) -> Result<()> {
     let mut applier = Applier::start(options.clone(), rig.log())?;
     let (mut appliers, mut targets) = (0, 0);
     let rounds = if is_long() { 6 } else { 1 };
+    let own = if kind.flavour() == Flavour::MariaDb { OF_MARIADB } else { &[] };
     for round in 0..rounds {
-        for definition in DEFINITIONS {
-            rig.source.sql(&definition.replace('#', &round.to_string())).await?;
-            match random.random_range(0..10) {
-                0..=3 => {
+        for definition in DEFINITIONS.iter().chain(own) {
+            let sql = definition.replace('#', &round.to_string());
+            rig.source.sql(&sql).await.with_context(|| sql.clone())?;
+            match random.random_range(0..20) {
+                0..=5 => {
                     tokio::time::sleep(Duration::from_millis(random.random_range(0..60))).await;
                     applier.kill();
                     appliers += 1;
                     applier = Applier::start(options.clone(), rig.log())?;
                 }
                 // With the applier there: what was lost of its notes, it remembers.
-                4 => {
+                6 => {
                     rig.target.kill().await?;
                     targets += 1;
                     rig.target.start_again().await?;

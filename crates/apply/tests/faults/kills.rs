@@ -10,6 +10,7 @@ use tailwater_apply::channel::{ChannelOptions, GtidMode};
 use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::{Link, ServerKind};
 use tailwater_session::Endpoint;
+use tailwater_wire::Flavour;
 
 use super::{Applier, TALLY, Tally, is_long, seeded};
 use crate::support::Rig;
@@ -133,9 +134,29 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
         applier.channel.pause().await?;
         play.rig.ensure_equal(TALLY).await?;
         Tally::ensure_counted(&play.rig.target, transactions).await?;
+        if gtid == GtidMode::Preserve {
+            ensure_logged(&play.rig).await?;
+        }
         applier.end().await;
     }
     eprintln!("{kind} {order:?} {gtid:?}: {transactions} transactions, {:?}", play.kills);
+    Ok(())
+}
+
+/// Each transaction stands in the target's binlog under the source's GTID.
+async fn ensure_logged(rig: &Rig) -> Result<()> {
+    let newest = rig.newest_gtid().await?.to_string();
+    match rig.target.kind().flavour() {
+        // What was told to it and not logged is purged.
+        Flavour::MySql => {
+            let told = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
+            ensure!(told == [""], "these are not logged: {told:?}");
+        }
+        Flavour::MariaDb => {
+            let logged = rig.target.sql("SELECT @@GLOBAL.gtid_binlog_state").await?.concat();
+            ensure!(logged.split(',').any(|gtid| gtid == newest), "{logged} and not {newest}");
+        }
+    }
     Ok(())
 }
 

@@ -1,15 +1,16 @@
-//! Others on the target: locks, a target that may only be read, a full disk.
+//! Others on the target: locks, deadlocks, a target that may only be read.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use tailwater_apply::Channel;
 use tailwater_apply::channel::ChannelState;
-use tailwater_sandbox::{ServerKind, ServerSpec};
+use tailwater_sandbox::ServerKind;
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
 use super::{TALLY, Tally, in_time, kinds, until};
-use crate::support::{Rig, spec};
+use crate::support::Rig;
 
 async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
     let options = ["--innodb-lock-wait-timeout=1"];
@@ -32,8 +33,55 @@ async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
     channel.pause().await?;
     rig.ensure_equal(TALLY).await?;
     Tally::ensure_counted(&rig.target, transactions).await?;
+    a_deadlock_is_met(&rig, &channel).await?;
     channel.end().await;
     Ok(())
+}
+
+/// With somebody who has changed more, so that it is the channel that the target rolls back.
+async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source.sql("CREATE TABLE tally.knot (id INT PRIMARY KEY, n INT NOT NULL)").await?;
+    let rows: Vec<_> = (1..=200).map(|id| format!("({id},0)")).collect();
+    rig.source.sql(&format!("INSERT INTO tally.knot VALUES {}", rows.join(","))).await?;
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await?;
+    let met = deadlocks(rig).await?;
+    let mut other = Connection::connect(&rig.target.connect_options()).await?;
+    other.execute("SET innodb_lock_wait_timeout=50").await?;
+    other.execute("BEGIN").await?;
+    other.execute("UPDATE tally.knot SET n=7 WHERE id >= 2").await?;
+    rig.source
+        .sql("BEGIN; UPDATE tally.knot SET n=n+1 WHERE id=1; UPDATE tally.knot SET n=n+1 WHERE id=2; COMMIT")
+        .await?;
+    // It has the first row, and waits for the second.
+    let has_first = async {
+        loop {
+            let held =
+                "SET innodb_lock_wait_timeout=1; SELECT id FROM tally.knot WHERE id=1 FOR UPDATE SKIP LOCKED";
+            if rig.target.sql(held).await?.is_empty() {
+                return Ok(());
+            }
+        }
+    };
+    in_time("it locks the first row", has_first).await?;
+    // It is given this one, which it can be only if the channel lets go.
+    other.execute("UPDATE tally.knot SET n=7 WHERE id=1").await?;
+    ensure!(deadlocks(rig).await? > met, "there was no deadlock");
+    other.execute("ROLLBACK").await?;
+    rig.wait_applied(channel).await?;
+    channel.pause().await?;
+    rig.ensure_equal(TALLY).await
+}
+
+/// How many the target has met.
+async fn deadlocks(rig: &Rig) -> Result<u64> {
+    let sql = match rig.target.kind().flavour() {
+        Flavour::MySql => "SELECT count FROM information_schema.innodb_metrics WHERE name='lock_deadlocks'",
+        Flavour::MariaDb => {
+            "SELECT variable_value FROM information_schema.global_status WHERE variable_name='INNODB_DEADLOCKS'"
+        }
+    };
+    Ok(rig.target.sql(sql).await?.concat().parse()?)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,8 +145,30 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
         Flavour::MariaDb => "SELECT @@GLOBAL.gtid_slave_pos <> ''",
     };
     ensure!(rig.target.sql(position).await? == ["1"], "no GTIDs were published");
+    what_may_swap_needs_more(&rig, &channel).await?;
     channel.end().await;
     Ok(())
+}
+
+/// Whether tables have swapped is told by numbers that few may see.
+async fn what_may_swap_needs_more(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source
+        .sql(
+            "CREATE TABLE tally.whole (id INT, k INT); INSERT INTO tally.whole VALUES (1,1); \
+             CREATE TABLE tally.parts (id INT, k INT) PARTITION BY HASH (k) PARTITIONS 2; INSERT INTO tally.parts VALUES (2,1); \
+             ALTER TABLE tally.parts EXCHANGE PARTITION p1 WITH TABLE tally.whole",
+        )
+        .await?;
+    channel.resume(None).await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.code == "TW-APP-0005" && fault.message.contains("GRANT PROCESS"), "{fault:?}");
+    ensure!(rig.target.sql("SELECT id FROM tally.whole").await? == ["1"], "it ran");
+    rig.target.sql("SET sql_log_bin=0; GRANT PROCESS ON *.* TO applier@'%'").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await?;
+    ensure!(rig.target.sql("SELECT id FROM tally.whole").await? == ["2"], "it has not run");
+    channel.pause().await?;
+    rig.ensure_equal(TALLY).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,39 +179,6 @@ async fn a_mariadb_target_becomes_writable() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysql_target_becomes_writable() -> Result<()> {
     a_target_becomes_writable(ServerKind::Mysql97).await
-}
-
-/// Files of the target may not grow, which it refuses or falls over; then they may.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_gets_room() -> Result<()> {
-    let kind = ServerKind::Mariadb1011;
-    let target: ServerSpec = spec(kind, 2).option("--innodb-log-file-size=8M").file_kib_max(24 << 10);
-    let Some(mut rig) = Rig::start_specs(spec(kind, 1), target).await? else { return Ok(()) };
-    let channel = rig.channel(rig.options("full"));
-    let grow = "INSERT INTO roomy.t (body) SELECT REPEAT('b', 60000) FROM roomy.seq_1_to_100;".repeat(6);
-    let create =
-        "CREATE DATABASE roomy; CREATE TABLE roomy.t (id INT AUTO_INCREMENT PRIMARY KEY, body LONGTEXT);";
-    rig.source.sql(&format!("{create} {grow}")).await?;
-    let mut status = channel.status();
-    let full = async {
-        let found = status.wait_for(|status| status.state != ChannelState::Running && status.fault.is_some());
-        let found = found.await?;
-        ensure!(found.state == ChannelState::Connecting, "{:?}", found.fault);
-        Ok(found.fault.clone())
-    };
-    let fault = in_time("the disk is full", full).await?;
-    eprintln!("full: {fault:?}");
-    // It may have given up by itself.
-    if rig.target.is_running() {
-        rig.target.kill().await?;
-    }
-    rig.target.set_file_kib_max(None);
-    rig.target.start_again().await?;
-    rig.wait_applied(&channel).await?;
-    channel.pause().await?;
-    rig.ensure_equal(&["roomy"]).await?;
-    channel.end().await;
-    Ok(())
 }
 
 /// A predecessor's statement may take days; who is told to stop does not wait for it.

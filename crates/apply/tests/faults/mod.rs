@@ -4,6 +4,7 @@
 //! CI takes a few rounds; `TAILWATER_LONG=1` many.
 
 mod definitions;
+mod disk;
 mod kills;
 mod large;
 mod locks;

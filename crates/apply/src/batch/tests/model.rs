@@ -78,6 +78,7 @@ pub fn mapped(table: usize) -> MappedTable {
         child_rows: index_id(CHILD, CHILD_ROWS),
     };
     let target = TargetTable {
+        transactional: true,
         flavour: Flavour::MySql,
         schema: "s".into(),
         table: name,

@@ -148,3 +148,35 @@ fn rows_without_columns_keep_their_events() {
     }
     assert_eq!(planned(&history, PlanOptions::default()), [(Write, 1), (Write, 1), (Write, 1)]);
 }
+
+#[test]
+fn rows_of_a_group_stand_in_the_order_of_their_key() {
+    let cells = |id: i32, value| vec![Some(id / 10), Some(value), Some(id % 10), Some(0)];
+    let ids = [72, 3, 300, 45, 9, 44];
+    let inserted: Vec<_> = ids.iter().map(|id| (None, Some(cells(*id, 0)))).collect();
+    let mut history = history(WIDE_KEY, &inserted);
+    let ids_of = |plan: &Plan<'_>| -> Vec<i32> {
+        let of_row = |bytes: &[u8]| {
+            let number = |at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+            number(1) * 10 + number(9)
+        };
+        plan.groups.iter().flat_map(|group| &group.rows).map(|row| of_row(&row.image.to_bytes())).collect()
+    };
+    assert_eq!(ids_of(&plan(&history.changes, APART).unwrap()), [3, 9, 44, 45, 72, 300]);
+
+    // Nor do two changes of one row change places.
+    history.changes.clear();
+    for (id, before, after) in [(9, 0, 1), (3, 0, 7), (9, 1, 2)] {
+        history.change(WIDE_KEY, Some(cells(id, before)), Some(cells(id, after)), 0);
+    }
+    let plan_apart = plan(&history.changes, APART).unwrap();
+    assert_eq!((kinds(&plan_apart), ids_of(&plan_apart)), (vec![(Update, 3)], vec![3, 9, 9]));
+    let values: Vec<u8> = plan_apart.groups[0].rows.iter().map(|row| row.after.to_bytes()[5]).collect();
+    assert_eq!(values, [7, 1, 2]);
+
+    // A key that moves may need the room of another.
+    history.changes.clear();
+    history.change(WIDE_KEY, Some(cells(45, 0)), Some(cells(46, 0)), 0);
+    history.change(WIDE_KEY, Some(cells(44, 0)), Some(cells(45, 0)), 0);
+    assert_eq!(ids_of(&plan(&history.changes, APART).unwrap()), [45, 44]);
+}

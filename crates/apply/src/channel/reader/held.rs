@@ -12,6 +12,10 @@ use crate::transaction::Transaction;
 /// Memory is counted in pieces of this many bytes.
 const PERMIT_BYTES: usize = 1024;
 
+/// A part of all memory is reserved at once: once all is taken, whoever waits goes on when there is room for many
+/// transactions again, and not for one after the other as they are done.
+const AHEAD_PART: usize = 16;
+
 /// A transaction and the memory it holds.
 #[derive(Debug)]
 pub(in crate::channel) struct Held {
@@ -45,12 +49,14 @@ impl Deref for Held {
 pub(super) struct Memory {
     free: Arc<Semaphore>,
     permits_max: usize,
+    /// Reserved for what comes next.
+    ahead: Option<OwnedSemaphorePermit>,
 }
 
 impl Memory {
     pub(super) fn new(bytes_max: usize) -> Self {
         let permits_max = (bytes_max / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
-        Self { free: Arc::new(Semaphore::new(permits_max)), permits_max }
+        Self { free: Arc::new(Semaphore::new(permits_max)), permits_max, ahead: None }
     }
 
     fn permits(&self, bytes: usize) -> u32 {
@@ -59,18 +65,39 @@ impl Memory {
     }
 
     /// So many bytes, if they are free.
-    pub(super) fn try_reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.free).try_acquire_many_owned(self.permits(bytes)).ok()
+    pub(super) fn try_reserve(&mut self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let permits = self.permits(bytes);
+        if let Some(reserved) = self.of_ahead(permits) {
+            return Some(reserved);
+        }
+        self.ahead = None;
+        let ahead = Arc::clone(&self.free).try_acquire_many_owned(self.with_ahead(permits));
+        self.ahead = Some(ahead.ok()?);
+        self.of_ahead(permits)
     }
 
     /// So many bytes, once they are free.
     ///
     /// # Errors
     /// [`ApplyError::Start`] if nobody needs any more.
-    pub(super) async fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApplyError> {
-        let acquired = Arc::clone(&self.free).acquire_many_owned(self.permits(bytes)).await;
+    pub(super) async fn reserve(&mut self, bytes: usize) -> Result<OwnedSemaphorePermit, ApplyError> {
+        if let Some(reserved) = self.try_reserve(bytes) {
+            return Ok(reserved);
+        }
+        let permits = self.permits(bytes);
+        let ahead = Arc::clone(&self.free).acquire_many_owned(self.with_ahead(permits)).await;
+        self.ahead = ahead.ok();
         // The semaphore is never closed.
-        acquired.map_err(|_| ApplyError::Start { reason: "its reader was stopped".to_owned() })
+        let stopped = || ApplyError::Start { reason: "its reader was stopped".to_owned() };
+        self.of_ahead(permits).ok_or_else(stopped)
+    }
+
+    fn with_ahead(&self, permits: u32) -> u32 {
+        permits.max(u32::try_from(self.permits_max / AHEAD_PART).unwrap_or(u32::MAX))
+    }
+
+    fn of_ahead(&mut self, permits: u32) -> Option<OwnedSemaphorePermit> {
+        self.ahead.as_mut()?.split(permits as usize)
     }
 }
 
@@ -80,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_for_the_memory_takes_all_of_it() {
-        let memory = Memory::new(10 * PERMIT_BYTES);
+        let mut memory = Memory::new(10 * PERMIT_BYTES);
         let small = memory.try_reserve(1).expect("it is free");
         assert!(memory.try_reserve(usize::MAX).is_none());
         drop(small);
@@ -88,5 +115,17 @@ mod tests {
         assert!(memory.try_reserve(0).is_none());
         drop(all);
         assert!(memory.try_reserve(10 * PERMIT_BYTES).is_some());
+    }
+
+    #[test]
+    fn once_all_is_taken_there_is_no_more_before_much_is_free() {
+        let mut memory = Memory::new(AHEAD_PART * 4 * PERMIT_BYTES);
+        let mut taken: Vec<_> = std::iter::from_fn(|| memory.try_reserve(PERMIT_BYTES)).collect();
+        assert_eq!(taken.len(), AHEAD_PART * 4);
+        taken.truncate(taken.len() - 3);
+        assert!(memory.try_reserve(PERMIT_BYTES).is_none());
+        taken.pop();
+        let again: Vec<_> = std::iter::from_fn(|| memory.try_reserve(PERMIT_BYTES)).collect();
+        assert_eq!(again.len(), 4);
     }
 }

@@ -77,7 +77,7 @@ impl Reader {
     }
 
     async fn stream_step(
-        &self,
+        &mut self,
         entry: &Entry,
         step: Step,
         out: &mpsc::Sender<Streamed>,
@@ -96,8 +96,13 @@ impl Reader {
             return Ok(false);
         }
         // The rows behind it are of a table that it makes, which must be there before they are decoded.
-        if defines && ran.await.is_err() {
-            return Ok(false);
+        if defines {
+            if ran.await.is_err() {
+                return Ok(false);
+            }
+            // One of that name may have been there before, and known.
+            self.target.forget();
+            self.decoder.forget();
         }
         if bytes >= STREAMED_BYTES_MAX {
             drop(self.streamed.reserve(STREAMED_BYTES_MAX).await?);

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use tailwater_log::{Entry, LogPosition};
 use tailwater_session::Connection;
 use tailwater_wire::event::RowsKind;
+use tracing::warn;
 
 use crate::catalogue::Catalogue;
-use crate::channel::statement_filter::OWN_SCHEMA;
+use crate::channel::statement_filter::{MARKS_TABLE, OWN_SCHEMA};
+use crate::channel::worker::Shared;
 use crate::decode::Tables;
 use crate::error::ApplyError;
 use crate::filter::{FilterError, Filters, Operation, Route, Router, VersionedFilters};
@@ -19,8 +21,11 @@ pub(super) struct TargetTables {
     connection: Connection,
     versions: VersionedFilters,
     router: Router,
+    shared: Arc<Shared>,
     /// From here on others count.
     next_filters: Option<LogPosition>,
+    /// The target has no table for marks: they are left out.
+    without_marks: bool,
 }
 
 impl TargetTables {
@@ -32,11 +37,12 @@ impl TargetTables {
         connection: Connection,
         versions: VersionedFilters,
         low: LogPosition,
+        shared: Arc<Shared>,
     ) -> Result<Self, ApplyError> {
         let router = Router::new(versions.at(low).filters.compile()?);
         let next_filters = versions.next_change(low);
         let catalogue = Catalogue::new(connection.server().flavour);
-        Ok(Self { catalogue, connection, versions, router, next_filters })
+        Ok(Self { catalogue, connection, versions, router, shared, next_filters, without_marks: false })
     }
 
     /// The filters that count.
@@ -63,7 +69,15 @@ impl TargetTables {
     /// [`ApplyError::NoTable`]; [`ApplyError::Session`].
     pub(super) async fn load(&mut self, entry: &Entry, schema: &str, table: &str) -> Result<(), ApplyError> {
         match self.catalogue.load(&mut self.connection, schema, table).await? {
-            Some(_) => Ok(()),
+            Some(table) => {
+                self.look_at(&table);
+                Ok(())
+            }
+            // Nobody's data: no reason to stop.
+            None if is_mark(schema, table) && !self.without_marks => {
+                self.without_marks = true;
+                Ok(())
+            }
             None => Err(ApplyError::NoTable {
                 gtid: entry.gtid.as_ref().map_or_else(String::new, ToString::to_string),
                 table: format!("{schema}.{table}"),
@@ -71,17 +85,34 @@ impl TargetTables {
         }
     }
 
+    /// Says it once of each table that cannot be written to together with progress.
+    fn look_at(&self, table: &TargetTable) {
+        if table.transactional {
+            return;
+        }
+        let name = format!("{}.{}", table.schema, table.table);
+        if self.shared.untransactional().insert(name.clone()) {
+            warn!(
+                channel = self.shared.options.name,
+                "{name} on the target has no transactions: rows of it are there twice, or a change is made twice, when the \
+                 target or the channel is cut short; ALTER TABLE ... ENGINE=InnoDB on the target"
+            );
+        }
+    }
+
     /// Forgets what the tables look like: a definition may have changed any of them.
     pub(super) fn forget(&mut self) {
         self.catalogue.forget_all();
+        self.without_marks = false;
     }
 }
 
 impl Tables for TargetTables {
     fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError> {
-        // What channels to the source keep there is about the source.
+        // What channels to the source keep there is about the source. Marks are waited for here, whatever filters say.
         if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
-            return Ok(Route::Drop);
+            let is_kept = is_mark(schema, table) && !self.without_marks;
+            return Ok(if is_kept { Route::Keep } else { Route::Drop });
         }
         let operation = match kind {
             RowsKind::Write => Operation::Insert,
@@ -94,4 +125,8 @@ impl Tables for TargetTables {
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
         self.catalogue.get(schema, table)
     }
+}
+
+fn is_mark(schema: &str, table: &str) -> bool {
+    schema.eq_ignore_ascii_case(OWN_SCHEMA) && table.eq_ignore_ascii_case(MARKS_TABLE)
 }

@@ -80,6 +80,21 @@ impl Reader {
         Ok(Some((transaction, source)))
     }
 
+    /// What prepared the XA transaction that `entry` completes, if it is held: it is no longer. What cannot be read completes
+    /// none.
+    pub(super) fn let_go(&mut self, entry: &Entry) -> Option<Prepared> {
+        match self.xa_content(entry) {
+            Ok(Some(Content::XaCommit { xid } | Content::XaRollback { xid })) => {
+                self.prepared.remove(&xid).map(|held| prepared(&held))
+            }
+            Ok(_) => None,
+            Err(error) => {
+                debug!("what is left out cannot be read: {error}");
+                None
+            }
+        }
+    }
+
     /// Exchanges what events are read by for what those of `source` are to be read by; once more, and it is as before.
     pub(super) fn swap_format(&mut self, source: &mut Source) {
         if let Some(format) = &mut source.format {

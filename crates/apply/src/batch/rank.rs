@@ -1,0 +1,93 @@
+//! Rows of a group in the order of their primary key: the target then meets its pages one behind the other, and each once,
+//! instead of all of them again and again.
+//!
+//! Only where no two rows of a group can conflict but by being the same row, and that shows in their keys' bytes: the
+//! primary key is of whole numbers and the table's only unique index, there are no foreign keys, and no row changes its
+//! key. Changes of one row keep their order.
+
+use tailwater_wire::rows::{ColumnType, TableMap};
+
+use crate::target::TargetTable;
+
+/// Where a row stands among those of its table.
+pub(super) type Rank = u128;
+
+/// How a rank comes of a primary key.
+#[derive(Debug)]
+pub(super) struct Ranking {
+    /// Of each part of the index, in its order: where it stands among the key's values, and how long it is, in bytes.
+    parts: Vec<(usize, usize)>,
+    /// Length of the key's values.
+    bytes: usize,
+}
+
+impl Ranking {
+    /// For the rows of a table; `None` if they must stay in their order.
+    pub fn of(map: &TableMap, target: &TargetTable) -> Option<Self> {
+        let key = target.primary_key().filter(|key| !key.opaque && !key.parts.is_empty())?;
+        if target.unique.len() > 1 || !target.parents.is_empty() || !target.children.is_empty() {
+            return None;
+        }
+        let mut columns: Vec<usize> = key.parts.iter().map(|part| part.column).collect();
+        columns.sort_unstable();
+        let mut places = Vec::with_capacity(columns.len());
+        let mut bytes = 0;
+        for column in columns {
+            let length = whole_number_bytes(map.columns.get(column)?.column_type)?;
+            places.push((column, bytes, length));
+            bytes += length;
+        }
+        let place = |column| places.iter().find(|(own, ..)| *own == column);
+        let parts =
+            key.parts.iter().map(|part| place(part.column).map(|(_, start, length)| (*start, *length)));
+        (bytes <= size_of::<Rank>()).then_some(Self { parts: parts.collect::<Option<_>>()?, bytes })
+    }
+
+    /// The rank of the row with these values of the key, one behind the other in the order of the table.
+    pub fn rank(&self, values: &[u8]) -> Option<Rank> {
+        if values.len() != self.bytes {
+            return None;
+        }
+        let mut rank = 0;
+        for (start, length) in &self.parts {
+            let part = values.get(*start..start + length)?;
+            rank = part.iter().rev().fold(rank, |rank, byte| rank << 8 | Rank::from(*byte));
+        }
+        Some(rank)
+    }
+}
+
+/// How long values of a type are, all of which are different numbers.
+fn whole_number_bytes(column_type: ColumnType) -> Option<usize> {
+    use ColumnType as Type;
+    Some(match column_type {
+        Type::Tiny | Type::Year => 1,
+        Type::Short => 2,
+        Type::Int24 => 3,
+        Type::Long => 4,
+        Type::LongLong => 8,
+        Type::Enum { bytes } | Type::Set { bytes } => usize::from(bytes),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::tests::model::{CHILD, KEYLESS, PARENT, PLAIN, WIDE_KEY, mapped};
+
+    #[test]
+    fn only_rows_that_conflict_by_their_key_alone_have_a_rank() {
+        for table in [PLAIN, KEYLESS, CHILD, PARENT] {
+            let mapped = mapped(table);
+            assert!(Ranking::of(&mapped.map, &mapped.target).is_none(), "t{table}");
+        }
+        let mapped = mapped(WIDE_KEY);
+        let ranking = Ranking::of(&mapped.map, &mapped.target).expect("two numbers");
+        let rank = |first: i32, second: i32| {
+            ranking.rank(&[first.to_le_bytes(), second.to_le_bytes()].concat()).expect("eight bytes")
+        };
+        assert!(rank(1, 300) < rank(1, 301) && rank(1, 301) < rank(2, 0) && rank(255, 0) < rank(256, 0));
+        assert_eq!(ranking.rank(&[0; 7]), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! What a reader of the target sees while one transaction cannot go on: in the source's order nothing that comes behind it,
+//! in independent order all that does not touch the same rows.
+
+use std::time::Duration;
+use tailwater_sandbox::require::is_spared_in_ci;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_apply::channel::ChannelOptions;
+use tailwater_apply::scheduler::CommitOrder;
+use tailwater_sandbox::ServerKind;
+use tailwater_session::Connection;
+
+use crate::faults::{in_time, until};
+use crate::support::Rig;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_mariadb_sees_them() -> Result<()> {
+    both_orders(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_mysql_sees_them() -> Result<()> {
+    if is_spared_in_ci("a_reader_of_mysql_sees_them", "that of MariaDB") {
+        return Ok(());
+    }
+    both_orders(ServerKind::Mysql97).await
+}
+
+/// Transactions touch the rows of one chain, in turn.
+const CHAINS: u64 = 5;
+
+/// This one also wants a row that somebody else has locked.
+const HELD_UP: u64 = 50;
+
+const TRANSACTIONS: u64 = 120;
+
+/// How often it is looked whether something passes what may not be passed.
+const LOOKS: usize = 20;
+
+async fn both_orders(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    for (schema, order) in [("ordered", CommitOrder::Source), ("free", CommitOrder::Independent)] {
+        while_one_is_held_up(&rig, schema, order).await.with_context(|| format!("{order:?}"))?;
+        rig.ensure_equal(&[schema]).await?;
+    }
+    Ok(())
+}
+
+/// Each transaction adds its number to its chain, and says that it is the chain's last.
+async fn commit_all(rig: &Rig, schema: &str) -> Result<()> {
+    let mut source = Connection::connect(&rig.source.connect_options()).await?;
+    source.execute(&format!("USE {schema}")).await?;
+    for n in 1..=TRANSACTIONS {
+        let chain = n % CHAINS;
+        source.execute("BEGIN").await?;
+        source.execute(&format!("INSERT INTO link VALUES ({n}, {chain})")).await?;
+        if n == HELD_UP {
+            source.execute("UPDATE gate SET n = 1").await?;
+        }
+        source.execute(&format!("UPDATE last SET n = {n} WHERE chain = {chain}")).await?;
+        source.execute("COMMIT").await?;
+    }
+    Ok(())
+}
+
+/// How far each chain is, in one look. A transaction that is half there, or without one before it in its chain, is an error.
+async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
+    let sql = format!(
+        "SELECT last.n, COUNT(link.n), COALESCE(MAX(link.n), 0) FROM {schema}.last LEFT JOIN {schema}.link \
+         ON link.chain = last.chain GROUP BY last.chain, last.n ORDER BY last.chain"
+    );
+    let mut ends = Vec::new();
+    for (chain, row) in (0..).zip(&reader.query(&sql).await?.rows) {
+        let number = |column| row.get_u64(column).context("a number");
+        let (last, links, newest) = (number(0)?, number(1)?, number(2)?);
+        ensure!(last == newest, "chain {chain}: {last} is the last and {newest} the newest");
+        ensure!(
+            links == (last + CHAINS - chain) / CHAINS - u64::from(chain == 0),
+            "chain {chain}: {links} to {last}"
+        );
+        ends.push(last);
+    }
+    ensure!(ends.len() as u64 == CHAINS, "{ends:?}");
+    Ok(ends)
+}
+
+/// The number behind which something is missing, of a reader who sees no gaps.
+fn without_gaps(ends: &[u64]) -> Result<u64> {
+    let newest = ends.iter().copied().max().unwrap_or(0);
+    let is_next =
+        |(chain, end): (u64, &u64)| *end == newest.saturating_sub((newest + CHAINS - chain) % CHAINS);
+    ensure!((0..).zip(ends).all(is_next), "{newest} is there without all before it: {ends:?}");
+    Ok(newest)
+}
+
+async fn while_one_is_held_up(rig: &Rig, schema: &str, order: CommitOrder) -> Result<()> {
+    rig.source
+        .sql(&format!(
+            "CREATE DATABASE {schema}; USE {schema}; CREATE TABLE link (n INT PRIMARY KEY, chain INT); \
+             CREATE TABLE last (chain INT PRIMARY KEY, n INT); CREATE TABLE gate (id INT PRIMARY KEY, n INT); \
+             INSERT INTO last VALUES (0,0),(1,0),(2,0),(3,0),(4,0); INSERT INTO gate VALUES (1,0)"
+        ))
+        .await?;
+    // One by one: what is held up holds up nothing that happens to be in the same batch.
+    let options = ChannelOptions {
+        workers: 4,
+        commit_order: order,
+        batch_transactions_max: 1,
+        ..rig.options("orders")
+    };
+    let channel = rig.channel(options);
+    rig.wait_applied(&channel).await?;
+    channel.pause().await?;
+    let mut other = Connection::connect(&rig.target.connect_options()).await?;
+    other.execute("BEGIN").await?;
+    other.query(&format!("SELECT * FROM {schema}.gate WHERE id = 1 FOR UPDATE")).await?;
+    commit_all(rig, schema).await?;
+    channel.resume(None).await?;
+
+    let mut reader = Connection::connect(&rig.target.connect_options()).await?;
+    let waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    until(&rig.target, waiting, "1").await?;
+    let all_that_may = async {
+        loop {
+            let ends = chains(&mut reader, schema).await?;
+            let is_so = match order {
+                CommitOrder::Source => without_gaps(&ends)? == HELD_UP - 1,
+                CommitOrder::Independent => {
+                    ends[0] == HELD_UP - CHAINS && ends[1..].iter().all(|end| *end > TRANSACTIONS - CHAINS)
+                }
+            };
+            if is_so {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    in_time("all that may commit", all_that_may).await?;
+    for _ in 0..LOOKS {
+        let ends = chains(&mut reader, schema).await?;
+        let held_up = HELD_UP - CHAINS;
+        ensure!(ends[0] == held_up, "{ends:?}");
+        ensure!(order == CommitOrder::Independent || without_gaps(&ends)? < HELD_UP, "{ends:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    other.execute("ROLLBACK").await?;
+    let done = async {
+        loop {
+            let ends = chains(&mut reader, schema).await?;
+            let newest = if order == CommitOrder::Source { without_gaps(&ends)? } else { ends[0] };
+            if newest == TRANSACTIONS {
+                return Ok(());
+            }
+        }
+    };
+    in_time("all of it commits", done).await?;
+    rig.wait_applied(&channel).await?;
+    channel.end().await;
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Statements that the target refuses, or whose databases it lacks, and what else stands in the way of one.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_apply::Channel;
+use tailwater_apply::channel::{ChannelEdit, ChannelOptions, GtidMode};
+use tailwater_apply::scheduler::CommitOrder;
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use crate::support::{PATIENCE, Rig};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql() -> Result<()> {
+    statements(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb() -> Result<()> {
+    statements(ServerKind::Mariadb1011).await
+}
+
+async fn statements(kind: ServerKind) -> Result<()> {
+    let options = ["--binlog-row-metadata=FULL"];
+    let Some(rig) = Rig::start(kind, &options, &["--innodb-lock-wait-timeout=1"]).await? else {
+        return Ok(());
+    };
+    let channel = rig.channel(rig.options("replica"));
+    rig.source
+        .sql("CREATE DATABASE one; CREATE TABLE one.orders (id INT PRIMARY KEY); INSERT INTO one.orders VALUES (1)")
+        .await?;
+    rig.wait_applied(&channel).await?;
+    one_that_is_refused(&rig, &channel, "made").await?;
+    let mode = |gtid| ChannelEdit { gtid: Some(gtid), ..ChannelEdit::default() };
+    channel.set(mode(GtidMode::Preserve)).await?;
+    one_that_is_refused(&rig, &channel, "logged").await?;
+    channel.set(mode(GtidMode::Log)).await?;
+    one_whose_database_is_not_there(&rig, &channel).await?;
+    databases_that_are_dropped(&rig, &channel).await?;
+    xa_transactions_that_are_left_out(&rig, &channel).await?;
+    if kind.flavour() == Flavour::MariaDb {
+        ones_with_settings_of_their_own(&rig, &channel).await?;
+        tables_without_transactions(&rig, &channel).await?;
+    }
+    rig.ensure_equal(&["one", "two"]).await?;
+    checks_that_are_switched_off(&rig, &channel).await?;
+    channel.end().await;
+    if kind.flavour() == Flavour::MariaDb {
+        an_order_that_the_target_does_not_take(&rig).await?;
+    }
+    Ok(())
+}
+
+/// It has not run, however often it is tried, and does when what is in its way is gone.
+async fn one_that_is_refused(rig: &Rig, channel: &Channel, table: &str) -> Result<()> {
+    rig.target.sql(&format!("SET sql_log_bin=0; CREATE TABLE one.{table} (stray INT)")).await?;
+    rig.source.sql(&format!("CREATE TABLE one.{table} (id INT PRIMARY KEY)")).await?;
+    for _ in 0..2 {
+        let fault = rig.wait_failed(channel).await?;
+        ensure!(fault.code == "TW-APP-0002" && fault.message.contains("already exists"), "{fault:?}");
+        channel.resume(None).await?;
+    }
+    rig.wait_failed(channel).await?;
+    rig.target.sql(&format!("SET sql_log_bin=0; DROP TABLE one.{table}")).await?;
+    channel.resume(None).await?;
+    rig.source.sql(&format!("INSERT INTO one.{table} VALUES (3)")).await?;
+    rig.wait_applied(channel).await
+}
+
+/// It runs in no other; one that names its databases does not care.
+async fn one_whose_database_is_not_there(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source.sql("CREATE DATABASE two; CREATE TABLE two.orders (id INT PRIMARY KEY)").await?;
+    rig.wait_applied(channel).await?;
+    rig.target.sql("DROP DATABASE two").await?;
+    rig.source.sql("USE one; CREATE TABLE near (id INT PRIMARY KEY)").await?;
+    rig.source.sql("USE two; CREATE TABLE one.far (id INT PRIMARY KEY)").await?;
+    rig.wait_applied(channel).await?;
+    rig.source.sql("USE one; CREATE TABLE nearer (id INT PRIMARY KEY)").await?;
+    rig.source.sql("USE two; TRUNCATE TABLE orders").await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.message.contains("Unknown database 'two'"), "{fault:?}");
+    ensure!(rig.target.sql("SELECT id FROM one.orders").await? == ["1"], "another table is emptied");
+    rig.target.sql("CREATE DATABASE two; CREATE TABLE two.orders (id INT PRIMARY KEY)").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await
+}
+
+/// A session whose database was dropped is in none, also when there is one of that name again.
+async fn databases_that_are_dropped(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source.sql("USE two; CREATE TABLE t (id INT PRIMARY KEY); DROP DATABASE two").await?;
+    rig.source.sql("CREATE DATABASE two; USE two; CREATE TABLE t (n INT PRIMARY KEY)").await?;
+    rig.wait_applied(channel).await
+}
+
+/// What was prepared is not waited for any more.
+async fn xa_transactions_that_are_left_out(rig: &Rig, channel: &Channel) -> Result<()> {
+    channel.pause().await?;
+    rig.source
+        .sql("XA START 'x'; INSERT INTO one.orders VALUES (50); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'")
+        .await?;
+    channel.skip(rig.newest_gtid().await?).await?;
+    rig.source.sql("INSERT INTO one.orders VALUES (51)").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await.context("one that is left out is waited for")?;
+    ensure!(rig.target.sql("SELECT id FROM one.orders ORDER BY id").await? == ["1", "51"]);
+    rig.source.sql("DELETE FROM one.orders WHERE id = 51").await?;
+    rig.source.sql("SET sql_log_bin=0; DELETE FROM one.orders WHERE id = 50").await?;
+    rig.wait_applied(channel).await
+}
+
+/// They change rows, and commit with them.
+async fn ones_with_settings_of_their_own(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source
+        .sql(
+            "SET SESSION binlog_format=STATEMENT; USE one; \
+             SET STATEMENT lock_wait_timeout=5, sql_mode='' FOR INSERT INTO orders VALUES (60); \
+             ANALYZE INSERT INTO orders VALUES (61); BEGIN; INSERT INTO orders VALUES (62); \
+             CREATE TEMPORARY TABLE few (n INT); INSERT INTO few VALUES (63); INSERT INTO orders SELECT n FROM few; \
+             DROP TEMPORARY TABLE few; COMMIT",
+        )
+        .await?;
+    rig.wait_applied(channel).await?;
+    let noted =
+        "SELECT statement FROM tailwater.apply_intent WHERE statement REGEXP 'orders VALUES|TEMPORARY'";
+    let noted = rig.target.sql(noted).await?;
+    ensure!(noted.is_empty(), "taken for ones that commit by themselves: {noted:?}");
+    Ok(())
+}
+
+async fn tables_without_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source
+        .sql("CREATE TABLE one.old (id INT PRIMARY KEY) ENGINE=MyISAM; INSERT INTO one.old VALUES (1)")
+        .await?;
+    rig.wait_applied(channel).await?;
+    // What is said is said each second.
+    let named =
+        |status: &tailwater_apply::channel::ChannelStatus| status.tables_without_transactions == ["one.old"];
+    crate::support::wait_for(channel, "name the table", named).await?;
+    // To find out which row it is, none is written.
+    rig.target.sql("INSERT INTO one.old VALUES (3)").await?;
+    rig.source.sql("INSERT INTO one.old VALUES (2)").await?;
+    rig.wait_applied(channel).await?;
+    rig.target.sql("DELETE FROM one.old WHERE id = 3").await?;
+    Ok(())
+}
+
+/// How often sessions of a server have rolled back.
+async fn rollbacks(server: &Server) -> Result<u64> {
+    let lines = server.sql("SHOW GLOBAL STATUS LIKE 'Com_rollback'").await?;
+    let count = lines.first().and_then(|line| line.split('\t').nth(1)).context("a count")?;
+    Ok(count.parse()?)
+}
+
+/// Rows that go by SQL and are run again meet the session that they were written for: a parent's row takes its children along,
+/// which no binlog tells of.
+async fn checks_that_are_switched_off(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source
+        .sql(
+            "USE one; CREATE TABLE p (id INT PRIMARY KEY); CREATE TABLE q (id INT PRIMARY KEY, n INT); \
+             CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE); \
+             INSERT INTO p VALUES (1); INSERT INTO c VALUES (1, 1)",
+        )
+        .await?;
+    rig.wait_applied(channel).await?;
+    channel.pause().await?;
+    for table in ["p", "q"] {
+        rig.target.sql(&format!("ALTER TABLE one.{table} ADD COLUMN more INT")).await?;
+    }
+    let mut other = Connection::connect(&rig.target.connect_options()).await?;
+    other.execute("BEGIN").await?;
+    other.execute("INSERT INTO one.q (id) VALUES (1)").await?;
+    rig.source
+        .sql(
+            "USE one; BEGIN; DELETE FROM p WHERE id = 1; SET foreign_key_checks=0; INSERT INTO q VALUES (1, 1); \
+             SET foreign_key_checks=1; UPDATE q SET n = 2; COMMIT",
+        )
+        .await?;
+    let before = rollbacks(&rig.target).await?;
+    channel.resume(None).await?;
+    let again = async {
+        while rollbacks(&rig.target).await? == before {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, again).await.context("it does not try again")??;
+    other.execute("ROLLBACK").await?;
+    rig.wait_applied(channel).await?;
+    let left = rig.target.sql("SELECT id FROM one.c").await?;
+    ensure!(left.is_empty(), "children without a parent: {left:?}");
+    Ok(())
+}
+
+async fn an_order_that_the_target_does_not_take(rig: &Rig) -> Result<()> {
+    rig.target.sql("SET GLOBAL gtid_strict_mode=ON").await?;
+    let order = CommitOrder::Independent;
+    let options = ChannelOptions { gtid: GtidMode::Preserve, commit_order: order, ..rig.options("strict") };
+    let channel = rig.channel(options);
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(fault.code == "TW-APP-0008" && fault.message.contains("gtid_strict_mode"), "{fault:?}");
+    channel.end().await;
+    Ok(())
+}
