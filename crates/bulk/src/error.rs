@@ -203,6 +203,19 @@ pub enum BulkError {
         /// Why.
         error: Box<SessionError>,
     },
+    /// A row is too long to be sent as values.
+    #[error(
+        "{}: a row of {table} has more than {bytes_max} bytes; the table goes on by LOAD DATA LOCAL",
+        path.display()
+    )]
+    RowOverPacket {
+        /// The table.
+        table: String,
+        /// The file.
+        path: PathBuf,
+        /// The longest row that can be sent so.
+        bytes_max: usize,
+    },
     /// Rows would not be in the table as they are in the file.
     #[error(
         "{} is not loaded: rows would be changed or left out in {table}, says the server ({warnings} warnings): {first}",
@@ -442,6 +455,7 @@ impl BulkError {
             Self::SameServer { .. } => "TW-BULK-0045",
             Self::NotKept => "TW-BULK-0047",
             Self::NotRepairable { .. } => "TW-BULK-0046",
+            Self::RowOverPacket { .. } => "TW-BULK-0061",
             Self::Indexes { .. } => "TW-BULK-0060",
             Self::BinaryUnfit { .. } => "TW-BULK-0100",
             Self::BinaryFailed { .. } => "TW-BULK-0101",

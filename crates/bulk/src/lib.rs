@@ -14,7 +14,7 @@
 //! - [`progress`]: how far it is.
 //! - [`throttle`]: holds work back while servers have enough to do.
 //! - [`sql`]: names and texts in statements.
-//! - [`error`]: what can go wrong, with stable codes.
+//! - [`error`]: what can go wrong, with stable codes. [`fuzzing`]: what holds for any bytes that are read as a dump.
 
 pub mod binary;
 pub mod check;
@@ -23,6 +23,7 @@ pub mod dump;
 pub mod error;
 pub mod fields;
 pub mod folder;
+pub mod fuzzing;
 pub mod load;
 pub mod progress;
 pub mod repair;

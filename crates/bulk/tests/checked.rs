@@ -245,7 +245,7 @@ async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Resu
     }
     let servers = Replicated::start(kind).await?;
     let script = "CREATE DATABASE planted; CREATE TABLE planted.t (id INT PRIMARY KEY, a INT); \
-         INSERT INTO planted.t VALUES (1, 2), (2, 3)";
+         INSERT INTO planted.t VALUES (1, 2), (2, 3); CREATE TABLE planted.old (id INT PRIMARY KEY)";
     run_script(&servers.source, script.as_bytes())?;
     ensure!(run(&servers.options()).await?.is_equal());
     servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
@@ -264,6 +264,18 @@ async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Resu
         servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
         servers.source.sql("UPDATE planted.t SET a = a + 1").await?;
     }
+    // Nor are tables that it does not have yet, or has with other columns.
+    servers
+        .source
+        .sql("CREATE TABLE planted.new (id INT PRIMARY KEY); ALTER TABLE planted.t ADD COLUMN b INT; DROP TABLE planted.old")
+        .await?;
+    let options = CheckOptions { in_step: None, ..servers.options() };
+    let waits = tokio::spawn(async move { run(&options).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    ensure!(!waits.is_finished(), "it did not wait");
+    servers.target.sql(tailwater_sandbox::replica::start_statement(kind.flavour())).await?;
+    let report = waits.await??;
+    ensure!(report.is_equal() && report.tables == 2, "{report:?}");
     let mut connection = Connection::connect(&servers.source.connect_options()).await?;
     let marks = connection.query("SELECT COUNT(*) FROM tailwater.check_marks").await?;
     ensure!(marks.scalar().context("a count")? == "0", "marks were left behind");

@@ -41,6 +41,7 @@ fn every_code_is_documented() {
             error: Box::new(refusal.clone()),
         },
         BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
+        BulkError::RowOverPacket { table: text(), path: path(), bytes_max: 1 },
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
         BulkError::RowsFormat { path: path(), format: "csv" },
@@ -92,6 +93,7 @@ fn every_code_is_documented() {
             | BulkError::Mixed { .. }
             | BulkError::Definition { .. }
             | BulkError::Rows { .. }
+            | BulkError::RowOverPacket { .. }
             | BulkError::RowsChanged { .. }
             | BulkError::RowsMissing { .. }
             | BulkError::RowsFormat { .. }

@@ -27,6 +27,7 @@ on_each_server!(
     what_would_be_unsafe_is_refused,
     rows_that_would_change_are_refused,
     the_target_may_restart,
+    rows_reach_a_replica_of_the_target,
 );
 
 pub async fn started(kind: ServerKind) -> Result<Server> {
@@ -379,4 +380,45 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
         all.remove("rows of sized.plain");
     }
     ensure_equal(&before, &after)
+}
+
+/// Whatever way rows went in by, the target's own binlog has them all.
+async fn rows_reach_a_replica_of_the_target(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let spec = |id: &str| ServerSpec::new(kind).options(["--local-infile=1", "--log-bin", id]);
+    let target = Server::start(spec("--server-id=21")).await?;
+    let replica = Server::start(spec("--server-id=22")).await?;
+    replica.replicate_from(&target).await?;
+    let sums = "SELECT COUNT(*), SUM(id), SUM(CRC32(CONCAT_WS('#', id, n, b))) FROM logged.t";
+    for format in ["MIXED", "ROW"] {
+        target.sql(&format!("SET GLOBAL binlog_format = '{format}'")).await?;
+        let rows: Vec<_> =
+            (0..500).map(|id| format!("({id}, {}, REPEAT(CHAR({id} % 256), 40))", id * 7)).collect();
+        let script = format!(
+            "CREATE DATABASE logged; CREATE TABLE logged.t (id INT PRIMARY KEY, n BIGINT, b BLOB);
+             INSERT INTO logged.t VALUES {};",
+            rows.join(",")
+        );
+        run_script(&target, script.as_bytes())?;
+        let wanted = target.sql(sums).await?;
+        let folder = written::write(&target, Compression::None, 200).await?;
+        target.sql("DROP DATABASE logged").await?;
+        load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
+        ensure!(target.sql(sums).await? == wanted, "{format}");
+        target.sql("INSERT INTO logged.t VALUES (1000, 1, 'last')").await?;
+        let wanted = target.sql(sums).await?;
+        let mut found = Vec::new();
+        for _ in 0..3000 {
+            found = replica.sql(sums).await.unwrap_or_default();
+            if found == wanted {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        ensure!(found == wanted, "{format}: {found:?} instead of {wanted:?}");
+        target.sql("DROP DATABASE logged; DROP DATABASE tailwater").await?;
+    }
+    Ok(())
 }

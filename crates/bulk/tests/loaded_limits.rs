@@ -12,7 +12,12 @@ use tokio_util::sync::CancellationToken;
 use crate::support::run_script;
 use crate::written;
 
-on_each_server!(huge_rows_arrive, a_member_that_is_none_is_refused, a_full_target_is_named,);
+on_each_server!(
+    huge_rows_arrive,
+    rows_longer_than_a_packet_arrive,
+    a_member_that_is_none_is_refused,
+    a_full_target_is_named,
+);
 
 async fn load_into(folder: &tempfile::TempDir, options: &LoadOptions) -> Result<LoadReport, BulkError> {
     let contents = own_folder::read(folder.path(), false)?;
@@ -42,6 +47,25 @@ async fn huge_rows_arrive(kind: ServerKind) -> Result<()> {
         load_into(&folder, &options).await?;
         ensure!(source.sql(sums).await? == target.sql(sums).await?, "inserts: {inserts}");
     }
+    Ok(())
+}
+
+/// Rows that no packet of the target holds, with ordinary ones of the same file before and behind.
+async fn rows_longer_than_a_packet_arrive(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = Server::start(spec(kind)).await?;
+    run_script(
+        &source,
+        b"CREATE DATABASE packet; CREATE TABLE packet.t (id INT PRIMARY KEY, b LONGTEXT, c LONGTEXT);
+          INSERT INTO packet.t VALUES (1, 'x', NULL), (2, REPEAT('y', 700000), REPEAT('z', 700000)), (3, NULL, 'w');",
+    )?;
+    let folder = written::write(&source, Compression::Zstd, 10).await?;
+    let target = Server::start(spec(kind).option("--max-allowed-packet=1M")).await?;
+    load_into(&folder, &LoadOptions::new(target.connect_options())).await?;
+    let sums = "SELECT id, LENGTH(b), LENGTH(c), SHA2(b, 256), SHA2(c, 256) FROM packet.t ORDER BY id";
+    ensure!(source.sql(sums).await? == target.sql(sums).await?);
     Ok(())
 }
 

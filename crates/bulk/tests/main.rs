@@ -13,6 +13,7 @@ mod dumping;
 mod error_codes;
 mod foreign;
 mod formats;
+mod fuzzed;
 mod loaded;
 mod loaded_limits;
 mod planted;

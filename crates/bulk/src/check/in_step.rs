@@ -1,10 +1,12 @@
 //! How to know that the target has what the source had.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
+use super::behind_marks::{BehindMark, ReadsProgress};
 use crate::error::BulkError;
 use crate::progress::Progress;
 use crate::sql::literal;
@@ -15,7 +17,7 @@ pub enum InStep {
     /// The target executes the source's transactions under the source's GTIDs.
     Gtid,
     /// A row is written to `tailwater.check_marks` on the source and awaited on the target: for whatever brings the source's
-    /// transactions to the target in the source's order.
+    /// transactions to the target in the source's order, and for channels of Tailwater in any order.
     Mark,
     /// Nothing is waited for: nobody writes.
     AtOnce,
@@ -23,6 +25,9 @@ pub enum InStep {
 
 /// How long one statement waits on the target, so that other things can be seen to meanwhile.
 const WAIT_SECONDS: u64 = 2;
+/// True, and nothing that a server logs as a statement unless it is told to log all so (`binlog_format = MIXED`): a channel
+/// that filters takes no statements.
+const LOGGED_AS_ROWS: &str = "UUID() IS NOT NULL";
 const MARK_POLL: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 const NO_SUCH_TABLE: u16 = 1146;
 const UNKNOWN_DATABASE: u16 = 1049;
@@ -48,6 +53,8 @@ pub struct Waiting {
     number: u64,
     /// The last position that the target reached.
     reached: Option<Position>,
+    /// Who reads what channels that feed the target have applied.
+    progress_reader: Option<Arc<dyn ReadsProgress>>,
 }
 
 impl InStep {
@@ -94,8 +101,8 @@ impl InStep {
         if self == Self::Mark {
             source.execute("CREATE DATABASE IF NOT EXISTS tailwater").await?;
             let table = "CREATE TABLE IF NOT EXISTS tailwater.check_marks (\
-                         name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin PRIMARY KEY, \
-                         number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB";
+                         name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
+                         number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB COMMENT='How far a check is that waits for marks'";
             source.execute(table).await?;
         }
         Ok(())
@@ -104,8 +111,13 @@ impl InStep {
 
 impl Waiting {
     /// For one worker. Nobody else may use the same name for a mark at any time.
-    pub fn new(way: InStep, wait_max: Duration, mark: String) -> Self {
-        Self { way, wait_max, mark, number: 0, reached: None }
+    pub fn new(
+        way: InStep,
+        wait_max: Duration,
+        mark: String,
+        progress_reader: Option<Arc<dyn ReadsProgress>>,
+    ) -> Self {
+        Self { way, wait_max, mark, number: 0, reached: None, progress_reader }
     }
 
     /// Takes this worker's mark away again.
@@ -114,7 +126,10 @@ impl Waiting {
     /// [`BulkError::Session`]
     pub async fn finish(&self, source: &mut Connection) -> Result<(), BulkError> {
         if self.number > 0 {
-            let sql = format!("DELETE FROM tailwater.check_marks WHERE name = {}", literal(&self.mark));
+            let sql = format!(
+                "DELETE FROM tailwater.check_marks WHERE name = {} AND {LOGGED_AS_ROWS}",
+                literal(&self.mark)
+            );
             source.execute(&sql).await?;
         }
         Ok(())
@@ -139,7 +154,7 @@ impl Waiting {
             InStep::Mark => {
                 self.number += 1;
                 let sql = format!(
-                    "REPLACE INTO tailwater.check_marks (name, number) VALUES ({}, {})",
+                    "REPLACE INTO tailwater.check_marks (name, number) SELECT {}, {} FROM DUAL WHERE {LOGGED_AS_ROWS}",
                     literal(&self.mark),
                     self.number
                 );
@@ -166,12 +181,13 @@ impl Waiting {
         let begun = Instant::now();
         let mut told = None;
         let mut poll = MARK_POLL[0];
-        while !has(target, &position).await? {
+        let mut behind = BehindMark::default();
+        while let Some(missing) = self.missing(target, &position, &mut behind).await? {
             if begun.elapsed() >= self.wait_max {
                 return Err(BulkError::TargetBehind {
                     target: target.endpoint().into(),
                     seconds: self.wait_max.as_secs(),
-                    position: format!("{position:?}"),
+                    position: missing,
                 });
             }
             if matches!(position, Position::Mark(..)) {
@@ -184,6 +200,22 @@ impl Waiting {
         }
         self.reached = Some(position);
         Ok(())
+    }
+
+    /// What the target lacks of a position, if it lacks something.
+    async fn missing(
+        &self,
+        target: &mut Connection,
+        position: &Position,
+        behind: &mut BehindMark,
+    ) -> Result<Option<String>, BulkError> {
+        if !has(target, position).await? {
+            return Ok(Some(format!("{position:?}")));
+        }
+        match position {
+            Position::Mark(..) => behind.missing(target, self.progress_reader.as_deref()).await,
+            Position::Gtids(_) | Position::None => Ok(None),
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! - [`pair`]: a table on both sides; [`rendering`]: how values are rendered alike.
 //! - [`verdict`]: the core: whether a row differs, told from versions read one after the other.
-//! - [`in_step`]: waiting until the target has what the source had.
+//! - [`in_step`]: waiting until the target has what the source had; [`behind_marks`]: also where transactions come in any order.
 //! - [`comparing`]: one chunk on both sides; [`work`]: which comes next; [`state`]: how far it is.
 //! - [`difference`]: what is found.
 
+pub mod behind_marks;
 pub mod comparing;
 pub mod difference;
 pub mod in_step;
@@ -33,6 +34,7 @@ use crate::schema::{Selection, TableName};
 use crate::throttle::Throttle;
 use crate::walk::ServoLimits;
 use crate::walk::asking::SESSION;
+use behind_marks::ReadsProgress;
 use comparing::Comparing;
 pub use comparing::Digests;
 pub use difference::{Difference, TableFinding, Values, What};
@@ -57,6 +59,9 @@ pub struct CheckOptions {
     pub workers: usize,
     /// How to know that the target has what the source had; found out if absent.
     pub in_step: Option<InStep>,
+    /// Who reads how far channels of Tailwater are that feed the target: with [`InStep::Mark`] there is no check of such a target
+    /// without.
+    pub progress_reader: Option<Arc<dyn ReadsProgress>>,
     /// How long to wait for the target at most.
     pub wait_max: Duration,
     /// The most rows of a chunk of a table with a key.
@@ -81,6 +86,7 @@ impl CheckOptions {
             digests: Digests::Here { seed: seed() },
             workers: 4,
             in_step: None,
+            progress_reader: None,
             wait_max: Duration::from_secs(300),
             chunk_rows_max: 1_000_000,
             chunk_time_max: Duration::from_millis(500),
@@ -223,7 +229,7 @@ pub(crate) async fn connect(
     // Marks of two checks at once must not be taken for each other's.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let mark = format!("{}-{now}-{worker}", std::process::id());
-    let waiting = Waiting::new(in_step, options.wait_max, mark);
+    let waiting = Waiting::new(in_step, options.wait_max, mark, options.progress_reader.clone());
     Ok(Comparing { source, target, waiting, progress: Arc::clone(progress), digests: options.digests })
 }
 

@@ -20,25 +20,40 @@ pub(super) struct Found {
     pub(super) findings: Vec<TableFinding>,
 }
 
-/// Finds the tables of a selection.
+/// Finds the tables of a selection. The target is asked when it has what the source had, and what only one of them seems to have
+/// is looked for once more: tables come and go meanwhile.
 ///
 /// # Errors
-/// [`BulkError::Missing`] if something selected is not on the source; [`BulkError::Session`].
+/// [`BulkError::Missing`] if something selected is not on the source; [`BulkError::TargetBehind`]; [`BulkError::Session`].
 pub(super) async fn find(comparing: &mut Comparing, selection: &Selection) -> Result<Found, BulkError> {
-    let Comparing { source, target, .. } = comparing;
-    let on_source = schema::inventory(source, selection).await?;
+    let on_source = schema::inventory(&mut comparing.source, selection).await?;
     let names: BTreeSet<_> = on_source.tables.into_iter().collect();
-    let others = if selection.schemas.is_empty() && selection.tables.is_empty() {
-        schema::inventory(target, selection).await?.tables.into_iter().collect()
-    } else {
-        tables_of(target, &on_source.schemas, selection).await?
-    };
-    let mut findings: Vec<_> = names.difference(&others).cloned().map(TableFinding::OnlySource).collect();
-    findings.extend(others.difference(&names).cloned().map(TableFinding::OnlyTarget));
+    comparing.catch_up().await?;
+    let Comparing { source, target, .. } = comparing;
+    let others = tables_of(target, &on_source.schemas, selection).await?;
+    let mut findings = Vec::new();
+    if names != others {
+        let still = tables_of(source, &on_source.schemas, selection).await?;
+        let only_source = names.difference(&others).filter(|name| still.contains(name));
+        findings.extend(only_source.cloned().map(TableFinding::OnlySource));
+        let only_target = others.difference(&names).filter(|name| !still.contains(name));
+        findings.extend(only_target.cloned().map(TableFinding::OnlyTarget));
+    }
     let mut pairs = Vec::new();
     for name in names.intersection(&others) {
         // Dropped since, on either side: there is nothing to compare.
-        let Some(pair) = pair(source, target, name).await? else { continue };
+        let Some(mut found) = pair(&mut comparing.source, &mut comparing.target, name).await? else {
+            continue;
+        };
+        if !found.mismatch.is_empty() {
+            // Changed just now, and the target is behind.
+            comparing.catch_up().await?;
+            found = match pair(&mut comparing.source, &mut comparing.target, name).await? {
+                Some(found) => found,
+                None => continue,
+            };
+        }
+        let pair = found;
         if !pair.mismatch.is_empty() {
             findings.push(TableFinding::Columns(name.clone(), pair.mismatch.clone()));
         }
@@ -60,12 +75,15 @@ pub(crate) async fn pair(
     Ok(shapes.map(|(source, target)| TablePair::new(name.clone(), source, target, flavours)))
 }
 
-/// The target's tables in some databases, which it need not have.
+/// The tables of a server in some databases, which it need not have; in all of its own if all are selected.
 async fn tables_of(
     connection: &mut Connection,
     schemas: &[String],
     selection: &Selection,
 ) -> Result<BTreeSet<TableName>, BulkError> {
+    if selection.schemas.is_empty() && selection.tables.is_empty() {
+        return Ok(schema::inventory(connection, selection).await?.tables.into_iter().collect());
+    }
     let sql = format!(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ({}) AND table_type IN \
          ('BASE TABLE', 'SYSTEM VERSIONED')",

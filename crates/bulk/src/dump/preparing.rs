@@ -67,6 +67,13 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     };
     let Snapshot { readers, point, method, stall } = snapshot;
     options.snapshot_taken.cancel();
+    for (database, lacking) in schema::unseen(&mut connection, &inventory, &options.selection).await? {
+        let lacking = lacking.join(", ");
+        warn!(
+            database,
+            lacking, "what the user may not see of a database is left out: triggers, say, without TRIGGER"
+        );
+    }
     let definitions = Definitions { connection: &mut connection, folder: &mut folder };
     let shapes = definitions.write(&inventory, &left, options.accounts).await?;
     // Where nothing is finished yet, the points in time before this one are of no data.

@@ -45,9 +45,9 @@ fn is_special(byte: u8) -> bool {
     (byte == b'\\') | (byte == b'\t') | (byte == b'\n') | (byte == 0)
 }
 
-/// Where the first byte stands that must be escaped. Most values have none, and most of a dump's time would go into looking
+/// Where the first byte stands that must be escaped, or that ends a field or is an escape. Most values have none, and most of a dump's time would go into looking
 /// byte by byte.
-fn place_of_special(value: &[u8]) -> Option<usize> {
+pub(crate) fn place_of_special(value: &[u8]) -> Option<usize> {
     // Without leaving a block early it is one pass over all its bytes at once.
     let plain = |block: &&[u8]| !block.iter().fold(false, |any, &byte| any | is_special(byte));
     let mut at = value.chunks_exact(BLOCK_BYTES).take_while(plain).count() * BLOCK_BYTES;

@@ -31,6 +31,9 @@ const ROWS_MIN: u64 = 50_000;
 /// The same where the rows are not counted.
 const FILE_BYTES_MIN: u64 = 16 << 20;
 
+/// What the server sorts in for one table's indexes, on each connection that makes some.
+const SORT_BYTES: u64 = 64 << 20;
+
 /// What servers say of a key that is there.
 const DUPLICATE_KEY_NAME: u16 = 1061;
 
@@ -171,6 +174,7 @@ pub(crate) async fn make_waiting(
     let lines: String = waiting.lines().map(|line| format!("  {line}\n")).collect();
     let missing: Vec<_> = keys(&lines).into_iter().filter(|key| !there.contains(&key.name)).collect();
     if !missing.is_empty() {
+        give_room(connection).await?;
         let adds: Vec<_> = missing.iter().map(|key| format!("ADD {}", key.definition)).collect();
         let sql = format!("ALTER TABLE {} {}", qualified(&table.schema, &table.name), adds.join(", "));
         match connection.execute(&sql).await {
@@ -183,6 +187,15 @@ pub(crate) async fn make_waiting(
         }
     }
     record.forget_indexes(connection, table).await
+}
+
+/// Gives MySQL room to sort in: the less often it merges, the less there is to do. MariaDB's has one size for all.
+async fn give_room(connection: &mut Connection) -> Result<(), BulkError> {
+    let shown = connection.query("SHOW SESSION VARIABLES LIKE 'innodb_ddl_buffer_size'").await?;
+    if shown.first().and_then(|row| row.get_u64(1)).is_some_and(|bytes| bytes < SORT_BYTES) {
+        connection.execute(&format!("SET SESSION innodb_ddl_buffer_size = {SORT_BYTES}")).await?;
+    }
+    Ok(())
 }
 
 /// A table's definition as the target prints it; `None` unless it is an InnoDB table.

@@ -154,6 +154,16 @@ impl<'a> Iterator for Fields<'a> {
 /// Appends a field's value as a literal of bytes.
 fn put_literal(field: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"_binary'");
+    unescape(field, |value| match value {
+        0 => out.extend_from_slice(b"\\0"),
+        b'\'' | b'\\' => out.extend_from_slice(&[b'\\', value]),
+        other => out.push(other),
+    });
+    out.push(b'\'');
+}
+
+/// Gives a field's value byte by byte, as servers read it.
+pub(super) fn unescape(field: &[u8], mut put: impl FnMut(u8)) {
     let mut bytes = field.iter();
     while let Some(&byte) = bytes.next() {
         let value = match byte {
@@ -169,13 +179,8 @@ fn put_literal(field: &[u8], out: &mut Vec<u8>) {
             },
             other => other,
         };
-        match value {
-            0 => out.extend_from_slice(b"\\0"),
-            b'\'' | b'\\' => out.extend_from_slice(&[b'\\', value]),
-            other => out.push(other),
-        }
+        put(value);
     }
-    out.push(b'\'');
 }
 
 #[cfg(test)]

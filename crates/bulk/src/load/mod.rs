@@ -8,14 +8,16 @@
 //!   of ours, [`mydumper`] and [`mysql_shell`] those of these tools.
 //! - [`run`]: the load from beginning to end.
 //! - `record`: what a load notes on the target. `target`: sessions there. `definitions`: makes what has a definition.
-//! - `rows`: loads a file; `feed` reads it; `inserts` makes statements of it where there is no `LOAD DATA LOCAL`, `statements` takes
-//!   those that it holds.
+//! - `rows`: loads a file; `feed` reads it; `bulk` and `bulk_rows` make values of it for a prepared statement where the server
+//!   takes many at a time, `inserts` statements where there is no `LOAD DATA LOCAL`, `statements` takes those that it holds.
 //! - [`indexes`]: those that are made when all rows of their table are there.
 //! - [`accounts`]: users and roles. `carried`: what a server of another family or version does not have.
 //! - `events`: those that come disabled.
 //! - `gtid`: tells the target which transactions it now has.
 
 pub mod accounts;
+mod bulk;
+mod bulk_rows;
 mod carried;
 pub mod contents;
 mod definitions;

@@ -246,7 +246,7 @@ fn flavour_of(gtid_set: &str) -> Flavour {
 
 /// The statements of a script with the bodies of routines, events or triggers. They end with a semicolon that ends its line; of
 /// such within a body mydumper makes `; ` and the line's end, which is undone here.
-pub(super) fn programs(script: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn programs(script: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut statement = Vec::new();
     for line in script.split_inclusive(|&byte| byte == b'\n') {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use tailwater_session::{Connection, LoadPiece, OkInfo, Row, SessionError};
+use tailwater_session::{BulkStatement, Connection, LoadPiece, OkInfo, Row, SessionError};
 use tokio::sync::mpsc;
 
+use super::bulk::Bulk;
+use super::bulk_rows::Refused;
 use super::contents::{Decoding, LoadChunk, LoadTable, TextFields, file_name};
 use super::feed;
 use super::inserts::Inserts;
@@ -28,6 +30,9 @@ const PACKET_OVERHEAD_BYTES: usize = 1024;
 /// What the server says of a value that it cut, at times as a mere note.
 const DATA_TRUNCATED: u64 = 1265;
 
+/// What it says of a row whose key is there.
+const DUPLICATE_KEY: u16 = 1062;
+
 /// How the rows of a table are stored on the target.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
@@ -44,6 +49,8 @@ pub(crate) struct Target {
 enum Way {
     /// By `LOAD DATA LOCAL`; of fields in a character set, if they are.
     LoadData(Option<TextFields>),
+    /// As values for a prepared statement, or by `LOAD DATA LOCAL` if that cannot be.
+    Bulk(Bulk),
     /// By INSERT statements that are made here, and how long they may be.
     Inserts(usize),
     /// By the statements that the files hold.
@@ -100,12 +107,23 @@ impl Target {
                 let packet = packet.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(1 << 20);
                 Way::Inserts(STATEMENT_BYTES_MAX.min(packet.saturating_sub(PACKET_OVERHEAD_BYTES)))
             }
-            (Some(_), text) => Way::LoadData(text.clone()),
+            (Some(_), Some(text)) => Way::LoadData(Some(text.clone())),
+            (Some(_), None) => match transactional {
+                true => {
+                    Bulk::of(connection, &table.name, &columns).await?.map_or(Way::LoadData(None), Way::Bulk)
+                }
+                false => Way::LoadData(None),
+            },
         };
         Ok(Self { table: table.name.clone(), columns, transactional, way })
     }
 
-    fn load_data(&self, connection: &Connection, chunk: &LoadChunk, text: Option<&TextFields>) -> String {
+    fn load_data_statement(
+        &self,
+        connection: &Connection,
+        chunk: &LoadChunk,
+        text: Option<&TextFields>,
+    ) -> String {
         let flavour = connection.server().flavour;
         let mut fields = Vec::new();
         let mut sets = Vec::new();
@@ -217,11 +235,14 @@ impl Target {
         let (sender, mut pieces) = mpsc::channel(feed::PIECES_MAX);
         let loading = async {
             let loaded = match &self.way {
-                Way::LoadData(text) => {
-                    let statement = self.load_data(connection, chunk, text.as_ref());
-                    let loaded = connection.load_data(statement.as_bytes(), &mut pieces).await;
-                    loaded.map_err(|error| self.failed(chunk, error))
-                }
+                Way::LoadData(text) => self.load_data(connection, chunk, text.as_ref(), &mut pieces).await,
+                Way::Bulk(bulk) => match bulk.prepare(connection).await {
+                    Ok(Some(statement)) => {
+                        self.insert_bulk(connection, bulk, statement, chunk, &mut pieces).await
+                    }
+                    Ok(None) => self.load_data(connection, chunk, None, &mut pieces).await,
+                    Err(error) => Err(self.failed(chunk, error)),
+                },
                 Way::Inserts(bytes_max) => self.insert(connection, *bytes_max, chunk, &mut pieces).await,
                 Way::Statements => self.run_statements(connection, chunk, &mut pieces).await,
             };
@@ -237,6 +258,65 @@ impl Target {
         self.check_warnings(connection, chunk, loaded.warnings).await?;
         self.check_rows(chunk, rows, loaded.affected_rows)?;
         Ok(loaded.affected_rows)
+    }
+
+    async fn load_data(
+        &self,
+        connection: &mut Connection,
+        chunk: &LoadChunk,
+        text: Option<&TextFields>,
+        pieces: &mut mpsc::Receiver<LoadPiece>,
+    ) -> Result<OkInfo, BulkError> {
+        let statement = self.load_data_statement(connection, chunk, text);
+        let loaded = connection.load_data(statement.as_bytes(), pieces).await;
+        loaded.map_err(|error| self.failed(chunk, error))
+    }
+
+    async fn insert_bulk(
+        &self,
+        connection: &mut Connection,
+        bulk: &Bulk,
+        statement: BulkStatement,
+        chunk: &LoadChunk,
+        pieces: &mut mpsc::Receiver<LoadPiece>,
+    ) -> Result<OkInfo, BulkError> {
+        let refused = |refused| match refused {
+            Refused::Malformed(reason) => BulkError::Damaged { path: chunk.path.clone(), reason },
+            Refused::TooLong => {
+                bulk.give_up();
+                let (table, bytes_max) = (self.table.to_string(), bulk.row_bytes_max);
+                BulkError::RowOverPacket { table, path: chunk.path.clone(), bytes_max }
+            }
+        };
+        let mut rows = bulk.rows(&statement);
+        let mut sum = OkInfo::default();
+        let mut ended = false;
+        while !ended {
+            let batches = match pieces.recv().await {
+                Some(LoadPiece::Bytes(bytes)) => rows.push(&bytes).map_err(refused)?,
+                Some(LoadPiece::End) => {
+                    ended = true;
+                    rows.finish().map_err(refused)?.into_iter().collect()
+                }
+                None => return Err(self.failed(chunk, SessionError::LoadBody)),
+            };
+            for batch in batches {
+                let ok = connection.execute_bulk(&statement, &batch).await;
+                let ok = ok.map_err(|error| match error {
+                    // As LOAD DATA LOCAL, which warns of it.
+                    SessionError::Server { error, .. } if error.number == DUPLICATE_KEY => {
+                        let (table, path) = (self.table.to_string(), chunk.path.clone());
+                        BulkError::RowsChanged { table, path, warnings: 1, first: error.message }
+                    }
+                    error => self.failed(chunk, error),
+                })?;
+                // They are gone with the next statement.
+                self.check_warnings(connection, chunk, ok.warnings).await?;
+                sum.affected_rows += ok.affected_rows;
+            }
+        }
+        connection.close_bulk(statement).await.map_err(|error| self.failed(chunk, error))?;
+        Ok(sum)
     }
 
     async fn insert(

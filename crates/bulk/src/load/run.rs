@@ -492,6 +492,8 @@ pub(crate) fn may_pass(error: &BulkError) -> bool {
     match error {
         BulkError::Session(error) => session(error),
         BulkError::Rows { error, .. } => session(error),
+        // The next time it goes another way.
+        BulkError::RowOverPacket { .. } => true,
         _ => false,
     }
 }

@@ -1,7 +1,8 @@
 //! Statements out of a file's bytes as they come, for files of INSERT statements that other tools wrote.
 //!
 //! A statement ends at a semicolon that is not in quotes nor in a comment. Nothing else of SQL is known here: what a statement
-//! means is the server's matter. `--` and `#` comments are left out; others stay, since servers run what stands in some.
+//! means is the server's matter. `--` and `#` comments in front of one are left out; others stay. What stands in `/*! */` and
+//! `/*M! */` servers run: quotes count there, too.
 
 /// Splits bytes into statements.
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub struct Statements {
     statement: Vec<u8>,
     /// Whether there is more in it than space and comments.
     is_something: bool,
+    /// Within a comment that servers run.
+    is_run: bool,
     bytes_max: usize,
 }
 
@@ -27,6 +30,10 @@ enum State {
     Slash,
     /// Behind `/*`.
     CommentBegin,
+    /// Behind `/*M`.
+    CommentM,
+    /// Behind a star in a comment that servers run.
+    Star,
     /// Within such a comment; whether the byte before was a star.
     Comment {
         star: bool,
@@ -38,7 +45,7 @@ enum State {
 impl Statements {
     /// For statements of at most so many bytes.
     pub fn new(bytes_max: usize) -> Self {
-        Self { state: State::Plain, statement: Vec::new(), is_something: false, bytes_max }
+        Self { state: State::Plain, statement: Vec::new(), is_something: false, is_run: false, bytes_max }
     }
 
     /// Takes the next bytes, and gives the statements that ended in them, without their semicolons.
@@ -65,12 +72,16 @@ impl Statements {
     pub fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
         match self.state {
             State::Quoted { .. } => return Err("it ends within quotes".into()),
-            State::CommentBegin | State::Comment { .. } => return Err("it ends within a comment".into()),
-            State::Dashes(dashes) => self.statement.extend(std::iter::repeat_n(b'-', dashes.into())),
+            State::CommentBegin | State::CommentM | State::Comment { .. } => {
+                return Err("it ends within a comment".into());
+            }
+            _ if self.is_run => return Err("it ends within a comment".into()),
+            State::Dashes(1) => self.statement.push(b'-'),
             State::Slash => self.statement.push(b'/'),
-            State::Plain | State::LineComment => {}
+            // To a server, the end is as good as a space behind two dashes.
+            State::Dashes(_) | State::Plain | State::Star | State::LineComment => {}
         }
-        self.is_something |= matches!(self.state, State::Dashes(_) | State::Slash);
+        self.is_something |= matches!(self.state, State::Dashes(1) | State::Slash);
         self.state = State::Plain;
         Ok(self.end())
     }
@@ -93,8 +104,15 @@ impl Statements {
             }
             State::Dashes(1) if byte == b'-' => State::Dashes(2),
             State::Dashes(2) if byte.is_ascii_whitespace() || byte.is_ascii_control() => {
+                self.keep(b"--");
                 self.statement.push(byte);
                 if byte == b'\n' { State::Plain } else { State::LineComment }
+            }
+            // The last two may begin one.
+            State::Dashes(2) if byte == b'-' => {
+                self.statement.push(b'-');
+                self.is_something = true;
+                State::Dashes(2)
             }
             State::Dashes(dashes) => {
                 self.statement.extend(std::iter::repeat_n(b'-', dashes.into()));
@@ -112,10 +130,25 @@ impl Statements {
             }
             State::CommentBegin => {
                 self.statement.push(byte);
-                // Servers run these.
-                self.is_something |= matches!(byte, b'!' | b'M');
-                State::Comment { star: byte == b'*' }
+                match byte {
+                    b'!' => self.run(),
+                    b'M' => State::CommentM,
+                    _ => State::Comment { star: byte == b'*' },
+                }
             }
+            State::CommentM => {
+                self.statement.push(byte);
+                match byte {
+                    b'!' => self.run(),
+                    _ => State::Comment { star: byte == b'*' },
+                }
+            }
+            State::Star if byte == b'/' => {
+                self.statement.push(byte);
+                self.is_run = false;
+                State::Plain
+            }
+            State::Star => return self.take_plain(byte),
             State::Comment { star } => {
                 self.statement.push(byte);
                 match star && byte == b'/' {
@@ -127,25 +160,46 @@ impl Statements {
                 self.statement.push(byte);
                 State::Plain
             }
-            State::LineComment => State::LineComment,
+            State::LineComment => {
+                self.keep(&[byte]);
+                State::LineComment
+            }
         };
         false
     }
 
+    /// Keeps a part of a comment, unless nothing stands before it. Dashes before a comment that is left out would begin another
+    /// with what stands behind it.
+    fn keep(&mut self, comment: &[u8]) {
+        if self.is_something {
+            self.statement.extend_from_slice(comment);
+        }
+    }
+
+    /// Begins a comment that servers run.
+    fn run(&mut self) -> State {
+        (self.is_run, self.is_something) = (true, true);
+        State::Plain
+    }
+
     fn take_plain(&mut self, byte: u8) -> bool {
         self.state = match byte {
-            b';' => {
+            b';' if !self.is_run => {
                 self.state = State::Plain;
                 return true;
             }
             b'-' => State::Dashes(1),
             b'/' => State::Slash,
-            b'#' => State::LineComment,
+            b'#' => {
+                self.keep(b"#");
+                State::LineComment
+            }
             _ => {
                 self.statement.push(byte);
                 self.is_something |= !byte.is_ascii_whitespace();
                 match byte {
                     b'\'' | b'"' | b'`' => State::Quoted { quote: byte, escaped: false },
+                    b'*' if self.is_run => State::Star,
                     _ => State::Plain,
                 }
             }
@@ -194,16 +248,31 @@ mod tests {
         let want = [
             "/*!40101 SET NAMES binary*/",
             "INSERT INTO `a;``b` VALUES(\"x\\\";\",'it''s;\\\\'), (1--2, 3 - -1, 4/2)",
-            "DO 1",
+            "DO 1 -- end;",
         ];
         assert_eq!(texts(script), want);
+        let run = "/*!50003 INSERT INTO `a*/;b` VALUES ('*/;', 2 /* no; */, 3**/;\n/*M!100100 SET x = \"*/\" */;/*M not; this */;\nDO 2;\n--";
+        let want = [
+            "/*!50003 INSERT INTO `a*/;b` VALUES ('*/;', 2 /* no; */, 3**/",
+            "/*M!100100 SET x = \"*/\" */",
+            "DO 2",
+        ];
+        assert_eq!(texts(run), want);
+        assert_eq!(texts("SELECT 1--- it's; one\n+2; SELECT 3--"), ["SELECT 1--- it's; one\n+2", "SELECT 3"]);
         assert_eq!(verb(b" /*!40101 set NAMES x*/"), "SET");
         assert_eq!(verb(b"insert into"), "INSERT");
     }
 
     #[test]
     fn what_breaks_off_is_noticed() {
-        for script in ["INSERT INTO t VALUES ('a", "INSERT INTO t /* x", "INSERT INTO `t", "INSERT ('\\'"] {
+        for script in [
+            "INSERT INTO t VALUES ('a",
+            "INSERT INTO t /* x",
+            "INSERT INTO `t",
+            "INSERT ('\\'",
+            "/*!40101 SET x",
+            "/*M",
+        ] {
             assert!(all(script.as_bytes()).is_err(), "{script}");
         }
         let mut statements = Statements::new(10);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailwater_session::{Connection, SessionError};
+use tailwater_session::{Connection, Granted, SessionError};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
@@ -215,8 +215,10 @@ async fn table(
     if !pair.mismatch.is_empty() {
         return remain("the columns of the table are not the same on both sides");
     }
-    if !options.fire_triggers && has_triggers(&mut comparing.target, name).await? {
-        return remain("the table has triggers on the target, which would act: see --fire-triggers");
+    if !options.fire_triggers
+        && let Some(reason) = may_fire(&mut comparing.target, name).await?
+    {
+        return remain(reason);
     }
     let mut attempts: Vec<Option<Attempt>> = vec![None; differences.len()];
     for _ in 0..PASSES {
@@ -264,11 +266,19 @@ async fn look_again(
     Ok(still)
 }
 
-async fn has_triggers(connection: &mut Connection, name: &TableName) -> Result<bool, BulkError> {
+/// Why triggers of a table may act, unless it has none. Who may not see them is shown an empty list.
+async fn may_fire(connection: &mut Connection, name: &TableName) -> Result<Option<&'static str>, BulkError> {
+    if !Granted::read(connection).await?.on_table("TRIGGER", &name.schema, &name.name) {
+        return Ok(Some(
+            "whether the table has triggers on the target, which would act, is not shown to a user without TRIGGER: grant it, \
+             or see --fire-triggers",
+        ));
+    }
     let sql = format!(
         "SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = {} AND event_object_table = {}",
         literal(&name.schema),
         literal(&name.name)
     );
-    Ok(connection.query(&sql).await?.scalar() != Some("0"))
+    let has_none = connection.query(&sql).await?.scalar() == Some("0");
+    Ok((!has_none).then_some("the table has triggers on the target, which would act: see --fire-triggers"))
 }

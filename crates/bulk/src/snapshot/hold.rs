@@ -56,7 +56,8 @@ impl SnapshotReader {
                 connection.execute(&format!("SAVEPOINT tailwater_{number}")).await?;
             }
             let name = qualified(&table.schema, &table.name);
-            connection.execute(&format!("SELECT 1 FROM {name} LIMIT 0")).await?;
+            // A row is asked for: only then does the engine say that the table was changed behind the snapshot.
+            connection.query(&format!("SELECT 1 FROM {name} LIMIT 1")).await?;
             held.push(table.clone());
         }
         Ok(Self { connection, held, lets_go })

@@ -50,7 +50,17 @@ pub enum Action {
     /// Where it is: binlog position and GTIDs.
     Position,
     /// Metadata locks on all tables for each connection, so that nobody changes their definitions before they are read.
-    Hold,
+    Hold(Wait),
+}
+
+/// Whether a lock is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// As long as for any lock.
+    ForIt,
+    /// Not at all: on MariaDB who changes a definition may have the table's lock, and waits in the last step for the stage of the
+    /// backup to end, which would wait for him.
+    Never,
 }
 
 /// Whether others wait.
@@ -99,6 +109,13 @@ pub struct Circumstances {
     pub unlogged: bool,
 }
 
+impl SnapshotPlan {
+    /// Whether it gives up at once where a table is being changed: then it is soon worth another try.
+    pub fn is_hasty(&self) -> bool {
+        self.steps.iter().any(|step| step.action == Action::Hold(Wait::Never))
+    }
+}
+
 impl fmt::Display for SnapshotPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}:", self.method.name())?;
@@ -115,7 +132,15 @@ impl fmt::Display for SnapshotPlan {
                     write!(f, "  START TRANSACTION WITH CONSISTENT SNAPSHOT on each connection")?;
                 }
                 Action::Position => write!(f, "  read binlog position and GTIDs")?,
-                Action::Hold => write!(f, "  take a metadata lock on each table, on each connection")?,
+                Action::Hold(Wait::ForIt) => {
+                    write!(f, "  take a metadata lock on each table, on each connection")?;
+                }
+                Action::Hold(Wait::Never) => {
+                    write!(
+                        f,
+                        "  take a metadata lock on each table, on each connection, at once or not at all"
+                    )?;
+                }
             }
             writeln!(f, "{writers}\n    {}", step.why)?;
         }
@@ -190,7 +215,7 @@ fn lock_free(method: Method, reload: bool) -> SnapshotPlan {
         ),
     });
     steps.push(step(Action::Position, POSITION));
-    steps.push(step(Action::Hold, HOLD));
+    steps.push(step(Action::Hold(if reload { Wait::Never } else { Wait::ForIt }), HOLD));
     if reload {
         steps.push(control("BACKUP STAGE END", "definitions of other tables may change again"));
     }
@@ -205,7 +230,7 @@ fn backup_stage() -> SnapshotPlan {
         step(Action::Open, SAME),
         step(Action::Position, POSITION),
         control("BACKUP STAGE END", "commits go on").then_writers(Writers::GoOn),
-        step(Action::Hold, HOLD),
+        step(Action::Hold(Wait::ForIt), HOLD),
     ];
     SnapshotPlan { method: Method::BackupStage, steps }
 }
@@ -223,7 +248,7 @@ fn read_lock(backup_admin: bool) -> SnapshotPlan {
         step(Action::Open, SAME),
         step(Action::Position, POSITION),
         control("UNLOCK TABLES", "commits go on").then_writers(Writers::GoOn),
-        step(Action::Hold, HOLD),
+        step(Action::Hold(Wait::ForIt), HOLD),
     ]);
     if backup_admin {
         steps.push(control("UNLOCK INSTANCE", "definitions of other tables may change again"));
@@ -242,7 +267,7 @@ fn table_locks(tables: &[TableName]) -> SnapshotPlan {
         .then_writers(Writers::Wait),
         step(Action::Open, SAME),
         step(Action::Position, POSITION),
-        step(Action::Hold, HOLD),
+        step(Action::Hold(Wait::ForIt), HOLD),
         control("UNLOCK TABLES", "commits go on").then_writers(Writers::GoOn),
     ];
     SnapshotPlan { method: Method::TableLocks, steps }
@@ -295,7 +320,11 @@ mod tests {
                     let place = |action| plan.steps.iter().position(|step| step.action == action);
                     let opened =
                         place(Action::Open).or(place(Action::OpenAlike)).expect("it opens snapshots");
-                    assert!(place(Action::Hold).expect("it holds tables") > opened);
+                    let holds = plan.steps.iter().position(|step| matches!(step.action, Action::Hold(_)));
+                    assert!(holds.expect("it holds tables") > opened);
+                    // Who changes a table may wait for the stage to end, with the table in his hands.
+                    let stage = place(Action::Control("BACKUP STAGE END".into()));
+                    assert_eq!(stage > holds, plan.is_hasty(), "{plan}");
                     assert!(place(Action::Position).expect("it reads the position") > opened);
                 }
             }

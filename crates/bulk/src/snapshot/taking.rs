@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::fed;
 use super::hold::SnapshotReader;
-use super::plan::{Action, Circumstances, Method, SnapshotPlan, Writers, plans};
+use super::plan::{Action, Circumstances, Method, SnapshotPlan, Wait, Writers, plans};
 use crate::error::BulkError;
 use crate::folder::SnapshotPoint;
 use crate::schema::{self, TableName};
@@ -23,6 +23,9 @@ const ALIKE_TRIES_MAX: u32 = 30;
 
 /// How often a plan that waited too long for a lock is tried again.
 const LOCK_TRIES_MAX: u32 = 3;
+
+/// How long a plan that does not wait for locks is rested before the next try, at most.
+const HASTY_REST_MAX: Duration = Duration::from_millis(200);
 
 /// Lock wait timeout, access denied in its forms, a deadlock, and statements that a server does not know.
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
@@ -84,11 +87,21 @@ impl Snapshot {
         circumstances.unlogged = fed == Fed::Running;
         let mut refusals = Vec::new();
         for plan in plans(circumstances, options.connections, &options.tables) {
+            let begun = Instant::now();
             for tries in 1.. {
                 let mut taking = Taking::prepare(options, fed).await?;
                 match taking.run(&plan).await {
                     Ok(()) => return taking.finish(plan.method),
-                    Err(error) if is_lock_timeout(&error) && tries < LOCK_TRIES_MAX => {
+                    Err(error)
+                        if is_lock_timeout(&error)
+                            && plan.is_hasty()
+                            && begun.elapsed() < options.lock_wait_max * LOCK_TRIES_MAX =>
+                    {
+                        info!(method = plan.method.name(), tries, %error, "no snapshot yet; trying again");
+                        let rest = Duration::from_millis(10) * tries;
+                        tokio::time::sleep(rest.min(HASTY_REST_MAX)).await;
+                    }
+                    Err(error) if is_lock_timeout(&error) && !plan.is_hasty() && tries < LOCK_TRIES_MAX => {
                         warn!(method = plan.method.name(), %error, "no snapshot yet; trying again");
                         tokio::time::sleep(options.lock_wait_max).await;
                     }
@@ -157,11 +170,14 @@ fn number(error: &BulkError) -> Option<u16> {
     }
 }
 
+fn lock_wait_statement(options: &SnapshotOptions) -> String {
+    format!("SET SESSION lock_wait_timeout = {}", options.lock_wait_max.as_secs().max(1))
+}
+
 async fn connect_control(options: &SnapshotOptions) -> Result<Connection, BulkError> {
     let mut control = Connection::connect(&options.connect).await?;
     schema::prepare(&mut control).await?;
-    let seconds = options.lock_wait_max.as_secs().max(1);
-    control.execute(&format!("SET SESSION lock_wait_timeout = {seconds}")).await?;
+    control.execute(&lock_wait_statement(options)).await?;
     stay(&mut control).await?;
     Ok(control)
 }
@@ -173,8 +189,7 @@ async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkErr
     reader.execute(asking::SESSION).await?;
     reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
     // Who wants to change a table may wait for another reader, and this one behind him.
-    let seconds = options.lock_wait_max.as_secs().max(1);
-    reader.execute(&format!("SET SESSION lock_wait_timeout = {seconds}")).await?;
+    reader.execute(&lock_wait_statement(options)).await?;
     stay(&mut reader).await?;
     Ok(reader)
 }
@@ -276,11 +291,18 @@ impl<'a> Taking<'a> {
             Action::Open => self.open().await?,
             Action::OpenAlike => self.open_alike().await?,
             Action::Position => self.point = Some(self.position().await?),
-            Action::Hold => {
+            Action::Hold(wait) => {
                 let (tables, lets_go) = (&self.options.tables, self.lets_go);
-                let readers = self.readers.drain(..);
-                self.holding =
-                    try_join_all(readers.map(|reader| SnapshotReader::hold(reader, tables, lets_go))).await?;
+                let lock_wait = lock_wait_statement(self.options);
+                let readers = self.readers.drain(..).map(async |mut reader| {
+                    if *wait == Wait::Never {
+                        reader.execute("SET SESSION lock_wait_timeout = 0").await?;
+                    }
+                    let mut reader = SnapshotReader::hold(reader, tables, lets_go).await?;
+                    reader.connection.execute(&lock_wait).await?;
+                    Ok::<_, BulkError>(reader)
+                });
+                self.holding = try_join_all(readers).await?;
             }
         }
         Ok(())
