@@ -29,6 +29,8 @@ pub struct AckerReport {
     pub acker: Acker,
     /// What its log cannot give any more.
     pub before: GtidSet,
+    /// The highest term in which it was given an order.
+    pub term: Token,
 }
 
 /// Why an acker did not do as it was told.

@@ -14,6 +14,7 @@
 //! - [`hands`]: who does what is ordered.
 //! - [`lease`]: one manager acts at a time.
 //! - [`lossless`]: what the ackers that were stopped prove.
+//! - [`recovery`]: what a manager that died left half done is undone, or finished.
 //! - [`refusal`]: the rules that refuse.
 //! - [`switchover`]: the phases while the primary is alive.
 //! - [`watching`]: hears of everybody all the time. A driver, but for its chronicle.
@@ -30,6 +31,7 @@ pub mod lease;
 pub mod lossless;
 pub mod observation;
 pub mod observing;
+pub mod recovery;
 pub mod refusal;
 pub mod switchover;
 pub mod topology;

@@ -121,6 +121,14 @@ pub enum Refusal {
         /// What was not done in time.
         step: String,
     },
+    /// The manager ended in the midst of a failover or a switchover.
+    #[error("{run} was left half done: {reason}")]
+    Interrupted {
+        /// The run.
+        run: String,
+        /// Why it was, or why it cannot be undone or finished.
+        reason: String,
+    },
 }
 
 impl Refusal {
@@ -139,6 +147,7 @@ impl Refusal {
             Self::Step { .. } => "TW-MGR-0047",
             Self::NotReady { .. } => "TW-MGR-0070",
             Self::PauseExceeded { .. } => "TW-MGR-0071",
+            Self::Interrupted { .. } => "TW-MGR-0072",
         }
     }
 
@@ -157,7 +166,8 @@ impl Refusal {
             | Self::NoLease { .. }
             | Self::Step { .. }
             | Self::NotReady { .. }
-            | Self::PauseExceeded { .. } => false,
+            | Self::PauseExceeded { .. }
+            | Self::Interrupted { .. } => false,
         }
     }
 }

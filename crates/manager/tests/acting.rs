@@ -6,5 +6,6 @@ mod draining_model;
 mod fed;
 mod hooks;
 mod promoting;
+mod recovering;
 mod replicating;
 mod switching;

@@ -7,11 +7,14 @@
 //! cast primary=db1 replicas=db2,db3 relays=r1      # the default
 //! set detect_after_ms=3000
 //! 0 manager db1 select ok                          # or a failure: timed_out, refused, too_many_connections ...
+//! 0 manager db1 select late 0                      # asked at 0, and not answered yet
 //! 0 r1 db1 streaming 0                             # heard at 0; `-` if it cannot tell
+//! 0 r1 db1 streaming 0 250                         # and a heartbeat comes every 250 ms
 //! 1000 db2 db1 lost refused
 //! 1000 r1 db1 rewound the log has 0-1-9
 //! 1000 vitals db1 executed=0-1-10 writable=no semi=1/1 waiting=3
 //! 1000 pause | resume | failed_over | acknowledge | downtime db1 9000 a reason
+//! 1000 woke                                        # the manager itself stood still until now
 //! 2000 ?                                           # what is wrong now?
 //! ```
 
@@ -122,6 +125,7 @@ fn step(
                 }
             }
         }
+        ["woke"] => record.woke(at_ms),
         ["pause"] => guard.pause(),
         ["resume"] => guard.resume(),
         ["failed_over"] => guard.failed_over(at_ms),
@@ -154,8 +158,12 @@ fn step(
 fn read_saw(words: &[&str]) -> Result<Saw> {
     let failure = |word: &str| -> Result<Failure> { Ok(serde_json::from_value(word.into())?) };
     Ok(match words {
-        ["streaming", "-"] => Saw::Streaming { heard_ms: None },
-        ["streaming", heard] => Saw::Streaming { heard_ms: Some(heard.parse()?) },
+        ["streaming", "-"] => Saw::Streaming { heard_ms: None, heartbeat_ms: None },
+        ["streaming", heard] => Saw::Streaming { heard_ms: Some(heard.parse()?), heartbeat_ms: None },
+        ["streaming", heard, every] => {
+            Saw::Streaming { heard_ms: Some(heard.parse()?), heartbeat_ms: Some(every.parse()?) }
+        }
+        [kind, "late", asked] => Saw::Late(serde_json::from_value((*kind).into())?, asked.parse()?),
         ["lost", word] => Saw::Lost(failure(word)?),
         ["rewound", rest @ ..] => Saw::Rewound(rest.join(" ")),
         [kind, outcome] => {

@@ -62,16 +62,18 @@ fn sighting() -> impl Strategy<Value = Sighting> {
     let kind = proptest::sample::select(vec![PingKind::Select, PingKind::Connect, PingKind::Insert]);
     let said = prop_oneof![
         4 => (kind.clone(), failure()).prop_map(|(kind, failure)| Saw::Failed(kind, failure)),
-        2 => kind.prop_map(Saw::Answered),
+        2 => kind.clone().prop_map(Saw::Answered),
         2 => vitals().prop_map(|vitals| Saw::Vitals(Box::new(vitals))),
         3 => failure().prop_map(Saw::Lost),
-        2 => proptest::option::of(0..20_000_u64).prop_map(|heard_ms| Saw::Streaming { heard_ms }),
+        2 => (proptest::option::of(0..20_000_u64), proptest::option::of(1..2_000_u64))
+            .prop_map(|(heard_ms, heartbeat_ms)| Saw::Streaming { heard_ms, heartbeat_ms }),
+        1 => (kind.clone(), 0..20_000_u64).prop_map(|(kind, asked_ms)| Saw::Late(kind, asked_ms)),
         1 => Just(Saw::Rewound("the log is ahead".into())),
     ];
     (0..20_000_u64, 0..NAMES.len(), 0..NAMES.len(), said).prop_map(|(at_ms, who, about, saw)| {
         let name = NAMES[who].to_owned();
         let observer = match (&saw, name.as_str()) {
-            (Saw::Failed(..) | Saw::Answered(_) | Saw::Vitals(_), _) => Observer::Manager,
+            (Saw::Failed(..) | Saw::Answered(_) | Saw::Late(..) | Saw::Vitals(_), _) => Observer::Manager,
             (_, "r1") => Observer::Relay(name),
             _ => Observer::Replica(name),
         };
@@ -127,7 +129,7 @@ proptest! {
                 Saw::Failed(_, failure) => failure.sign() != Sign::Gone,
                 // The others have nothing to say of the primary, or cannot tell.
                 Saw::Lost(_) => false,
-                Saw::Streaming { heard_ms } => heard_ms.is_none(),
+                Saw::Streaming { heard_ms, .. } => heard_ms.is_none(),
                 _ => true,
             })
             .collect();
@@ -152,7 +154,7 @@ proptest! {
     #[test]
     fn one_who_hears_it_is_enough_to_hold(story in story(), now in 20_000..40_000_u64) {
         let mut record = told(&story);
-        let saw = Saw::Streaming { heard_ms: Some(now) };
+        let saw = Saw::Streaming { heard_ms: Some(now), heartbeat_ms: None };
         record.note(Sighting { at_ms: now, observer: Observer::Relay("r1".into()), about: "db1".into(), saw });
         prop_assert!(!fails_over(&analyse(&record, &Guard::default(), now)));
     }

@@ -389,6 +389,40 @@ fn a_server_that_may_be_writable_keeps_the_old_primary_fenced() {
 }
 
 #[test]
+fn an_acker_that_does_not_answer_keeps_no_other_stopped() {
+    let starts = std::cell::Cell::new(0);
+    let away = |act: &Act| match act {
+        Act::StopAcker { acker } | Act::StartAcker { acker } if acker == "relay1" => {
+            starts.set(starts.get() + usize::from(matches!(act, Act::StartAcker { .. })));
+            Fate::LostOnTheWay
+        }
+        _ => Fate::Done,
+    };
+    let mut world = World::new(&[10, 9, 9], &[(8, 8)], 1);
+    let audit = run_with(&mut world, away);
+    check(&world, &audit);
+    let Some(End::Left { to_undo, refusal: Refusal::Incomplete { .. }, .. }) = &audit.outcome else {
+        panic!("{audit}")
+    };
+    assert_eq!(to_undo, &[Act::StartAcker { acker: "relay1".to_owned() }]);
+    assert_eq!((world.captures_from("old"), starts.get()), (3, 2), "it was tried twice: {audit}");
+
+    // One that answers the second time has been started then.
+    starts.set(0);
+    let late = |act: &Act| match act {
+        Act::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
+        Act::StartAcker { acker } if acker == "relay1" && starts.replace(starts.get() + 1) == 0 => {
+            Fate::LostOnTheWay
+        }
+        _ => Fate::Done,
+    };
+    let mut world = World::new(&[10, 9, 9], &[(8, 8)], 1);
+    let audit = run_with(&mut world, late);
+    check(&world, &audit);
+    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+}
+
+#[test]
 fn a_dry_run_changes_nothing_and_tells_the_plan() {
     let mut world = World::new(&[10, 9], &[(8, 6)], 1);
     let audit = run(&mut world.clone(), order(&world), |_| Fate::Done, None);

@@ -15,6 +15,7 @@ mod lease;
 mod lossless;
 mod lossless_model;
 mod observing;
+mod recovery;
 mod switchover;
 mod topology;
 mod watching;

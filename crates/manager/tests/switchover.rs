@@ -1,324 +1,19 @@
 //! The machine of a switchover against a small world in which every act takes time, may fail, take effect without an answer,
 //! or find that the lease is gone, while clients write wherever they can.
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+pub mod world;
 
 use proptest::prelude::*;
 use tailwater_manager::Refusal;
-use tailwater_manager::choice::{Feed, Origin, Promotion, Server, Version};
-use tailwater_manager::failover::{Act, Answer, Audit, End, Expected, Note};
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::{Acker, Stop, Waiting};
-use tailwater_manager::switchover::{Order, Primary, Switchover};
-use tailwater_wire::Flavour;
-use tailwater_wire::gtid::{GtidSet, MysqlGtid};
+use tailwater_manager::failover::{Act, Audit, End, Note};
+use tailwater_manager::switchover::Order;
 
-const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
-const VERSION: Version = Version { major: 9, minor: 7, patch: 1 };
-const PAUSE_MS_MAX: u64 = 100;
-
-fn set(last: u64) -> GtidSet {
-    let text = if last == 0 { String::new() } else { format!("{OLD}:1-{last}") };
-    GtidSet::parse(Flavour::MySql, &text).expect("a set")
-}
-
-/// The end of a set that the world made.
-fn last(what: &str) -> u64 {
-    what.rsplit(['-', ':']).next().and_then(|last| last.parse().ok()).unwrap_or(0)
-}
-
-/// How an act fares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Done,
-    Failed,
-    /// It takes effect and nobody hears of it.
-    DoneUnheard,
-    /// It does not, and nobody hears of that.
-    LostOnTheWay,
-}
-
-/// The primary `old`, its ackers and replicas; positions are numbers of transactions.
-#[derive(Debug, Clone)]
-struct World {
-    acks: usize,
-    old_writable: bool,
-    /// Some account writes to `old` although it is read-only.
-    privileged: bool,
-    /// The servers have a transaction that nobody else has.
-    errant: bool,
-    old_last: u64,
-    /// What each acker holds, and whom it captures from.
-    ackers: BTreeMap<String, (u64, Option<String>)>,
-    /// What each server executed.
-    servers: BTreeMap<String, u64>,
-    waits_for: BTreeMap<String, usize>,
-    detached: BTreeSet<String>,
-    writable: BTreeSet<String>,
-    acknowledged: u64,
-    lease: bool,
-    effects: usize,
-}
-
-impl World {
-    fn new(ackers: usize, servers: usize, acks: usize) -> Self {
-        let old = || Some("old".to_owned());
-        Self {
-            acks,
-            old_writable: true,
-            privileged: false,
-            errant: false,
-            old_last: 10,
-            ackers: (0..ackers).map(|at| (format!("relay{at}"), (10, old()))).collect(),
-            servers: (0..servers).map(|at| (format!("s{at}"), 9)).collect(),
-            waits_for: BTreeMap::new(),
-            detached: BTreeSet::new(),
-            writable: BTreeSet::new(),
-            acknowledged: 10,
-            lease: true,
-            effects: 0,
-        }
-    }
-
-    fn captures_from(&self, server: &str) -> usize {
-        self.ackers.values().filter(|(_, from)| from.as_deref() == Some(server)).count()
-    }
-
-    /// Servers on which commits of clients go through.
-    fn primaries(&self) -> Vec<&str> {
-        let old = (self.old_writable && self.captures_from("old") >= self.acks).then_some("old");
-        let servers = self.writable.iter().filter(|server| {
-            self.waits_for.get(*server).is_none_or(|acks| self.captures_from(server) >= *acks)
-        });
-        servers.map(String::as_str).chain(old).collect()
-    }
-
-    /// A moment goes by: clients write, ackers and replicas receive, each as far as it can.
-    fn live(&mut self) {
-        if (self.old_writable || self.privileged) && self.captures_from("old") >= self.acks {
-            self.old_last += 1;
-            self.acknowledged = self.old_last;
-        }
-        for (holds, from) in self.ackers.values_mut() {
-            if from.as_deref() == Some("old") {
-                *holds = self.old_last;
-            }
-        }
-        let longest = self.ackers.values().map(|(holds, _)| *holds).max().unwrap_or(0);
-        for (name, executed) in &mut self.servers {
-            if !self.detached.contains(name) && *executed < longest {
-                *executed += 2.min(longest - *executed);
-            }
-        }
-    }
-
-    /// Does it, if it can be done. What it gives back is the answer, if it gets through.
-    fn apply(&mut self, act: &Act) -> Answer {
-        self.effects += usize::from(act.changes());
-        match act {
-            Act::CheckLease if self.lease => return Answer::Held(Token(7)),
-            Act::CheckLease => return Answer::Failed("another manager holds it".to_owned()),
-            Act::LookAtServers => return Answer::Servers(self.look()),
-            Act::LookAtPrimary => return Answer::Primary(self.primary()),
-            Act::ReadAcker { acker } => return self.acker(acker, Stop::Unknown),
-            Act::AwaitServer { server, what, .. } if self.servers[server] < last(what) => {
-                return Answer::Failed("not in time".to_owned());
-            }
-            Act::AwaitAcker { acker, what, .. } if self.ackers[acker].0 < last(what) => {
-                return Answer::Failed("not in time".to_owned());
-            }
-            Act::HoldWrites { .. } => {
-                self.old_writable = false;
-                return Answer::Position(set(self.old_last));
-            }
-            Act::ReleaseWrites { .. } => self.old_writable = true,
-            Act::StopAcker { acker } => {
-                self.ackers.get_mut(acker).expect("known").1 = None;
-                return self.acker(acker, Stop::Lasting);
-            }
-            Act::StartAcker { acker } => {
-                let from = &mut self.ackers.get_mut(acker).expect("known").1;
-                from.get_or_insert_with(|| "old".to_owned());
-            }
-            Act::Drain { server } => drop(self.detached.insert(server.clone())),
-            Act::MakeSource { server, acks } => {
-                self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("few"));
-            }
-            Act::UnmakeSource { server } => {
-                self.waits_for.remove(server);
-                self.detached.remove(server);
-            }
-            Act::MakeWritable { server } => drop(self.writable.insert(server.clone())),
-            Act::MakeReadOnly { server } => drop(self.writable.remove(server)),
-            Act::Follow { acker, server } => {
-                self.ackers.get_mut(acker).expect("known").1 = Some(server.clone());
-            }
-            _ => {}
-        }
-        Answer::Done
-    }
-
-    fn acker(&self, name: &str, stop: Stop) -> Answer {
-        let holds = Some(set(self.ackers[name].0));
-        let acker = Acker { name: name.to_owned(), durable: true, stop, holds };
-        Answer::Acker { acker, before: set(0) }
-    }
-
-    fn primary(&self) -> Primary {
-        let waiting = Waiting {
-            active: true,
-            after_sync: true,
-            timeout_ms: u64::MAX,
-            waits_without_ackers: true,
-            acks_required: u32::try_from(self.acks).expect("few"),
-            unacknowledged: 0,
-            after_restart: true,
-        };
-        Primary { writable: self.old_writable, waiting: Some(waiting), executed: set(self.old_last) }
-    }
-
-    fn look(&self) -> Vec<Server> {
-        let errant = if self.errant { "4e11fa47-71ca-11e1-9e33-c80aa9429562:1" } else { "" };
-        let errant = GtidSet::parse(Flavour::MySql, errant).expect("a set");
-        let has = |last: u64| Some(set(last).union(&errant).expect("of one flavour"));
-        let each = self.servers.iter().map(|(name, executed)| Server {
-            name: name.clone(),
-            reached: Ok(()),
-            flavour: Flavour::MySql,
-            version: VERSION,
-            region: None,
-            promotion: Promotion::Neutral,
-            feed: Feed::Replication,
-            received: has(*executed),
-            executed: has(*executed),
-            purged: Some(set(0)),
-            log_bin: true,
-            log_replica_updates: true,
-            durable: true,
-            applier_error: None,
-            catch_up_ms: Some(0),
-        });
-        each.collect()
-    }
-}
-
-fn order(world: &World) -> Order {
-    Order {
-        id: "run".to_owned(),
-        primary: "old".to_owned(),
-        origin: Origin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid),
-        version: VERSION,
-        region: None,
-        ackers: world.ackers.keys().cloned().collect(),
-        route_hooks: vec!["routes".to_owned()],
-        direct_replicas: vec!["s0".to_owned()],
-        acks_required: u32::try_from(world.acks).expect("few"),
-        wanted: None,
-        across_regions: false,
-        catch_up_ms_max: 1000,
-        write_pause_ms_max: PAUSE_MS_MAX,
-        grace_ms: 20,
-        dry_run: false,
-        expected: Expected { stop_ms: 5, hook_ms: 50, supply_ms: 20, change_ms: 3, follow_ms: 30 },
-    }
-}
-
-/// One act that is under way: when it ends, and how.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct UnderWay {
-    ends_ms: std::cmp::Reverse<u64>,
-    number: u32,
-    act: Act,
-}
-
-/// Runs it to its end, as a driver does: acts side by side, each as long as it takes, and none longer than the deadline.
-/// The lease goes before the act of that number, if one is given.
-fn run(
-    world: &mut World,
-    order: Order,
-    mut fate: impl FnMut(&Act) -> (Fate, u64),
-    lease_goes: Option<u32>,
-) -> Audit {
-    let mut switchover = Switchover::new(order);
-    let mut under_way = BinaryHeap::new();
-    let mut fates = BTreeMap::new();
-    let mut at_ms = 0u64;
-    let mut next = switchover.begin(0);
-    loop {
-        for (number, act) in next {
-            let (fate, takes_ms) = fate(&act);
-            let takes_ms = if act == Act::CheckLease { 0 } else { takes_ms };
-            fates.insert(number, fate);
-            under_way.push(UnderWay { ends_ms: std::cmp::Reverse(at_ms + takes_ms), number, act });
-        }
-        let Some(UnderWay { ends_ms, number, act }) = under_way.pop() else { break };
-        let wanted_ms = ends_ms.0;
-        let ends_ms = switchover.deadline_ms().map_or(wanted_ms, |deadline| wanted_ms.min(deadline));
-        while at_ms < ends_ms {
-            at_ms += 1;
-            world.live();
-        }
-        assert!(at_ms < 100_000, "it does not end: {}", switchover.audit());
-        if lease_goes.is_some_and(|goes| goes <= number) {
-            world.lease = false;
-        }
-        let answer = match fates[&number] {
-            // It may take effect when nobody waits any more.
-            Fate::Done if wanted_ms > ends_ms => {
-                world.apply(&act);
-                Answer::Unknown("the bound".to_owned())
-            }
-            Fate::Done => world.apply(&act),
-            Fate::Failed => Answer::Failed("no".to_owned()),
-            Fate::DoneUnheard => {
-                world.apply(&act);
-                Answer::Unknown("timed out".to_owned())
-            }
-            Fate::LostOnTheWay => Answer::Unknown("timed out".to_owned()),
-        };
-        check_primaries(world, switchover.audit());
-        next = switchover.answer(at_ms, number, answer);
-        check_bound(&switchover, at_ms, &next);
-        if switchover.audit().outcome.is_some() {
-            // What comes late changes nothing any more.
-            assert!(next.is_empty() && switchover.answer(at_ms, number, Answer::Done).is_empty());
-            break;
-        }
-    }
-    switchover.audit().clone()
-}
-
-/// Never two on which clients' commits go through, and none that lacks one.
-fn check_primaries(world: &World, audit: &Audit) {
-    let primaries = world.primaries();
-    assert!(primaries.len() <= 1, "two primaries, {primaries:?}: {audit}");
-    assert!(!world.old_writable || world.writable.is_empty(), "two writable: {audit}");
-    if let Some(server) = primaries.iter().find(|server| **server != "old") {
-        assert!(world.servers[*server] >= world.acknowledged, "{server} lacks a commit: {audit}");
-    }
-}
-
-/// Once the bound is passed nothing but undoing is begun, until the candidate takes writes.
-fn check_bound(switchover: &Switchover, at_ms: u64, next: &[(u32, Act)]) {
-    let Some(deadline_ms) = switchover.deadline_ms() else { return };
-    if at_ms >= deadline_ms {
-        assert!(!next.iter().any(|(_, act)| act.changes()), "{next:?}: {}", switchover.audit());
-    }
-}
+use self::world::{Fate, PAUSE_MS_MAX, World, is_as_before, order, run};
 
 /// The usual order, with the lease held throughout.
 fn run_with(world: &mut World, mut fate: impl FnMut(&Act) -> Fate) -> Audit {
     let order = order(world);
     run(world, order, |act| (fate(act), 2), None)
-}
-
-/// The primary is as it was.
-fn is_as_before(world: &World) -> bool {
-    world.old_writable
-        && world.writable.is_empty()
-        && world.waits_for.is_empty()
-        && world.detached.is_empty()
-        && world.captures_from("old") == world.ackers.len()
 }
 
 /// What must hold of every end.
@@ -500,6 +195,43 @@ fn a_candidate_that_does_not_catch_up_gives_way_or_nothing_is_held() {
 }
 
 #[test]
+fn nothing_is_held_while_the_candidate_is_far_behind() {
+    let slow = |act: &Act| match act {
+        Act::AwaitServer { server, .. } if server == "s0" => (Fate::Done, 60),
+        _ => (Fate::Done, 2),
+    };
+    // Another server is near.
+    let mut world = World::new(1, 2, 1);
+    let ordered = order(&world);
+    let audit = run(&mut world, ordered, slow, None);
+    check(&world, &audit);
+    assert!(matches!(&audit.outcome, Some(End::Promoted { server, .. }) if server == "s1"), "{audit}");
+    // None is: the reason names how far it is behind.
+    let mut world = World::new(1, 1, 1);
+    let wanted = Order { wanted: Some("s0".to_owned()), ..order(&world) };
+    let audit = run(&mut world, wanted, slow, None);
+    assert!(
+        matches!(refusal(&audit), Refusal::NotReady { reasons, .. } if reasons.contains("60 ms")),
+        "{audit}"
+    );
+    assert!(audit.pause_ms.is_none() && is_as_before(&world), "{audit}");
+    // It comes near by and by.
+    let mut world = World::new(1, 1, 1);
+    let mut behind_ms = 40;
+    let ordered = order(&world);
+    let nearing = |act: &Act| match act {
+        Act::AwaitServer { .. } => {
+            behind_ms = std::cmp::max(2, behind_ms - 5);
+            (Fate::Done, behind_ms)
+        }
+        _ => (Fate::Done, 2),
+    };
+    let audit = run(&mut world, ordered, nearing, None);
+    check(&world, &audit);
+    assert_eq!(audit.pause_ms, Some(15), "{audit}");
+}
+
+#[test]
 fn what_is_not_as_it_has_to_be_refuses_and_changes_nothing() {
     let refused = |world: &mut World, change: &dyn Fn(&mut Order), fate: &dyn Fn(&Act) -> Fate| {
         let mut ordered = order(world);
@@ -546,10 +278,11 @@ fn a_dry_run_changes_nothing_and_tells_the_plan() {
     let plan = run(&mut world, dry, |_| (Fate::Done, 2), None);
     assert_eq!(world.effects, 0);
     let Some(End::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
-    // The plan is what the real run does.
-    assert_eq!(acts.iter().map(std::mem::discriminant).collect::<Vec<_>>(), done, "{plan}");
-    // Prepare 3, hold 3, stop 5, source 3, follow 30, writable 3, route 50, others 3.
-    assert_eq!((server.as_str(), *expected_ms), ("s0", 100), "{plan}");
+    // The plan is what the real run does; of what is done side by side any may be the first.
+    let planned: Vec<_> = acts.iter().map(std::mem::discriminant).collect();
+    assert!(planned.len() == done.len() && planned.iter().all(|act| done.contains(act)), "{plan}");
+    // Prepare 3, hold 3, stop 5 (and a source meanwhile), follow 30, writable 3, route 50, others 3.
+    assert_eq!((server.as_str(), *expected_ms), ("s0", 97), "{plan}");
 }
 
 fn any_fate() -> impl Strategy<Value = (Fate, u64)> {

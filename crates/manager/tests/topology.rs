@@ -361,7 +361,7 @@ fn a_receiving_side_says_what_it_knows_of_its_source() {
         |channel: &ReplicaChannel, before: Option<&ReplicaChannel>| match Saw::of_channel(before, channel, 9)
         {
             None => "nothing".to_owned(),
-            Some(Saw::Streaming { heard_ms }) => format!("streaming {heard_ms:?}"),
+            Some(Saw::Streaming { heard_ms, .. }) => format!("streaming {heard_ms:?}"),
             Some(Saw::Lost(failure)) => format!("lost: {failure}"),
             Some(other) => panic!("{other:?}"),
         };

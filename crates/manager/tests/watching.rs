@@ -6,10 +6,12 @@ use tailwater_manager::analysis::{Action, Code, Guard, Settings};
 use tailwater_manager::choice::Origin;
 use tailwater_manager::failure::Failure;
 use tailwater_manager::hands::AckerReport;
+use tailwater_manager::lease::Token;
 use tailwater_manager::lossless::{Acker, Acks, Regimes, Stop};
 use tailwater_manager::observation::{IoState, Look, SemiSyncSource, ThreadError, Unreached, WaitPoint};
 use tailwater_manager::observing::ping::{Ping, PingKind};
-use tailwater_manager::watching::{Chronicle, Heard, RelayLook, WatchedCluster};
+use tailwater_manager::watching::memory::{Begins, Marked};
+use tailwater_manager::watching::{Chronicle, Heard, Memory, RelayLook, WatchedCluster};
 
 use crate::topology::{UUIDS, follows, from, gtids, look, plan, seen};
 
@@ -48,7 +50,8 @@ fn primary(clients: u32, timeout_ms: u64) -> Heard {
 }
 
 fn relay(is_streaming: bool, heard_ago_ms: u64) -> Heard {
-    let look = RelayLook { is_streaming, acknowledges: true, heard_ago_ms: Some(heard_ago_ms) };
+    let look =
+        RelayLook { is_streaming, acknowledges: true, heard_ago_ms: Some(heard_ago_ms), heartbeat_ms: None };
     Heard::Relay(RELAY.to_owned(), Ok(look))
 }
 
@@ -56,7 +59,7 @@ fn holds(last: u64) -> Heard {
     let set = gtids(&format!("{}:1-{last}", UUIDS[1]));
     let acker =
         Acker { name: RELAY.to_owned(), durable: true, stop: Stop::Unknown, holds: Some(set.clone()) };
-    Heard::Acker(RELAY.to_owned(), AckerReport { acker, before: set })
+    Heard::Acker(RELAY.to_owned(), AckerReport { acker, before: set, term: Token(1) })
 }
 
 fn settled(regimes: Option<&Regimes>) -> bool {
@@ -135,6 +138,67 @@ fn of_a_primary_that_was_never_seen_the_log_tells_who_it_was() {
     let known = chronicle.known().expect("the log knows");
     assert_eq!((known.origin, known.version), (Origin::MariaDb(7), version));
     assert!(chronicle.regimes().is_none() && known.executed.is_empty());
+}
+
+/// A manager is restarted, and the primary dies before it was looked at again.
+#[test]
+fn what_the_manager_before_this_one_knew_counts_until_the_first_look() {
+    let mut before = chronicle();
+    before.hear(0, relay(true, 0));
+    before.hear(5, holds(10));
+    before.hear(10, primary(1, u64::MAX));
+    assert!(settled(before.regimes()));
+    let (memory, ago_ms) = before.to_remember(700).expect("it was looked at");
+    assert_eq!((ago_ms, memory.primary.as_str()), (690, "db1"));
+    before.freeze_regimes(true);
+    assert!(before.to_remember(700).is_none(), "a run is under way");
+    let text = serde_json::to_string(&memory).expect("JSON");
+    assert_eq!(serde_json::from_str::<Memory>(&text).expect("a memory"), memory);
+
+    let logged = Some((Origin::MySql([1; 16]), tailwater_manager::choice::Version::read("9.7.1")));
+    let begin = || {
+        let cluster = WatchedCluster { logged, ..chronicle().cluster().clone() };
+        let mut chronicle = Chronicle::new(cluster, Settings::default());
+        chronicle.hear(5_000, relay(false, 0));
+        chronicle
+    };
+    let mut chronicle = begin();
+    assert!(chronicle.regimes().is_none());
+    chronicle.remember(5_000, memory.clone(), 4_000);
+    assert!(settled(chronicle.regimes()));
+    let known = chronicle.known().expect("the log knows who it was");
+    assert_eq!((known.executed, known.unverified_ms), (memory.executed.clone(), 4_000));
+    // It lived on, and nobody has looked at it.
+    chronicle.hear(6_000, ping(Ok(())));
+    assert_eq!(chronicle.known().map(|known| known.unverified_ms), Some(5_000));
+    chronicle.hear(6_100, primary(1, 1_000));
+    assert!(!settled(chronicle.regimes()), "what was seen counts, not what somebody remembers");
+    assert_eq!(chronicle.known().map(|known| known.unverified_ms), Some(0));
+    // Nor is it heard once there was a look, or of another primary.
+    chronicle.remember(6_200, memory.clone(), 0);
+    assert!(!settled(chronicle.regimes()));
+    let mut of_another = begin();
+    of_another.remember(5_000, Memory { primary: "db2".to_owned(), ..memory }, 0);
+    assert!(of_another.regimes().is_none());
+}
+
+#[test]
+fn a_memory_counts_only_where_nothing_has_happened_since() {
+    let executed = gtids(&format!("{}:1-10", UUIDS[1]));
+    let mut before = chronicle();
+    before.hear(0, relay(true, 0));
+    before.hear(10, primary(1, u64::MAX));
+    let regimes = before.regimes().expect("a look").clone();
+    let memory = Memory { primary: "db1".to_owned(), executed, regimes };
+    let marked = Marked { memory: memory.clone(), looked_ms: 1_000, boot: "this".to_owned(), term: 7 };
+    let begins = Begins { primary: "db1", now_ms: 1_500, boot: "this", term: 7 };
+    let told = |begins: &Begins<'_>| marked.clone().for_one_that(begins);
+    assert_eq!(told(&begins), Some((memory, 500)));
+    // Another leads; the machine was started anew; another manager has given the relay orders; the clock is another one.
+    assert_eq!(told(&Begins { primary: "db2", ..begins.clone() }), None);
+    assert_eq!(told(&Begins { boot: "last", ..begins.clone() }), None);
+    assert_eq!(told(&Begins { term: 8, ..begins.clone() }), None);
+    assert_eq!(told(&Begins { now_ms: 900, ..begins }), None);
 }
 
 #[test]

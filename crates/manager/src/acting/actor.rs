@@ -1,7 +1,7 @@
 //! The hands of a failover: takes an act, does it within its time, and says how it went.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tailwater_session::{Connection, SessionError};
@@ -13,10 +13,11 @@ use super::demoting::demote;
 use super::hook::{self, Outcome, Party, Purpose, Situation};
 use super::pausing::{hold_writes, release_writes};
 use super::promoting::{self, Ready};
+use super::semi_sync::Prepared;
 use super::setup::{Participant, Setup};
 use super::supplying::{self, no_log};
 use super::wanted::Wanted;
-use super::{draining, semi_sync};
+use super::{draining, replication, semi_sync, writing};
 use crate::choice::{Feed, Server};
 use crate::error::ManagerError;
 use crate::failover::{Act, Answer};
@@ -37,12 +38,23 @@ pub struct Actor {
     connections: Connections,
     /// What is known of servers on their way to become primary.
     ready: Mutex<BTreeMap<String, Ready>>,
+    /// Servers that were prepared for it.
+    prepared: Mutex<BTreeMap<String, Prepared>>,
+    /// The session that was told to have the primary take no more writes.
+    setter: Mutex<Option<u32>>,
 }
 
 impl Actor {
     /// One that has done nothing.
     pub fn new(setup: Setup) -> Self {
-        Self { setup, primary: None, connections: Connections::default(), ready: Mutex::default() }
+        Self {
+            setup,
+            primary: None,
+            connections: Connections::default(),
+            ready: Mutex::default(),
+            prepared: Mutex::default(),
+            setter: Mutex::default(),
+        }
     }
 
     /// With a primary that may be alive: it is asked nothing before an act names it.
@@ -151,8 +163,14 @@ impl Actor {
                 self.remember(name, |all| _ = all.insert(name.clone(), ready));
             }
             Act::MakeSource { acks, .. } => {
+                let prepared = lock(&self.prepared).get(name).copied().filter(|it| it.acks() == *acks);
                 let (ready, note) =
-                    promoting::make_source(connection, self.known(name), *acks, limit).await?;
+                    promoting::make_source(connection, self.known(name), prepared, *acks, limit).await?;
+                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+                return Ok(note);
+            }
+            Act::SettleSource { .. } => {
+                let (ready, note) = promoting::settle_source(connection, self.known(name)).await?;
                 self.remember(name, |all| _ = all.insert(name.clone(), ready));
                 return Ok(note);
             }
@@ -161,7 +179,10 @@ impl Actor {
                 self.remember(name, |all| _ = all.insert(name.clone(), ready));
             }
             Act::MakeReadOnly { .. } => promoting::make_read_only(connection, limit).await?,
-            Act::Prepare { acks, .. } => semi_sync::prepare_source(connection, *acks).await?,
+            Act::Prepare { acks, .. } => {
+                let prepared = semi_sync::prepare_source(connection, *acks).await?;
+                lock(&self.prepared).insert(name.clone(), prepared);
+            }
             Act::AwaitServer { what, .. } => {
                 let flavour = connection.server().flavour;
                 let Ok(what) = GtidSet::parse(flavour, what) else {
@@ -169,7 +190,10 @@ impl Actor {
                 };
                 draining::wait_executed(connection, &what, limit).await?;
             }
-            Act::ReleaseWrites { .. } => release_writes(connection).await?,
+            Act::ReleaseWrites { acks, .. } => {
+                let setter = *lock(&self.setter);
+                return release_writes(connection, setter, *acks).await;
+            }
             Act::Demote { has, .. } => {
                 let log = self.setup.logs.first().ok_or_else(|| no_log(connection))?;
                 demote(connection, &log.address, has, limit).await?;
@@ -177,6 +201,7 @@ impl Actor {
             Act::UnmakeSource { .. } => {
                 promoting::unmake_source(connection, &self.setup, server, self.known(name), limit).await?;
                 self.remember(name, |all| _ = all.remove(name));
+                lock(&self.prepared).remove(name);
             }
             _ => {}
         }
@@ -207,6 +232,27 @@ impl Actor {
         }
     }
 
+    /// Whether clients can write to it, and what it has.
+    async fn glance(&self, name: &str) -> Answer {
+        let subject = match self.participant(name) {
+            Ok(participant) => &participant.subject,
+            Err(answer) => return answer,
+        };
+        let limit = self.setup.limits.look;
+        let work = async {
+            let mut connection = self.connections.take(subject, limit).await?;
+            let writable = writing::is_writable(&mut connection).await?;
+            let executed = replication::executed(&mut connection).await?;
+            self.connections.give_back(name, connection);
+            Ok(Primary { writable, waiting: None, executed })
+        };
+        match tokio::time::timeout(limit, work).await {
+            Ok(Ok(seen)) => Answer::Primary(seen),
+            Ok(Err(error)) => answer_of(&error),
+            Err(_) => Answer::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64())),
+        }
+    }
+
     /// By two connections: one waits for the server, the other sees to it that it does not wait too long.
     async fn hold_writes(&self, name: &str, within: Duration, grace: Duration) -> Answer {
         let primary = match self.participant(name) {
@@ -214,13 +260,16 @@ impl Actor {
             Err(answer) => return answer,
         };
         let work = async {
-            let mut setter = self.connections.take(primary, within).await?;
-            let mut other = self.connections.take(&second(primary), within).await?;
+            let second = second(primary);
+            let (setter, other) =
+                tokio::join!(self.connections.take(primary, within), self.connections.take(&second, within));
+            let (mut setter, mut other) = (setter?, other?);
+            *lock(&self.setter) = Some(setter.server().connection_id);
             let held = hold_writes(&mut setter, &mut other, within, grace).await;
             if held.is_ok() {
                 self.connections.give_back(name, setter);
             }
-            self.connections.give_back(&second(primary).name, other);
+            self.connections.give_back(&second.name, other);
             held
         };
         match tokio::time::timeout(within + GRACE, work).await {
@@ -263,11 +312,11 @@ impl Actor {
     }
 
     fn known(&self, name: &str) -> Option<Ready> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        lock(&self.ready).get(name).cloned()
     }
 
     fn remember(&self, name: &str, change: impl FnOnce(&mut BTreeMap<String, Ready>)) {
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = lock(&self.ready);
         change(&mut ready);
         let state = ready.get(name);
         info!(server = name, ?state, "on its way to become primary");
@@ -285,6 +334,7 @@ impl Actor {
                 Act::StopAcker { .. } => port.stop(token).await.map(report),
                 Act::StartAcker { .. } => port.start(token).await.map(done),
                 Act::Follow { server, .. } => port.follow(token, server).await.map(done),
+                Act::CheckAcker { term, .. } => port.read().await.map(|report| led_since(&report, *term)),
                 _ => port.read().await.map(report),
             }
         };
@@ -333,11 +383,13 @@ impl Hands for Actor {
             Act::StopAcker { acker }
             | Act::ReadAcker { acker }
             | Act::StartAcker { acker }
+            | Act::CheckAcker { acker, .. }
             | Act::Follow { acker, .. } => self.tell_acker(acker, act, token).await,
             Act::FenceHook { hook } => self.run_hook(hook, Purpose::Fence, None, token).await,
             Act::RouteHook { hook, server } => self.run_hook(hook, Purpose::Route, Some(server), token).await,
             Act::LookAtServers => self.look_at_servers().await,
             Act::LookAtPrimary => self.look_at_primary().await,
+            Act::Glance { server } => self.glance(server).await,
             Act::HoldWrites { server, within_ms, grace_ms } => {
                 let (within, grace) = (Duration::from_millis(*within_ms), Duration::from_millis(*grace_ms));
                 self.hold_writes(server, within, grace).await
@@ -354,11 +406,25 @@ impl Hands for Actor {
             Act::Repoint { replica } => self.on_server(replica, limits.repoint, act).await,
             Act::MakeSource { server, .. }
             | Act::Prepare { server, .. }
-            | Act::ReleaseWrites { server }
+            | Act::SettleSource { server, .. }
+            | Act::ReleaseWrites { server, .. }
             | Act::MakeWritable { server }
             | Act::UnmakeSource { server }
             | Act::MakeReadOnly { server } => self.on_server(server, limits.change, act).await,
         }
+    }
+}
+
+// Nothing panics while one of these is held.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether an acker had no order in a later term.
+fn led_since(report: &AckerReport, term: u64) -> Answer {
+    match report.term.0 {
+        last if last <= term => Answer::Done,
+        last => Answer::Noted(format!("was led in term {last}")),
     }
 }
 

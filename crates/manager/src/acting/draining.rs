@@ -152,7 +152,7 @@ async fn step_by_step(
                 received = go_on_by_place(connection, words, &channel, &received).await?;
             }
             Step::StopReceiving => run(connection, &words.verb(words.stop, "IO_THREAD", name)).await?,
-            Step::Wait => wait_executed_for(connection, &received, begun, patience).await?,
+            Step::Wait => _ = wait_executed_for(connection, &received, begun, patience).await?,
             Step::Broken => {
                 let reason = match &channel.sql_error {
                     Some(error) => {
@@ -175,13 +175,13 @@ async fn step_by_step(
     }
 }
 
-/// Waits a little, less if it is there sooner.
+/// Waits a little, less if it is there sooner, which it tells.
 async fn wait_executed_for(
     connection: &mut Connection,
     wanted: &GtidSet,
     begun: Instant,
     patience: Duration,
-) -> Result<(), ManagerError> {
+) -> Result<bool, ManagerError> {
     /// Then the applier's state is asked for again.
     const SLICE: Duration = Duration::from_millis(100);
     let slice = SLICE.min(patience.saturating_sub(begun.elapsed())).as_secs_f64();
@@ -189,8 +189,7 @@ async fn wait_executed_for(
         GtidSet::MySql(set) => format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{set}', {slice:.3})"),
         GtidSet::MariaDb(state) => format!("SELECT MASTER_GTID_WAIT('{}', {slice:.3})", state.position()),
     };
-    connection.query(&question).await?;
-    Ok(())
+    Ok(connection.query(&question).await?.scalar() == Some("0"))
 }
 
 /// Waits until it has executed `wanted`, however that comes.
@@ -208,17 +207,20 @@ pub async fn wait_executed(
         if wanted.is_subset_of(&has) {
             return Ok(());
         }
+        if begun.elapsed() >= patience {
+            let left = wanted.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
+            return Err(too_long(connection, DOING, patience, format!("{left} is left")));
+        }
+        if wait_executed_for(connection, wanted, begun, patience).await? {
+            continue;
+        }
+        // It takes its time: why?
         if let Some(error) =
             status(connection).await?.filter(|channel| !channel.sql_running).and_then(|c| c.sql_error)
         {
             let reason = format!("the applier stopped with error {}: {}", error.number, error.message);
             return Err(failed(connection, DOING, reason));
         }
-        if begun.elapsed() >= patience {
-            let left = wanted.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
-            return Err(too_long(connection, DOING, patience, format!("{left} is left")));
-        }
-        wait_executed_for(connection, wanted, begun, patience).await?;
         pause(begun).await;
     }
 }

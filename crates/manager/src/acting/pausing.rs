@@ -12,9 +12,9 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tracing::info;
 
-use super::replication::{executed, failed, run, too_long};
+use super::replication::{executed, failed, pause, run, too_long};
 use super::sessions::{self, Session};
-use super::writing;
+use super::{semi_sync, writing};
 use crate::error::ManagerError;
 
 const DOING: &str = "taking no more writes";
@@ -79,19 +79,85 @@ pub(super) async fn hold_writes(
     Err(too_long(other, DOING, within, reason))
 }
 
-/// Undoes [`hold_writes`], wherever that is.
+/// Undoes [`hold_writes`], wherever that is. `setter` is the session that was told, as far as that is known: its statement may
+/// be on the way and nowhere to be seen, so it is ended always. Commits wait for as many as `acks` ACKs before the first of them
+/// can be told to a client; tells what has to be known of that, if anything.
 ///
 /// # Errors
-/// [`ManagerError::Act`] if clients cannot write afterwards; those of the conversation.
-pub(super) async fn release_writes(connection: &mut Connection) -> Result<(), ManagerError> {
-    for session in sessions::list(connection).await? {
-        if session.text.contains(MARK) && session.id_32() != connection.server().connection_id {
+/// [`ManagerError::Act`] if commits do not wait, and it stays as it is then; if clients cannot write afterwards, or a session that
+/// was told does not end; those of the conversation.
+pub(super) async fn release_writes(
+    connection: &mut Connection,
+    setter: Option<u32>,
+    acks: u32,
+) -> Result<Option<String>, ManagerError> {
+    let own = connection.server().connection_id;
+    let is_told = |session: &Session| {
+        session.id_32() != own && (session.text.contains(MARK) || Some(session.id_32()) == setter)
+    };
+    let begun = Instant::now();
+    // Until they are gone: one that ends has yet to find out.
+    let ended = loop {
+        let mut told = sessions::list(connection).await?;
+        told.retain(is_told);
+        if told.is_empty() {
+            break true;
+        }
+        for session in told {
             sessions::kill(connection, session.id).await?;
         }
-    }
+        if begun.elapsed() >= END_PATIENCE {
+            break false;
+        }
+        pause(begun).await;
+    };
+    let note = semi_sync::wait_again(connection, acks).await?;
     writing::make_writable(connection).await?;
-    match writing::is_writable(connection).await? {
-        true => Ok(()),
-        false => Err(failed(connection, "taking writes again", "it is still read-only".to_owned())),
+    let reason = match (writing::is_writable(connection).await?, ended) {
+        (true, true) => return Ok(note),
+        (true, false) => "a session that was told to make it read-only does not end, and may yet do so",
+        (false, _) => "it is still read-only",
+    };
+    Err(failed(connection, "taking writes again", reason.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Result, ensure};
+    use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_was_told_is_ended_though_nothing_shows_it_mysql_97() -> Result<()> {
+        who_was_told_is_ended(ServerKind::Mysql97).await
+    }
+
+    #[tokio::test]
+    async fn who_was_told_is_ended_though_nothing_shows_it_mariadb_1011() -> Result<()> {
+        who_was_told_is_ended(ServerKind::Mariadb1011).await
+    }
+
+    /// What it was told is on the way still when everything is undone.
+    async fn who_was_told_is_ended(kind: ServerKind) -> Result<()> {
+        if require(kind).is_none() {
+            return Ok(());
+        }
+        let server = Server::start(ServerSpec::new(kind)).await?;
+        let mut setter = Connection::connect(&server.connect_options()).await?;
+        let mut other = Connection::connect(&server.connect_options()).await?;
+        let told = setter.server().connection_id;
+        // Nobody waits for ACKs there, and for how many is not known: it takes no writes.
+        writing::make_read_only(&mut other, END_PATIENCE).await?;
+        ensure!(release_writes(&mut other, None, 0).await.is_err());
+        ensure!(!writing::is_writable(&mut other).await?);
+        release_writes(&mut other, Some(told), 1).await?;
+        semi_sync::is_waiting(&mut other, 1).await?;
+        ensure!(run(&mut setter, &format!("SET GLOBAL read_only = 1 {MARK}")).await.is_err());
+        ensure!(writing::is_writable(&mut other).await?);
+        // Its own session goes on.
+        let own = other.server().connection_id;
+        release_writes(&mut other, Some(own), 0).await?;
+        Ok(())
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Ready {
     pub(super) executed: GtidSet,
     /// Once it waits for ACKs: for how many, and how that stood before.
     waits: Option<(u32, semi_sync::Before)>,
+    /// How it was prepared, until [`settle_source`].
+    unsettled: Option<semi_sync::Prepared>,
     /// Clients may write.
     writable: bool,
 }
@@ -41,7 +43,7 @@ pub(super) async fn drain(
         Some(feed) => drain_channel(connection, feed.as_ref(), patience).await?,
         None => draining::drain(connection, patience).await?,
     };
-    Ok(Ready { executed, waits: None, writable: false })
+    Ok(Ready { executed, waits: None, unsettled: None, writable: false })
 }
 
 /// After a draining that failed it receives from the log again, since another server becomes primary. Not where the applier is stopped: MariaDB would drop what it has not executed.
@@ -95,10 +97,12 @@ async fn beyond(connection: &mut Connection, brought: &GtidSet) -> Result<Option
     Ok((!own.is_empty()).then(|| own.to_string()))
 }
 
-/// Has it wait for ACKs, read-only as it is. Tells what has to be known.
+/// Has it wait for ACKs, read-only as it is. Tells what has to be known. Where it was prepared nothing is done that takes time;
+/// [`settle_source`] does that.
 pub(super) async fn make_source(
     connection: &mut Connection,
     ready: Option<Ready>,
+    prepared: Option<semi_sync::Prepared>,
     acks: u32,
     patience: Duration,
 ) -> Result<(Ready, Option<String>), ManagerError> {
@@ -107,10 +111,32 @@ pub(super) async fn make_source(
         writing::make_read_only(connection, patience).await?;
     }
     unchanged(connection, &ready).await?;
-    let (now, note) = semi_sync::make_source(connection, acks).await?;
+    let (now, note) = match prepared {
+        Some(prepared) => {
+            semi_sync::begin_waiting(connection, &prepared).await?;
+            ready.unsettled = Some(prepared);
+            (prepared.before, None)
+        }
+        None => semi_sync::make_source(connection, acks).await?,
+    };
     // Done twice, it remembers how it stood at first.
     let before = ready.waits.map_or(now, |(_, before)| before);
     ready.waits = Some((acks, before));
+    Ok((ready, note))
+}
+
+/// Does what [`make_source`] left, and has it forget its source.
+pub(super) async fn settle_source(
+    connection: &mut Connection,
+    ready: Option<Ready>,
+) -> Result<(Ready, Option<String>), ManagerError> {
+    let mut ready = ready.ok_or_else(|| not_prepared(connection, "it was not drained in this run"))?;
+    forget(connection).await?;
+    let note = match ready.unsettled {
+        Some(prepared) => semi_sync::settle(connection, &prepared).await?,
+        None => None,
+    };
+    ready.unsettled = None;
     Ok((ready, note))
 }
 
@@ -123,6 +149,9 @@ pub(super) async fn make_writable(
     let Some((acks, _)) = ready.waits else {
         return Err(not_prepared(connection, "it was not made to wait for ACKs in this run"));
     };
+    if ready.unsettled.is_some() {
+        return Err(not_prepared(connection, "it would not wait for ACKs after a restart"));
+    }
     if ready.writable && writing::is_writable(connection).await? {
         return Ok(ready);
     }

@@ -61,6 +61,22 @@ pub struct Before {
     pub replica: bool,
 }
 
+/// A server on which all is set but that it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prepared {
+    spelling: Spelling,
+    acks: u32,
+    /// How it stood.
+    pub before: Before,
+}
+
+impl Prepared {
+    /// ACKs that a commit will need.
+    pub fn acks(&self) -> u32 {
+        self.acks
+    }
+}
+
 /// Has every commit from now on wait for `acks` ACKs without time-out, before its engine commits (`AFTER_SYNC`); also while
 /// nobody is there to ACK. Loads the plugin if there is none, and switches the replica's side off. Tells how it stood, and
 /// what has to be known, if anything.
@@ -71,34 +87,58 @@ pub async fn make_source(
     connection: &mut Connection,
     acks: u32,
 ) -> Result<(Before, Option<String>), ManagerError> {
-    let before = how_it_stands(connection).await?;
-    let Spelling { source, persists, .. } = set_up(connection, acks).await?;
-    let scope = if persists { "PERSIST" } else { "GLOBAL" };
-    let is_enabled =
-        !persists && observing::semi_sync(connection).await?.0.is_some_and(|source| source.enabled);
-    // Last: no commit slips through under other settings.
-    if !is_enabled {
-        run(connection, &format!("SET {scope} {source}_enabled = 1")).await?;
-    }
-    if before.replica {
-        set_replica_side(connection, false).await?;
-    }
-    let after_restart = is_waiting(connection, acks).await?.after_restart;
-    let note = (!persists && !after_restart).then(|| {
-        "semi-sync is set for the running server only, as MariaDB keeps no settings: write it into the option file, or a \
-         restart lets commits go without ACKs"
-            .to_owned()
-    });
-    Ok((before, note))
+    let prepared = prepare_source(connection, acks).await?;
+    begin_waiting(connection, &prepared).await?;
+    let note = settle(connection, &prepared).await?;
+    Ok((prepared.before, note))
 }
 
 /// Does of [`make_source`] what changes nothing yet: the plugin is loaded, and all is set but that it waits.
 ///
 /// # Errors
 /// As [`make_source`].
-pub async fn prepare_source(connection: &mut Connection, acks: u32) -> Result<(), ManagerError> {
-    set_up(connection, acks).await?;
-    Ok(())
+pub async fn prepare_source(connection: &mut Connection, acks: u32) -> Result<Prepared, ManagerError> {
+    let before = how_it_stands(connection).await?;
+    Ok(Prepared { spelling: set_up(connection, acks).await?, acks, before })
+}
+
+/// Does of [`make_source`] what has it wait, until a restart: not more than one statement, and the look that it does.
+///
+/// # Errors
+/// As [`make_source`].
+pub async fn begin_waiting(connection: &mut Connection, prepared: &Prepared) -> Result<(), ManagerError> {
+    // Where it is on it stays as it is: what MariaDB has from its option file a statement would hide.
+    if !prepared.before.source {
+        run(connection, &format!("SET GLOBAL {}_enabled = 1", prepared.spelling.source)).await?;
+    }
+    is_waiting(connection, prepared.acks).await
+}
+
+/// Does the rest of [`make_source`], which may take the time of a sync: it waits after a restart, too, where the server keeps
+/// settings, and has no replica's side. Tells what has to be known, if anything.
+///
+/// # Errors
+/// As [`make_source`].
+pub async fn settle(
+    connection: &mut Connection,
+    prepared: &Prepared,
+) -> Result<Option<String>, ManagerError> {
+    let Spelling { source, persists, .. } = prepared.spelling;
+    if persists {
+        run(connection, &format!("SET PERSIST {source}_enabled = 1")).await?;
+    }
+    if prepared.before.replica {
+        set_replica_side(connection, false).await?;
+    }
+    if persists {
+        return Ok(None);
+    }
+    let after_restart = observing::semi_sync(connection).await?.0.is_some_and(|source| source.after_restart);
+    Ok((!after_restart).then(|| {
+        "semi-sync is set for the running server only, as MariaDB keeps no settings: write it into the option file, or a \
+         restart lets commits go without ACKs"
+            .to_owned()
+    }))
 }
 
 /// All but switching it on. On MySQL always, so that it is kept also where somebody set it for the running server alone.
@@ -140,12 +180,12 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<Spelling, Mana
     Ok(found)
 }
 
-/// Holds that every commit waits for `acks` ACKs now, as the lossless rules want it, and gives what was seen.
+/// Holds that every commit waits for `acks` ACKs now, as the lossless rules want it.
 ///
 /// # Errors
 /// [`ManagerError::Act`] with what is otherwise.
-pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<SemiSyncSource, ManagerError> {
-    let Some(source) = observing::semi_sync(connection).await?.0 else {
+pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<(), ManagerError> {
+    let Some(source) = observing::semi_sync_now(connection).await? else {
         return Err(failed(connection, MAKING, "semi-sync is not loaded".to_owned()));
     };
     let mut wrong = Vec::new();
@@ -160,9 +200,23 @@ pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<SemiSy
     hold(source.timeout_ms >= TIMEOUT_MS_MIN, "its time-out is another");
     hold(source.acks_needed == acks, "it waits for another number of ACKs");
     match wrong.is_empty() {
-        true => Ok(source),
+        true => Ok(()),
         false => Err(failed(connection, MAKING, wrong.join(", "))),
     }
+}
+
+/// Has a server that led before its writes were held wait as [`make_source`] does, unless it waits for so many ACKs still, or
+/// more. Tells what has to be known, if anything.
+///
+/// # Errors
+/// As [`make_source`]; without a number of ACKs, if it does not wait.
+pub async fn wait_again(connection: &mut Connection, acks: u32) -> Result<Option<String>, ManagerError> {
+    let needed = observing::semi_sync_now(connection).await?.map_or(0, |source| source.acks_needed);
+    let waits = is_waiting(connection, needed.max(acks).max(1)).await;
+    if waits.is_ok() || acks == 0 {
+        return waits.map(|()| None);
+    }
+    Ok(make_source(connection, acks).await?.1)
 }
 
 /// Undoes [`make_source`]: as it stood before, or without waiting where that is not known. Where commits wait, nothing is
@@ -189,6 +243,20 @@ pub async fn unmake_source(connection: &mut Connection, before: Before) -> Resul
         set_replica_side(connection, true).await?;
     }
     Ok(())
+}
+
+/// Has a replica that waits for no ACKs now wait for none after a restart either: nobody would give them, and its applier would stand
+/// still. MariaDB keeps nothing, and has what its option file says.
+///
+/// # Errors
+/// Those of the conversation.
+pub async fn wait_no_more(connection: &mut Connection) -> Result<(), ManagerError> {
+    match spelling(connection).await? {
+        Some(Spelling { source, persists: true, .. }) => {
+            run(connection, &format!("SET PERSIST {source}_enabled = 0")).await
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn how_it_stands(connection: &mut Connection) -> Result<Before, ManagerError> {

@@ -14,10 +14,11 @@ use crate::error::ManagerError;
 /// # Errors
 /// Those of the conversation.
 pub async fn make_writable(connection: &mut Connection) -> Result<(), ManagerError> {
-    if connection.server().flavour == Flavour::MySql {
-        run(connection, "SET GLOBAL super_read_only = 0").await?;
-    }
-    run(connection, "SET GLOBAL read_only = 0").await
+    let statement = match connection.server().flavour {
+        Flavour::MySql => "SET GLOBAL super_read_only = 0, GLOBAL read_only = 0",
+        Flavour::MariaDb => "SET GLOBAL read_only = 0",
+    };
+    run(connection, statement).await
 }
 
 /// Lets nobody write any more, on MySQL not even administrators. A server waits for commits that are under way, but not

@@ -62,6 +62,12 @@ impl Guard {
         self.last_failover_ms = Some(at_ms);
     }
 
+    /// It is `now_ms`: a failover that is noted as later began by a clock that has been set back since, and would hold others
+    /// until that comes round again.
+    pub fn begin_at(&mut self, now_ms: u64) {
+        self.last_failover_ms = self.last_failover_ms.map(|at_ms| at_ms.min(now_ms));
+    }
+
     /// Somebody has looked at the last failover.
     pub fn acknowledge(&mut self) {
         self.last_failover_ms = None;

@@ -3,6 +3,7 @@
 //! - [`sighting`]: what an observer says, and when.
 //! - [`record`]: what is kept of it: bounded by the number of servers, whatever is said.
 //! - `primary`: is the primary dead, or is it only we who do not see it?
+//! - `voices`: what the others say of it then.
 //! - `writing`: it lives; does it take writes, and does it still keep its promises?
 //! - `others`: replicas, relays, and servers that lead beside the primary.
 //! - [`guard`]: what is to be done about it, and what holds that back.
@@ -18,6 +19,7 @@ mod others;
 mod primary;
 pub mod record;
 pub mod sighting;
+mod voices;
 mod writing;
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,8 @@ pub use sighting::{Observer, Saw, Sighting, Vitals};
 pub struct Settings {
     /// Silence of a server is none before it has lasted so long.
     pub detect_after_ms: u64,
+    /// Silence of the primary on which all observers agree is none before it has lasted so long.
+    pub agreed_after_ms: u64,
     /// What an observer said longer ago is not what it would say now.
     pub stale_after_ms: u64,
     /// Commits that wait longer for an acknowledgement are blocked.
@@ -51,6 +55,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             detect_after_ms: 3_000,
+            agreed_after_ms: 1_200,
             stale_after_ms: 10_000,
             blocked_after_ms: 5_000,
             lag_seconds_max: 10,

@@ -58,8 +58,10 @@ pub fn of_one_look(plan: &ClusterPlan, cluster: &Cluster, observations: &[Observ
         }
     }
     if let Some(state) = &plan.relay.state {
-        let saw =
-            if state.is_streaming { Saw::Streaming { heard_ms: None } } else { Saw::Lost(Failure::Broken) };
+        let saw = match state.is_streaming {
+            true => Saw::Streaming { heard_ms: None, heartbeat_ms: None },
+            false => Saw::Lost(Failure::Broken),
+        };
         note(Observer::Relay(RELAY.to_owned()), &primary, saw);
     }
     let mut guard = Guard::default();

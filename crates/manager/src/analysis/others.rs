@@ -14,9 +14,8 @@ pub(super) fn judge(
     is_primary_dead: bool,
     findings: &mut Vec<Finding>,
 ) {
-    let answers = |name: &String| {
-        record.server(name).is_some_and(|server| server.streak.is_none() && server.answered_ms.is_some())
-    };
+    let answers =
+        |name: &String| record.server(name).is_some_and(|server| server.is_answering(settings, now_ms));
     let cast = &record.cast;
     // If nobody answers at all, silence says something about us, and nothing about each of them.
     let anybody = answers(&cast.primary) || cast.replicas.iter().chain(&cast.relays).any(answers);
@@ -64,7 +63,7 @@ fn detached(record: &Record, name: &str, settings: &Settings, now_ms: u64) -> Op
     }
     let primary = record.server(&record.cast.primary)?;
     let (at, said) = primary.streams.get(&Observer::Relay(name.to_owned()))?;
-    let StreamRecord::Lost(failure) = said else { return None };
+    let StreamRecord::Lost { failure, .. } = said else { return None };
     let evidence = vec![
         format!("relay {name}: lost its stream: {failure}"),
         "the primary answers the manager".to_owned(),

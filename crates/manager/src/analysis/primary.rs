@@ -3,12 +3,13 @@
 //! A host that answers and refuses the connection says that the process is gone: nothing more is waited for, unless
 //! somebody still hears it. Silence says nothing alone: it has to last, somebody else has to have lost the primary too, nobody
 //! may have heard it since, and most of those who could know have to be within reach, or else it is us who are cut off.
+//!
+//! Where nobody is out of reach and all who can tell agree, it has to last less long: see [`agreed`].
 
 use super::Settings;
 use super::finding::{Code, Finding};
-use super::record::{Record, ServerRecord, Streak, StreamRecord};
-use super::sighting::Observer;
-use crate::failure::Sign;
+use super::record::{Record, ServerRecord, Streak};
+use super::voices::{Patience, Voices, listen};
 
 /// What is known of the primary.
 pub(super) struct PrimaryState {
@@ -17,38 +18,26 @@ pub(super) struct PrimaryState {
     pub finding: Option<Finding>,
 }
 
-/// What the others say.
-#[derive(Default)]
-struct Voices {
-    /// They have heard it since it fell silent to us.
-    hear: Vec<String>,
-    /// They have lost it.
-    lost: Vec<String>,
-    /// They have not lost it yet, and have not heard it either.
-    wait: Vec<String>,
-    /// They are within reach, and cannot tell.
-    cannot_tell: usize,
-    /// All that there are.
-    all: usize,
-}
-
-impl Voices {
-    /// Whether most of those who could know, the manager among them, are within reach.
-    fn are_most(&self) -> bool {
-        let reached = 1 + self.hear.len() + self.lost.len() + self.wait.len() + self.cannot_tell;
-        2 * reached > 1 + self.all
-    }
-}
-
 pub(super) fn judge(record: &Record, settings: &Settings, now_ms: u64) -> PrimaryState {
     let name = &record.cast.primary;
-    let silent = |finding| PrimaryState { is_answering: false, finding };
-    let Some(server) = record.server(name) else { return silent(None) };
-    let Some(streak) = server.streak else {
-        return PrimaryState { is_answering: server.answered_ms.is_some(), finding: None };
+    let Some(server) = record.server(name) else {
+        return PrimaryState { is_answering: false, finding: None };
     };
-    let voices = listen(record, server, &streak, settings, now_ms);
+    let silent = |finding: Option<Finding>| {
+        let is_answering = finding.is_none() && server.is_answering(settings, now_ms);
+        PrimaryState { is_answering, finding }
+    };
+    let Some(streak) = server.streak else { return silent(None) };
     let mut evidence = vec![own_words(server, &streak, now_ms)];
+    if let Some(voices) = agreed(record, server, &streak, settings, now_ms) {
+        evidence.extend(voices.lost);
+        evidence.push("nobody is out of reach, and nobody says anything else".to_owned());
+        return silent(Some(Finding::new(Code::DeadPrimary, name, streak.since_ms, evidence)));
+    }
+    let voices = listen(record, server, &streak, (settings, Patience::Full), now_ms);
+    if !voices.hear.is_empty() && streak.is_brief(settings, now_ms) {
+        return silent(None);
+    }
     if !voices.hear.is_empty() {
         evidence.extend(voices.hear);
         return silent(Some(Finding::new(Code::UnreachablePrimary, name, streak.since_ms, evidence)));
@@ -82,6 +71,32 @@ pub(super) fn judge(record: &Record, settings: &Settings, now_ms: u64) -> Primar
     silent(Some(Finding::new(Code::UnreachablePrimary, name, streak.since_ms, evidence)))
 }
 
+/// A silence that was none is a reason to wait so many times as long with the next.
+const TIMES_STOOD_STILL: u64 = 3;
+
+/// What the others say, if all agree that the primary is dead before `detect_after_ms`: neither the connection that stands nor a
+/// new one is answered, and each stream in which something was due has been lost or quiet for as long.
+fn agreed(
+    record: &Record,
+    server: &ServerRecord,
+    streak: &Streak,
+    settings: &Settings,
+    now_ms: u64,
+) -> Option<Voices> {
+    server.answered_ms?;
+    let patience_ms = server.stood_still_ms(now_ms).unwrap_or(0).saturating_mul(TIMES_STOOD_STILL);
+    let enough_ms = patience_ms.max(settings.agreed_after_ms);
+    let lasted = |since_ms: u64, enough_ms: u64| now_ms.saturating_sub(since_ms) >= enough_ms;
+    let is_silent = lasted(streak.since_ms, enough_ms) && lasted(record.awake_since_ms, enough_ms);
+    // It is tried later than the one that stands.
+    let is_silent_anew = streak.anew_ms.is_some_and(|since_ms| lasted(since_ms, enough_ms / 2));
+    if !is_silent || !is_silent_anew {
+        return None;
+    }
+    let voices = listen(record, server, streak, (settings, Patience::Short(enough_ms)), now_ms);
+    voices.agree().then_some(voices)
+}
+
 fn own_words(server: &ServerRecord, streak: &Streak, now_ms: u64) -> String {
     let lasted = now_ms.saturating_sub(streak.since_ms);
     let seen = match server.answered_ms {
@@ -100,59 +115,4 @@ fn own_words(server: &ServerRecord, streak: &Streak, now_ms: u64) -> String {
 /// How long something has lasted; nothing if it has just begun.
 pub(super) fn for_so_long(lasted_ms: u64) -> String {
     if lasted_ms == 0 { String::new() } else { format!(", for {lasted_ms} ms") }
-}
-
-fn listen(
-    record: &Record,
-    server: &ServerRecord,
-    streak: &Streak,
-    settings: &Settings,
-    now_ms: u64,
-) -> Voices {
-    let mut voices = Voices::default();
-    for observer in record.cast.observers() {
-        voices.all += 1;
-        let said = server.streams.get(&observer);
-        let Some((at_ms, said)) =
-            said.filter(|(at, _)| now_ms.saturating_sub(*at) <= settings.stale_after_ms)
-        else {
-            // It may be within reach, and have no stream of the primary's: it reads from a relay.
-            voices.cannot_tell += usize::from(is_within_reach(record, &observer, settings, now_ms));
-            continue;
-        };
-        match said {
-            // The primary itself gave an error: it lived then. Whether that was after it fell silent decides.
-            StreamRecord::Lost(failure) if failure.sign() == Sign::Alive => {
-                if *at_ms > streak.last_ms {
-                    voices.hear.push(format!("{observer}: it answers: {failure}"));
-                } else {
-                    voices.cannot_tell += 1;
-                }
-            }
-            StreamRecord::Lost(failure) => {
-                voices.lost.push(format!("{observer}: lost its stream: {failure}"))
-            }
-            StreamRecord::Streaming { heard_ms: None } => voices.cannot_tell += 1,
-            StreamRecord::Streaming { heard_ms: Some(heard) } => {
-                let ago = now_ms.saturating_sub(*heard);
-                if ago >= settings.detect_after_ms {
-                    voices.lost.push(format!("{observer}: heard nothing for {ago} ms"));
-                } else if *heard > streak.since_ms {
-                    voices.hear.push(format!("{observer}: heard it {ago} ms ago"));
-                } else {
-                    voices.wait.push(observer.to_string());
-                }
-            }
-        }
-    }
-    voices
-}
-
-/// Whether the manager reaches the observer itself.
-fn is_within_reach(record: &Record, observer: &Observer, settings: &Settings, now_ms: u64) -> bool {
-    let (Observer::Relay(name) | Observer::Replica(name)) = observer else { return true };
-    record.server(name).is_some_and(|server| {
-        let recent = |at: u64| now_ms.saturating_sub(at) <= settings.stale_after_ms;
-        server.streak.is_none() && server.answered_ms.is_some_and(recent)
-    })
 }

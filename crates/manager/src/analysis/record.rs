@@ -42,6 +42,8 @@ pub struct Record {
     pub(super) cast: Cast,
     pub(super) settings: Settings,
     pub(super) servers: BTreeMap<String, ServerRecord>,
+    /// When the manager went on after it had stood still: nothing that it did not hear before then is silence.
+    pub(super) awake_since_ms: u64,
 }
 
 /// What was said of one server.
@@ -51,6 +53,8 @@ pub(super) struct ServerRecord {
     pub answered_ms: Option<u64>,
     /// The failures since, if there are any.
     pub streak: Option<Streak>,
+    /// The longest silence of late that was none: it answered again. When it ended, and how long it was.
+    pub stood_still: Option<(u64, u64)>,
     /// What became of the last write.
     pub write: Option<WriteRecord>,
     /// The last look, and when.
@@ -85,7 +89,21 @@ pub(super) struct Streak {
     pub last: Failure,
     /// When the host first said that nothing listens.
     pub gone_ms: Option<u64>,
+    /// Since when new connections get no answer.
+    pub anew_ms: Option<u64>,
+    /// Something failed: until then an answer is late, and may yet come.
+    pub has_failed: bool,
 }
+
+impl Streak {
+    /// So far nothing is known but that it is slow to answer.
+    pub(super) fn is_brief(&self, settings: &Settings, now_ms: u64) -> bool {
+        !self.has_failed && now_ms.saturating_sub(self.since_ms) < settings.agreed_after_ms
+    }
+}
+
+/// For so long a silence that ended is a reason to be patient with the next, in milliseconds.
+const STOOD_STILL_MS_MAX: u64 = 600_000;
 
 /// The last writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,19 +116,41 @@ pub(super) struct WriteRecord {
 /// What an observer said of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamRecord {
-    Streaming { heard_ms: Option<u64> },
-    Lost(Failure),
+    Streaming {
+        heard_ms: Option<u64>,
+        heartbeat_ms: Option<u64>,
+    },
+    Lost {
+        failure: Failure,
+        /// When it was first said.
+        since_ms: u64,
+    },
+}
+
+impl StreamRecord {
+    /// The same, said after `before`: what is lost still is lost since then.
+    fn behind(self, before: Self) -> Self {
+        match (self, before) {
+            (Self::Lost { failure, .. }, Self::Lost { since_ms, .. }) => Self::Lost { failure, since_ms },
+            _ => self,
+        }
+    }
 }
 
 impl Record {
     /// The empty history of a cluster.
     pub fn new(cast: Cast, settings: Settings) -> Self {
-        Self { cast, settings, servers: BTreeMap::new() }
+        Self { cast, settings, servers: BTreeMap::new(), awake_since_ms: 0 }
     }
 
     /// Who there is.
     pub fn cast(&self) -> &Cast {
         &self.cast
+    }
+
+    /// The manager itself stood still until now: what it did not hear meanwhile was not silence.
+    pub fn woke(&mut self, at_ms: u64) {
+        self.awake_since_ms = self.awake_since_ms.max(at_ms);
     }
 
     /// Keeps what was said. Sightings of one observer of one server come in order of time; one that comes late is not kept.
@@ -125,15 +165,19 @@ impl Record {
         }
         let is_primary = sighting.about == self.cast.primary;
         let server = self.servers.entry(sighting.about).or_default();
-        let at_ms = sighting.at_ms;
+        let (at_ms, awake_since_ms) = (sighting.at_ms, self.awake_since_ms);
         match sighting.saw {
             Saw::Answered(kind) => server.answered(at_ms, kind),
             Saw::Failed(kind, failure) => server.failed(at_ms, kind, failure),
+            Saw::Late(kind, asked_ms) => server.late(at_ms, kind, asked_ms.max(awake_since_ms)),
             Saw::Vitals(vitals) => server.looked(at_ms, *vitals, is_primary, self.settings.lag_seconds_max),
-            Saw::Streaming { heard_ms } => {
-                server.streamed(at_ms, sighting.observer, StreamRecord::Streaming { heard_ms });
+            Saw::Streaming { heard_ms, heartbeat_ms } => {
+                let said = StreamRecord::Streaming { heard_ms, heartbeat_ms };
+                server.streamed(at_ms, sighting.observer, said);
             }
-            Saw::Lost(failure) => server.streamed(at_ms, sighting.observer, StreamRecord::Lost(failure)),
+            Saw::Lost(failure) => {
+                server.streamed(at_ms, sighting.observer, StreamRecord::Lost { failure, since_ms: at_ms });
+            }
             Saw::Rewound(what) => {
                 let what = format!("{}: {}", sighting.observer, one_line(&what));
                 server.rewound = Some(Rewound { at_ms, what, had: None });
@@ -156,8 +200,51 @@ impl ServerRecord {
 
     fn lives(&mut self, at_ms: u64) {
         self.answered_ms = Some(self.answered_ms.map_or(at_ms, |before| before.max(at_ms)));
-        if self.streak.is_some_and(|streak| streak.last_ms <= at_ms) {
+        if let Some(streak) = self.streak.filter(|streak| streak.last_ms <= at_ms) {
             self.streak = None;
+            if streak.gone_ms.is_none() {
+                self.went_on(at_ms, at_ms.saturating_sub(streak.since_ms));
+            }
+        }
+    }
+
+    /// Whether it answers the manager, be it a little late.
+    pub(super) fn is_answering(&self, settings: &Settings, now_ms: u64) -> bool {
+        self.answered_ms.is_some() && self.streak.is_none_or(|streak| streak.is_brief(settings, now_ms))
+    }
+
+    /// It was silent for so long, and is not any more.
+    fn went_on(&mut self, at_ms: u64, lasted_ms: u64) {
+        if self.stood_still_ms(at_ms).is_none_or(|before_ms| before_ms <= lasted_ms) {
+            self.stood_still = Some((at_ms, lasted_ms));
+        }
+    }
+
+    /// The longest silence of late that ended.
+    pub(super) fn stood_still_ms(&self, now_ms: u64) -> Option<u64> {
+        let of_late = |(at_ms, _): &(u64, u64)| now_ms.saturating_sub(*at_ms) <= STOOD_STILL_MS_MAX;
+        self.stood_still.filter(of_late).map(|(_, lasted_ms)| lasted_ms)
+    }
+
+    /// What was asked at `asked_ms` has not been answered yet: it is silent since then, unless it has said something since.
+    fn late(&mut self, at_ms: u64, kind: PingKind, asked_ms: u64) {
+        let has_spoken = self.answered_ms.is_some_and(|answered| answered >= asked_ms);
+        // A write may hang for good reasons.
+        if kind == PingKind::Insert || has_spoken {
+            return;
+        }
+        let begun = Streak {
+            since_ms: asked_ms,
+            last_ms: at_ms,
+            last: Failure::TimedOut,
+            gone_ms: None,
+            anew_ms: None,
+            has_failed: false,
+        };
+        let streak = self.streak.get_or_insert(begun);
+        streak.last_ms = streak.last_ms.max(at_ms);
+        if kind == PingKind::Connect {
+            streak.anew_ms.get_or_insert(asked_ms);
         }
     }
 
@@ -179,12 +266,20 @@ impl ServerRecord {
             return;
         }
         let gone_ms = (failure.sign() == Sign::Gone).then_some(at_ms);
+        let anew_ms = (kind == PingKind::Connect).then_some(at_ms);
         self.streak = Some(match self.streak {
-            None => Streak { since_ms: at_ms, last_ms: at_ms, last: failure, gone_ms },
-            // Gone once and silent since is gone.
-            Some(streak) => {
-                Streak { last_ms: at_ms, last: failure, gone_ms: streak.gone_ms.or(gone_ms), ..streak }
+            None => {
+                Streak { since_ms: at_ms, last_ms: at_ms, last: failure, gone_ms, anew_ms, has_failed: true }
             }
+            Some(streak) => Streak {
+                last_ms: at_ms,
+                last: failure,
+                // Gone once and silent since is gone.
+                gone_ms: streak.gone_ms.or(gone_ms),
+                anew_ms: streak.anew_ms.or(anew_ms),
+                has_failed: true,
+                ..streak
+            },
         });
     }
 
@@ -240,7 +335,7 @@ impl ServerRecord {
         }
         let entry = self.streams.entry(observer).or_insert((at_ms, saw));
         if entry.0 <= at_ms {
-            *entry = (at_ms, saw);
+            *entry = (at_ms, saw.behind(entry.1));
         }
     }
 }

@@ -49,6 +49,8 @@ pub enum Saw {
     Answered(PingKind),
     /// A ping failed.
     Failed(PingKind, Failure),
+    /// A ping that was begun at that moment has not been answered yet.
+    Late(PingKind, u64),
     /// A whole look.
     Vitals(Box<Vitals>),
     /// The observer reads the server's stream.
@@ -56,6 +58,8 @@ pub enum Saw {
         /// When something last came in it, if that is known. A replica of a frozen server believes for a minute that it
         /// receives.
         heard_ms: Option<u64>,
+        /// How often something comes in it at least, if that is known.
+        heartbeat_ms: Option<u64>,
     },
     /// The observer has lost the server's stream, and cannot have it again.
     Lost(Failure),
@@ -85,7 +89,9 @@ impl Saw {
         const CLIENT_ERRORS: std::ops::Range<u16> = 2000..3000;
         let has_more = before.is_some_and(|before| before.received_to != channel.received_to);
         match (channel.io, &channel.io_error) {
-            (IoState::Running, _) => Some(Self::Streaming { heard_ms: has_more.then_some(now_ms) }),
+            (IoState::Running, _) => {
+                Some(Self::Streaming { heard_ms: has_more.then_some(now_ms), heartbeat_ms: None })
+            }
             (IoState::Stopped, _) => None,
             (IoState::Connecting, Some(error)) if NO_CONNECTION.contains(&error.number) => {
                 let is_refused = error.message.contains("(111");

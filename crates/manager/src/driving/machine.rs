@@ -3,6 +3,7 @@
 use crate::failover::run::Numbered;
 use crate::failover::{Answer, Audit, Failover, Phase};
 use crate::lease::Token;
+use crate::recovery::Recovery;
 use crate::switchover::Switchover;
 
 /// A pure machine: acts out, answers in. It is over when its record has an outcome.
@@ -67,6 +68,37 @@ impl Machine for Failover {
 
     fn is_beyond_refusing(&self) -> bool {
         self.phase() > Phase::Writable
+    }
+}
+
+impl Machine for Recovery {
+    fn begin(&mut self, at_ms: u64) -> Vec<Numbered> {
+        Self::begin(self, at_ms)
+    }
+
+    fn answer(&mut self, at_ms: u64, number: u32, answer: Answer) -> Vec<Numbered> {
+        Self::answer(self, at_ms, number, answer)
+    }
+
+    fn lease_lost(&mut self, at_ms: u64, reason: &str) {
+        Self::lease_lost(self, at_ms, reason);
+    }
+
+    fn phase(&self) -> Phase {
+        Self::phase(self)
+    }
+
+    fn token(&self) -> Option<Token> {
+        Self::token(self)
+    }
+
+    fn audit(&self) -> &Audit {
+        Self::audit(self)
+    }
+
+    /// All that it does was begun before.
+    fn is_beyond_refusing(&self) -> bool {
+        true
     }
 }
 

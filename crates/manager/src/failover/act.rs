@@ -28,6 +28,8 @@ pub enum Phase {
     Choose,
     /// Of a switchover: all that takes time is done while the primary still takes writes.
     Prepare,
+    /// Of a switchover: the candidate comes close behind the primary.
+    CatchUp,
     /// Of a switchover: the primary takes no more writes.
     Pause,
     /// It gets what it lacks.
@@ -89,7 +91,8 @@ pub enum Act {
         /// Which.
         server: String,
     },
-    /// Have a server wait for so many ACKs, without time-out, while it is still read-only.
+    /// Have a server wait for so many ACKs, without time-out, while it is still read-only. One that was prepared does so until a
+    /// restart, and [`Act::SettleSource`] follows.
     MakeSource {
         /// Which.
         server: String,
@@ -120,13 +123,32 @@ pub enum Act {
         /// The new primary.
         server: String,
     },
+    /// Ask an acker whether somebody has given it orders in a later term than that: if so, there is a note of it.
+    CheckAcker {
+        /// Which.
+        acker: String,
+        /// The term.
+        term: u64,
+    },
     /// Look at a primary that is alive: does it take writes, and does it wait for ackers?
     LookAtPrimary,
+    /// Ask a server whether clients can write to it, and what it has executed.
+    Glance {
+        /// Which.
+        server: String,
+    },
     /// Do all that [`Act::MakeSource`] and what follows need and that changes nothing for the server as a replica.
     Prepare {
         /// Which.
         server: String,
         /// ACKs that a commit will need.
+        acks: u32,
+    },
+    /// Have a server that was prepared and waits for ACKs do so after a restart, too, and forget its own source.
+    SettleSource {
+        /// Which.
+        server: String,
+        /// ACKs that a commit needs.
         acks: u32,
     },
     /// Wait until a server has executed so much.
@@ -156,10 +178,14 @@ pub enum Act {
         /// Statements that keep it from stopping are ended after so long.
         grace_ms: u64,
     },
-    /// Undo [`Act::HoldWrites`].
+    /// Undo [`Act::HoldWrites`], once commits wait for ACKs there: whoever took it for a former primary, or a restart, may have
+    /// switched that off.
     ReleaseWrites {
         /// The primary.
         server: String,
+        /// ACKs that a commit needs. 0 where the record does not say: then it has to wait already.
+        #[serde(default)]
+        acks: u32,
     },
     /// Have the old primary read from the log: sessions that hold on are ended, and it waits for ACKs no more.
     Demote {
@@ -195,17 +221,19 @@ impl Act {
                 | Self::ReadAcker { .. }
                 | Self::LookAtServers
                 | Self::LookAtPrimary
+                | Self::Glance { .. }
+                | Self::CheckAcker { .. }
                 | Self::AwaitServer { .. }
                 | Self::AwaitAcker { .. }
         )
     }
 
-    /// What undoes it; `None` if nothing does or nothing needs to. What a server was given, and what a hook did, stays.
+    /// What undoes it; `None` if nothing does or nothing needs to, or if that depends on the run. What a server was given, and what a
+    /// hook did, stays.
     pub fn undone_by(&self) -> Option<Self> {
         match self {
             Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),
             Self::MakeSource { server, .. } => Some(Self::UnmakeSource { server: server.clone() }),
-            Self::HoldWrites { server, .. } => Some(Self::ReleaseWrites { server: server.clone() }),
             Self::MakeWritable { server } => Some(Self::MakeReadOnly { server: server.clone() }),
             _ => None,
         }
@@ -229,6 +257,13 @@ impl fmt::Display for Act {
             Self::Repoint { replica } => write!(f, "have {replica} read from the log"),
             Self::RouteHook { hook, server } => write!(f, "run the hook {hook} for {server}"),
             Self::LookAtPrimary => f.write_str("look at the primary"),
+            Self::Glance { server } => write!(f, "ask {server} what it has"),
+            Self::CheckAcker { acker, term } => {
+                write!(f, "ask {acker} whether somebody led it after term {term}")
+            }
+            Self::SettleSource { server, .. } => {
+                write!(f, "have {server} forget its source, and wait for ACKs after a restart, too")
+            }
             Self::Prepare { server, acks } => write!(f, "have {server} ready to wait for {acks} ACKs"),
             Self::AwaitServer { server, what, within_ms } => {
                 write!(f, "wait until {server} has executed {what}, {within_ms} ms at most")
@@ -239,7 +274,7 @@ impl fmt::Display for Act {
             Self::HoldWrites { server, within_ms, .. } => {
                 write!(f, "hold the writes to {server}, within {within_ms} ms")
             }
-            Self::ReleaseWrites { server } => write!(f, "let {server} take writes again"),
+            Self::ReleaseWrites { server, .. } => write!(f, "let {server} take writes again"),
             Self::Demote { server, .. } => write!(f, "make {server} a replica that reads from the log"),
             Self::StartAcker { acker } => write!(f, "have {acker} capture from the old primary again"),
             Self::UnmakeSource { server } => write!(f, "have {server} wait for ACKs no more"),
@@ -264,7 +299,7 @@ pub enum Answer {
     },
     /// To [`Act::LookAtServers`].
     Servers(Vec<Server>),
-    /// To [`Act::LookAtPrimary`].
+    /// To [`Act::LookAtPrimary`] and [`Act::Glance`].
     Primary(Primary),
     /// To [`Act::HoldWrites`]: done, and all that the primary executed.
     Position(GtidSet),

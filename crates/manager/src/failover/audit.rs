@@ -131,6 +131,9 @@ pub struct Audit {
     /// Failover or switchover.
     #[serde(default)]
     pub kind: Kind,
+    /// The run that was left half done, and is undone or finished by this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumes: Option<String>,
     /// The old primary.
     pub primary: String,
     /// Whether it was a dry run.
@@ -176,6 +179,9 @@ impl fmt::Display for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dry_run = if self.dry_run { "dry run of a " } else { "" };
         writeln!(f, "{dry_run}{} of {} ({})", self.kind, self.primary, self.id)?;
+        if let Some(run) = &self.resumes {
+            writeln!(f, "what was left of {run}")?;
+        }
         for step in &self.steps {
             writeln!(f, "{step}")?;
         }

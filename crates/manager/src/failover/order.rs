@@ -29,6 +29,7 @@ impl Expected {
             Act::FenceHook { .. } | Act::RouteHook { .. } => self.hook_ms,
             Act::Supply { .. } => self.supply_ms,
             Act::MakeSource { .. }
+            | Act::SettleSource { .. }
             | Act::MakeWritable { .. }
             | Act::Repoint { .. }
             | Act::Prepare { .. }
@@ -43,6 +44,8 @@ impl Expected {
             | Act::ReadAcker { .. }
             | Act::LookAtServers
             | Act::LookAtPrimary
+            | Act::Glance { .. }
+            | Act::CheckAcker { .. }
             | Act::AwaitServer { .. }
             | Act::AwaitAcker { .. }
             | Act::Drain { .. } => 0,

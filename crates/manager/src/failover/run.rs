@@ -36,6 +36,10 @@ pub struct Failover {
     queue: Vec<Act>,
     /// What would undo all that was done, the last first.
     undo: Vec<Act>,
+    /// Something could not be undone in this round.
+    undo_failed: bool,
+    /// What could not be undone is tried once more.
+    tried_again: bool,
     /// Something was changed, undoable or not.
     changed: bool,
     ackers: Vec<Acker>,
@@ -62,6 +66,7 @@ impl Failover {
         let audit = Audit {
             id: order.id.clone(),
             kind: Kind::Failover,
+            resumes: None,
             primary: order.primary.clone(),
             dry_run: order.dry_run,
             allow_data_loss: order.allow_data_loss,
@@ -82,6 +87,8 @@ impl Failover {
             waiting: BTreeMap::new(),
             queue: Vec::new(),
             undo: Vec::new(),
+            undo_failed: false,
+            tried_again: false,
             changed: false,
             ackers: Vec::new(),
             before: BTreeMap::new(),
@@ -206,19 +213,28 @@ impl Failover {
                 let hooks = self.order.route_hooks.iter();
                 hooks.map(|hook| Act::RouteHook { hook: hook.clone(), server: server.clone() }).collect()
             }
-            Phase::Undo => self.undo.clone(),
-            Phase::Lease | Phase::Prove | Phase::Prepare | Phase::Pause | Phase::Over => Vec::new(),
+            Phase::Undo => self.undo_now(),
+            Phase::Lease | Phase::Prove | Phase::Prepare | Phase::CatchUp | Phase::Pause | Phase::Over => {
+                Vec::new()
+            }
         };
         if self.order.dry_run {
             self.plan(phase, &mut acts);
         }
         // What may run side by side does; the rest in order, each only after the one before.
-        let together = matches!(phase, Phase::Fence | Phase::Follow | Phase::Others);
+        let together = matches!(phase, Phase::Fence | Phase::Follow | Phase::Others | Phase::Undo);
         if !together && acts.len() > 1 {
             self.queue = acts.split_off(1);
         }
         let ordered: Vec<Numbered> = acts.into_iter().map(|act| self.order_act(at_ms, act)).collect();
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
+    }
+
+    /// A candidate that may take writes comes first, and alone: while it does, the old primary stays fenced. Of the rest nothing
+    /// waits for the other: an acker that does not answer keeps none from capturing again.
+    fn undo_now(&self) -> Vec<Act> {
+        let first = self.undo.iter().find(|act| matches!(act, Act::MakeReadOnly { .. }));
+        first.map_or_else(|| self.undo.clone(), |act| vec![act.clone()])
     }
 
     /// In a dry run what would change something goes into the plan, and is taken for done.
@@ -303,6 +319,10 @@ impl Failover {
         if self.phase == Phase::Undo {
             self.undo.retain(|undo| undo != act);
         }
+        self.go_on_behind(at_ms)
+    }
+
+    fn go_on_behind(&mut self, at_ms: u64) -> Vec<Numbered> {
         if !self.queue.is_empty() {
             let next = self.queue.remove(0);
             return self.after_the_lease(at_ms, Then::Act(next));
@@ -319,11 +339,8 @@ impl Failover {
     /// After an act that failed, or nobody knows whether.
     fn failed(&mut self, at_ms: u64, act: &Act, reason: String) -> Vec<Numbered> {
         if self.phase == Phase::Undo {
-            // The acts before it in time must not be undone while it stands: a server that may take writes keeps the old
-            // primary fenced.
-            let refusal = self.refusal.take();
-            self.over(refusal);
-            return Vec::new();
+            self.undo_failed = true;
+            return self.go_on_behind(at_ms);
         }
         if self.phase > Phase::Writable {
             self.left.push(act.clone());
@@ -353,12 +370,16 @@ impl Failover {
             Phase::Writable => self.enter(at_ms, Phase::Follow),
             Phase::Follow => self.enter(at_ms, Phase::Others),
             Phase::Others => self.enter(at_ms, Phase::Routes),
-            Phase::Undo => {
+            Phase::Undo if self.undo.is_empty() || (self.undo_failed && self.tried_again) => {
                 let refusal = self.refusal.take();
                 self.over(refusal);
                 Vec::new()
             }
-            Phase::Routes | Phase::Lease | Phase::Prepare | Phase::Pause | Phase::Over => {
+            Phase::Undo => {
+                self.tried_again |= std::mem::take(&mut self.undo_failed);
+                self.enter(at_ms, Phase::Undo)
+            }
+            Phase::Routes | Phase::Lease | Phase::Prepare | Phase::CatchUp | Phase::Pause | Phase::Over => {
                 self.over(None);
                 Vec::new()
             }

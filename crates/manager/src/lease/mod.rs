@@ -3,12 +3,16 @@
 //! - [`keeper`]: when to ask, to renew and to give up. Pure.
 //! - [`holding`]: the task that does so, and the handle that is asked before each act.
 //! - [`file`]: one process on one machine, by a lock on a file.
-//! - [`etcd`]: several managers, by etcd's own leases over its HTTP/JSON gateway.
+//! - [`etcd`]: several managers, by etcd's own leases.
+//! - [`etcd_client`]: how etcd is asked: its HTTP/JSON gateway.
+//! - [`etcd_value`]: what several managers have to know beside it.
 //!
 //! Each term of a lease has a [`Token`] that is higher than any before it. It goes along with what the manager orders, so
 //! that whoever has seen a higher one refuses.
 
 pub mod etcd;
+pub mod etcd_client;
+pub mod etcd_value;
 pub mod file;
 pub mod holding;
 pub mod keeper;
@@ -18,7 +22,9 @@ use std::future::Future;
 
 use serde::{Deserialize, Serialize};
 
-pub use etcd::{EtcdLease, EtcdOptions, EtcdUser};
+pub use etcd::EtcdLease;
+pub use etcd_client::{EtcdOptions, EtcdUser};
+pub use etcd_value::{EtcdValue, Stored};
 pub use file::FileLease;
 pub use holding::{LeaseHandle, LeaseTask, Standing};
 pub use keeper::{Change, Heard, Keeper, Moment, Next, Terms};

@@ -7,10 +7,12 @@
 //! the old primary waits for ever with its next commit, without anybody having to reach it.
 //!
 //! - [`regime`]: who could ACK, and how many had to, and since when that no longer matters.
+//! - [`written`]: sets of GTIDs in files.
 //! - [`missing`]: what may be lost if one goes on all the same.
 
 pub mod missing;
 pub mod regime;
+pub mod written;
 
 use std::collections::BTreeSet;
 

@@ -12,8 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
 
+use super::written;
 use crate::observation::{SemiSyncSource, WaitPoint};
 
 /// Earlier settings that are kept apart; beyond it the oldest are joined into one that is at least as strict as each.
@@ -25,7 +27,7 @@ pub const REGIMES_MAX: usize = 16;
 pub const TIMEOUT_MS_MIN: u64 = 86_400_000;
 
 /// How many ACKs a commit waits for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Acks {
     /// This many, of different ackers; not 0.
     Required(u32),
@@ -34,7 +36,7 @@ pub enum Acks {
 }
 
 /// Who can ACK, and how many must.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Regime {
     /// The ackers that are configured, durable or not, connected or not.
     pub ackers: BTreeSet<String>,
@@ -139,15 +141,16 @@ pub struct Look<'a> {
     pub holds: &'a BTreeMap<String, GtidSet>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Earlier {
     regime: Regime,
     /// All that can have been committed under it.
+    #[serde(with = "written")]
     until: GtidSet,
 }
 
 /// The setting in force, and the earlier ones that still count.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Regimes {
     current: Regime,
     earlier: Vec<Earlier>,

@@ -247,13 +247,25 @@ async fn ask_replicas(
     Ok((listed, hosts))
 }
 
+/// How a source's semi-sync stands, without what comes after a restart.
+pub(super) async fn semi_sync_now(
+    connection: &mut Connection,
+) -> Result<Option<SemiSyncSource>, ManagerError> {
+    let (variables, status) = ask_semi_sync(connection).await?;
+    Ok(semi_sync_source(&variables, &status))
+}
+
+async fn ask_semi_sync(connection: &mut Connection) -> Result<(Named, Named), ManagerError> {
+    let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
+    let status = connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'").await?;
+    Ok((Named::of(&variables), Named::of(&status)))
+}
+
 /// How semi-sync stands, as a source and as a replica.
 pub(super) async fn semi_sync(
     connection: &mut Connection,
 ) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), ManagerError> {
-    let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
-    let status = connection.query("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'").await?;
-    let (variables, status) = (Named::of(&variables), Named::of(&status));
+    let (variables, status) = ask_semi_sync(connection).await?;
     let mut source = semi_sync_source(&variables, &status);
     if let Some(source) = &mut source
         && source.enabled

@@ -123,6 +123,13 @@ pub(crate) async fn semi_sync(
     asking::semi_sync(connection).await
 }
 
+/// How a source's semi-sync stands, without what comes after a restart.
+pub(crate) async fn semi_sync_now(
+    connection: &mut Connection,
+) -> Result<Option<SemiSyncSource>, ManagerError> {
+    asking::semi_sync_now(connection).await
+}
+
 /// All that a server has executed.
 pub(crate) async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerError> {
     let flavour = connection.server().flavour;

@@ -14,7 +14,7 @@ pub const WRITE_PAUSE_MS_MAX: u64 = 1000;
 pub struct Primary {
     /// Clients can write to it.
     pub writable: bool,
-    /// How it waits for ackers; `None` if semi-sync is not there.
+    /// How it waits for ackers; `None` if semi-sync is not there, or was not asked for.
     pub waiting: Option<Waiting>,
     /// All that it has executed.
     pub executed: GtidSet,

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use tailwater_wire::gtid::GtidSet;
 
+use super::catching_up::{CatchingUp, Verdict};
 use super::order::{Order, Primary};
-use crate::choice::{Assessment, Choice, Feed, LogSupply, Question, Server, choose};
+use crate::choice::{Assessment, Server};
 use crate::failover::{Act, Answer, Audit, End, Kind, Note, Numbered, Phase, Step};
 use crate::lease::Token;
-use crate::lossless::{Acker, Acks, Stop};
+use crate::lossless::Acker;
 use crate::refusal::Refusal;
 
 /// What waits for the lease.
@@ -21,17 +22,17 @@ enum Then {
 /// One switchover.
 #[derive(Debug, Clone)]
 pub struct Switchover {
-    order: Order,
-    phase: Phase,
-    /// What comes when the lease was found to be held.
-    then: Then,
+    pub(super) order: Order,
+    pub(super) phase: Phase,
+    /// What comes when the lease was found to be held, by the number of the question.
+    then: BTreeMap<u32, Then>,
     token: Option<Token>,
     next_number: u32,
-    waiting: BTreeMap<u32, Act>,
+    pub(super) waiting: BTreeMap<u32, Act>,
     /// Acts of the phase that wait for those before them.
-    queue: Vec<Act>,
+    pub(super) queue: Vec<Act>,
     /// What would undo all that was done, the last first.
-    undo: Vec<Act>,
+    pub(super) undo: Vec<Act>,
     /// What could not be undone is tried once more.
     tried_again: bool,
     /// Something could not be undone in this round.
@@ -39,21 +40,23 @@ pub struct Switchover {
     /// What was done, perhaps, and cannot be undone.
     stays: Vec<Act>,
     changed: bool,
-    primary: Option<Primary>,
-    servers: Vec<Server>,
-    ackers: BTreeMap<String, (Acker, GtidSet)>,
+    pub(super) primary: Option<Primary>,
+    pub(super) servers: Vec<Server>,
+    pub(super) ackers: BTreeMap<String, (Acker, GtidSet)>,
     /// Servers that failed as candidates in this run, with why.
-    rejected: BTreeMap<String, String>,
-    chosen: Option<Assessment>,
+    pub(super) rejected: BTreeMap<String, String>,
+    pub(super) chosen: Option<Assessment>,
+    /// How far the candidate is behind the primary, before its writes are held.
+    pub(super) catching_up: CatchingUp,
     /// When the primary was told to take no more writes.
     paused_at_ms: Option<u64>,
     /// All that the primary executed, told after it had stopped.
-    position: Option<GtidSet>,
+    pub(super) position: Option<GtidSet>,
     /// The new primary takes writes: there is only forward.
     promoted: bool,
-    left: Vec<Act>,
+    pub(super) left: Vec<Act>,
     refusal: Option<Refusal>,
-    audit: Audit,
+    pub(super) audit: Audit,
 }
 
 impl Switchover {
@@ -62,6 +65,7 @@ impl Switchover {
         let audit = Audit {
             id: order.id.clone(),
             kind: Kind::Switchover,
+            resumes: None,
             primary: order.primary.clone(),
             dry_run: order.dry_run,
             allow_data_loss: false,
@@ -76,7 +80,7 @@ impl Switchover {
         Self {
             order,
             phase: Phase::Lease,
-            then: Then::Phase(Phase::Confirm),
+            then: BTreeMap::new(),
             token: None,
             next_number: 1,
             waiting: BTreeMap::new(),
@@ -91,6 +95,7 @@ impl Switchover {
             ackers: BTreeMap::new(),
             rejected: BTreeMap::new(),
             chosen: None,
+            catching_up: CatchingUp::default(),
             paused_at_ms: None,
             position: None,
             promoted: false,
@@ -117,7 +122,7 @@ impl Switchover {
         let (outcome, text) = answer.words();
         self.note(at_ms, Note::Answered { number, outcome: outcome.to_owned(), text });
         if act == Act::CheckLease {
-            return self.lease_answered(at_ms, answer);
+            return self.lease_answered(at_ms, number, answer);
         }
         self.take(at_ms, &act, answer)
     }
@@ -169,21 +174,23 @@ impl Switchover {
     }
 
     /// Begins a phase: with the question for the lease.
-    fn enter(&mut self, at_ms: u64, phase: Phase) -> Vec<Numbered> {
+    pub(super) fn enter(&mut self, at_ms: u64, phase: Phase) -> Vec<Numbered> {
         self.after_the_lease(at_ms, Then::Phase(phase))
     }
 
     fn after_the_lease(&mut self, at_ms: u64, then: Then) -> Vec<Numbered> {
-        self.then = then;
-        vec![self.order_act(at_ms, Act::CheckLease)]
+        let question = self.order_act(at_ms, Act::CheckLease);
+        self.then.insert(question.0, then);
+        vec![question]
     }
 
-    fn lease_answered(&mut self, at_ms: u64, answer: Answer) -> Vec<Numbered> {
+    fn lease_answered(&mut self, at_ms: u64, number: u32, answer: Answer) -> Vec<Numbered> {
+        let then = self.then.remove(&number);
         let reason = match answer {
             Answer::Held(token) if self.token.is_none_or(|first| first == token) => {
                 self.token = Some(token);
                 self.audit.token = Some(token.0);
-                return self.go(at_ms);
+                return then.map_or_else(Vec::new, |then| self.go(at_ms, then));
             }
             // Between the two somebody else may have acted.
             Answer::Held(_) => "another term of the lease has begun".to_owned(),
@@ -195,8 +202,7 @@ impl Switchover {
     }
 
     /// What waited for the lease, which is held; unless it is too late for it.
-    fn go(&mut self, at_ms: u64) -> Vec<Numbered> {
-        let then = self.then.clone();
+    fn go(&mut self, at_ms: u64, then: Then) -> Vec<Numbered> {
         if self.is_late(at_ms) && self.refusal.is_none() {
             let step = match &then {
                 Then::Act(act) => act.to_string(),
@@ -204,9 +210,16 @@ impl Switchover {
                 Then::Phase(_) => "have the candidate and the ackers ready".to_owned(),
             };
             let refusal = self.exceeded(step);
-            return self.refuse(at_ms, refusal);
+            if self.waiting.is_empty() {
+                return self.refuse(at_ms, refusal);
+            }
+            // Nothing is undone while it is being done.
+            self.refusal = Some(refusal);
+            return Vec::new();
         }
         match then {
+            // Beside it something failed.
+            Then::Act(_) if self.refusal.is_some() && self.phase != Phase::Undo => self.go_on(at_ms),
             Then::Act(act) => vec![self.order_act(at_ms, act)],
             Then::Phase(phase) => {
                 self.phase = phase;
@@ -222,7 +235,7 @@ impl Switchover {
         }
         let mut acts = self.acts(at_ms, phase);
         // What may run side by side does; the rest in order, each only after the one before.
-        let in_order = matches!(phase, Phase::Confirm | Phase::Routes);
+        let in_order = matches!(phase, Phase::Confirm | Phase::CatchUp | Phase::Routes);
         if in_order && acts.len() > 1 {
             self.queue = acts.split_off(1);
         }
@@ -230,76 +243,17 @@ impl Switchover {
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
     }
 
-    fn acts(&self, at_ms: u64, phase: Phase) -> Vec<Act> {
-        let order = &self.order;
-        let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
-        let each_acker = |act: &dyn Fn(String) -> Act| order.ackers.iter().cloned().map(act).collect();
-        let left_ms = self.deadline_ms().map_or(order.catch_up_ms_max, |end| end.saturating_sub(at_ms));
-        match phase {
-            // Servers before ackers: what a server was seen to have, the ackers hold when they are asked.
-            Phase::Confirm => {
-                let ackers: Vec<Act> = each_acker(&|acker| Act::ReadAcker { acker });
-                [Act::LookAtServers, Act::LookAtPrimary].into_iter().chain(ackers).collect()
-            }
-            Phase::Prepare | Phase::Drain => {
-                let executed = self.primary.as_ref().map(|primary| &primary.executed);
-                let Some(what) = self.position.as_ref().or(executed) else { return Vec::new() };
-                let what = what.to_string();
-                let mut acts: Vec<Act> = each_acker(&|acker| {
-                    let what = what.clone();
-                    Act::AwaitAcker { acker, what, within_ms: left_ms }
-                });
-                acts.push(Act::AwaitServer {
-                    server: server.clone(),
-                    what: what.clone(),
-                    within_ms: left_ms,
-                });
-                if phase == Phase::Prepare && !order.dry_run {
-                    acts.push(Act::Prepare { server, acks: order.acks_required });
-                }
-                acts
-            }
-            Phase::Pause => {
-                // The other half is for the candidate and the ackers.
-                let (server, within_ms) = (order.primary.clone(), left_ms / 2);
-                vec![Act::HoldWrites { server, within_ms, grace_ms: order.grace_ms.min(within_ms) }]
-            }
-            Phase::Fence => {
-                let mut acts: Vec<Act> = each_acker(&|acker| Act::StopAcker { acker });
-                acts.push(Act::Drain { server });
-                acts
-            }
-            Phase::Source => vec![Act::MakeSource { server, acks: order.acks_required }],
-            Phase::Follow => each_acker(&|acker| Act::Follow { acker, server: server.clone() }),
-            Phase::Writable => vec![Act::MakeWritable { server }],
-            Phase::Routes => {
-                let hooks = order.route_hooks.iter();
-                hooks.map(|hook| Act::RouteHook { hook: hook.clone(), server: server.clone() }).collect()
-            }
-            Phase::Others => {
-                let replicas = order.direct_replicas.iter().filter(|replica| **replica != server);
-                let repoint = replicas.map(|replica| Act::Repoint { replica: replica.clone() });
-                let has = self.position.as_ref().map(ToString::to_string).unwrap_or_default();
-                repoint.chain([Act::Demote { server: order.primary.clone(), has }]).collect()
-            }
-            // A candidate that may be writable comes first, and alone. Of the rest nothing waits for the other: without its
-            // ackers the primary waits, and loses nothing; and it does not wait for a candidate that does not answer.
-            Phase::Undo => {
-                let first = self.undo.iter().position(|act| matches!(act, Act::MakeReadOnly { .. }));
-                first.map_or_else(|| self.undo.clone(), |at| vec![self.undo[at].clone()])
-            }
-            _ => Vec::new(),
-        }
-    }
-
     fn order_act(&mut self, at_ms: u64, act: Act) -> Numbered {
         // Noted before it is done: whether it was is not known until it is answered.
         if self.phase != Phase::Undo && act.changes() {
             self.changed = true;
             let undo = match &act {
-                // Of both at once.
+                // Of all three at once.
                 Act::Drain { server } => Some(Act::UnmakeSource { server: server.clone() }),
-                Act::MakeSource { .. } => None,
+                Act::MakeSource { .. } | Act::SettleSource { .. } => None,
+                Act::HoldWrites { server, .. } => {
+                    Some(Act::ReleaseWrites { server: server.clone(), acks: self.order.acks_required })
+                }
                 // That starts it as well.
                 Act::Follow { acker, .. } => {
                     let start = Act::StartAcker { acker: acker.clone() };
@@ -311,7 +265,7 @@ impl Switchover {
             };
             match undo {
                 Some(undo) => self.undo.insert(0, undo),
-                None if matches!(act, Act::MakeSource { .. }) => {}
+                None if matches!(act, Act::MakeSource { .. } | Act::SettleSource { .. }) => {}
                 None => self.stays.push(act.clone()),
             }
         }
@@ -326,7 +280,10 @@ impl Switchover {
     fn take(&mut self, at_ms: u64, act: &Act, answer: Answer) -> Vec<Numbered> {
         match (act, answer) {
             (Act::LookAtServers, Answer::Servers(servers)) => self.servers = servers,
-            (Act::LookAtPrimary, Answer::Primary(primary)) => self.primary = Some(primary),
+            (Act::LookAtPrimary | Act::Glance { .. }, Answer::Primary(primary)) => {
+                let waiting = self.primary.take().and_then(|before| before.waiting);
+                self.primary = Some(Primary { waiting: primary.waiting.or(waiting), ..primary });
+            }
             (
                 Act::ReadAcker { acker: name } | Act::StopAcker { acker: name },
                 Answer::Acker { acker, before },
@@ -349,6 +306,9 @@ impl Switchover {
             if matches!(act, Act::ReleaseWrites { .. }) {
                 self.pause_is_over(at_ms);
             }
+        }
+        if let Some(next) = self.next_of(at_ms, act).filter(|_| self.refusal.is_none()) {
+            return self.after_the_lease(at_ms, Then::Act(next));
         }
         self.go_on(at_ms)
     }
@@ -386,12 +346,14 @@ impl Switchover {
             return self.go_on(at_ms);
         }
         let is_candidates = matches!(act, Act::AwaitServer { .. } | Act::Prepare { .. });
-        if self.phase == Phase::Prepare && is_candidates && self.order.wanted.is_none() {
+        let is_before = matches!(self.phase, Phase::Prepare | Phase::CatchUp);
+        if is_before && is_candidates && self.order.wanted.is_none() {
             // Another server may do; nothing has changed for this one.
             if let Some(chosen) = self.chosen.take() {
                 self.rejected.insert(chosen.server, format!("{act}: {reason}"));
             }
             self.waiting.clear();
+            self.queue.clear();
             return self.choose(at_ms);
         }
         // What runs beside it is waited for: nothing is undone while it is being done.
@@ -412,14 +374,17 @@ impl Switchover {
         let next = match self.phase {
             Phase::Confirm => return self.choose(at_ms),
             Phase::Prepare if self.order.dry_run => None,
-            Phase::Prepare => Some(Phase::Pause),
-            Phase::Pause => Some(Phase::Drain),
-            Phase::Drain => Some(Phase::Fence),
+            Phase::Prepare => Some(Phase::CatchUp),
+            Phase::CatchUp => match self.catching_up.verdict(self.order.write_pause_ms_max) {
+                Verdict::Near => Some(Phase::Pause),
+                Verdict::Again => Some(Phase::CatchUp),
+                Verdict::TooFar { behind_ms } => return self.stays_behind(at_ms, behind_ms),
+            },
+            Phase::Pause => Some(Phase::Fence),
             Phase::Fence => match self.not_exactly_there() {
                 Some(refusal) => return self.refuse(at_ms, refusal),
-                None => Some(Phase::Source),
+                None => Some(Phase::Follow),
             },
-            Phase::Source => Some(Phase::Follow),
             Phase::Follow => Some(Phase::Writable),
             Phase::Writable => Some(Phase::Routes),
             Phase::Routes => Some(Phase::Others),
@@ -440,126 +405,23 @@ impl Switchover {
         }
     }
 
-    /// What stands against a switchover before anything is changed.
-    fn not_ready(&self) -> Option<Refusal> {
-        let order = &self.order;
-        let mut reasons = Vec::new();
-        match &self.primary {
-            None => reasons.push("it was not seen".to_owned()),
-            Some(primary) if !primary.writable => reasons.push("it takes no writes".to_owned()),
-            Some(primary) => {
-                let acks = primary.waiting.as_ref().map(crate::lossless::Waiting::acks);
-                if !matches!(acks, Some(Acks::Required(_))) {
-                    let problems = match acks {
-                        Some(Acks::NotLossless(problems)) => problems,
-                        _ => "semi-sync is not loaded".to_owned(),
-                    };
-                    return Some(Refusal::NotLossless { primary: order.primary.clone(), problems });
-                }
-            }
+    /// A candidate that never comes near would make the pause as long as it is behind.
+    fn stays_behind(&mut self, at_ms: u64, behind_ms: u64) -> Vec<Numbered> {
+        let server = self.chosen.take().map(|chosen| chosen.server).unwrap_or_default();
+        let reason = format!(
+            "{server} stays {behind_ms} ms behind what {} executes; have it execute more side by side, or wait for fewer \
+             writes",
+            self.order.primary
+        );
+        if self.order.wanted.is_none() {
+            self.rejected.insert(server, reason);
+            return self.choose(at_ms);
         }
-        for name in &order.ackers {
-            match self.ackers.get(name) {
-                None => reasons.push(format!("the acker {name} does not answer")),
-                Some((acker, _)) if !acker.durable => {
-                    reasons.push(format!("{name} acknowledges before it is durable"));
-                }
-                Some((acker, _)) if acker.holds.is_none() => {
-                    reasons.push(format!("the log of {name} cannot be read"));
-                }
-                Some(_) => {}
-            }
-        }
-        let ackers = u32::try_from(order.ackers.len()).unwrap_or(u32::MAX);
-        if ackers < order.acks_required {
-            let needed = order.acks_required;
-            reasons.push(format!("{ackers} ackers cannot give the {needed} ACKs of a commit"));
-        }
-        let (primary, reasons) = (order.primary.clone(), (!reasons.is_empty()).then(|| reasons.join(", "))?);
-        Some(Refusal::NotReady { primary, reasons })
-    }
-
-    /// Who becomes primary, if all is as it has to be.
-    fn choose(&mut self, at_ms: u64) -> Vec<Numbered> {
-        if let Some(refusal) = self.not_ready() {
-            return self.refuse(at_ms, refusal);
-        }
-        for server in &mut self.servers {
-            if let Some(reason) = self.rejected.get(&server.name) {
-                server.reached = Err(reason.clone());
-            } else if server.feed != Feed::Replication {
-                // The ackers cannot go on where its own GTIDs begin.
-                server.reached = Err("a channel feeds it, and its binlog has GTIDs of its own".to_owned());
-            }
-        }
-        self.servers.retain(|server| server.name != self.order.primary);
-        let choice = self.choice();
-        let best = choice.best(self.order.wanted.as_deref()).cloned();
-        self.audit.choice = Some(choice);
-        match best {
-            Ok(best) => {
-                self.chosen = Some(best);
-                self.enter(at_ms, Phase::Prepare)
-            }
-            Err(refusal) => self.refuse(at_ms, refusal),
-        }
-    }
-
-    fn choice(&self) -> Choice {
-        let order = &self.order;
-        // Every one of them holds all that is acknowledged, or will before the end; the first gives what is lacked.
-        let empty = GtidSet::empty(order.origin.flavour());
-        let first = order.ackers.first().and_then(|name| self.ackers.get_key_value(name));
-        let log = match first {
-            Some((name, (acker, before))) => LogSupply {
-                name: name.clone(),
-                holds: acker.holds.clone().unwrap_or(empty),
-                before: before.clone(),
-            },
-            None => LogSupply { name: "no log".to_owned(), holds: empty.clone(), before: empty },
-        };
-        choose(&Question {
-            region: order.region.as_deref(),
-            version: order.version,
-            origin: order.origin,
-            log: &log,
-            servers: &self.servers,
-            across_regions: order.across_regions,
-            catch_up_ms_max: order.catch_up_ms_max,
-        })
-    }
-
-    /// What the stopped ackers hold is what the primary told, or somebody wrote to it all the same.
-    fn not_exactly_there(&self) -> Option<Refusal> {
-        let position = self.position.as_ref()?;
-        for (name, (acker, _)) in &self.ackers {
-            let refuse = |reason: String| {
-                Some(Refusal::Step { step: Act::StopAcker { acker: name.clone() }.to_string(), reason })
-            };
-            let Some(holds) = &acker.holds else { return refuse("its log cannot be read".to_owned()) };
-            if acker.stop != Stop::Lasting {
-                return refuse("it did not stop for good".to_owned());
-            }
-            let more = |one: &GtidSet, than: &GtidSet| match one.subtract(than) {
-                Ok(more) => more.to_string(),
-                Err(_) => one.to_string(),
-            };
-            if !holds.is_subset_of(position) {
-                return refuse(format!(
-                    "it holds {}, written after {} took no more writes; which account does read_only not bind?",
-                    more(holds, position),
-                    self.order.primary
-                ));
-            }
-            if !position.is_subset_of(holds) {
-                return refuse(format!("it lacks {}", more(position, holds)));
-            }
-        }
-        None
+        self.refuse(at_ms, Refusal::NotReady { primary: self.order.primary.clone(), reasons: reason })
     }
 
     /// Stops, and undoes what was done.
-    fn refuse(&mut self, at_ms: u64, refusal: Refusal) -> Vec<Numbered> {
+    pub(super) fn refuse(&mut self, at_ms: u64, refusal: Refusal) -> Vec<Numbered> {
         self.note(at_ms, Note::Refused { refusal: refusal.clone() });
         self.queue.clear();
         self.waiting.clear();
@@ -587,40 +449,5 @@ impl Switchover {
         self.waiting.clear();
         self.queue.clear();
         self.phase = Phase::Over;
-    }
-
-    /// Behind the promotion: what was not answered, and what comes in phases that were not begun.
-    fn still_to_do(&mut self) -> Vec<Act> {
-        let mut acts = std::mem::take(&mut self.left);
-        acts.extend(self.waiting.values().filter(|act| act.changes()).cloned());
-        acts.append(&mut self.queue);
-        let begun = [Phase::Routes, Phase::Others].into_iter().position(|phase| phase == self.phase);
-        for phase in [Phase::Routes, Phase::Others].into_iter().skip(begun.map_or(0, |at| at + 1)) {
-            acts.extend(self.acts(0, phase));
-        }
-        acts
-    }
-
-    fn planned(&self, server: String) -> End {
-        let (order, expected) = (&self.order, &self.order.expected);
-        let mut acts = vec![Act::Prepare { server, acks: order.acks_required }];
-        let mut expected_ms = expected.of(&acts[0]);
-        for phase in [
-            Phase::Pause,
-            Phase::Fence,
-            Phase::Source,
-            Phase::Follow,
-            Phase::Writable,
-            Phase::Routes,
-            Phase::Others,
-        ] {
-            let of_phase = self.acts(0, phase);
-            let each = of_phase.iter().map(|act| expected.of(act));
-            let took_ms = if phase == Phase::Routes { each.sum() } else { each.max().unwrap_or_default() };
-            expected_ms = expected_ms.saturating_add(took_ms);
-            acts.extend(of_phase);
-        }
-        let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
-        End::Planned { server, acts, expected_ms }
     }
 }

@@ -6,6 +6,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use super::eyes::RelayLook;
+use super::memory::Memory;
 use crate::analysis::{Cast, Finding, Guard, Observer, Record, Saw, Settings, Sighting, Vitals, analyse};
 use crate::choice::{Origin, Version};
 use crate::failure::Failure;
@@ -33,6 +34,8 @@ pub struct WatchedCluster {
 pub enum Heard {
     /// A server was pinged.
     Ping(String, Ping),
+    /// A server has not yet answered a ping that was begun at that moment.
+    Late(String, PingKind, u64),
     /// A server was looked at.
     Look(Box<Observation>),
     /// A relay was asked how it stands.
@@ -70,11 +73,18 @@ pub struct Chronicle {
     regimes: Option<Regimes>,
     /// Nothing is noted in the regimes.
     is_frozen: bool,
+    /// What the manager before this one knew, when that was told, and how long before it had looked; until the first look.
+    memory: Option<(Memory, u64, u64)>,
     /// The primary's last sign of life.
     alive_ms: Option<u64>,
     /// Those that the last tree showed to read from the primary itself.
     direct: BTreeSet<String>,
+    /// When the manager last ran.
+    ticked_ms: Option<u64>,
 }
+
+/// A manager that did not run for so long stood still, in milliseconds: it thinks several times as often.
+const STOOD_STILL_MS_MIN: u64 = 500;
 
 impl Chronicle {
     /// The empty one of a cluster.
@@ -94,8 +104,10 @@ impl Chronicle {
             holds: BTreeMap::new(),
             regimes: None,
             is_frozen: false,
+            memory: None,
             alive_ms: None,
             direct: BTreeSet::new(),
+            ticked_ms: None,
         }
     }
 
@@ -106,6 +118,7 @@ impl Chronicle {
 
     /// Keeps what was heard at `at_ms`, a moment of a clock that does not go back.
     pub fn hear(&mut self, at_ms: u64, heard: Heard) {
+        self.tick(at_ms);
         match heard {
             Heard::Ping(server, ping) => {
                 let lives = match &ping.outcome {
@@ -116,6 +129,9 @@ impl Chronicle {
                     self.lives(at_ms);
                 }
                 self.note(at_ms, Observer::Manager, &server, Saw::of_ping(&ping));
+            }
+            Heard::Late(server, kind, asked_ms) => {
+                self.note(at_ms, Observer::Manager, &server, Saw::Late(kind, asked_ms));
             }
             Heard::Look(observation) => self.look(at_ms, *observation),
             Heard::Relay(relay, Ok(look)) => self.relay(at_ms, relay, look),
@@ -133,6 +149,15 @@ impl Chronicle {
                 };
             }
         }
+    }
+
+    /// The manager runs at `now_ms`. If it did not for long, what it has not heard meanwhile is nobody's silence.
+    pub fn tick(&mut self, now_ms: u64) {
+        let stood_still_ms = self.ticked_ms.map_or(0, |ticked_ms| now_ms.saturating_sub(ticked_ms));
+        if stood_still_ms >= STOOD_STILL_MS_MIN {
+            self.record.woke(now_ms);
+        }
+        self.ticked_ms = Some(self.ticked_ms.map_or(now_ms, |ticked_ms| ticked_ms.max(now_ms)));
     }
 
     /// What is wrong at `now_ms`, and what is to be done about it.
@@ -157,7 +182,28 @@ impl Chronicle {
 
     /// Who could acknowledge, while the primary lived.
     pub fn regimes(&self) -> Option<&Regimes> {
-        self.regimes.as_ref()
+        self.regimes.as_ref().or_else(|| self.memory.as_ref().map(|(memory, ..)| &memory.regimes))
+    }
+
+    /// Takes what the manager before this one knew of the primary, which it had looked at `ago_ms` before `now_ms`.
+    pub fn remember(&mut self, now_ms: u64, memory: Memory, ago_ms: u64) {
+        let is_news = !self.looks.contains_key(&self.cluster.plan.primary.name);
+        if is_news && memory.primary == self.cluster.plan.primary.name {
+            self.memory = Some((memory, now_ms, ago_ms));
+        }
+    }
+
+    /// What the manager that comes behind this one may have to know, and how long ago the primary was looked at; nothing while a
+    /// run is under way, and before there is anything.
+    pub fn to_remember(&self, now_ms: u64) -> Option<(Memory, u64)> {
+        let primary = &self.cluster.plan.primary.name;
+        let (looked_ms, observation) = self.looks.get(primary).filter(|_| !self.is_frozen)?;
+        let memory = Memory {
+            primary: primary.clone(),
+            executed: observation.look()?.executed.clone(),
+            regimes: self.regimes.clone()?,
+        };
+        Some((memory, now_ms.saturating_sub(*looked_ms)))
     }
 
     /// Nothing more is noted of who can acknowledge, from before the first acker is told to stop; or again, after that was
@@ -166,13 +212,26 @@ impl Chronicle {
         self.is_frozen = is_frozen;
     }
 
+    /// Whether nothing is noted of who can acknowledge: see [`Chronicle::freeze_regimes`].
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen
+    }
+
     /// What was known of the primary; if it was never seen, what the log says of it.
     pub fn known(&self) -> Option<Known> {
         let seen = self.looks.get(&self.cluster.plan.primary.name);
         let Some((looked_ms, look)) = seen.and_then(|(at_ms, seen)| Some((at_ms, seen.look()?))) else {
             let (origin, version) = self.cluster.logged?;
-            let executed = GtidSet::empty(origin.flavour());
-            return Some(Known { origin, version, executed, unverified_ms: u64::MAX });
+            let empty = || GtidSet::empty(origin.flavour());
+            let (executed, unverified_ms) = match &self.memory {
+                // It may have lived until it was told, or until it was last heard.
+                Some((memory, told_ms, ago_ms)) => {
+                    let since_ms = self.alive_ms.map_or(0, |alive_ms| alive_ms.saturating_sub(*told_ms));
+                    (memory.executed.clone(), ago_ms.saturating_add(since_ms))
+                }
+                None => (empty(), u64::MAX),
+            };
+            return Some(Known { origin, version, executed, unverified_ms });
         };
         Some(Known {
             origin: origin_of(look)?,
@@ -210,6 +269,7 @@ impl Chronicle {
                 self.note(at_ms, Observer::Manager, &name, Saw::Vitals(Box::new(vitals)));
                 if is_primary {
                     self.lives(at_ms);
+                    self.memory = None;
                     self.note_regime(look);
                 }
                 let before = self.looks.insert(name.clone(), (at_ms, observation.clone()));
@@ -231,7 +291,11 @@ impl Chronicle {
     fn relay(&mut self, at_ms: u64, relay: String, look: RelayLook) {
         self.note(at_ms, Observer::Manager, &relay, Saw::Answered(PingKind::Connect));
         let heard_ms = look.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
-        let saw = if look.is_streaming { Saw::Streaming { heard_ms } } else { Saw::Lost(Failure::Broken) };
+        let heartbeat_ms = look.heartbeat_ms;
+        let saw = match look.is_streaming {
+            true => Saw::Streaming { heard_ms, heartbeat_ms },
+            false => Saw::Lost(Failure::Broken),
+        };
         if let Some(heard_ms) = heard_ms.filter(|_| look.is_streaming) {
             self.lives(heard_ms);
         }

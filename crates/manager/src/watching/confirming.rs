@@ -31,6 +31,10 @@ pub struct Confirmation {
     ping_timeout: Duration,
 }
 
+/// Of one that is to be dead what everybody says suffices though the last ping has not been answered for so long: it is not waited for until its time-out,
+/// since a server that is silent does not answer that either.
+const BRIEF: Duration = Duration::from_millis(100);
+
 /// How often it is looked whether they have answered.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -41,17 +45,21 @@ impl Confirmation {
     }
 
     async fn ask(&self) -> Result<String, String> {
-        // A connection of its own: the one that stands may be what is broken.
+        // A connection of its own: those that were tried may be what is broken.
         let mut pinger = Pinger::new(&self.primary.connect, "", self.ping_timeout);
-        let ping = pinger.ping(PingKind::Connect).await;
-        let answered = ping.outcome.is_ok();
-        self.shared.hear(Heard::Ping(self.primary.name.clone(), ping));
-        if self.wish == Wish::DryRun {
-            let state = if answered { "it answers" } else { "it does not answer" };
-            return Ok(format!("a dry run: {state}"));
-        }
+        let mut asked = std::pin::pin!(pinger.ping(PingKind::Connect));
         let began = Instant::now();
+        let (mut pinged, mut answered) = (false, false);
         loop {
+            let patience = if self.wish == Wish::Automatic { BRIEF } else { self.ping_timeout };
+            if !pinged && let Ok(ping) = tokio::time::timeout(patience, &mut asked).await {
+                (pinged, answered) = (true, ping.outcome.is_ok());
+                self.shared.hear(Heard::Ping(self.primary.name.clone(), ping));
+            }
+            if self.wish == Wish::DryRun {
+                let state = if answered { "it answers" } else { "it does not answer" };
+                return Ok(format!("a dry run: {state}"));
+            }
             let findings = self.shared.think();
             let of_primary = findings
                 .iter()

@@ -14,6 +14,8 @@ pub struct RelayLook {
     pub acknowledges: bool,
     /// How long ago something came in the stream, in milliseconds.
     pub heard_ago_ms: Option<u64>,
+    /// How often something comes in it at least, in milliseconds; nothing if that is not known.
+    pub heartbeat_ms: Option<u64>,
 }
 
 /// What a relay says, or why it says nothing.

@@ -1,8 +1,8 @@
 //! The tasks that ask everybody: one for each question to each server, so that nobody waits for another.
 //!
 //! The primary is pinged on a connection that stands. When its process ends the kernel closes that, the ping connects again at
-//! once, and is refused: that is how a death is noticed within a ping's interval. From the first ping that fails everybody else
-//! is asked more often, since it is for them to confirm or contradict it.
+//! once, and is refused: that is how a death is noticed within a ping's interval. From the first ping that fails, or whose answer
+//! is late, everybody else is asked more often, since it is for them to confirm or contradict it.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,11 @@ use tokio::task::JoinSet;
 
 use super::chronicle::{Chronicle, Heard, WatchedCluster};
 use super::eyes::RelayEye;
+use super::memory::Memory;
 use crate::analysis::{Action, Finding, Guard, Settings};
 use crate::failure::{Failure, Sign};
 use crate::hands::AckerPort;
-use crate::observing::ping::{PingKind, Pinger};
+use crate::observing::ping::{Ping, PingKind, Pinger};
 use crate::observing::{Subject, observe};
 
 /// How often everybody is asked, and how long it is waited. In milliseconds.
@@ -53,6 +54,9 @@ impl Default for Pace {
 
 /// A ping that failed, and not by a refusal, is repeated so soon, in milliseconds.
 const AGAIN_MS: u64 = 20;
+
+/// An answer that has not come after so long is late, in milliseconds: others are asked then, and another connection is tried.
+const LATE_MS: u64 = 250;
 
 /// Findings that depend on how long something lasts are looked for so often, in milliseconds.
 const THINK_MS: u64 = 100;
@@ -116,7 +120,25 @@ impl Shared {
     /// What is wrong now.
     pub(super) fn think(&self) -> Vec<Finding> {
         let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        self.chronicle().findings(&guard, self.clock.now_ms())
+        let mut chronicle = self.chronicle();
+        let now_ms = self.clock.now_ms();
+        chronicle.tick(now_ms);
+        chronicle.findings(&guard, now_ms)
+    }
+
+    /// Pings the primary, and tells as soon as the answer is late.
+    async fn ping(&self, pinger: &mut Pinger, primary: &Subject, kind: PingKind) -> Ping {
+        let asked_ms = self.clock.now_ms();
+        let late = Duration::from_millis(LATE_MS.min(self.pace.ping_timeout_ms / 2));
+        let mut asked = std::pin::pin!(pinger.ping(kind));
+        tokio::select! {
+            biased;
+            ping = &mut asked => return ping,
+            () = tokio::time::sleep(late) => {}
+        }
+        self.hear(Heard::Late(primary.name.clone(), kind, asked_ms));
+        self.trouble.send_if_modified(|trouble| !std::mem::replace(trouble, true));
+        asked.await
     }
 }
 
@@ -149,12 +171,14 @@ impl Watch {
         let mut tasks = JoinSet::new();
         tasks.spawn(think(Arc::clone(&shared)));
         tasks.spawn(ping(Arc::clone(&shared), primary.clone(), manager.to_owned()));
+        tasks.spawn(ping_anew(Arc::clone(&shared), primary.clone()));
         if let Some(write_ms) = pace.write_ms {
             tasks.spawn(write(Arc::clone(&shared), primary.clone(), manager.to_owned(), write_ms));
         }
-        for subject in followers.into_iter().chain([primary.clone()]) {
+        for subject in followers {
             tasks.spawn(look(Arc::clone(&shared), subject));
         }
+        tasks.spawn(look_at_primary(Arc::clone(&shared), primary.clone()));
         for relay in relays {
             tasks.spawn(ask_relay(Arc::clone(&shared), relay.clone()));
             tasks.spawn(ask_acker(Arc::clone(&shared), relay));
@@ -170,6 +194,16 @@ impl Watch {
     /// All that is known.
     pub fn chronicle(&self) -> Chronicle {
         self.shared.chronicle().clone()
+    }
+
+    /// See [`Chronicle::remember`].
+    pub fn remember(&self, memory: Memory, ago_ms: u64) {
+        self.shared.chronicle().remember(self.shared.clock.now_ms(), memory, ago_ms);
+    }
+
+    /// See [`Chronicle::to_remember`].
+    pub fn to_remember(&self) -> Option<(Memory, u64)> {
+        self.shared.chronicle().to_remember(self.shared.clock.now_ms())
     }
 
     /// See [`Chronicle::freeze_regimes`].
@@ -226,13 +260,27 @@ async fn ping(shared: Arc<Shared>, primary: Subject, manager: String) {
     let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
     let mut pinger = Pinger::new(&primary.connect, &manager, timeout);
     loop {
-        let ping = pinger.ping(PingKind::Select).await;
+        let ping = shared.ping(&mut pinger, &primary, PingKind::Select).await;
         let failure = ping.outcome.as_ref().err().map(|unreached| unreached.failure);
         let is_silent = failure.is_some_and(|failure| failure.sign() != Sign::Alive);
         shared.hear(Heard::Ping(primary.name.clone(), ping));
         shared.trouble.send_if_modified(|trouble| std::mem::replace(trouble, is_silent) != is_silent);
         let is_sure = failure.is_none_or(|failure| failure == Failure::Refused);
         let pause = if is_sure { shared.pace.ping_ms } else { AGAIN_MS.min(shared.pace.ping_ms) };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+/// While the primary does not answer on the connection that stands, new ones are tried beside it.
+async fn ping_anew(shared: Arc<Shared>, primary: Subject) {
+    let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
+    let mut pinger = Pinger::new(&primary.connect, "", timeout);
+    let mut trouble = shared.trouble.subscribe();
+    while trouble.wait_for(|trouble| *trouble).await.is_ok() {
+        let ping = shared.ping(&mut pinger, &primary, PingKind::Connect).await;
+        let is_silent = matches!(&ping.outcome, Err(unreached) if unreached.failure.sign() == Sign::Silent);
+        shared.hear(Heard::Ping(primary.name.clone(), ping));
+        let pause = if is_silent { AGAIN_MS.min(shared.pace.ping_ms) } else { shared.pace.look_ms };
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
 }
@@ -253,6 +301,15 @@ async fn look(shared: Arc<Shared>, subject: Subject) {
         shared.hear(Heard::Look(Box::new(observe(&subject, timeout).await)));
     };
     again_and_again(&shared, ask).await;
+}
+
+/// Never in a hurry: a primary that is slow has enough to do, and pings tell when it is back.
+async fn look_at_primary(shared: Arc<Shared>, primary: Subject) {
+    let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
+    loop {
+        shared.hear(Heard::Look(Box::new(observe(&primary, timeout).await)));
+        tokio::time::sleep(Duration::from_millis(shared.pace.look_ms)).await;
+    }
 }
 
 async fn ask_acker(shared: Arc<Shared>, relay: WatchedRelay) {

@@ -1,6 +1,8 @@
 //! The acts of a switchover on real servers: writes are held in bounded time or not at all, and the old primary becomes a
 //! replica.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -9,7 +11,7 @@ use tailwater_manager::acting::writing::is_writable;
 use tailwater_manager::acting::{Actor, Limits, Log, Participant, Party, ReplicaAccount, Setup};
 use tailwater_manager::choice::Version;
 use tailwater_manager::failover::{Act, Answer};
-use tailwater_manager::hands::Hands;
+use tailwater_manager::hands::{AckerPort, Hands};
 use tailwater_manager::lease::Token;
 use tailwater_manager::lossless::Acks;
 use tailwater_manager::observing::Subject;
@@ -31,13 +33,22 @@ fn participant(name: &str, server: &Server) -> Participant {
 }
 
 fn actor(cluster: &Cluster) -> Actor {
+    set_up(cluster, BTreeMap::new())
+}
+
+/// One that leads the log as an acker.
+pub fn actor_with(cluster: &Cluster, acker: Arc<dyn AckerPort>) -> Actor {
+    set_up(cluster, BTreeMap::from([("relay".to_owned(), acker)]))
+}
+
+fn set_up(cluster: &Cluster, ackers: BTreeMap<String, Arc<dyn AckerPort>>) -> Actor {
     Actor::new(Setup {
         run: "s1".into(),
         primary: Party { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
         flavour: cluster.kind.flavour(),
         version: Version::read(cluster.primary.version()),
         servers: vec![participant("db2", &cluster.replica)],
-        ackers: Default::default(),
+        ackers,
         logs: vec![Log { name: "relay".into(), address: address(&cluster.log) }],
         replica_account: ReplicaAccount::default(),
         hooks: Vec::new(),
@@ -47,7 +58,7 @@ fn actor(cluster: &Cluster) -> Actor {
 }
 
 /// A primary that waits for the ACKs of the server that stands in for the log, and an account that `read_only` binds.
-async fn cluster(kind: ServerKind) -> Result<Cluster> {
+pub async fn cluster(kind: ServerKind) -> Result<Cluster> {
     let cluster = Cluster::start(kind).await?;
     cluster.primary.sql("CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON shop.* TO app@'%'").await?;
     cluster.log.enable_semi_sync_replica().await?;
@@ -68,7 +79,7 @@ async fn start_receiving(log: &mut Connection) -> Result<()> {
     Ok(tailwater_manager::acting::replication::start(log).await?)
 }
 
-async fn client(of: &Server) -> Result<Connection> {
+pub async fn client(of: &Server) -> Result<Connection> {
     let options = ConnectOptions { user: "app".into(), password: "app".into(), ..of.connect_options() };
     Ok(Connection::connect(&options).await?)
 }
@@ -94,7 +105,7 @@ async fn does(actor: &Actor, act: Act) -> Result<()> {
 }
 
 async fn release(actor: &Actor) -> Result<()> {
-    does(actor, Act::ReleaseWrites { server: "db1".into() }).await
+    does(actor, Act::ReleaseWrites { server: "db1".into(), acks: 1 }).await
 }
 
 fn number<T: std::fmt::Debug>(result: Result<T, SessionError>) -> Option<u16> {
@@ -202,6 +213,10 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     does(&actor, Act::MakeSource { server: server(), acks: 1 }).await?;
     let mut log = connect(&cluster.log).await?;
     read_from(&mut log, &address(&cluster.replica), PATIENCE).await?;
+    // What was prepared waits until a restart only, so far.
+    let answer = actor.perform(&Act::MakeWritable { server: server() }, Token(7)).await;
+    ensure!(matches!(&answer, Answer::Failed(reason) if reason.contains("after a restart")), "{answer:?}");
+    does(&actor, Act::SettleSource { server: server(), acks: 1 }).await?;
     does(&actor, Act::MakeWritable { server: server() }).await?;
     cluster.replica.sql("UPDATE shop.t SET id = 3 WHERE id = 2").await?;
 

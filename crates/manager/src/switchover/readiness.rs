@@ -1,0 +1,131 @@
+//! Whether all is as it has to be: before anything is changed, and when the ackers have stopped.
+
+use tailwater_wire::gtid::GtidSet;
+
+use super::catching_up::CatchingUp;
+use super::run::Switchover;
+use crate::choice::{Choice, Feed, LogSupply, Question, choose};
+use crate::failover::{Act, Numbered, Phase};
+use crate::lossless::{Acks, Stop};
+use crate::refusal::Refusal;
+
+impl Switchover {
+    /// What stands against a switchover before anything is changed.
+    fn not_ready(&self) -> Option<Refusal> {
+        let order = &self.order;
+        let mut reasons = Vec::new();
+        match &self.primary {
+            None => reasons.push("it was not seen".to_owned()),
+            Some(primary) if !primary.writable => reasons.push("it takes no writes".to_owned()),
+            Some(primary) => {
+                let acks = primary.waiting.as_ref().map(crate::lossless::Waiting::acks);
+                if !matches!(acks, Some(Acks::Required(_))) {
+                    let problems = match acks {
+                        Some(Acks::NotLossless(problems)) => problems,
+                        _ => "semi-sync is not loaded".to_owned(),
+                    };
+                    return Some(Refusal::NotLossless { primary: order.primary.clone(), problems });
+                }
+            }
+        }
+        for name in &order.ackers {
+            match self.ackers.get(name) {
+                None => reasons.push(format!("the acker {name} does not answer")),
+                Some((acker, _)) if !acker.durable => {
+                    reasons.push(format!("{name} acknowledges before it is durable"));
+                }
+                Some((acker, _)) if acker.holds.is_none() => {
+                    reasons.push(format!("the log of {name} cannot be read"));
+                }
+                Some(_) => {}
+            }
+        }
+        let ackers = u32::try_from(order.ackers.len()).unwrap_or(u32::MAX);
+        if ackers < order.acks_required {
+            let needed = order.acks_required;
+            reasons.push(format!("{ackers} ackers cannot give the {needed} ACKs of a commit"));
+        }
+        let (primary, reasons) = (order.primary.clone(), (!reasons.is_empty()).then(|| reasons.join(", "))?);
+        Some(Refusal::NotReady { primary, reasons })
+    }
+
+    /// Who becomes primary, if all is as it has to be.
+    pub(super) fn choose(&mut self, at_ms: u64) -> Vec<Numbered> {
+        if let Some(refusal) = self.not_ready() {
+            return self.refuse(at_ms, refusal);
+        }
+        for server in &mut self.servers {
+            if let Some(reason) = self.rejected.get(&server.name) {
+                server.reached = Err(reason.clone());
+            } else if server.feed != Feed::Replication {
+                // The ackers cannot go on where its own GTIDs begin.
+                server.reached = Err("a channel feeds it, and its binlog has GTIDs of its own".to_owned());
+            }
+        }
+        self.servers.retain(|server| server.name != self.order.primary);
+        let choice = self.choice();
+        let best = choice.best(self.order.wanted.as_deref()).cloned();
+        self.audit.choice = Some(choice);
+        match best {
+            Ok(best) => {
+                self.chosen = Some(best);
+                self.catching_up = CatchingUp::default();
+                self.enter(at_ms, Phase::Prepare)
+            }
+            Err(refusal) => self.refuse(at_ms, refusal),
+        }
+    }
+
+    fn choice(&self) -> Choice {
+        let order = &self.order;
+        // Every one of them holds all that is acknowledged, or will before the end; the first gives what is lacked.
+        let empty = GtidSet::empty(order.origin.flavour());
+        let first = order.ackers.first().and_then(|name| self.ackers.get_key_value(name));
+        let log = match first {
+            Some((name, (acker, before))) => LogSupply {
+                name: name.clone(),
+                holds: acker.holds.clone().unwrap_or(empty),
+                before: before.clone(),
+            },
+            None => LogSupply { name: "no log".to_owned(), holds: empty.clone(), before: empty },
+        };
+        choose(&Question {
+            region: order.region.as_deref(),
+            version: order.version,
+            origin: order.origin,
+            log: &log,
+            servers: &self.servers,
+            across_regions: order.across_regions,
+            catch_up_ms_max: order.catch_up_ms_max,
+        })
+    }
+
+    /// What the stopped ackers hold is what the primary told, or somebody wrote to it all the same.
+    pub(super) fn not_exactly_there(&self) -> Option<Refusal> {
+        let position = self.position.as_ref()?;
+        for (name, (acker, _)) in &self.ackers {
+            let refuse = |reason: String| {
+                Some(Refusal::Step { step: Act::StopAcker { acker: name.clone() }.to_string(), reason })
+            };
+            let Some(holds) = &acker.holds else { return refuse("its log cannot be read".to_owned()) };
+            if acker.stop != Stop::Lasting {
+                return refuse("it did not stop for good".to_owned());
+            }
+            let more = |one: &GtidSet, than: &GtidSet| match one.subtract(than) {
+                Ok(more) => more.to_string(),
+                Err(_) => one.to_string(),
+            };
+            if !holds.is_subset_of(position) {
+                return refuse(format!(
+                    "it holds {}, written after {} took no more writes; which account does read_only not bind?",
+                    more(holds, position),
+                    self.order.primary
+                ));
+            }
+            if !position.is_subset_of(holds) {
+                return refuse(format!("it lacks {}", more(position, holds)));
+            }
+        }
+        None
+    }
+}

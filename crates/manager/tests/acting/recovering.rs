@@ -1,0 +1,341 @@
+//! A switchover, and a failover, on real servers whose manager dies before each of its acts, and whoever comes after it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail, ensure};
+use tailwater_manager::ManagerError;
+use tailwater_manager::acting::replication::{self, ReadFrom, read_from};
+use tailwater_manager::acting::writing::is_writable;
+use tailwater_manager::acting::{Actor, draining, semi_sync};
+use tailwater_manager::choice::{Origin, Version};
+use tailwater_manager::driving::Machine;
+use tailwater_manager::failover::{self, Act, Answer, Audit, End, Expected, Failover, Phase};
+use tailwater_manager::hands::{AckerAnswer, AckerError, AckerPort, AckerReport, Hands};
+use tailwater_manager::lease::Token;
+use tailwater_manager::lossless::{Acker, Stop};
+use tailwater_manager::recovery::{self, Recovery, Traces};
+use tailwater_manager::switchover::{Order, Switchover};
+use tailwater_sandbox::{Server, ServerKind, require};
+use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{GtidSet, MysqlGtid};
+
+use super::cluster::{Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement};
+use super::switching::{actor_with, client, cluster};
+
+on_both_families!(whoever_dies_in_a_switchover_leaves_a_primary, whoever_dies_in_a_failover_leaves_a_primary);
+
+/// The server that stands in for the log, as an acker that can be ordered about.
+struct LogAcker {
+    log: ConnectOptions,
+    servers: BTreeMap<String, ReadFrom>,
+    flavour: Flavour,
+    term: Mutex<u64>,
+}
+
+impl LogAcker {
+    fn heard(&self, token: Token) {
+        *self.term.lock().unwrap_or_else(PoisonError::into_inner) = token.0;
+    }
+
+    async fn connect(&self) -> Result<Connection, AckerError> {
+        Connection::connect(&self.log).await.map_err(|error| AckerError::Unknown(error.to_string()))
+    }
+
+    async fn report(&self, stop: Stop) -> Result<AckerReport, AckerError> {
+        let holds = replication::executed(&mut self.connect().await?).await.map_err(unknown)?;
+        let term = Token(*self.term.lock().unwrap_or_else(PoisonError::into_inner));
+        let acker = Acker { name: "relay".to_owned(), durable: true, stop, holds: Some(holds) };
+        Ok(AckerReport { acker, before: GtidSet::empty(self.flavour), term })
+    }
+}
+
+fn unknown(error: ManagerError) -> AckerError {
+    AckerError::Unknown(error.to_string())
+}
+
+impl AckerPort for LogAcker {
+    fn stop(&self, token: Token) -> AckerAnswer<'_, AckerReport> {
+        self.heard(token);
+        Box::pin(async {
+            draining::drain(&mut self.connect().await?, PATIENCE).await.map_err(unknown)?;
+            self.report(Stop::Lasting).await
+        })
+    }
+
+    fn read(&self) -> AckerAnswer<'_, AckerReport> {
+        Box::pin(self.report(Stop::Unknown))
+    }
+
+    fn start(&self, token: Token) -> AckerAnswer<'_, ()> {
+        self.heard(token);
+        Box::pin(async { replication::start(&mut self.connect().await?).await.map_err(unknown) })
+    }
+
+    fn follow<'a>(&'a self, token: Token, server: &'a str) -> AckerAnswer<'a, ()> {
+        self.heard(token);
+        Box::pin(async move {
+            let mut log = self.connect().await?;
+            draining::drain(&mut log, PATIENCE).await.map_err(unknown)?;
+            read_from(&mut log, &self.servers[server], PATIENCE).await.map_err(unknown)
+        })
+    }
+}
+
+struct Trial {
+    cluster: Cluster,
+    acker: Arc<LogAcker>,
+    term: u64,
+}
+
+impl Trial {
+    async fn start(kind: ServerKind) -> Result<Self> {
+        let cluster = cluster(kind).await?;
+        // It may be led elsewhere and back.
+        let servers =
+            [("db1".to_owned(), address(&cluster.primary)), ("db2".into(), address(&cluster.replica))];
+        let acker = Arc::new(LogAcker {
+            log: as_leader(&cluster.log),
+            servers: servers.into_iter().collect(),
+            flavour: kind.flavour(),
+            term: Mutex::default(),
+        });
+        Ok(Self { cluster, acker, term: 0 })
+    }
+
+    /// A manager: it knows nothing of what another has done.
+    fn manager(&mut self) -> (Actor, Token) {
+        self.term += 1;
+        (actor_with(&self.cluster, Arc::clone(&self.acker) as Arc<dyn AckerPort>), Token(self.term))
+    }
+
+    async fn order(&self) -> Result<Order> {
+        let primary = &self.cluster.primary;
+        let origin = match self.cluster.kind.flavour() {
+            Flavour::MariaDb => Origin::MariaDb(1),
+            Flavour::MySql => {
+                let uuid = primary.sql("SELECT @@server_uuid").await?.concat();
+                Origin::MySql(MysqlGtid::parse(&format!("{uuid}:1"))?.uuid)
+            }
+        };
+        Ok(Order {
+            id: "run".to_owned(),
+            primary: "db1".to_owned(),
+            origin,
+            version: Version::read(primary.version()),
+            region: None,
+            ackers: vec!["relay".to_owned()],
+            route_hooks: Vec::new(),
+            direct_replicas: Vec::new(),
+            acks_required: 1,
+            wanted: None,
+            across_regions: false,
+            catch_up_ms_max: 60_000,
+            write_pause_ms_max: 60_000,
+            grace_ms: 1_000,
+            dry_run: false,
+            expected: Expected { stop_ms: 5, hook_ms: 50, supply_ms: 20, change_ms: 3, follow_ms: 30 },
+        })
+    }
+
+    /// A failover that goes on until so many acts have changed something. What can be proven of it is another matter.
+    async fn fail_over(&mut self, order: &Order, changes: usize) -> Result<(Audit, Vec<Act>)> {
+        let mut failover = Failover::new(failover::Order {
+            id: order.id.clone(),
+            primary: order.primary.clone(),
+            origin: order.origin,
+            version: order.version,
+            region: None,
+            last_known: None,
+            regimes: None,
+            unverified_ms: 0,
+            unverified_ms_max: 0,
+            ackers: order.ackers.clone(),
+            fence_hooks: Vec::new(),
+            route_hooks: Vec::new(),
+            direct_replicas: Vec::new(),
+            acks_required: order.acks_required,
+            wanted: None,
+            across_regions: false,
+            catch_up_ms_max: order.catch_up_ms_max,
+            allow_data_loss: true,
+            dry_run: false,
+            expected: order.expected,
+        });
+        let (actor, token) = self.manager();
+        drive(&mut failover, &actor, token, Some(changes)).await
+    }
+
+    /// A switchover that goes on until `changes` acts have changed something, and whose manager dies then. What it had stored.
+    async fn switch_over(&mut self, changes: usize) -> Result<(Audit, Vec<Act>)> {
+        let mut switchover = Switchover::new(self.order().await?);
+        let (actor, token) = self.manager();
+        drive(&mut switchover, &actor, token, Some(changes)).await
+    }
+
+    async fn recover(&mut self, stored: &Audit) -> Result<Audit> {
+        let traces = Traces::of(stored).context("nothing to be done")?;
+        let mut recovery = Recovery::new(recovery::Order {
+            id: "recovery".to_owned(),
+            traces,
+            route_hooks: Vec::new(),
+            direct_replicas: Vec::new(),
+        });
+        let (actor, token) = self.manager();
+        Ok(drive(&mut recovery, &actor, token, None).await?.0)
+    }
+
+    /// A client commits where it can, acknowledged; and everybody has it.
+    async fn commits(&self, on: &Server, not_on: &Server, id: u32) -> Result<()> {
+        let mut app = client(on).await?;
+        let insert = format!("INSERT INTO shop.t VALUES ({id})");
+        tokio::time::timeout(PATIENCE, app.execute(&insert)).await.context("it waits for ever")??;
+        ensure!(client(not_on).await?.execute("INSERT INTO shop.t VALUES (0)").await.is_err());
+        for other in [not_on, &self.cluster.log] {
+            let wanted = rows(on).await?;
+            self.cluster.wait(other, "in step", async || Ok(rows(other).await? == wanted)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Drives a machine until it is over, or so many acts have changed something: an act at a time. Gives the record as it was
+/// stored, and what was changed.
+async fn drive<M: Machine>(
+    machine: &mut M,
+    actor: &Actor,
+    token: Token,
+    changes_max: Option<usize>,
+) -> Result<(Audit, Vec<Act>)> {
+    let mut stored = machine.audit().clone();
+    let mut changed = Vec::new();
+    let mut next = machine.begin(0);
+    while !next.is_empty() {
+        if !machine.is_hurried() && next.iter().any(|(_, act)| act.changes()) {
+            stored = machine.audit().clone();
+        }
+        let (number, act) = next.remove(0);
+        if act.changes() {
+            if changes_max == Some(changed.len()) {
+                return Ok((stored, changed));
+            }
+            changed.push(act.clone());
+        }
+        let answer = match act {
+            Act::CheckLease => Answer::Held(token),
+            Act::Confirm => Answer::Confirmed("it was killed".to_owned()),
+            act => actor.perform(&act, token).await,
+        };
+        next.extend(machine.answer(1, number, answer));
+        if machine.phase() == Phase::Undo && changes_max.is_some() {
+            bail!("it did not get through: {}", machine.audit());
+        }
+    }
+    Ok((machine.audit().clone(), changed))
+}
+
+async fn whoever_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut trial = Trial::start(kind).await?;
+    trial
+        .cluster
+        .replica
+        .sql(statement(kind, "SET GLOBAL super_read_only = 1", "SET GLOBAL read_only = 1"))
+        .await?;
+    let mut undone = 0;
+    for changes in 1..20 {
+        let id = 100 + u32::try_from(changes)?;
+        let (stored, changed) =
+            trial.switch_over(changes).await.with_context(|| format!("{changes} acts"))?;
+        let last = changed.last().context("nothing was done")?.to_string();
+        // Before writes are held nothing has to be undone.
+        let Some(_) = Traces::of(&stored) else {
+            ensure!(is_writable(&mut client(&trial.cluster.primary).await?).await?, "{last}: {stored}");
+            continue;
+        };
+        // Somebody takes it for a former primary meanwhile.
+        if !is_writable(&mut client(&trial.cluster.primary).await?).await? {
+            let off = statement(
+                kind,
+                "SET GLOBAL rpl_semi_sync_source_enabled = 0",
+                "SET GLOBAL rpl_semi_sync_master_enabled = 0",
+            );
+            trial.cluster.primary.sql(off).await?;
+        }
+        let audit = trial.recover(&stored).await.with_context(|| last.clone())?;
+        let cluster = &trial.cluster;
+        match &audit.outcome {
+            Some(End::Undone { .. }) => {
+                undone += 1;
+                let waits = semi_sync::is_waiting(&mut connect(&cluster.primary).await?, 1).await;
+                waits.with_context(|| format!("behind {last:?}: {audit}"))?;
+                let committed = trial.commits(&cluster.primary, &cluster.replica, id).await;
+                committed.with_context(|| format!("behind {last:?}: {stored}{audit}"))?;
+            }
+            Some(End::Promoted { server, left }) => {
+                ensure!(server == "db2" && left.is_empty(), "{audit}");
+                let committed = trial.commits(&cluster.replica, &cluster.primary, id).await;
+                committed.with_context(|| format!("behind {last:?}: {stored}{audit}"))?;
+                ensure!(last.contains("writable") && undone >= 5, "{undone}, {last}: {audit}");
+                return Ok(());
+            }
+            _ => bail!("behind {last:?}: {stored}{audit}"),
+        }
+    }
+    bail!("nobody becomes primary")
+}
+
+async fn whoever_dies_in_a_failover_leaves_a_primary(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut trial = Trial::start(kind).await?;
+    trial
+        .cluster
+        .replica
+        .sql(statement(kind, "SET GLOBAL super_read_only = 1", "SET GLOBAL read_only = 1"))
+        .await?;
+    let order = trial.order().await?;
+    trial.cluster.insert(1).await?;
+    trial.cluster.in_step().await?;
+    trial.cluster.primary.kill().await?;
+    let mut undone = 0;
+    for changes in 1..20 {
+        let (stored, changed) =
+            trial.fail_over(&order, changes).await.with_context(|| format!("{changes} acts"))?;
+        let last = changed.last().context("nothing was done")?.to_string();
+        let audit = trial.recover(&stored).await.with_context(|| last.clone())?;
+        let cluster = &trial.cluster;
+        match &audit.outcome {
+            Some(End::Undone { .. }) => {
+                undone += 1;
+                ensure!(
+                    !is_writable(&mut client(&cluster.replica).await?).await?,
+                    "behind {last:?}: {audit}"
+                );
+                // It receives from whom it did, and so does the log.
+                for server in [&cluster.replica, &cluster.log] {
+                    let mut connection = Connection::connect(&as_leader(server)).await?;
+                    let channel = replication::status(&mut connection).await?.context("no channel")?;
+                    ensure!(channel.sql_running, "behind {last:?}: {channel:?} {audit}");
+                }
+            }
+            Some(End::Promoted { server, left }) => {
+                ensure!(server == "db2" && left.is_empty(), "{audit}");
+                let mut app = client(&cluster.replica).await?;
+                let commits = app.execute("INSERT INTO shop.t VALUES (7)");
+                tokio::time::timeout(PATIENCE, commits).await.context("it waits for ever")??;
+                cluster
+                    .wait(&cluster.log, "in step", async || Ok(rows(&cluster.log).await? == "1,7"))
+                    .await?;
+                ensure!(last.contains("writable") && undone >= 3, "{undone}, {last}: {audit}");
+                return Ok(());
+            }
+            _ => bail!("behind {last:?}: {stored}{audit}"),
+        }
+    }
+    bail!("nobody becomes primary")
+}

@@ -1,0 +1,313 @@
+//! What a manager that died left half done: undone, finished, or left alone, by what its record and the servers say.
+
+use proptest::prelude::*;
+use tailwater_manager::Refusal;
+use tailwater_manager::failover::{Act, Answer, Audit, End, Kind, Note, Phase, Step};
+use tailwater_manager::lease::Token;
+use tailwater_manager::recovery::{Order, Recovery, Traces};
+use tailwater_manager::switchover::Primary;
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use crate::switchover::world::{Fate, World, check_primaries, is_as_before, order, run_until};
+
+fn recovery_of(traces: Traces) -> Recovery {
+    let (route_hooks, direct_replicas) = (vec!["routes".to_owned()], vec!["s0".to_owned()]);
+    Recovery::new(Order { id: "recovery".to_owned(), traces, route_hooks, direct_replicas })
+}
+
+/// Runs one to its end, an act at a time; it dies when it is to begin the act of that number.
+fn recover(traces: Traces, dies: Option<u32>, mut perform: impl FnMut(&Act, &Audit) -> Answer) -> Audit {
+    let mut recovery = recovery_of(traces);
+    let mut next = recovery.begin(0);
+    while !next.is_empty() {
+        let (number, act) = next.remove(0);
+        if dies.is_some_and(|dies| number >= dies) {
+            break;
+        }
+        let answer = perform(&act, recovery.audit());
+        next.extend(recovery.answer(1, number, answer));
+    }
+    recovery.audit().clone()
+}
+
+/// Who led before leads, or the candidate does; never both, and nothing that was acknowledged is missing.
+fn check(world: &World, audit: &Audit) {
+    check_primaries(world, audit);
+    match audit.outcome.as_ref() {
+        Some(End::Promoted { server, left }) => {
+            assert!(left.is_empty(), "{audit}");
+            assert!(world.writable.contains(server) && !world.old_writable, "{audit}");
+            assert_eq!(world.captures_from(server), world.ackers.len(), "{audit}");
+        }
+        Some(End::Undone { .. }) => assert!(is_as_before(world), "{audit}"),
+        other => panic!("{other:?}: {audit}"),
+    }
+    assert_eq!(world.primaries().len(), 1, "{audit}");
+}
+
+fn any_fate() -> impl Strategy<Value = (Fate, u64)> {
+    let fate = prop_oneof![
+        12 => Just(Fate::Done),
+        1 => Just(Fate::Failed),
+        2 => Just(Fate::DoneUnheard),
+        1 => Just(Fate::LostOnTheWay),
+    ];
+    (fate, 0u64..15)
+}
+
+fn cases() -> u32 {
+    if std::env::var_os("TAILWATER_LONG").is_some() { 20_000 } else { 500 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    /// Wherever it dies, what is under way then takes effect or not, and those who recover die as well, or do not get through:
+    /// the first that does leaves one primary, which has everything that was acknowledged.
+    #[test]
+    fn a_switchover_whose_manager_died_anywhere_is_undone_or_finished(
+        ackers in 1usize..4,
+        acks in 1usize..4,
+        servers in 1usize..3,
+        fates in prop::collection::vec(any_fate(), 1..80),
+        dies in 1u32..60,
+        recoveries in prop::collection::vec((1u32..30, prop::collection::vec(any_fate(), 1..20)), 0..3),
+    ) {
+        let mut world = World::new(ackers, servers, acks.min(ackers));
+        let mut fates = fates.into_iter().cycle();
+        let ordered = order(&world);
+        let (audit, stored) =
+            run_until(&mut world, ordered, |_| fates.next().expect("endless"), None, Some(dies));
+        let Some(traces) = stored.as_ref().and_then(Traces::of) else {
+            // It ended, or nobody has to do anything.
+            let has_ended = audit.outcome.is_some();
+            prop_assert!(has_ended || world.old_writable, "{}", audit);
+            prop_assert!(has_ended || world.captures_from("old") == ackers, "{}", audit);
+            return Ok(());
+        };
+        for (dies, fates) in recoveries {
+            let mut fates = fates.into_iter().cycle();
+            recover(traces.clone(), Some(dies), |act, audit| {
+                let answer = match fates.next().expect("endless").0 {
+                    Fate::Done => world.apply(act),
+                    Fate::Failed if *act != Act::CheckLease => Answer::Failed("no".to_owned()),
+                    Fate::DoneUnheard if act.changes() => {
+                        world.apply(act);
+                        Answer::Unknown("timed out".to_owned())
+                    }
+                    Fate::LostOnTheWay if *act != Act::CheckLease => Answer::Unknown("timed out".to_owned()),
+                    _ => world.apply(act),
+                };
+                world.live();
+                check_primaries(&world, audit);
+                answer
+            });
+        }
+        let recovered = recover(traces, None, |act, audit| {
+            let answer = world.apply(act);
+            world.live();
+            check_primaries(&world, audit);
+            answer
+        });
+        check(&world, &recovered);
+        let text = serde_json::to_string(&recovered).expect("JSON");
+        prop_assert_eq!(serde_json::from_str::<Audit>(&text).expect("an audit record"), recovered);
+    }
+}
+
+/// A record of a run of which these acts were ordered, and those answered that are told to be done.
+fn record(kind: Kind, acts: &[(Act, bool)]) -> Audit {
+    let mut steps = Vec::new();
+    for (number, (what, is_done)) in (1..).zip(acts) {
+        let mut note = |note| steps.push(Step { at_ms: 1, phase: Phase::Confirm, note });
+        note(Note::Ordered { number, what: what.clone() });
+        if *is_done {
+            note(Note::Answered { number, outcome: "done".to_owned(), text: String::new() });
+        }
+    }
+    Audit {
+        id: "run".to_owned(),
+        kind,
+        resumes: None,
+        primary: "old".to_owned(),
+        dry_run: false,
+        allow_data_loss: false,
+        token: Some(7),
+        steps,
+        holds: None,
+        may_be_missing: None,
+        choice: None,
+        pause_ms: None,
+        outcome: None,
+    }
+}
+
+const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+
+fn seen(writable: bool, last: u64) -> Answer {
+    let executed = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-{last}")).expect("a set");
+    Answer::Primary(Primary { writable, waiting: None, executed })
+}
+
+/// What is done about a record, where the candidate and the old primary answer so, and all else is done.
+fn done_about(audit: &Audit, s0: Answer, old: Answer) -> (Vec<Act>, Audit) {
+    let mut acts = Vec::new();
+    let traces = Traces::of(audit).expect("traces");
+    let recovered = recover(traces, None, |act, _| {
+        match act {
+            Act::CheckLease => return Answer::Held(Token(8)),
+            Act::Glance { server } => return if server == "s0" { s0.clone() } else { old.clone() },
+            _ => {}
+        }
+        if act.changes() {
+            acts.push(act.clone());
+        }
+        Answer::Done
+    });
+    (acts, recovered)
+}
+
+fn failover(done: usize) -> Audit {
+    let (server, acker) = (|| "s0".to_owned(), || "relay0".to_owned());
+    let all = [
+        Act::StopAcker { acker: acker() },
+        Act::Drain { server: server() },
+        Act::MakeSource { server: server(), acks: 1 },
+        Act::MakeWritable { server: server() },
+        Act::Follow { acker: acker(), server: server() },
+        Act::RouteHook { hook: "routes".to_owned(), server: server() },
+    ];
+    let ordered: Vec<_> =
+        all.into_iter().take(done).enumerate().map(|(at, act)| (act, at + 1 < done)).collect();
+    record(Kind::Failover, &ordered)
+}
+
+fn dead() -> Answer {
+    Answer::Failed("refused".to_owned())
+}
+
+#[test]
+fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_on() {
+    let start = Act::StartAcker { acker: "relay0".to_owned() };
+    let unmake = Act::UnmakeSource { server: "s0".to_owned() };
+    let read_only = Act::MakeReadOnly { server: "s0".to_owned() };
+    let follow = Act::Follow { acker: "relay0".to_owned(), server: "s0".to_owned() };
+    let hook = Act::RouteHook { hook: "routes".to_owned(), server: "s0".to_owned() };
+    assert_eq!(Traces::of(&failover(0)), None);
+    let undone = |done: usize, wanted: &[&Act]| {
+        let (acts, audit) = done_about(&failover(done), seen(false, 9), dead());
+        assert_eq!(acts.iter().collect::<Vec<_>>(), wanted, "{audit}");
+        assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+        assert!(audit.to_string().contains("what was left of run"), "{audit}");
+    };
+    undone(1, &[&start]);
+    undone(2, &[&unmake, &start]);
+    undone(3, &[&unmake, &start]);
+    undone(4, &[&read_only, &unmake, &start]);
+    // It takes writes: whether that was heard or not.
+    for done in 4..=6 {
+        let (acts, audit) = done_about(&failover(done), seen(true, 12), dead());
+        // The hook is not known to have done anything.
+        assert_eq!(acts, [follow.clone(), hook.clone()], "{audit}");
+        assert_eq!(
+            audit.outcome,
+            Some(End::Promoted { server: "s0".to_owned(), left: Vec::new() }),
+            "{audit}"
+        );
+    }
+}
+
+#[test]
+fn where_it_is_not_certain_nothing_is_done() {
+    let held = || Act::HoldWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
+    let prepared = || Act::Prepare { server: "s0".to_owned(), acks: 1 };
+    let read = || Act::ReadAcker { acker: "relay0".to_owned() };
+    let switchover = record(Kind::Switchover, &[(read(), true), (prepared(), true), (held(), false)]);
+    let nothing = |audit: &Audit, s0: Answer, old: Answer, why: &str| {
+        let (acts, audit) = done_about(audit, s0, old);
+        let Some(End::Unchanged { refusal: Refusal::Interrupted { reason, .. } }) = &audit.outcome else {
+            panic!("{audit}")
+        };
+        assert!(acts.is_empty() && reason.contains(why), "{why}: {audit}");
+    };
+    let silent = || Answer::Unknown("silence".to_owned());
+    nothing(&switchover, silent(), seen(false, 9), "s0 cannot be asked");
+    nothing(&switchover, seen(false, 9), silent(), "old cannot be asked");
+    nothing(&switchover, seen(true, 9), seen(true, 9), "both s0 and old take writes");
+    // It took writes, and was started anew: its commits were acknowledged.
+    nothing(&switchover, seen(false, 10), seen(false, 9), &format!("s0 has executed {UUID}:10"));
+    nothing(&failover(5), seen(false, 12), dead(), "was made primary");
+    // What was held by nobody, and what has ended, is nothing.
+    assert_eq!(Traces::of(&record(Kind::Switchover, &[(read(), true), (prepared(), false)])), None);
+    let refusal = Refusal::NoLease { reason: String::new() };
+    assert_eq!(Traces::of(&Audit { outcome: Some(End::Unchanged { refusal }), ..switchover.clone() }), None);
+
+    // Somebody has led an acker since.
+    let mut effects = 0;
+    let traces = Traces::of(&switchover).expect("traces");
+    let audit = recover(traces, None, |act, _| {
+        effects += usize::from(act.changes());
+        match act {
+            Act::CheckLease => Answer::Held(Token(9)),
+            Act::CheckAcker { term: 7, .. } => Answer::Noted("was led in term 8".to_owned()),
+            _ => seen(false, 9),
+        }
+    });
+    assert!(effects == 0 && audit.end().contains("somebody has acted since: relay0 was led"), "{audit}");
+}
+
+/// One that cannot be asked may have been led elsewhere by somebody who knew more.
+#[test]
+fn ackers_that_cannot_be_asked_are_not_led_back() {
+    let held = Act::HoldWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
+    let read = |acker: &str| (Act::ReadAcker { acker: acker.to_owned() }, true);
+    let run = record(Kind::Switchover, &[read("relay0"), read("relay1"), (held, false)]);
+    let with = |answering: &[&str]| {
+        let mut acts = Vec::new();
+        let audit = recover(Traces::of(&run).expect("traces"), None, |act, _| {
+            match act {
+                Act::CheckLease => return Answer::Held(Token(8)),
+                Act::Glance { .. } => return seen(false, 9),
+                Act::CheckAcker { acker, .. } if !answering.contains(&acker.as_str()) => {
+                    return Answer::Unknown("timed out".to_owned());
+                }
+                Act::Follow { acker, .. } => acts.push(acker.clone()),
+                _ => {}
+            }
+            Answer::Done
+        });
+        (acts, audit)
+    };
+    let (acts, audit) = with(&[]);
+    assert!(acts.is_empty() && audit.end().contains("none of relay0, relay1 can be asked"), "{audit}");
+    let (acts, audit) = with(&["relay1"]);
+    assert_eq!(acts, ["relay1"]);
+    // It is tried again.
+    assert!(matches!(&audit.outcome, Some(End::Left { to_undo, .. }) if to_undo.len() == 1), "{audit}");
+    let (acts, audit) = with(&["relay0", "relay1"]);
+    assert_eq!(acts, ["relay0", "relay1"]);
+    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+}
+
+#[test]
+fn a_candidate_that_may_take_writes_keeps_the_old_primary_from_them() {
+    let held = Act::HoldWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
+    let prepared = Act::Prepare { server: "s0".to_owned(), acks: 1 };
+    let traces = Traces::of(&record(Kind::Switchover, &[(prepared, true), (held, true)])).expect("traces");
+    let mut acts = Vec::new();
+    let audit = recover(traces, None, |act, _| {
+        match act {
+            Act::CheckLease => return Answer::Held(Token(8)),
+            Act::Glance { .. } => return seen(false, 9),
+            Act::CheckAcker { .. } => return Answer::Done,
+            _ => acts.push(act.clone()),
+        }
+        Answer::Unknown("timed out".to_owned())
+    });
+    assert_eq!(acts, [Act::MakeReadOnly { server: "s0".to_owned() }]);
+    let Some(End::Left { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
+    // It takes writes only if it waits for as many ACKs as the record says.
+    let released = Act::ReleaseWrites { server: "old".to_owned(), acks: 1 };
+    assert!(to_undo.len() == 3 && to_undo.contains(&released), "{audit}");
+}
