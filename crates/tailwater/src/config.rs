@@ -112,7 +112,8 @@ server_section! {
         /// From where an empty log begins: `current`, `oldest`, or `FILE:POSITION`.
         #[serde(default)]
         pub start: StartConfig,
-        /// The source says that it is alive at least this often; three missed are a broken link.
+        /// The source says that it is alive at least this often. A stream that is silent for three times as long is broken, but not
+        /// before it was so for eight times as long, or 2 s.
         #[serde(default = "default_heartbeat_ms")]
         pub heartbeat_ms: u64,
         /// How often the semi-sync settings of the source are looked at.
@@ -171,7 +172,7 @@ fn default_archive_interval_ms() -> u64 {
 }
 
 fn default_heartbeat_ms() -> u64 {
-    1_000
+    250
 }
 
 fn default_watch_ms() -> u64 {

@@ -1,5 +1,6 @@
 //! Turns configuration into what the rooms take.
 
+pub mod applied_progress;
 mod channel;
 mod serve;
 mod topology;

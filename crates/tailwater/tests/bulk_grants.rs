@@ -1,10 +1,10 @@
-//! What `tailwater grants` names is enough to dump and to load.
+//! What `tailwater grants` names is enough to dump and to load, to check and to repair.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
-use crate::shell::Shell;
+use crate::shell::{PROGRAM, Shell};
 
 const SCRIPT: &str = "
     CREATE DATABASE shop; USE shop;
@@ -51,7 +51,12 @@ async fn what_is_granted_is_enough() -> Result<()> {
             }
         }
         let at = |server: &Server| format!("--host 127.0.0.1 --port {} --user tailwater", server.port());
-        shell.run(&format!("dump dumped {}", at(&source)))?.exits(0).hides(&["table locks"]);
+        let dumped = shell.run(&format!("dump dumped {}", at(&source)))?.exits(0).hides(&["table locks"]);
+        ensure!(!dumped.errors().contains("may not see"), "{}", dumped.errors());
+        // Whoever may see less is told so.
+        source.sql("CREATE USER reader; GRANT SELECT, SHOW VIEW, LOCK TABLES ON shop.* TO reader").await?;
+        let less = shell.run(&format!("dump less {}", at(&source).replace("tailwater", "reader")))?.exits(0);
+        less.complains(&["\"database\":\"shop\"", "TRIGGER, EVENT", "may not see"]);
         shell.run(&format!("load dumped {} --set-gtid --no-binlog", at(&target)))?.exits(0);
         let sums = "SELECT n FROM shop.v; SELECT shop.f(); SHOW TRIGGERS FROM shop LIKE 'x'; \
                     SELECT definer FROM information_schema.triggers WHERE trigger_schema = 'shop'; \
@@ -63,5 +68,94 @@ async fn what_is_granted_is_enough() -> Result<()> {
         let refused = shell.run(&format!("dump dumped {} --resume", at(&target)))?;
         refused.exits(1).complains(&["TW-BULK-0012", "it comes from the server"]);
     }
+    Ok(())
+}
+
+const CHECKED: &str = "
+    CREATE DATABASE shop; USE shop;
+    CREATE TABLE plain (id INT PRIMARY KEY, n INT);
+    INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3);
+    CREATE TABLE fired (id INT PRIMARY KEY, n INT, seen INT);
+    INSERT INTO fired VALUES (1, 1, 0);
+";
+
+/// As somebody who logs nothing.
+const PLANTED: &str = "SET sql_log_bin = 0; UPDATE shop.plain SET n = 9 WHERE id = 2; DELETE FROM shop.plain WHERE id = 3; \
+     UPDATE shop.fired SET n = 9, seen = 0";
+
+#[tokio::test]
+async fn what_is_granted_is_enough_to_repair_mariadb() -> Result<()> {
+    what_is_granted_is_enough_to_repair(ServerKind::Mariadb1011, "mariadb").await
+}
+
+#[tokio::test]
+async fn what_is_granted_is_enough_to_repair_mysql() -> Result<()> {
+    what_is_granted_is_enough_to_repair(ServerKind::Mysql97, "mysql").await
+}
+
+async fn what_is_granted_is_enough_to_repair(kind: ServerKind, family: &str) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (source, target) =
+        tokio::try_join!(Server::start(ServerSpec::new(kind)), Server::start(ServerSpec::new(kind)))?;
+    target.replicate_from(&source).await?;
+    source.sql(CHECKED).await?;
+    let grants =
+        shell.run(&format!("grants --server {family} --output json --account checker"))?.exits(0).json()?;
+    let grant = async |server: &Server, purpose: &str| -> Result<()> {
+        let found =
+            grants.iter().find(|grant| grant["purpose"].as_str().is_some_and(|it| it.starts_with(purpose)));
+        let statement = found.and_then(|grant| grant["statement"].as_str()).context(purpose.to_owned())?;
+        server.sql(&format!("SET sql_log_bin = 0; {statement}")).await?;
+        Ok(())
+    };
+    for server in [&source, &target] {
+        server.sql("SET sql_log_bin = 0; CREATE USER checker").await?;
+        grant(server, "compare it (").await?;
+    }
+    let server = |side: &str, server: &Server| {
+        format!("--{side}-host 127.0.0.1 --{side}-port {} --{side}-user checker", server.port())
+    };
+    let both = format!("{} {} --database shop", server("source", &source), server("target", &target));
+    shell.run(&format!("check {both}"))?.exits(0).says(&["all the same"]);
+    shell.run(&format!("check {both} --wait mark"))?.exits(1).complains(&["denied"]);
+    grant(&source, "compare it by marks").await?;
+    shell.run(&format!("check {both} --wait mark"))?.exits(0).says(&["all the same"]);
+
+    target.sql("SET sql_log_bin = 0; CREATE TRIGGER shop.fires BEFORE UPDATE ON shop.fired FOR EACH ROW SET NEW.seen = 7").await?;
+    target.sql(PLANTED).await?;
+    let repair = format!("repair {both}");
+    shell.run(&repair)?.exits(1).complains(&["TW-BULK-0046", "--log-to-binlog"]);
+    grant(&target, "repair it").await?;
+    // Who may not see triggers is not told that there are none.
+    target.sql("SET sql_log_bin = 0; REVOKE TRIGGER ON *.* FROM checker").await?;
+    let blind = shell.run(&repair)?.exits(3);
+    blind.says(&["shop.plain (2) remains", "shop.fired (1) remains", "without TRIGGER", "0 rows repaired"]);
+    grant(&target, "repair it").await?;
+    target.sql("SET GLOBAL read_only = 1").await?;
+    shell.run(&repair)?.exits(1).complains(&["TW-BULK-0046", "error 1290", "grant it"]);
+    grant(&target, "repair it under read_only").await?;
+    let seen = shell.run(&repair)?.exits(3);
+    seen.says(&["2 rows repaired", "shop.fired (1) remains", "has triggers on the target"]);
+    ensure!(target.sql("SELECT n, seen FROM shop.fired").await? == ["9\t7"]);
+    // The trigger has its own mind.
+    let fired = shell.run(&format!("{repair} --fire-triggers"))?.exits(3);
+    fired.says(&["shop.fired (1) remains: it differs again, or still"]);
+    ensure!(target.sql("SELECT n, seen FROM shop.fired").await? == ["1\t7"]);
+    if kind == ServerKind::Mysql97 {
+        target.sql(PLANTED).await?;
+        target.sql("SET GLOBAL super_read_only = 1").await?;
+        shell.run(&repair)?.exits(1).complains(&["TW-BULK-0046", "super_read_only nobody may"]);
+        target.sql("SET GLOBAL super_read_only = 0").await?;
+        shell.run(&repair)?.exits(3).says(&["2 rows repaired"]);
+    }
+
+    // A replica that a throttle asks.
+    let throttled = format!("check {both} --throttle-replica 127.0.0.1:{}", target.port());
+    // Without the right it would wait for ever.
+    grant(&target, "ask how far it is behind").await?;
+    shell.bash(&format!("timeout 60 '{PROGRAM}' {throttled}"))?.exits(3).says(&["shop.fired"]);
     Ok(())
 }

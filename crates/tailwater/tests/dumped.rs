@@ -1,9 +1,11 @@
-//! `tailwater dump` from the outside: killed and gone on with, interrupted, and only planned; and loaded again.
+//! `tailwater dump` from the outside: killed at random points (`TAILWATER_SEED=n` repeats them) and gone on with, interrupted, and only planned; and loaded again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tailwater_bulk::folder::DumpFolder;
 use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
@@ -100,7 +102,13 @@ async fn killed(server: &Server) -> Result<()> {
     let link = Link::open(server.address()).await?;
     let shell = Shell::new()?;
     let folder = shell.path().join("dump");
-    for (round, chunks) in [3, 20, 45].into_iter().enumerate() {
+    let given = std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = given.unwrap_or_else(rand::random);
+    eprintln!("TAILWATER_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    for (round, chunks) in
+        [1..15, 20..35, 40..55].map(|range| random.random_range(range)).into_iter().enumerate()
+    {
         let more: &[&str] = if round == 0 { &[] } else { &["--resume"] };
         let mut child = start_slow(&link, &folder, more, chunks).await?;
         // Two processes do not write to one folder.

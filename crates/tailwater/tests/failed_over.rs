@@ -249,9 +249,7 @@ async fn silent_primary(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let settings =
-        "automatic = true\n[manager.analysis]\ndetect_after_ms = 1500\n[manager.pace]\nping_timeout_ms = 300";
-    let mut led = Led::start(kind, settings).await?;
+    let mut led = Led::start(kind, "automatic = true").await?;
     let load = led.load(&led.trial.primary, 1);
     more_commits(&load, 50).await?;
     led.trial.primary.pause()?;

@@ -53,6 +53,22 @@ async fn a_former_primary_is_brought_back_by_itself() -> Result<()> {
     follows(&new, &trial.primary, "first").await?;
     let rows = "SELECT COUNT(*), SUM(id) FROM shop.t";
     ensure!(trial.primary.sql(rows).await? == new.sql(rows).await?, "they differ");
+    let mark = shell.path().join("log/rejoin/db1.half-way");
+    until("the end of it", async || Ok(!mark.exists())).await?;
+
+    // As if the daemon had been stopped before it compared them: the next one goes on with that.
+    trial.stop_relay().await?;
+    std::fs::write(&mark, "")?;
+    let old = &trial.primary;
+    old.sql(
+        "SET sql_log_bin=0; SET GLOBAL read_only=0; DELETE FROM shop.t WHERE id = 7; SET GLOBAL read_only=1",
+    )
+    .await?;
+    trial.start_relay()?;
+    until("that it is not joined", async || {
+        Ok(!mark.exists() && trial.primary.sql("SHOW ALL SLAVES STATUS").await?.is_empty())
+    })
+    .await?;
     trial.stop_relay().await
 }
 

@@ -24,12 +24,12 @@ async fn there_and_back_again_mysql() -> Result<()> {
 }
 
 /// An account that `read_only` binds.
-fn as_app(server: &Server) -> ConnectOptions {
+pub fn as_app(server: &Server) -> ConnectOptions {
     ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
 }
 
 /// Does what a proxy does: as soon as the server takes writes, clients are led to it, and torn away from the other.
-async fn lead_clients(load: &Workload, from: &Server, to: &Server) -> Result<()> {
+pub async fn lead_clients(load: &Workload, from: &Server, to: &Server) -> Result<()> {
     let mut new = Connection::connect(&to.connect_options()).await?;
     let mut old = Connection::connect(&from.connect_options()).await?;
     let begun = Instant::now();
@@ -109,7 +109,8 @@ async fn there_and_back_again(kind: ServerKind) -> Result<()> {
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
     let ran = led.tailwater("switchover primary --max-write-pause-ms 400")?.exits(4);
-    ran.complains(&["hold the writes", "TW-MGR-0061"]);
+    // Whether the server's time or everybody's was up first.
+    ran.complains(&["hold the writes"]);
     more_commits(&load, 50).await?;
     holder.execute("UNLOCK TABLES").await?;
 

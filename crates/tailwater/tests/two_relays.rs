@@ -85,7 +85,7 @@ fn status(shell: &Shell) -> Result<Value> {
     Ok(lines.first().context("it says nothing")?["clusters"][0].clone())
 }
 
-async fn until(shell: &Shell, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+pub async fn until(shell: &Shell, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
     let begun = Instant::now();
     loop {
         let said = status(shell);
@@ -100,7 +100,7 @@ async fn until(shell: &Shell, what: &str, is_so: impl Fn(&Value) -> bool) -> Res
     }
 }
 
-fn acts(status: &Value) -> bool {
+pub fn acts(status: &Value) -> bool {
     status["lease"].as_str().is_some_and(|lease| lease.starts_with("held"))
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tailwater_log::AckMode;
-use tailwater_manager::failover::{Audit, End};
+use tailwater_manager::failover::{Audit, End, Phase};
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 
@@ -32,13 +32,22 @@ const APPLIERS: u32 = 4;
 /// How often a switchover that was undone is tried again.
 const TRIES_MAX: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The phases that make the pause.
+const PHASES: [(Phase, &str); 4] = [
+    (Phase::Pause, "hold_ms"),
+    (Phase::Fence, "fence_ms"),
+    (Phase::Follow, "follow_ms"),
+    (Phase::Writable, "writable_ms"),
+];
 
 /// What one switchover came to: milliseconds, and commits per second before it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Pause {
     seen_by_clients: f64,
     from_the_record: Option<f64>,
     commits_per_second: f64,
+    /// Of what is on record, how much each phase took.
+    phases: Vec<(&'static str, f64)>,
     /// The time did not do, and everything is as it was.
     is_undone: bool,
 }
@@ -93,6 +102,12 @@ fn row(kind: ServerKind, variant: &str, pauses: &[Pause], of: fn(&Pause) -> Opti
     let mut row = Row::new(MEASUREMENT, settings, variant, "ms", pauses.iter().filter_map(of).collect());
     let undone = pauses.iter().filter(|pause| pause.is_undone).count();
     row.also.insert("undone", undone as f64);
+    for (_, key) in PHASES.into_iter().filter(|_| variant == FROM_THE_RECORD) {
+        let took = |pause: &Pause| pause.phases.iter().find(|(name, _)| *name == key).map(|(_, ms)| *ms);
+        let mut each: Vec<f64> = pauses.iter().filter_map(took).collect();
+        each.sort_by(f64::total_cmp);
+        row.also.extend(each.get(each.len() / 2).map(|ms| (key, *ms)));
+    }
     row.also.extend(rates.get(rates.len() / 2).map(|rate| ("commits_per_second", *rate)));
     row
 }
@@ -136,8 +151,9 @@ async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<Pau
             for tries in 1.. {
                 let pause = switch(&writers, &config, to).await?;
                 eprintln!("{kind} {number}, to {to}: {pause}");
+                let is_undone = pause.is_undone;
                 pauses.push(pause);
-                if !pause.is_undone {
+                if !is_undone {
                     break;
                 }
                 ensure!(tries < TRIES_MAX, "{to} did not become primary in {tries} switchovers");
@@ -162,12 +178,23 @@ async fn switch(writers: &Writers, config: &Path, to: &'static str) -> anyhow::R
     tokio::time::sleep(AROUND).await;
     let is_undone = match &audit.outcome {
         Some(End::Promoted { server, left }) if server == to && left.is_empty() => false,
-        Some(End::Undone { stays, .. }) if stays.is_empty() => true,
+        Some(End::Undone { .. }) => true,
         _ => bail!("{to} did not become primary: {audit}"),
     };
     let seen_by_clients = writers.longest_pause(begun, Instant::now())?.as_secs_f64() * 1e3;
     let from_the_record = audit.pause_ms.map(|ms| ms as f64);
-    Ok(Pause { seen_by_clients, from_the_record, commits_per_second, is_undone })
+    Ok(Pause { seen_by_clients, from_the_record, commits_per_second, phases: phases(&audit), is_undone })
+}
+
+/// How long each phase of the pause took.
+fn phases(audit: &Audit) -> Vec<(&'static str, f64)> {
+    let took = PHASES.into_iter().filter_map(|(phase, key)| {
+        let mut of_phase = audit.steps.iter().filter(|step| step.phase == phase);
+        let began = of_phase.next()?;
+        let last = of_phase.next_back()?;
+        Some((key, last.at_ms.saturating_sub(began.at_ms) as f64))
+    });
+    took.collect()
 }
 
 impl std::fmt::Display for Pause {
@@ -175,6 +202,9 @@ impl std::fmt::Display for Pause {
         write!(f, "no commit for {:.0} ms", self.seen_by_clients)?;
         if let Some(recorded) = self.from_the_record {
             write!(f, ", {recorded:.0} ms by the record")?;
+        }
+        for (key, ms) in &self.phases {
+            write!(f, ", {key} {ms:.0}")?;
         }
         f.write_str(if self.is_undone { ", and undone" } else { "" })
     }

@@ -18,6 +18,7 @@ use super::dump::selection;
 use super::throttle::throttle;
 use crate::cli::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
 use crate::exit::Exit;
+use crate::wiring::applied_progress::AppliedProgress;
 
 /// People get so many rows of differences, programs all.
 const ROWS_SHOWN: usize = 100;
@@ -69,6 +70,7 @@ pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
             WaitArg::Mark => Some(InStep::Mark),
             WaitArg::None => Some(InStep::AtOnce),
         },
+        progress_reader: Some(Arc::new(AppliedProgress)),
         wait_max: Duration::from_secs(arguments.wait_max_s),
         chunk_rows_max: arguments.chunk_rows_max,
         chunk_time_max: Duration::from_millis(arguments.chunk_time_ms),

@@ -58,10 +58,24 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
         ("load all of it", "target", grant(LOAD, flavour, account)),
         ("keep a load out of its binlog (--no-binlog)", "target", grant(NO_BINLOG, flavour, account)),
         ("tell it which transactions it has (--set-gtid)", "target", grant(SET_GTID, flavour, account)),
+        ("compare it (check, repair)", "source and target", format!("GRANT SELECT ON *.* TO {account}")),
+        (
+            "compare it by marks (--wait mark)",
+            "source",
+            format!("GRANT SELECT, CREATE, INSERT, DELETE ON tailwater.* TO {account}"),
+        ),
+        ("repair it", "target", grant(REPAIR, flavour, account)),
+        ("repair it under read_only", "target", grant(UNDER_READ_ONLY, flavour, account)),
+        ("ask how far it is behind (--throttle-replica)", "the replica", grant(LAG, flavour, account)),
         (
             "make it a primary or a replica",
             "every [[server]]",
             grant_statement(Purpose::Lead, flavour, account),
+        ),
+        (
+            "bring it back after a failover (rejoin); of the primary SELECT, and with --copy what a dump needs",
+            "every [[server]]",
+            format!("GRANT ALL ON *.* TO {account}"),
         ),
     ];
     if flavour == Flavour::MySql {
@@ -93,6 +107,16 @@ const LOAD: Privileges = (
 const NO_BINLOG: Privileges = ("SESSION_VARIABLES_ADMIN", "BINLOG ADMIN");
 
 const SET_GTID: Privileges = ("SYSTEM_VARIABLES_ADMIN", "REPLICATION SLAVE ADMIN");
+
+/// TRIGGER, to see whether there are some: whoever lacks it is shown none.
+const REPAIR: Privileges = (
+    "SELECT, INSERT, UPDATE, DELETE, TRIGGER, SESSION_VARIABLES_ADMIN",
+    "SELECT, INSERT, UPDATE, DELETE, TRIGGER, BINLOG ADMIN",
+);
+
+const UNDER_READ_ONLY: Privileges = ("CONNECTION_ADMIN", "READ_ONLY ADMIN");
+
+const LAG: Privileges = ("REPLICATION CLIENT", "REPLICA MONITOR");
 
 fn grant((mysql, mariadb): Privileges, flavour: Flavour, account: &str) -> String {
     let privileges = match flavour {

@@ -79,7 +79,10 @@ fn text(clusters: &[ClusterReport]) -> String {
         }
         write_guard(&mut text, cluster);
         if let Some(run) = &cluster.run {
-            let _ = writeln!(text, "  last run: {run}");
+            let _ = match &cluster.run_end {
+                Some(end) => writeln!(text, "  last run: {run}: {}", end.trim_end().replace('\n', "; ")),
+                None => writeln!(text, "  under way: {run}"),
+            };
         }
         if cluster.findings.is_empty() {
             let _ = writeln!(text, "  nothing is wrong");
@@ -96,6 +99,9 @@ fn text(clusters: &[ClusterReport]) -> String {
 }
 
 fn write_guard(text: &mut String, cluster: &ClusterReport) {
+    if !cluster.guard_is_known {
+        let _ = writeln!(text, "  etcd has not told yet what holds failovers back: none happens by itself");
+    }
     if cluster.guard.is_paused() {
         let _ = writeln!(text, "  paused: no failover by itself until `tailwater manager resume`");
     }

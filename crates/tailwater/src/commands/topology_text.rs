@@ -123,7 +123,8 @@ fn facts(node: &Node) -> Vec<String> {
         });
     }
     if let Some(semi_sync) = node.semi_sync.as_ref().filter(|_| node.role == Role::Primary) {
-        facts.push(format!("semi-sync {} of {}", semi_sync.clients, semi_sync.acks_needed));
+        let (needed, ackers) = (semi_sync.acks_needed, semi_sync.clients);
+        facts.push(format!("semi-sync: needs {needed} ACK of {ackers} connected"));
         if semi_sync.waiting_sessions > 0 {
             facts.push(format!("{} waiting", semi_sync.waiting_sessions));
         }

@@ -22,6 +22,9 @@ pub struct RelayText {
     pub acknowledges: bool,
     /// How long ago something came in the stream, in milliseconds; absent if nothing ever did.
     pub heard_ago_ms: Option<u64>,
+    /// How often something comes in it at least, in milliseconds; absent of a daemon that does not say so.
+    #[serde(default)]
+    pub heartbeat_ms: Option<u64>,
     /// What it was ordered, and what it holds.
     pub acker: AckerText,
 }

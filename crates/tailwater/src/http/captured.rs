@@ -30,6 +30,7 @@ impl ControlledSource {
             is_streaming: self.status.snapshot().state == CaptureState::Streaming,
             acknowledges: plan.semi_sync,
             heard_ago_ms: self.silent_ms(),
+            heartbeat_ms: Some(self.status.heartbeat_ms()),
             acker,
         }
     }

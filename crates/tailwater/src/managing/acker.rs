@@ -101,6 +101,7 @@ impl AckerText {
         Ok(AckerReport {
             acker: lossless::Acker { name: name.to_owned(), durable: self.durable, stop, holds },
             before,
+            term: Token(self.token),
         })
     }
 }

@@ -1,19 +1,20 @@
 //! One source's cluster: its watch, and its runs, of which there is one at a time.
 
 mod leftovers;
+mod report;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
 use tailwater_manager::analysis::{Action, Code, Finding, Guard};
 use tailwater_manager::choice::{Origin, Version};
-use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, Machine};
+use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, Machine, Term};
 use tailwater_manager::failover::{Audit, End, Failover, Kind};
 use tailwater_manager::hands::Hands;
-use tailwater_manager::lease::{LeaseHandle, Standing};
-use tailwater_manager::lossless::{Acks, Regimes};
+use tailwater_manager::lease::LeaseHandle;
 use tailwater_manager::switchover::Switchover;
 use tailwater_manager::watching::{
     Chronicle, Clock, Confirmation, Watch, WatchedCluster, WatchedRelay, Wish,
@@ -22,10 +23,14 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::{error, info, warn};
 
+use self::leftovers::Unfinished;
 use super::guarding::KeptGuard;
 use super::ordering::{self, FailoverWish, SwitchoverWish};
+use super::remembering::MemoryFile;
 use crate::config::ManagerConfig;
 use crate::wiring::ClusterWiring;
+
+pub use report::{ClusterReport, FindingReport};
 
 /// A failover that the manager began by itself and that did not lead to a new primary is not tried again sooner, in milliseconds.
 const AGAIN_MS_MIN: u64 = 10_000;
@@ -34,6 +39,9 @@ const AGAIN_MS_MAX: u64 = 300_000;
 
 /// Between two questions whom the log follows.
 const FOLLOWED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Between two times that what is known is kept.
+const REMEMBERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes what does the acts of the run of that name, for a cluster as it is now.
 pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
@@ -65,6 +73,8 @@ pub struct ClusterParts<H> {
     pub guard: KeptGuard,
     /// Where records lie.
     pub records: AuditFolder,
+    /// Where lies what the manager that comes behind this one may have to know.
+    pub memory: MemoryFile,
 }
 
 /// A cluster that is managed; it no longer is when this is dropped.
@@ -78,6 +88,8 @@ pub struct ManagedCluster<H> {
     finishing: Mutex<Option<AbortHandle>>,
     /// Told whenever another primary is watched.
     recast: watch::Sender<u64>,
+    /// Told whenever a run begins that may change something.
+    begun: watch::Sender<u64>,
 }
 
 struct Watched {
@@ -98,71 +110,30 @@ pub struct Begun<M> {
     pub machine: M,
     /// Answers [`tailwater_manager::failover::Act::Confirm`].
     pub confirm: Arc<dyn Confirm>,
+    /// Who led before, if that is not the primary that is watched.
+    pub led_by: Option<String>,
     /// Whether it may change something.
     pub changes: bool,
 }
 
-/// How a cluster is.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ClusterReport {
-    /// The source's name.
-    pub source: String,
-    /// The primary.
-    pub primary: String,
-    /// Whether this manager may act, or why not.
-    pub lease: String,
-    /// Whether it acts by itself.
-    pub automatic: bool,
-    /// What holds failovers back.
-    pub guard: Guard,
-    /// Now, on the manager's clock, in milliseconds: moments of the guard and of findings are of that clock.
-    pub now_ms: u64,
-    /// What is wrong.
-    pub findings: Vec<FindingReport>,
-    /// What a failover would rest on; nothing if the primary was never looked at.
-    pub lossless: Option<String>,
-    /// Whether the primary waits for ackers after a restart, too; if not, it takes a fence hook to replace it.
-    pub waits_after_restart: Option<bool>,
-    /// The last run, or the one that is under way.
-    pub run: Option<String>,
-}
-
-/// A finding, for people and programs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct FindingReport {
-    /// Its code.
-    pub code: String,
-    /// Of whom.
-    pub server: String,
-    /// Since when, in milliseconds.
-    pub since_ms: u64,
-    /// Who said what.
-    pub evidence: Vec<String>,
-    /// What is to be done.
-    pub action: String,
-}
-
-impl From<&Finding> for FindingReport {
-    fn from(finding: &Finding) -> Self {
-        Self {
-            code: finding.code.to_string(),
-            server: finding.server.clone(),
-            since_ms: finding.since_ms,
-            evidence: finding.evidence.clone(),
-            action: finding.action.to_string(),
-        }
-    }
-}
-
 impl<H: Hands + 'static> ManagedCluster<H> {
+    /// Takes over what other managers are told, for as long as it runs.
+    pub async fn follow_guard(&self) {
+        self.parts.guard.follow(&self.parts.source).await;
+    }
+
     /// Begins to watch, and to act by itself if that is configured; on a runtime.
     ///
     /// # Errors
     /// If it is not known who belongs to the cluster.
     pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let clock = Clock::start();
-        leftovers::tell_unfinished(&parts);
+        parts.guard.begin_at(clock.now_ms());
         let watched = watch_now(&parts, None, clock)?;
+        if let Some((memory, ago_ms)) = parts.memory.read(&watched.wiring.primary.name) {
+            info!(source = parts.source, ago_ms, "the manager before this one has looked at the primary");
+            watched.watch.remember(memory, ago_ms);
+        }
         let cluster = Arc::new(Self {
             parts,
             clock,
@@ -170,6 +141,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             run: Mutex::new(None),
             finishing: Mutex::new(None),
             recast: watch::Sender::new(0),
+            begun: watch::Sender::new(0),
         });
         let supervisor = tokio::spawn(supervise(Arc::clone(&cluster)));
         Ok((cluster, supervisor))
@@ -190,7 +162,9 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         self.begin(if wish.dry_run { "dry-run" } else { "failover" }, |id, watch, chronicle| {
             let confirm = Arc::new(self.confirmation(watch, wish.of_primary()));
             Ok(match ordering::failover(id.clone(), chronicle, &self.parts.config, wish) {
-                Ok(order) => Begun { machine: Failover::new(order), confirm, changes: !wish.dry_run },
+                Ok(order) => {
+                    Begun { machine: Failover::new(order), confirm, led_by: None, changes: !wish.dry_run }
+                }
                 Err(refusal) => {
                     return Err(ordering::refused(id, Kind::Failover, chronicle, wish, refusal));
                 }
@@ -209,7 +183,12 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 // It never asks whether the primary has failed.
                 let confirm = Arc::new(self.confirmation(watch, Wish::DryRun));
                 Ok(match ordering::switchover(id.clone(), chronicle, &self.parts.config, wish) {
-                    Ok(order) => Begun { machine: Switchover::new(order), confirm, changes: !wish.dry_run },
+                    Ok(order) => Begun {
+                        machine: Switchover::new(order),
+                        confirm,
+                        led_by: None,
+                        changes: !wish.dry_run,
+                    },
                     Err(refusal) => {
                         let wish = FailoverWish { dry_run: wish.dry_run, ..FailoverWish::default() };
                         return Err(ordering::refused(id, Kind::Switchover, chronicle, &wish, refusal));
@@ -241,7 +220,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         let chronicle = watch.chronicle();
         let id = self.new_id(kind);
         let (sender, progress) = watch::channel(None);
-        let Begun { mut machine, confirm, changes } = match make(id.clone(), &watch, &chronicle) {
+        let Begun { mut machine, confirm, led_by, changes } = match make(id.clone(), &watch, &chronicle) {
             Ok(begun) => begun,
             Err(refused) => {
                 self.parts.records.save(&refused)?;
@@ -251,6 +230,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 return Ok((id, task));
             }
         };
+        let wiring = led_by.map_or_else(|| wiring.clone(), |leader| wiring.led_by(&leader));
         let driver = Driver {
             hands: Arc::new((self.parts.hands)(&id, &wiring, &chronicle)?),
             term: self.parts.lease.clone(),
@@ -261,13 +241,16 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         if let Some(finishing) = self.finishing().take().filter(|_| changes) {
             finishing.abort();
         }
+        if changes {
+            self.begun.send_modify(|count| *count += 1);
+        }
         let cluster = Arc::clone(self);
         let task = tokio::spawn(async move {
             if changes {
                 watch.freeze_regimes(true);
             }
             let audit = driver.drive(&mut machine, &sender).await;
-            cluster.take_end(&audit, &watch);
+            cluster.take_end(&audit, &watch).await;
             if let Some(End::Promoted { left, .. }) = &audit.outcome {
                 let (run, left) = ((audit.id.clone(), machine.token()), left.clone());
                 let finish = leftovers::finish(Arc::clone(&cluster), run, driver.hands, left);
@@ -288,7 +271,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     }
 
     /// What follows from how a run ended.
-    fn take_end(&self, audit: &Audit, watch: &Watch) {
+    async fn take_end(&self, audit: &Audit, watch: &Watch) {
         let source = &self.parts.source;
         match &audit.outcome {
             Some(End::Promoted { server, left }) => {
@@ -296,18 +279,14 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 let now_ms = self.clock.now_ms();
                 // One that somebody wished needs nobody to look at it before the next.
                 let is_failover = audit.kind == Kind::Failover;
-                if let Err(reason) = self.parts.guard.change(|guard| {
-                    if is_failover {
-                        guard.failed_over(now_ms);
-                    }
-                }) {
+                if let Err(reason) = self.watch_primary(Some(server)) {
+                    error!(source, server, "the new primary cannot be watched: {reason:#}");
+                }
+                if is_failover && let Err(reason) = self.parts.guard.failed_over(now_ms).await {
                     error!(
                         source,
                         "the failover cannot be noted, and another may follow it sooner: {reason:#}"
                     );
-                }
-                if let Err(reason) = self.watch_primary(Some(server)) {
-                    error!(source, server, "the new primary cannot be watched: {reason:#}");
                 }
             }
             Some(End::Unchanged { refusal } | End::Undone { refusal, .. }) => {
@@ -365,6 +344,14 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         }
     }
 
+    /// For the manager that comes behind this one.
+    fn keep_memory(&self) {
+        let watch = Arc::clone(&self.watched().watch);
+        if let Some((memory, ago_ms)) = watch.to_remember() {
+            self.parts.memory.write(memory, ago_ms);
+        }
+    }
+
     /// The record of a run.
     ///
     /// # Errors
@@ -378,37 +365,13 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         }
     }
 
-    /// How the cluster is.
-    pub fn report(&self) -> ClusterReport {
-        let watch = Arc::clone(&self.watched().watch);
-        let chronicle = watch.chronicle();
-        let guard = self.parts.guard.now();
-        let now_ms = self.clock.now_ms();
-        ClusterReport {
-            source: self.parts.source.clone(),
-            primary: chronicle.cluster().plan.primary.name.clone(),
-            lease: match (&*self.parts.lease.standing().borrow(), self.parts.lease.check()) {
-                (Standing::Waiting(reason), _) => format!("not held: {reason}"),
-                (_, Ok(token)) => format!("held, term {token}"),
-                (_, Err(reason)) => format!("not held: {reason}"),
-            },
-            automatic: self.parts.config.automatic,
-            findings: chronicle.findings(&guard, now_ms).iter().map(FindingReport::from).collect(),
-            guard,
-            now_ms,
-            lossless: chronicle.regimes().map(lossless_words),
-            waits_after_restart: chronicle.regimes().map(Regimes::waits_after_restart),
-            run: self.lock_run().as_ref().map(|run| run.id.clone()),
-        }
-    }
-
     /// Changes what holds failovers back. Moments are of the manager's clock: it is given its present one.
     ///
     /// # Errors
-    /// If it cannot be stored; then nothing is changed.
-    pub fn change_guard(&self, change: impl FnOnce(&mut Guard, u64)) -> anyhow::Result<()> {
+    /// As [`KeptGuard::change`].
+    pub async fn change_guard(&self, change: impl Fn(&mut Guard, u64)) -> anyhow::Result<()> {
         let now_ms = self.clock.now_ms();
-        self.parts.guard.change(|guard| change(guard, now_ms))?;
+        self.parts.guard.change(|guard| change(guard, now_ms)).await?;
         self.watched().watch.think_again();
         Ok(())
     }
@@ -419,6 +382,23 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         let wiring = &watched.wiring;
         let mut servers = wiring.followers.iter().chain([&wiring.primary]);
         servers.any(|server| server.name == name) || self.parts.relays.iter().any(|relay| relay.name == name)
+    }
+
+    /// Where the records of its runs lie.
+    pub fn records(&self) -> &AuditFolder {
+        &self.parts.records
+    }
+
+    /// What is back when whoever works beside runs has to stop: a run begins after this was called, or this manager may not act
+    /// any more.
+    pub fn interrupted(&self) -> impl Future<Output = String> + Send + use<H> {
+        let (mut begun, lease) = (self.begun.subscribe(), self.parts.lease.clone());
+        async move {
+            tokio::select! {
+                _ = begun.changed() => "a run begins".to_owned(),
+                reason = Term::ended(&lease) => reason,
+            }
+        }
     }
 
     /// Whether this manager may act, and no run is under way.
@@ -444,6 +424,12 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             }
         }
         Ok(false)
+    }
+
+    /// Whether a run was left half done, by this manager or the one before it, or nobody can tell: who leads is not certain before it
+    /// is undone or finished.
+    pub fn is_half_way(&self) -> bool {
+        leftovers::is_half_way(&self.parts)
     }
 
     /// Ends the run that is under way, if one is: its record tells how far it came.
@@ -477,22 +463,6 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     }
 }
 
-/// What a failover of a primary in that state would rest on.
-fn lossless_words(regimes: &Regimes) -> String {
-    let words = regimes.that_count().map(|regime| match &regime.acks {
-        Acks::NotLossless(problems) => problems.clone(),
-        Acks::Required(acks) => {
-            let ackers: Vec<_> = regime.ackers.iter().map(String::as_str).collect();
-            let strangers = match regime.strangers {
-                0 => String::new(),
-                count => format!(" and {count} that are not configured"),
-            };
-            format!("{acks} of {}{strangers} must acknowledge", ackers.join(", "))
-        }
-    });
-    words.collect::<Vec<_>>().join("; ")
-}
-
 /// Whose stream the watch counts on, and who is looked at.
 fn watch_now<H>(parts: &ClusterParts<H>, primary: Option<&str>, clock: Clock) -> anyhow::Result<Watched> {
     let wiring = (parts.wiring)(primary).context("who belongs to the cluster")?;
@@ -518,7 +488,10 @@ async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let mut recast = cluster.recast.subscribe();
     let mut again_ms = AGAIN_MS_MIN;
     let mut followed = (cluster.parts.followed)();
+    let mut unfinished = Unfinished::of(&cluster.parts);
+    let mut remembered = Instant::now();
     loop {
+        leftovers::recover(&cluster, &mut unfinished).await;
         recast.mark_unchanged();
         let mut findings = cluster.watched().watch.findings();
         tokio::select! {
@@ -526,10 +499,17 @@ async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
             _ = recast.changed() => continue,
             () = tokio::time::sleep(FOLLOWED_PAUSE) => {
                 cluster.watch_whom_the_log_follows(&mut followed);
+                if remembered.elapsed() >= REMEMBERED_PAUSE {
+                    remembered = Instant::now();
+                    cluster.keep_memory();
+                }
                 continue;
             }
         }
-        if !cluster.parts.config.automatic || cluster.parts.lease.check().is_err() {
+        // What was left half done comes first: it may have another server take writes.
+        let waits = unfinished.as_ref().is_some_and(Unfinished::is_untried);
+        let may_act = cluster.parts.lease.check().is_ok() && cluster.parts.guard.is_known();
+        if waits || !cluster.parts.config.automatic || !may_act {
             // Somebody may take the lease, or it may come back, as long as this lasts.
             tokio::time::sleep(Duration::from_millis(cluster.parts.config.pace.ping_ms)).await;
             continue;

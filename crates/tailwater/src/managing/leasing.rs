@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tailwater_manager::lease::{EtcdLease, EtcdOptions, EtcdUser, FileLease, LeaseTask, Terms};
+use tailwater_manager::lease::{EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseTask, Terms};
 
 use crate::config::{LeaseConfig, ManagerConfig};
 use crate::wiring;
@@ -19,22 +19,44 @@ pub fn start(config: &ManagerConfig, holder: &str, folder: &Path, source: &str) 
             LeaseTask::start(FileLease::new(path, holder, terms.ttl_ms), terms)
         }
         LeaseConfig::Etcd => {
-            let user = match (&config.etcd_user, &config.etcd_password_file) {
-                (Some(name), Some(file)) => {
-                    Some(EtcdUser { name: name.clone(), password: wiring::first_line(file)? })
-                }
-                _ => None,
-            };
-            let options = EtcdOptions {
-                endpoints: config.etcd_endpoints.clone(),
-                key: format!("{}{source}", config.etcd_prefix),
-                holder: holder.to_owned(),
-                ttl_ms: terms.ttl_ms,
-                request_ms_max: terms.request_ms_max,
-                user,
-                ca_file: config.etcd_ca_file.clone(),
-            };
-            LeaseTask::start(EtcdLease::new(options)?, terms)
+            let key = format!("{}{source}", config.etcd_prefix);
+            LeaseTask::start(EtcdLease::new(etcd_options(config, holder, key, terms)?)?, terms)
         }
+    })
+}
+
+/// Where what holds failovers of one source's cluster back lies beside the lease; nothing if one manager has it for itself.
+///
+/// # Errors
+/// As [`start`].
+pub fn beside(config: &ManagerConfig, holder: &str, source: &str) -> anyhow::Result<Option<EtcdValue>> {
+    if config.lease == LeaseConfig::File {
+        return Ok(None);
+    }
+    let key = format!("{}{source}/guard", config.etcd_prefix);
+    let terms = Terms::of(config.lease_ttl_ms)?;
+    Ok(Some(EtcdValue::new(etcd_options(config, holder, key, terms)?)?))
+}
+
+fn etcd_options(
+    config: &ManagerConfig,
+    holder: &str,
+    key: String,
+    terms: Terms,
+) -> anyhow::Result<EtcdOptions> {
+    let user = match (&config.etcd_user, &config.etcd_password_file) {
+        (Some(name), Some(file)) => {
+            Some(EtcdUser { name: name.clone(), password: wiring::first_line(file)? })
+        }
+        _ => None,
+    };
+    Ok(EtcdOptions {
+        endpoints: config.etcd_endpoints.clone(),
+        key,
+        holder: holder.to_owned(),
+        ttl_ms: terms.ttl_ms,
+        request_ms_max: terms.request_ms_max,
+        user,
+        ca_file: config.etcd_ca_file.clone(),
     })
 }

@@ -8,6 +8,7 @@
 //! - [`leasing`]: the lease as configured.
 //! - [`ordering`]: what was known of a primary becomes the order of a failover.
 //! - [`rejoining`]: a former primary becomes a replica again.
+//! - [`remembering`]: where lies what a manager knew, for the one that comes behind it.
 //! - [`remote`]: relays on other machines.
 //! - [`requests`]: what the manager can be told and asked.
 //! - [`starting`]: the configuration and the captures become a manager.
@@ -20,6 +21,7 @@ pub mod guarding;
 pub mod leasing;
 pub mod ordering;
 pub mod rejoining;
+pub mod remembering;
 pub mod remote;
 pub mod requests;
 pub mod starting;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tailwater_manager::Refusal;
 use tailwater_manager::failover::{Audit, End, Expected, Kind, Order};
+use tailwater_manager::recovery::{self, Traces};
 use tailwater_manager::switchover::{self, order::WRITE_PAUSE_MS_MAX};
 use tailwater_manager::watching::{Chronicle, Wish};
 
@@ -138,6 +139,17 @@ pub fn switchover(
     })
 }
 
+/// The order of undoing or finishing what was left half done.
+pub fn recovery(
+    id: String,
+    chronicle: &Chronicle,
+    config: &ManagerConfig,
+    traces: Traces,
+) -> recovery::Order {
+    let route_hooks = config.route_hooks.iter().map(|hook| hook.name.clone()).collect();
+    recovery::Order { id, traces, route_hooks, direct_replicas: chronicle.direct_replicas() }
+}
+
 /// The record of a run that was refused before it began.
 pub fn refused(
     id: String,
@@ -149,6 +161,7 @@ pub fn refused(
     Box::new(Audit {
         id,
         kind,
+        resumes: None,
         primary: chronicle.cluster().plan.primary.name.clone(),
         dry_run: wish.dry_run,
         allow_data_loss: wish.allow_data_loss,

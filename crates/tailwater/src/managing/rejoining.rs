@@ -19,11 +19,16 @@ use tailwater_bulk::schema::Selection;
 use tailwater_bulk::throttle::Throttle;
 use tailwater_log::LogDir;
 use tailwater_manager::acting::replication::{self, ReadFrom};
+use tailwater_manager::acting::{semi_sync, writing};
+use tailwater_manager::driving::AuditFolder;
+use tailwater_manager::failover::End;
 use tailwater_manager::hands::Hands;
+use tailwater_manager::observation::ReplicaChannel;
+use tailwater_manager::observing::Subject;
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::cluster::ManagedCluster;
 use super::starting;
@@ -175,22 +180,38 @@ impl Rejoining {
     /// As [`rejoin::heal`]; what a copy, replication or the comparison says. If it fails, the same again goes on.
     pub async fn run(&self) -> anyhow::Result<RejoinReport> {
         let _alone = self.lock()?;
-        let mut report = RejoinReport {
-            server: self.wish.server.clone(),
-            primary: self.primary.clone(),
-            healed: None,
-            rows_copied: None,
-            reads_from: None,
-            compared: None,
-        };
+        let mut report = self.report();
         if self.wish.copy {
             report.rows_copied = Some(self.copy().await?.load.rows);
         } else {
             report.healed = Some(rejoin::heal(&self.options, &self.log).await?);
         }
+        // From here on it does not replicate from nobody any more, and is not done with either.
+        let mark = self.mark();
+        File::create(&mark).with_context(|| format!("make {}", mark.display()))?;
+        self.follow(report).await
+    }
+
+    /// Does the rest of a [`Rejoining::run`] that was interrupted when the server was told to read from the log. Nothing if none was,
+    /// or it reads from elsewhere by now.
+    ///
+    /// # Errors
+    /// What replication or the comparison says. If it fails, the same again goes on.
+    async fn go_on(&self, channel: &ReplicaChannel) -> anyhow::Result<Option<RejoinReport>> {
+        if !self.mark().exists() || !self.read_from.is_source_of(channel) {
+            return Ok(None);
+        }
+        let _alone = self.lock()?;
+        self.follow(self.report()).await.map(Some)
+    }
+
+    /// Has it read from the log, and compares it.
+    async fn follow(&self, mut report: RejoinReport) -> anyhow::Result<RejoinReport> {
         let mut server = Connection::connect(&self.options.server).await?;
         info!(server = self.wish.server, from = self.address(), "it replicates from the log");
         replication::read_from(&mut server, &self.read_from, RECEIVE_PATIENCE).await?;
+        // Not sooner: until here it is what keeps a server that restarts from acknowledging anything.
+        semi_sync::wait_no_more(&mut server).await?;
         if server.server().flavour == Flavour::MySql {
             server.execute("SET GLOBAL super_read_only=1").await?;
         }
@@ -202,12 +223,35 @@ impl Rejoining {
             if differs {
                 warn!(server = self.wish.server, "it differs from the primary, and is not joined");
                 leave(&mut server).await?;
+                self.unmark()?;
                 return Ok(report);
             }
         }
         server.close().await;
+        self.unmark()?;
         report.reads_from = Some(self.address());
         Ok(report)
+    }
+
+    /// There as long as a server that was told to read from the log is not known to do so rightly.
+    fn mark(&self) -> PathBuf {
+        self.folder.join(format!("{}.half-way", self.wish.server))
+    }
+
+    fn unmark(&self) -> anyhow::Result<()> {
+        let mark = self.mark();
+        std::fs::remove_file(&mark).with_context(|| format!("remove {}", mark.display()))
+    }
+
+    fn report(&self) -> RejoinReport {
+        RejoinReport {
+            server: self.wish.server.clone(),
+            primary: self.primary.clone(),
+            healed: None,
+            rows_copied: None,
+            reads_from: None,
+            compared: None,
+        }
     }
 
     fn address(&self) -> String {
@@ -239,13 +283,19 @@ impl Rejoining {
             ..LoadOptions::new(server.clone())
         };
         let options = CopyOptions::new(primary.clone(), Selection::default(), load);
-        Ok(copy::copy(&options, &Arc::new(Progress::default()), &CancellationToken::new()).await?)
+        // Nothing goes on when nobody waits for it any more.
+        let cancelled = CancellationToken::new();
+        let _guard = cancelled.clone().drop_guard();
+        Ok(copy::copy(&options, &Arc::new(Progress::default()), &cancelled).await?)
     }
 
     async fn check(&self) -> anyhow::Result<Compared> {
         let options = CheckOptions::new(self.options.primary.clone(), self.options.server.clone());
         let (throttle, progress) = (Arc::new(Throttle::open()), Arc::new(Progress::default()));
-        let report = check::check(&options, throttle, progress, CancellationToken::new()).await?;
+        // Nothing goes on when nobody waits for it any more.
+        let cancelled = CancellationToken::new();
+        let _guard = cancelled.clone().drop_guard();
+        let report = check::check(&options, throttle, progress, cancelled).await?;
         Ok(Compared::of(&report))
     }
 }
@@ -253,14 +303,15 @@ impl Rejoining {
 /// Makes former primaries replicas by itself, as they come back, for as long as it runs. One that is refused, or differs, is left
 /// to people.
 ///
-/// Those are meant that led when this began or since, and the configured primary of a log that follows another server. They
-/// answer, and replicate from nobody.
+/// Those are meant that led when this began or since, that were replaced within a day before, and the configured primary of a log that
+/// follows another server. They answer, and replicate from nobody. Nothing is done while it is not certain who leads: a run was left
+/// half done, or whom the log follows takes no writes; the server that is to be brought back may then be the primary.
 pub async fn by_itself<H: Hands + 'static>(
     config: Config,
     source: SourceConfig,
     cluster: Arc<ManagedCluster<H>>,
 ) {
-    let mut former = BTreeSet::new();
+    let mut former = replaced_lately(cluster.records(), chrono::Utc::now());
     let configured = wiring::cluster_led_by(&config, &source, Some(&source.name));
     let mut leader = configured.map_or_else(|_| source.name.clone(), |wired| wired.primary.name);
     loop {
@@ -286,52 +337,112 @@ pub async fn by_itself<H: Hands + 'static>(
                 former.remove(&server.name);
                 continue;
             }
-            // Each may take long, and a run may have begun meanwhile.
-            if !cluster.is_free() {
+            // It may take long, and must not get into the way of a run: whoever becomes primary is not led elsewhere by this.
+            let interrupted = cluster.interrupted();
+            if !cluster.is_free() || cluster.is_half_way() {
                 break;
             }
-            match stands_alone(&server.connect).await {
-                Some(true) if !join(&config, &source, &server.name).await => {}
-                Some(_) => drop(former.remove(&server.name)),
-                None => {}
+            let done = tokio::select! {
+                done = bring_back(&config, &source, &wired.primary, server) => done,
+                reason = interrupted => {
+                    warn!(source = source.name, server = server.name, "it is brought back later: {reason}");
+                    break;
+                }
+            };
+            if done {
+                former.remove(&server.name);
             }
         }
     }
 }
 
-/// Whether a server replicates from nobody; nothing if it does not answer.
-async fn stands_alone(server: &ConnectOptions) -> Option<bool> {
+/// Servers that were replaced within the last day, by the records of runs: their last one made another the primary. Longer ago
+/// somebody may have had a reason to leave them alone.
+fn replaced_lately(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
+    let (mut seen, mut replaced) = (BTreeSet::new(), BTreeSet::new());
+    // Where they cannot be read, people have to ask for it.
+    for id in records.list().unwrap_or_default().iter().rev() {
+        let began = chrono::NaiveDateTime::parse_from_str(
+            id.split('-').next().unwrap_or_default(),
+            "%Y%m%dT%H%M%S%3fZ",
+        );
+        let Some(began) = began.ok().filter(|began| (now - began.and_utc()).num_hours() < 24) else {
+            continue;
+        };
+        let Ok(Some(audit)) = records.load(id) else { continue };
+        let Some(End::Promoted { server, .. }) = audit.outcome else { continue };
+        seen.insert(server);
+        if seen.insert(audit.primary.clone()) {
+            info!(id, server = audit.primary, %began, "it was replaced, and is brought back when it answers");
+            replaced.insert(audit.primary);
+        }
+    }
+    replaced
+}
+
+/// Brings a server back if it is there and replicates from nobody, or goes on with that where it was interrupted; and if another
+/// takes writes. False if it is to be looked at again.
+async fn bring_back(config: &Config, source: &SourceConfig, leader: &Subject, server: &Subject) -> bool {
+    let Some(channel) = channel_of(&server.connect).await else { return false };
+    let wish = RejoinWish { server: server.name.clone(), copy: false, check: true, window: None };
+    let done = match (Rejoining::new(config, source, wish), channel) {
+        // Somebody has made it a replica.
+        (Err(_), Some(_)) => return true,
+        (Err(error), None) => Err(error),
+        (Ok(rejoining), Some(channel)) => match rejoining.go_on(&channel).await.transpose() {
+            Some(done) => done,
+            None => return true,
+        },
+        (Ok(_), None) if !takes_writes(&leader.connect).await => {
+            debug!(
+                source = source.name,
+                server = server.name,
+                leader = leader.name,
+                "nobody leads for certain"
+            );
+            return false;
+        }
+        (Ok(rejoining), None) => rejoining.run().await,
+    };
+    is_done_with(&source.name, &server.name, done)
+}
+
+/// Whether a server answers, and clients can write to it.
+async fn takes_writes(server: &ConnectOptions) -> bool {
+    let Ok(mut connection) = Connection::connect(server).await else { return false };
+    let takes = writing::is_writable(&mut connection).await.unwrap_or(false);
+    connection.close().await;
+    takes
+}
+
+/// Whom a server replicates from, if anybody; nothing if it does not answer.
+async fn channel_of(server: &ConnectOptions) -> Option<Option<ReplicaChannel>> {
     let mut connection = Connection::connect(server).await.ok()?;
     let channel = replication::status(&mut connection).await.ok()?;
     connection.close().await;
-    Some(channel.is_none())
+    Some(channel)
 }
 
-/// Brings a server back; false if it is to be tried again.
-async fn join(config: &Config, source: &SourceConfig, server: &str) -> bool {
-    let wish = RejoinWish { server: server.to_owned(), copy: false, check: true, window: None };
-    let done = match Rejoining::new(config, source, wish) {
-        Ok(rejoining) => rejoining.run().await,
-        Err(error) => Err(error),
-    };
+/// Tells how it went; false if it is to be tried again.
+fn is_done_with(source: &str, server: &str, done: anyhow::Result<RejoinReport>) -> bool {
     match done {
         Ok(report) if report.reads_from.is_some() => {
-            info!(source = source.name, server, "the former primary is a replica");
+            info!(source, server, "the former primary is a replica");
             true
         }
         Ok(_) => {
             error!(
-                source = source.name,
+                source,
                 server, "the former primary differs: `tailwater rejoin` says where, and how to copy it"
             );
             true
         }
         Err(error) if error.downcast_ref::<ApplyError>().is_some_and(is_refusal) => {
-            error!(source = source.name, server, "the former primary is left as it is: {error:#}");
+            error!(source, server, "the former primary is left as it is: {error:#}");
             true
         }
         Err(error) => {
-            warn!(source = source.name, server, "the former primary is not brought back yet: {error:#}");
+            warn!(source, server, "the former primary is not brought back yet: {error:#}");
             false
         }
     }
@@ -372,4 +483,37 @@ async fn same_family(server: &ConnectOptions, primary: &ConnectOptions) -> anyho
     other.close().await;
     ensure!(ours == theirs, "the server is {ours} and the primary {theirs}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tailwater_manager::driving::AuditStore;
+    use tailwater_manager::failover::Audit;
+
+    use super::*;
+
+    #[test]
+    fn whom_the_last_run_replaced_is_brought_back_after_a_restart_too() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let records = AuditFolder::new(folder.path());
+        let now = chrono::Utc::now();
+        let replace = |hours_ago: i64, primary: &str, server: Option<&str>| {
+            let began = (now - chrono::TimeDelta::hours(hours_ago)).format("%Y%m%dT%H%M%S%3fZ");
+            let outcome = server.map(|server| json!({ "end": "promoted", "server": server, "left": [] }));
+            let audit: Audit = serde_json::from_value(json!({
+                "id": format!("{began}-orders-failover"), "primary": primary, "dry_run": false, "allow_data_loss": false,
+                "steps": [], "outcome": outcome,
+            }))?;
+            anyhow::Ok(records.save(&audit)?)
+        };
+        replace(30, "db4", Some("db1"))?;
+        replace(9, "db1", Some("db2"))?;
+        replace(8, "db2", Some("db3"))?;
+        replace(7, "db3", Some("db1"))?;
+        replace(6, "db1", None)?;
+        let expected = ["db2", "db3"].map(str::to_owned);
+        assert_eq!(replaced_lately(&records, now), BTreeSet::from(expected));
+        Ok(())
+    }
 }

@@ -253,6 +253,7 @@ impl RelayEye for RemoteRelay {
                 is_streaming: text.is_streaming,
                 acknowledges: text.acknowledges,
                 heard_ago_ms: text.heard_ago_ms,
+                heartbeat_ms: text.heartbeat_ms,
             })
         })
     }

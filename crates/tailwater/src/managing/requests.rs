@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use tailwater_manager::acting::Actor;
-use tailwater_manager::analysis::Downtime;
+use tailwater_manager::analysis::{Downtime, Guard};
 use tailwater_manager::failover::Audit;
 use tailwater_manager::lease::LeaseTask;
 use tokio::task::JoinHandle;
@@ -135,7 +135,7 @@ impl Manager {
     ///
     /// # Errors
     /// If it cannot.
-    pub fn obey(&self, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
+    pub async fn obey(&self, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
         match request {
             ManagerRequest::Status => {}
             ManagerRequest::FailOver { source, mut wish } => {
@@ -149,40 +149,40 @@ impl Manager {
                 return Ok(ManagerAnswer::Audit(self.cluster(&source)?.audit(&id)?.map(Box::new)));
             }
             ManagerRequest::Pause { source } => {
-                self.each(source.as_deref(), |cluster| cluster.change_guard(|guard, _| guard.pause()))?;
+                self.change_each(source.as_deref(), Guard::pause).await?;
             }
             ManagerRequest::Resume { source } => {
-                self.each(source.as_deref(), |cluster| cluster.change_guard(|guard, _| guard.resume()))?;
+                self.change_each(source.as_deref(), Guard::resume).await?;
             }
             ManagerRequest::Acknowledge { source } => {
-                self.each(source.as_deref(), |cluster| cluster.change_guard(|guard, _| guard.acknowledge()))?;
+                self.change_each(source.as_deref(), Guard::acknowledge).await?;
             }
             ManagerRequest::Downtime { source, server, for_ms, reason } => {
                 let cluster = self.cluster(&source)?;
                 if let Some(server) = server.as_deref().filter(|server| !cluster.knows(server)) {
                     bail!("there is no server {server:?} in the cluster of source {source}");
                 }
-                cluster.change_guard(|guard, now_ms| {
+                let told = cluster.change_guard(|guard, now_ms| {
                     guard.end_downtime(server.as_deref());
                     if for_ms > 0 {
                         let until_ms = now_ms.saturating_add(for_ms);
+                        let (server, reason) = (server.clone(), reason.clone());
                         guard.add_downtime(Downtime { server, from_ms: now_ms, until_ms, reason });
                     }
-                })?;
+                });
+                told.await?;
             }
         }
         Ok(ManagerAnswer::Clusters(self.clusters.values().map(|cluster| cluster.report()).collect()))
     }
 
-    fn each(
-        &self,
-        source: Option<&str>,
-        tell: impl Fn(&ManagedCluster<Actor>) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        match source {
-            Some(source) => tell(self.cluster(source)?),
-            None => self.clusters.values().try_for_each(|cluster| tell(cluster)),
+    async fn change_each(&self, source: Option<&str>, change: fn(&mut Guard)) -> anyhow::Result<()> {
+        let named = source.map(|source| self.cluster(source)).transpose()?;
+        for cluster in self.clusters.values().filter(|one| named.is_none_or(|named| Arc::ptr_eq(one, named)))
+        {
+            cluster.change_guard(|guard, _| change(guard)).await?;
         }
+        Ok(())
     }
 
     /// Waits for a run that is under way, not for ever; then gives the leases back, so that another manager need not wait for

@@ -24,6 +24,7 @@ use super::feeds::Feeds;
 use super::guarding::KeptGuard;
 use super::leasing;
 use super::rejoining;
+use super::remembering::MemoryFile;
 use super::remote::RemoteRelay;
 use super::requests::Manager;
 use crate::config::{
@@ -93,10 +94,20 @@ fn start_cluster(
         relays,
         hands: Box::new(move |id, wiring, chronicle| acting.actor(id, wiring, chronicle)),
         lease: lease.handle(),
-        guard: KeptGuard::open(folder.join(format!("{}.guard", source.name)))?,
+        guard: KeptGuard::open(
+            folder.join(format!("{}.guard", source.name)),
+            leasing::beside(managing, name, &source.name)?,
+        )?,
         records: AuditFolder::new(folder.join(&source.name)),
+        memory: {
+            let status = Arc::clone(&capture.status);
+            let path = folder.join(format!("{}.seen", source.name));
+            MemoryFile::new(path, Box::new(move || status.ordered().token))
+        },
     };
     let (cluster, supervisor) = ManagedCluster::start(parts)?;
+    let following = Arc::clone(&cluster);
+    manager.accompany(tokio::spawn(async move { following.follow_guard().await }));
     if managing.rejoin {
         let rejoining = rejoining::by_itself(config.clone(), source.clone(), Arc::clone(&cluster));
         manager.accompany(tokio::spawn(rejoining));

@@ -173,7 +173,8 @@ impl Trial {
     }
 }
 
-fn report(config: &Path) -> Option<ClusterReport> {
+/// How the manager of the daemon with this configuration sees its first cluster; nothing while it does not answer.
+pub fn report(config: &Path) -> Option<ClusterReport> {
     let config = Config::load(config).ok()?;
     let status = Request::Manager(ManagerRequest::Status);
     let asked = ask(&socket_of(&config.log.directory), &status);

@@ -5,6 +5,7 @@ pub mod led;
 mod proof;
 pub mod replacing;
 
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -70,6 +71,8 @@ pub struct Trial {
     config: PathBuf,
     /// More of the configuration.
     channels: String,
+    /// Variables added to the relay's environment.
+    environment: Vec<(OsString, OsString)>,
     served: ReservedPort,
     relay: Option<OwnedProcess>,
 }
@@ -105,6 +108,7 @@ impl Trial {
             spec,
             config,
             channels: String::new(),
+            environment: Vec::new(),
             served: ReservedPort::pick()?,
             relay: None,
         };
@@ -131,7 +135,7 @@ impl Trial {
             format!("[log]\ndirectory = \"log\"\nack = \"{ack}\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\n");
         let _ =
             writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
-        let _ = writeln!(text, "server_id = 4201\nheartbeat_ms = 500\nwatch_ms = 500");
+        let _ = writeln!(text, "server_id = 4201\nwatch_ms = 500");
         text += &serve_config(self.serve_port());
         text += &self.channels;
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
@@ -153,6 +157,12 @@ impl Trial {
     pub fn set_ack(&mut self, ack: AckMode) -> anyhow::Result<()> {
         self.spec.ack = ack;
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
+    }
+
+    /// Adds variables to the relay's environment, such as those of a [`tailwater_sandbox::SteppedClock`]. Counts from its next
+    /// start.
+    pub fn add_environment(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) {
+        self.environment.extend(variables);
     }
 
     /// The log folder of the primary.
@@ -191,7 +201,9 @@ impl Trial {
     /// If it cannot be started.
     pub fn start_relay(&mut self) -> anyhow::Result<()> {
         let arguments = ["run".as_ref(), "-c".as_ref(), self.config.as_os_str()];
-        self.relay = Some(OwnedProcess::start(&self.spec.program, arguments, &self.relay_output())?);
+        let environment = self.environment.iter().cloned();
+        let output = self.relay_output();
+        self.relay = Some(OwnedProcess::start_with(&self.spec.program, arguments, environment, &output)?);
         Ok(())
     }
 

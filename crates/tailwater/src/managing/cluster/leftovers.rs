@@ -1,29 +1,159 @@
 //! What runs leave: acts behind a promotion that failed, and records that never ended.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tailwater_manager::failover::{Act, Answer};
+use tailwater_manager::failover::{Act, Answer, Audit, End};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::Token;
+use tailwater_manager::recovery::{Recovery, Traces};
+use tailwater_manager::watching::Wish;
 use tracing::{error, info, warn};
 
-use super::{ClusterParts, ManagedCluster};
+use super::super::ordering;
+use super::{Begun, ClusterParts, ManagedCluster};
 
 /// How often what was left behind a promotion is tried, and the pause before each time.
 const FINISH_TRIES_MAX: u32 = 300;
-const FINISH_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const FINISH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Tells of a run that this manager, or the one before it, did not end.
-pub(super) fn tell_unfinished<H>(parts: &ClusterParts<H>) {
-    let last = parts.records.list().ok().and_then(|names| names.into_iter().next_back());
-    let audit = last.and_then(|id| parts.records.load(&id).ok().flatten());
-    if let Some(audit) = audit.filter(|audit| audit.outcome.is_none() && !audit.dry_run) {
-        warn!(
-            source = parts.source,
-            id = audit.id,
-            "this run was begun and never ended; its record tells how far it came: begin it again, or undo it"
-        );
+/// How often what was left half done is tried to be undone or finished, and the pause before the second time, which doubles.
+const RECOVERIES_MAX: u32 = 10;
+const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
+/// What began longer ago is left to people.
+const RECENT_SECONDS: i64 = 3600;
+
+/// A run that this manager, or the one before it, did not end, and that is to be undone or finished.
+pub(super) struct Unfinished {
+    traces: Traces,
+    tries: u32,
+    next: Instant,
+}
+
+impl Unfinished {
+    /// The last run that changed anything, if it did not end and nobody has recovered it.
+    pub(super) fn of<H>(parts: &ClusterParts<H>) -> Option<Self> {
+        let names = match parts.records.list() {
+            Ok(names) => names,
+            Err(error) => {
+                error!(source = parts.source, "whether a run was left half done is not known: {error}");
+                return None;
+            }
+        };
+        let traces = unfinished(names.iter().rev().filter_map(|id| match parts.records.load(id) {
+            Ok(audit) => audit,
+            Err(error) => {
+                warn!(source = parts.source, id, "a record cannot be read: {error}");
+                None
+            }
+        }))?;
+        let (source, id) = (&parts.source, &traces.run);
+        if !is_recent(id, chrono::Utc::now()) {
+            warn!(
+                source,
+                id, "this run was begun and never ended, and is too old to be touched: see its record"
+            );
+            return None;
+        }
+        warn!(source, id, "this run was begun and never ended: it is to be undone, or finished");
+        Some(Self { traces, tries: 0, next: Instant::now() })
+    }
+
+    /// Nothing was tried yet.
+    pub(super) fn is_untried(&self) -> bool {
+        self.tries == 0
+    }
+}
+
+/// Whether the last run that changed anything did not end and nobody has recovered it, as [`Unfinished::of`] has it; also while
+/// records cannot be listed.
+pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
+    let Ok(names) = parts.records.list() else { return true };
+    let records = names.iter().rev().filter_map(|id| parts.records.load(id).ok().flatten());
+    unfinished(records).is_some_and(|traces| is_recent(&traces.run, chrono::Utc::now()))
+}
+
+/// Whether a run of that name, which says when it began, is recent enough that nobody has set things right by hand.
+fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
+    let began = id.split('-').next().unwrap_or_default();
+    let began = chrono::NaiveDateTime::parse_from_str(began, "%Y%m%dT%H%M%S%3fZ");
+    began.is_ok_and(|began| (now - began.and_utc()).num_seconds() < RECENT_SECONDS)
+}
+
+/// Of records, the newest first, that which was left half done. Runs that changed nothing do not matter.
+fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<Traces> {
+    let mut recovered = Vec::new();
+    // What a recovery that did not get through has ordered is no sign of anybody else.
+    let mut terms = BTreeMap::<String, u64>::new();
+    for audit in newest_first {
+        match (&audit.outcome, &audit.resumes) {
+            // What was left is to be tried again.
+            (None | Some(End::Unchanged { .. } | End::Left { .. }), Some(run)) => {
+                let term = terms.entry(run.clone()).or_default();
+                *term = audit.token.unwrap_or_default().max(*term);
+            }
+            (Some(_), Some(run)) => recovered.push(run.clone()),
+            (Some(End::Unchanged { .. } | End::Planned { .. }), None) => {}
+            (Some(_), None) => return None,
+            (None, None) => match Traces::of(&audit) {
+                Some(traces) if recovered.contains(&traces.run) => return None,
+                Some(mut traces) => {
+                    let term = terms.get(&traces.run).copied().unwrap_or_default();
+                    traces.term = traces.term.max(term);
+                    return Some(traces);
+                }
+                None => {}
+            },
+        }
+    }
+    None
+}
+
+/// Undoes or finishes what was left half done, if this manager may act and it is time. Another run that is begun meanwhile goes
+/// on from what it finds, and ends this.
+pub(super) async fn recover<H: Hands + 'static>(
+    cluster: &Arc<ManagedCluster<H>>,
+    unfinished: &mut Option<Unfinished>,
+) {
+    let Some(left) = unfinished.as_mut() else { return };
+    if !cluster.is_free() || Instant::now() < left.next {
+        return;
+    }
+    // The lease may have been waited for, for days.
+    match Unfinished::of(&cluster.parts).filter(|now| now.traces.run == left.traces.run) {
+        Some(now) => left.traces = now.traces,
+        None => {
+            *unfinished = None;
+            return;
+        }
+    }
+    left.tries += 1;
+    left.next = Instant::now() + RECOVERY_PAUSE * 2_u32.pow(left.tries - 1);
+    let (source, run, traces) = (&cluster.parts.source, left.traces.run.clone(), left.traces.clone());
+    let begun = cluster.begin("recovery", |id, watch, chronicle| {
+        let led_by = Some(traces.primary.clone());
+        let order = ordering::recovery(id, chronicle, &cluster.parts.config, traces);
+        let confirm = Arc::new(cluster.confirmation(watch, Wish::DryRun));
+        Ok(Begun { machine: Recovery::new(order), confirm, led_by, changes: true })
+    });
+    let ended = match begun {
+        Ok((id, task)) => {
+            // It tells by its record how it ended.
+            let _ = task.await;
+            cluster.audit(&id).ok().flatten().and_then(|audit| audit.outcome)
+        }
+        Err(reason) => {
+            warn!(source, run, "what it left cannot be recovered now: {reason:#}");
+            None
+        }
+    };
+    if matches!(ended, Some(End::Promoted { .. } | End::Undone { .. })) {
+        info!(source, run, "what it left is undone or finished");
+        *unfinished = None;
+    } else if left.tries >= RECOVERIES_MAX {
+        error!(source, run, "what it left is given up: see the records of this run and of its recoveries");
+        *unfinished = None;
     }
 }
 
@@ -65,4 +195,79 @@ pub(super) async fn finish<H: Hands + 'static>(
     }
     let left: Vec<_> = left.iter().map(ToString::to_string).collect();
     error!(id, "given up: {}", left.join("; "));
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_manager::Refusal;
+    use tailwater_manager::failover::{Kind, Note, Phase, Step};
+
+    use super::*;
+
+    /// A switchover whose writes were held, or what was done about one.
+    fn record(id: &str, resumes: Option<&str>, outcome: Option<End>) -> Audit {
+        let held = Act::HoldWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
+        let note = Note::Ordered { number: 1, what: held };
+        Audit {
+            id: id.to_owned(),
+            kind: Kind::Switchover,
+            resumes: resumes.map(str::to_owned),
+            primary: "db1".to_owned(),
+            dry_run: false,
+            allow_data_loss: false,
+            token: Some(7),
+            steps: vec![Step { at_ms: 1, phase: Phase::Pause, note }],
+            holds: None,
+            may_be_missing: None,
+            choice: None,
+            pause_ms: None,
+            outcome,
+        }
+    }
+
+    #[test]
+    fn the_last_run_that_changed_something_counts_until_it_is_recovered() {
+        let refusal = || Refusal::NoLease { reason: "gone".to_owned() };
+        let promoted = || Some(End::Promoted { server: "db2".to_owned(), left: Vec::new() });
+        let undone = || Some(End::Undone { refusal: refusal(), stays: Vec::new() });
+        let unchanged = || Some(End::Unchanged { refusal: refusal() });
+        let left = || Some(End::Left { refusal: refusal(), to_undo: Vec::new(), stays: Vec::new() });
+        let found = |newest_first: &[Audit]| {
+            unfinished(newest_first.iter().cloned()).map(|traces| traces.run).unwrap_or_default()
+        };
+        assert_eq!(found(&[]), "");
+        assert_eq!(found(&[record("b", None, promoted())]), "");
+        assert_eq!(found(&[record("b", None, None), record("a", None, promoted())]), "b");
+        // A failover that was refused changes nothing of it.
+        assert_eq!(found(&[record("c", None, unchanged()), record("b", None, None)]), "b");
+        assert_eq!(found(&[record("c", None, undone()), record("b", None, None)]), "");
+        // Recoveries: died themselves, could do nothing, did a part; did it.
+        for half in [None, unchanged(), left()] {
+            assert_eq!(found(&[record("c", Some("b"), half), record("b", None, None)]), "b");
+        }
+        for whole in [undone(), promoted()] {
+            let records = [
+                record("d", Some("b"), None),
+                record("c", Some("b"), whole),
+                record("b", None, None),
+                record("a", None, None),
+            ];
+            assert_eq!(found(&records), "");
+        }
+        // What it ordered itself does not keep the next from it.
+        let half = Audit { token: Some(9), ..record("c", Some("b"), left()) };
+        let traces = unfinished([half, record("b", None, None)].into_iter());
+        assert_eq!(traces.map(|traces| traces.term), Some(9));
+        let dry = Audit { dry_run: true, ..record("c", None, None) };
+        assert_eq!(found(&[dry, record("b", None, None)]), "b");
+    }
+
+    #[test]
+    fn what_is_old_is_left_to_people() {
+        let at = |text: &str| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap();
+        let id = "20261122T101500123Z-shop-switchover";
+        assert!(is_recent(id, at("2026-11-22T11:15:00Z")));
+        assert!(!is_recent(id, at("2026-11-22T11:15:02Z")));
+        assert!(!is_recent("by-hand", at("2026-11-22T11:15:02Z")));
+    }
 }

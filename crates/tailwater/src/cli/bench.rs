@@ -1,0 +1,142 @@
+//! `bench`.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{FailoverBench, ServerFamily, SwitchoverBench};
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Commits per second on the primary without semi-sync, with a native semi-sync replica, and with Tailwater; raw
+    /// capture rate; memory with a huge transaction.
+    Capture {
+        /// The family of the primary; both if absent.
+        #[arg(long, value_enum)]
+        server: Option<ServerFamily>,
+        /// Fewer and shorter measurements.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Catching up from Tailwater's log against the source itself; what readers that follow cost the commits; how much
+    /// later a commit arrives; memory with 50 readers; size of the archived log.
+    Serve {
+        /// The family of the primary; both if absent.
+        #[arg(long, value_enum)]
+        server: Option<ServerFamily>,
+        /// Fewer and shorter measurements.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Replaying the same backlog by the server's own replication, at its best of all its settings, and by Tailwater in
+    /// both commit orders: transactions per second, CPU time, memory; and how late a steady stream arrives.
+    Apply(ApplyBench),
+    /// How long clients are without a primary when theirs is killed, or falls silent, with what of it was notice, proof and
+    /// promotion; and under MHA.
+    Failover(FailoverBench),
+    /// How long clients cannot write while another server becomes their primary, and back again.
+    Switchover(SwitchoverBench),
+    /// Dumping whole tables by Tailwater, mydumper and the server's own tool: rows per second, CPU time, memory; and how
+    /// long those who commit meanwhile wait.
+    Dump(TablesBench),
+    /// Loading the same tables into an empty server by Tailwater, myloader and the server's own client.
+    Load(TablesBench),
+    /// Comparing a primary with its replica by Tailwater and pt-table-checksum: rows per second, CPU time of the primary, memory.
+    Check(TablesBench),
+}
+
+#[derive(Debug, Args)]
+pub struct TablesBench {
+    /// The family of the servers; both if absent.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerFamily>,
+    /// Rows of each set of tables.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
+    pub rows: Option<u64>,
+    /// Fewer rows and fewer repeats.
+    #[arg(long)]
+    pub quick: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ApplyBench {
+    /// The family of source and target; both if absent.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerFamily>,
+    /// Only this workload.
+    #[arg(long, value_enum)]
+    pub workload: Option<ApplyWorkload>,
+    /// Measure only one side; there is no ratio then.
+    #[arg(long, value_enum)]
+    pub only: Option<Side>,
+    /// Transactions in each backlog, but for those of slow syncs.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1000..))]
+    pub transactions: Option<u32>,
+    /// Fewer and shorter measurements, and few of the native settings.
+    #[arg(long)]
+    pub quick: bool,
+}
+
+impl ApplyBench {
+    /// The families to be measured.
+    pub fn families(&self) -> Vec<ServerFamily> {
+        match self.server {
+            Some(family) => vec![family],
+            None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
+        }
+    }
+}
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Side {
+    /// The server's own replication.
+    Native,
+    /// Tailwater.
+    Ours,
+}
+
+/// What a backlog is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ApplyWorkload {
+    /// As sysbench's: two updates, a delete and an insert over ten tables.
+    OltpWriteOnly,
+    /// As sysbench's: one insert into one of ten tables.
+    OltpInsert,
+    /// Two updates of a table whose first rows are changed most.
+    UpdateHotRows,
+    /// An insert and an update of rows with 60 columns and 4 KiB.
+    WideRows,
+    /// An insert and two updates of a table with four secondary indexes.
+    SecondaryIndexes,
+    /// One small insert or update, each a transaction by itself.
+    SmallTransactions,
+}
+
+impl ApplyWorkload {
+    /// Every one, the headline's first.
+    pub const ALL: [Self; 6] = [
+        Self::OltpWriteOnly,
+        Self::OltpInsert,
+        Self::UpdateHotRows,
+        Self::WideRows,
+        Self::SecondaryIndexes,
+        Self::SmallTransactions,
+    ];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OltpWriteOnly => "oltp-write-only",
+            Self::OltpInsert => "oltp-insert",
+            Self::UpdateHotRows => "update-hot-rows",
+            Self::WideRows => "wide-rows",
+            Self::SecondaryIndexes => "secondary-indexes",
+            Self::SmallTransactions => "small-transactions",
+        }
+    }
+}
+
+impl std::fmt::Display for ApplyWorkload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

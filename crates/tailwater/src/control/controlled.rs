@@ -1,0 +1,90 @@
+//! What the daemon has that can be told something, and how it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tailwater_apply::channel::{Channel, ChannelStatus};
+use tailwater_log::LogHandle;
+use tailwater_manager::topology::RelayReader;
+use tailwater_relay::serve::Readers;
+use tailwater_relay::{Acker, CaptureState, CaptureStatus};
+use tailwater_wire::Flavour;
+
+use super::SourceReport;
+use crate::managing::requests::Manager;
+use crate::moment::Moment;
+
+/// What the daemon has that can be told something.
+#[derive(Debug, Default)]
+pub struct Controlled {
+    /// By name, each with the log it reads.
+    pub channels: BTreeMap<String, (Arc<Channel>, LogHandle)>,
+    /// By name, the sources.
+    pub sources: BTreeMap<String, ControlledSource>,
+    /// The manager, if one is configured.
+    pub manager: Option<Manager>,
+}
+
+/// A source that is captured.
+#[derive(Debug)]
+pub struct ControlledSource {
+    /// To give its capture orders.
+    pub acker: Acker,
+    /// Its log.
+    pub log: LogHandle,
+    /// How its capture is.
+    pub status: Arc<CaptureStatus>,
+    /// Who reads the log, one for each address that it is served at.
+    pub readers: Vec<Readers>,
+}
+
+impl Controlled {
+    /// How all sources and channels are.
+    pub fn reports(&self) -> (Vec<SourceReport>, Vec<ChannelStatus>) {
+        let sources = self.sources.iter().map(|(name, source)| source.report(name)).collect();
+        let channels = self.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect();
+        (sources, channels)
+    }
+}
+
+impl ControlledSource {
+    /// How long nothing has come from the server that the log follows, a heartbeat included, in milliseconds; nothing if
+    /// nothing ever has.
+    pub fn silent_ms(&self) -> Option<u64> {
+        self.status.heard_ago_ms()
+    }
+
+    fn report(&self, name: &str) -> SourceReport {
+        let (status, ordered) = (self.status.snapshot(), self.status.ordered());
+        let doing = match &status.state {
+            CaptureState::Connecting => "connecting to the source".to_owned(),
+            CaptureState::Streaming => "reading the source's stream".to_owned(),
+            CaptureState::Waiting(reason) => format!("waiting to connect again: {reason}"),
+            CaptureState::Refused(reason) => format!("stopped: {reason}"),
+            CaptureState::StoppedByOrder(stop) => {
+                let since = Moment(stop.since_ms.saturating_mul(1000)).date_and_time();
+                format!("stopped since {since} by order of the manager (term {})", stop.token)
+            }
+            CaptureState::Stopped => "stopped".to_owned(),
+        };
+        let readers = self.readers.iter().flat_map(Readers::list).map(|reader| RelayReader {
+            server_id: reader.server_id,
+            uuid: Some(reader.uuid).filter(|uuid| !uuid.is_empty()),
+            peer: reader.peer.to_string(),
+            sent: format!("{}:{}", reader.sent.0, reader.sent.1),
+        });
+        SourceReport {
+            source: name.to_owned(),
+            is_streaming: status.state == CaptureState::Streaming,
+            follows: ordered.follows,
+            is_stopped_by_order: ordered.stopped.is_some(),
+            doing,
+            heard_ago_ms: self.silent_ms(),
+            is_mariadb: self.log.source().map(|source| source.flavour == Flavour::MariaDb),
+            gtids: self.log.gtid_set().map(|gtids| gtids.to_string()),
+            durable: self.log.durable().position.to_string(),
+            alarms: status.alarms.iter().map(ToString::to_string).collect(),
+            readers: readers.collect(),
+        }
+    }
+}

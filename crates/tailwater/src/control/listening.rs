@@ -1,0 +1,128 @@
+//! The daemon's side of a connection.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tracing::{debug, warn};
+
+use super::obeying::{answered, obey, pause};
+use super::protocol::too_long;
+use super::{Answer, Controlled, LINE_BYTES_MAX, Request};
+
+/// Listens at `socket` until the task that is given back is dropped.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub fn listen(socket: &Path, controlled: Arc<Controlled>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    // Left behind by one that was killed; one that lives holds the log's lock, and we would not be here.
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("remove {}", socket.display()));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket).with_context(|| format!("listen at {}", socket.display()))?;
+    std::fs::set_permissions(socket, Permissions::from_mode(0o600))
+        .with_context(|| format!("protect {}", socket.display()))?;
+    Ok(tokio::spawn(async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    tokio::spawn(converse(stream, Arc::clone(&controlled)));
+                }
+                Err(error) => {
+                    warn!("control socket: {error}");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }))
+}
+
+async fn converse(stream: UnixStream, controlled: Arc<Controlled>) {
+    let mut paused = Vec::new();
+    talk(stream, &controlled, &mut paused).await;
+    for name in paused {
+        let Some((channel, _)) = controlled.channels.get(&name) else { continue };
+        if let Err(error) = channel.resume(None).await {
+            warn!(channel = name, "it was paused, and cannot go on: {error}");
+        }
+    }
+}
+
+/// Until the other side ends it; `paused` are the channels that go on then.
+async fn talk(stream: UnixStream, controlled: &Controlled, paused: &mut Vec<String>) {
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read);
+    loop {
+        let mut line = Vec::new();
+        match (&mut read).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        // What follows is the rest of it, and no request.
+        let is_cut = line.len() as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n");
+        let answer = if is_cut {
+            Answer::Failed { code: None, message: too_long("the request") }
+        } else {
+            match serde_json::from_slice::<Request>(&line) {
+                Ok(Request::Pause { channel }) => {
+                    answered(pause(&channel, controlled, paused).await, controlled)
+                }
+                Ok(request) => obey(request, controlled).await,
+                Err(error) => Answer::Failed { code: None, message: format!("not understood: {error}") },
+            }
+        };
+        let Ok(mut answer) = serde_json::to_vec(&answer) else { return };
+        answer.push(b'\n');
+        if let Err(error) = write.write_all(&answer).await {
+            debug!("control socket: {error}");
+            return;
+        }
+        if is_cut {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn answers(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Answer> {
+        let mut line = String::new();
+        stream.read_line(&mut line).await?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_refused_and_what_follows_it_is_no_request() -> anyhow::Result<()> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let conversation = tokio::spawn(converse(theirs, Arc::default()));
+        let mut ours = BufReader::new(ours);
+        ours.write_all(b"{\"request\": \"channel_list\"}\n").await?;
+        assert!(matches!(answers(&mut ours).await?, Answer::Channels(channels) if channels.is_empty()));
+        ours.write_all(b"nonsense\n").await?;
+        let answer = answers(&mut ours).await?;
+        assert!(
+            matches!(&answer, Answer::Failed { message, .. } if message.starts_with("not understood")),
+            "{answer:?}"
+        );
+
+        let mut line = vec![b' '; LINE_BYTES_MAX as usize];
+        line.extend_from_slice(b"\n{\"request\": \"channel_list\"}\n");
+        // It may be closed before all of it is written.
+        let _ = ours.write_all(&line).await;
+        let answer = answers(&mut ours).await?;
+        let expected = "the request is longer than 4194304 bytes";
+        assert!(matches!(&answer, Answer::Failed { message, .. } if message == expected), "{answer:?}");
+        conversation.await?;
+        assert!(answers(&mut ours).await.is_err(), "it goes on");
+        Ok(())
+    }
+}

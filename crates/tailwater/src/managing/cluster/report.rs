@@ -1,0 +1,124 @@
+//! How a cluster is, for people and programs.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tailwater_manager::analysis::{Finding, Guard};
+use tailwater_manager::failover::Audit;
+use tailwater_manager::hands::Hands;
+use tailwater_manager::lease::Standing;
+use tailwater_manager::lossless::{Acks, Regimes};
+
+use super::ManagedCluster;
+
+/// How a cluster is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClusterReport {
+    /// The source's name.
+    pub source: String,
+    /// The primary.
+    pub primary: String,
+    /// Whether this manager may act, or why not.
+    pub lease: String,
+    /// Whether it acts by itself.
+    pub automatic: bool,
+    /// What holds failovers back.
+    pub guard: Guard,
+    /// Whether that is known: what other managers were told has been read.
+    #[serde(default)]
+    pub guard_is_known: bool,
+    /// Now, on the manager's clock, in milliseconds: moments of the guard and of findings are of that clock.
+    pub now_ms: u64,
+    /// What is wrong.
+    pub findings: Vec<FindingReport>,
+    /// What a failover would rest on; nothing if the primary was never looked at.
+    pub lossless: Option<String>,
+    /// Whether the primary waits for ackers after a restart, too; if not, it takes a fence hook to replace it.
+    pub waits_after_restart: Option<bool>,
+    /// The last run, or the one that is under way.
+    pub run: Option<String>,
+    /// How it ended, in words; nothing while it is under way.
+    #[serde(default)]
+    pub run_end: Option<String>,
+}
+
+/// A finding, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FindingReport {
+    /// Its code.
+    pub code: String,
+    /// Of whom.
+    pub server: String,
+    /// Since when, in milliseconds.
+    pub since_ms: u64,
+    /// Who said what.
+    pub evidence: Vec<String>,
+    /// What is to be done.
+    pub action: String,
+}
+
+impl From<&Finding> for FindingReport {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            code: finding.code.to_string(),
+            server: finding.server.clone(),
+            since_ms: finding.since_ms,
+            evidence: finding.evidence.clone(),
+            action: finding.action.to_string(),
+        }
+    }
+}
+
+impl<H: Hands + 'static> ManagedCluster<H> {
+    /// How the cluster is.
+    pub fn report(&self) -> ClusterReport {
+        let watch = Arc::clone(&self.watched().watch);
+        let chronicle = watch.chronicle();
+        let guard = self.parts.guard.now();
+        let now_ms = self.clock.now_ms();
+        let (run, run_end) = self.last_run();
+        ClusterReport {
+            source: self.parts.source.clone(),
+            primary: chronicle.cluster().plan.primary.name.clone(),
+            lease: match (&*self.parts.lease.standing().borrow(), self.parts.lease.check()) {
+                (Standing::Waiting(reason), _) => format!("not held: {reason}"),
+                (_, Ok(token)) => format!("held, term {token}"),
+                (_, Err(reason)) => format!("not held: {reason}"),
+            },
+            automatic: self.parts.config.automatic,
+            findings: chronicle.findings(&guard, now_ms).iter().map(FindingReport::from).collect(),
+            guard,
+            guard_is_known: self.parts.guard.is_known(),
+            now_ms,
+            lossless: chronicle.regimes().map(lossless_words),
+            waits_after_restart: chronicle.regimes().map(Regimes::waits_after_restart),
+            run,
+            run_end,
+        }
+    }
+
+    /// The name of the run that is under way, or was the last, and how it ended.
+    fn last_run(&self) -> (Option<String>, Option<String>) {
+        let run = self.lock_run();
+        let Some(run) = &*run else { return (None, None) };
+        let audit = run.progress.borrow();
+        let ended = audit.as_ref().filter(|audit| audit.outcome.is_some());
+        (Some(run.id.clone()), ended.map(Audit::end))
+    }
+}
+
+/// What a failover of a primary in that state would rest on.
+fn lossless_words(regimes: &Regimes) -> String {
+    let words = regimes.that_count().map(|regime| match &regime.acks {
+        Acks::NotLossless(problems) => problems.clone(),
+        Acks::Required(acks) => {
+            let ackers: Vec<_> = regime.ackers.iter().map(String::as_str).collect();
+            let strangers = match regime.strangers {
+                0 => String::new(),
+                count => format!(" and {count} that are not configured"),
+            };
+            format!("{acks} of {}{strangers} must acknowledge", ackers.join(", "))
+        }
+    });
+    words.collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,348 @@
+//! Runs of a cluster whose servers are nowhere: who waits for whom, and what the end of one means for the next.
+
+use std::path::Path;
+
+use tailwater_manager::Refusal;
+use tailwater_manager::acting::Actor;
+use tailwater_manager::acting::hook::Party;
+use tailwater_manager::acting::setup::{Limits as ActLimits, ReplicaAccount, Setup};
+use tailwater_manager::driving::run::Confirmed;
+use tailwater_manager::failover::run::Numbered;
+use tailwater_manager::failover::{Act, Answer, Note, Phase, Step};
+use tailwater_manager::lease::{FileLease, LeaseTask, Standing, Terms, Token};
+use tailwater_manager::lossless::MayBeMissing;
+use tailwater_manager::observing::Subject;
+use tailwater_manager::topology::{ClusterPlan, Member};
+use tailwater_session::{ConnectOptions, Endpoint};
+use tailwater_wire::Flavour;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::managing::requests::Manager;
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks whether the primary has failed, and ends as it was told.
+struct Scripted {
+    audit: Audit,
+    end: End,
+    token: Token,
+}
+
+impl Machine for Scripted {
+    fn begin(&mut self, _: u64) -> Vec<Numbered> {
+        vec![(1, Act::Confirm)]
+    }
+
+    fn answer(&mut self, _: u64, _: u32, _: Answer) -> Vec<Numbered> {
+        self.audit.outcome = Some(self.end.clone());
+        Vec::new()
+    }
+
+    fn lease_lost(&mut self, _: u64, reason: &str) {
+        let refusal = Refusal::NoLease { reason: reason.to_owned() };
+        self.audit.outcome = Some(End::Unchanged { refusal });
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Confirm
+    }
+
+    fn token(&self) -> Option<Token> {
+        Some(self.token)
+    }
+
+    fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    fn is_beyond_refusing(&self) -> bool {
+        false
+    }
+}
+
+/// Says yes once it may.
+#[derive(Default)]
+struct Gate(Notify);
+
+impl Confirm for Gate {
+    fn confirm(&self) -> Confirmed<'_> {
+        Box::pin(async {
+            self.0.notified().await;
+            Ok("it is dead".to_owned())
+        })
+    }
+}
+
+/// Does nothing, and remembers what.
+#[derive(Clone, Default)]
+struct Idle(Arc<Mutex<Vec<Act>>>);
+
+impl Hands for Idle {
+    async fn perform(&self, act: &Act, _: Token) -> Answer {
+        self.0.lock().unwrap().push(act.clone());
+        Answer::Done
+    }
+}
+
+fn nowhere(name: &str) -> Subject {
+    let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
+    Subject { name: name.to_owned(), connect: ConnectOptions::new(endpoint, "nobody") }
+}
+
+fn wiring(primary: Option<&str>) -> ClusterWiring {
+    let primary = nowhere(primary.unwrap_or("db1"));
+    let member = Member { name: primary.name.clone(), ..Member::default() };
+    let plan = ClusterPlan { name: "orders".to_owned(), primary: member, ..ClusterPlan::default() };
+    ClusterWiring { plan, primary, followers: Vec::new(), own: "db1".to_owned() }
+}
+
+struct Stage<H> {
+    cluster: Arc<ManagedCluster<H>>,
+    lease: LeaseTask,
+    supervisor: JoinHandle<()>,
+    token: Token,
+}
+
+impl<H: Hands + 'static> Stage<H> {
+    async fn set(folder: &Path, hands: Box<MakeHands<H>>) -> anyhow::Result<Self> {
+        let terms = Terms::of(60_000)?;
+        let lease = LeaseTask::start(FileLease::new(folder.join("lease"), "one", terms.ttl_ms), terms);
+        let mut standing = lease.handle().standing();
+        let held = standing.wait_for(|standing| matches!(standing, Standing::Active(_)));
+        tokio::time::timeout(PATIENCE, held).await??;
+        let token = lease.handle().check()?;
+        let (cluster, supervisor) = ManagedCluster::start(ClusterParts {
+            source: "orders".to_owned(),
+            config: ManagerConfig::default(),
+            manager: "one".to_owned(),
+            wiring: Box::new(|primary| Ok(wiring(primary))),
+            followed: Box::new(|| None),
+            logged: Box::new(|| None),
+            relays: Vec::new(),
+            hands,
+            lease: lease.handle(),
+            guard: KeptGuard::open(folder.join("orders.guard"), None)?,
+            records: AuditFolder::new(folder.join("records")),
+            memory: MemoryFile::new(folder.join("orders.seen"), Box::new(|| 0)),
+        })?;
+        Ok(Self { cluster, lease, supervisor, token })
+    }
+
+    /// Begins a run that ends so, once the gate is open.
+    fn begin(&self, end: End) -> anyhow::Result<(Arc<Gate>, JoinHandle<bool>)> {
+        let gate = Arc::new(Gate::default());
+        let confirm: Arc<dyn Confirm> = Arc::clone(&gate) as _;
+        let (_, task) = self.cluster.begin("failover", |id, _, _| {
+            let machine = Scripted { audit: audit(id, "db1"), end, token: self.token };
+            Ok(Begun { machine, confirm, led_by: None, changes: true })
+        })?;
+        Ok((gate, task))
+    }
+}
+
+fn audit(id: String, primary: &str) -> Audit {
+    Audit {
+        id,
+        kind: Kind::Failover,
+        resumes: None,
+        primary: primary.to_owned(),
+        dry_run: false,
+        allow_data_loss: false,
+        token: None,
+        steps: Vec::new(),
+        holds: None,
+        may_be_missing: None,
+        choice: None,
+        pause_ms: None,
+        outcome: None,
+    }
+}
+
+fn unchanged() -> End {
+    End::Unchanged { refusal: Refusal::NoLease { reason: "as the script says".to_owned() } }
+}
+
+fn promoted() -> End {
+    let left = vec![Act::Follow { acker: "relay".to_owned(), server: "db2".to_owned() }];
+    End::Promoted { server: "db2".to_owned(), left }
+}
+
+async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
+    let hands = Idle::default();
+    let given = hands.clone();
+    Ok((Stage::set(folder, Box::new(move |_, _, _| Ok(given.clone()))).await?, hands))
+}
+
+/// What a run left to be done is done behind it, but not once another has begun: that one may have stopped what this would
+/// start.
+#[tokio::test]
+async fn another_run_ends_what_the_last_one_left() -> anyhow::Result<()> {
+    let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
+    let (with, followed) = idle_stage(folders[0].path()).await?;
+    let (without, left_alone) = idle_stage(folders[1].path()).await?;
+    for stage in [&with, &without] {
+        let (gate, task) = stage.begin(promoted())?;
+        gate.0.notify_one();
+        assert!(task.await?);
+    }
+    let (gate, task) = without.begin(unchanged())?;
+    gate.0.notify_one();
+    assert!(!task.await?);
+    let begun = std::time::Instant::now();
+    while followed.0.lock().unwrap().is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "what was left is not done");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(leftovers::FINISH_PAUSE / 2).await;
+    assert!(left_alone.0.lock().unwrap().is_empty(), "it is done though another run has begun");
+    Ok(())
+}
+
+/// While a run is under way nothing is noted of who can acknowledge; afterwards it is, however it ended.
+#[tokio::test]
+async fn regimes_are_noted_again_behind_a_run_that_was_left_half_way() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (stage, _) = idle_stage(folder.path()).await?;
+    let Stage { cluster, .. } = &stage;
+    let left = End::Left {
+        refusal: Refusal::NoLease { reason: "as the script says".to_owned() },
+        to_undo: vec![Act::StartAcker { acker: "relay".to_owned() }],
+        stays: Vec::new(),
+    };
+    for end in [left, unchanged()] {
+        let (gate, task) = stage.begin(end)?;
+        let begun = std::time::Instant::now();
+        while !cluster.chronicle().is_frozen() {
+            assert!(begun.elapsed() < PATIENCE, "it goes on noting");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        gate.0.notify_one();
+        task.await?;
+        assert!(!cluster.chronicle().is_frozen());
+    }
+    Ok(())
+}
+
+/// Two runs at once are refused, and who works beside them hears that one begins.
+#[tokio::test]
+async fn a_run_interrupts_what_is_done_beside_it() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (stage, _) = idle_stage(folder.path()).await?;
+    let mut interrupted = std::pin::pin!(stage.cluster.interrupted());
+    assert!(stage.cluster.is_free());
+    tokio::select! {
+        biased;
+        reason = &mut interrupted => panic!("nothing has begun: {reason}"),
+        () = tokio::task::yield_now() => {}
+    }
+    let (gate, task) = stage.begin(unchanged())?;
+    assert!(!stage.cluster.is_free());
+    assert_eq!(tokio::time::timeout(PATIENCE, interrupted).await?, "a run begins");
+    assert!(stage.begin(unchanged()).is_err_and(|error| error.to_string().contains("is under way")));
+    gate.0.notify_one();
+    task.await?;
+    // And of the end of the lease.
+    let interrupted = stage.cluster.interrupted();
+    stage.lease.release().await;
+    assert!(tokio::time::timeout(PATIENCE, interrupted).await?.contains("given back"));
+    assert!(!stage.cluster.is_free());
+    Ok(())
+}
+
+/// A server that may have the only copy of acknowledged commits is not written over by itself: what counts is the run that last
+/// replaced it.
+#[tokio::test]
+async fn who_may_hold_what_is_missing_is_told_by_the_last_run_that_replaced_it() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (stage, _) = idle_stage(folder.path()).await?;
+    let records = AuditFolder::new(folder.path().join("records"));
+    let holds = |server: &str| stage.cluster.may_hold_what_is_missing(server);
+    let missing = MayBeMissing { after: None, known: None, held_by: Vec::new(), grows: true };
+    assert!(!holds("db1")?);
+    let save = |id: &str, may_be_missing: Option<MayBeMissing>, outcome| {
+        records.save(&Audit { may_be_missing, outcome: Some(outcome), ..audit(id.to_owned(), "db1") })
+    };
+    save("1", Some(missing.clone()), promoted())?;
+    assert!(holds("db1")? && !holds("db2")?);
+    // One that replaced nobody says nothing.
+    save("2", None, unchanged())?;
+    assert!(holds("db1")?);
+    save("3", None, promoted())?;
+    assert!(!holds("db1")?);
+    std::fs::write(folder.path().join("records/4.json"), "{")?;
+    assert!(holds("db1").is_err(), "who cannot be asked says nothing");
+    Ok(())
+}
+
+/// While a run that was begun is neither undone nor finished it is not certain who leads: nobody is taken for a former primary.
+#[tokio::test]
+async fn a_run_that_was_left_half_done_is_told_until_it_is_recovered() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (stage, _) = idle_stage(folder.path()).await?;
+    // What is left half done is tried to be recovered, and kept from that here.
+    stage.supervisor.abort();
+    let records = AuditFolder::new(folder.path().join("records"));
+    let name = |ago_s: i64, kind: &str| {
+        let began = chrono::Utc::now() - chrono::TimeDelta::seconds(ago_s);
+        format!("{}-orders-{kind}", began.format("%Y%m%dT%H%M%S%3fZ"))
+    };
+    let held = Act::HoldWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
+    let steps = vec![Step { at_ms: 1, phase: Phase::Pause, note: Note::Ordered { number: 1, what: held } }];
+    let begun = |id: String| Audit {
+        kind: Kind::Switchover,
+        token: Some(7),
+        steps: steps.clone(),
+        ..audit(id, "db1")
+    };
+    assert!(!stage.cluster.is_half_way());
+    // Too old: people have set it right.
+    records.save(&begun(name(4000, "switchover")))?;
+    assert!(!stage.cluster.is_half_way());
+    let run = name(9, "switchover");
+    records.save(&begun(run.clone()))?;
+    assert!(stage.cluster.is_half_way());
+    let recovery = |ago_s, outcome| {
+        let id = name(ago_s, "recovery");
+        records.save(&Audit { resumes: Some(run.clone()), outcome: Some(outcome), ..begun(id) })
+    };
+    recovery(8, unchanged())?;
+    assert!(stage.cluster.is_half_way());
+    recovery(7, promoted())?;
+    assert!(!stage.cluster.is_half_way());
+    Ok(())
+}
+
+/// The daemon's end waits for a run that is under way: half way it would leave a primary read-only, say.
+#[tokio::test]
+async fn the_end_of_the_daemon_waits_for_a_run() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let nobody = || Setup {
+        run: String::new(),
+        primary: Party { name: "db1".to_owned(), host: "127.0.0.1".to_owned(), port: 1 },
+        flavour: Flavour::MySql,
+        version: Version::read("9.7.0"),
+        servers: Vec::new(),
+        ackers: std::collections::BTreeMap::new(),
+        logs: Vec::new(),
+        replica_account: ReplicaAccount::default(),
+        hooks: Vec::new(),
+        limits: ActLimits::default(),
+    };
+    let stage = Stage::set(folder.path(), Box::new(move |_, _, _| Ok(Actor::new(nobody())))).await?;
+    let (gate, _) = stage.begin(unchanged())?;
+    let Stage { cluster, lease, supervisor, .. } = stage;
+    let mut manager = Manager::default();
+    manager.add("orders", Arc::clone(&cluster), lease, supervisor);
+    let stopping = tokio::spawn(async move { manager.stop().await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!stopping.is_finished() && cluster.is_busy(), "it does not wait");
+    assert!(cluster.parts.lease.check().is_ok(), "the run has no lease any more");
+    gate.0.notify_one();
+    tokio::time::timeout(PATIENCE, stopping).await??;
+    let id = cluster.report().run.context("a run")?;
+    assert_eq!(cluster.audit(&id)?.context("its record")?.outcome, Some(unchanged()));
+    assert!(cluster.parts.lease.check().is_err(), "another manager need not wait for the end of the lease");
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Where the memory of a manager lies: a file that is written while its primary is well, and read once.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use tailwater_manager::lease::holding::now;
+use tailwater_manager::watching::memory::{Begins, Marked, Memory};
+use tracing::{debug, info};
+
+/// Names the boot of this machine: what is kept must not outlive it, since it is not synced, and clocks begin anew.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The file of one cluster, and what the relay beside the manager has been ordered.
+pub struct MemoryFile {
+    path: PathBuf,
+    /// The highest term of the lease that it has seen.
+    term: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl MemoryFile {
+    /// The file at `path`.
+    pub fn new(path: PathBuf, term: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
+        Self { path, term }
+    }
+
+    /// What the manager before this one knew of that primary, if it counts, and how long ago it looked, in milliseconds.
+    pub fn read(&self, primary: &str) -> Option<(Memory, u64)> {
+        let bytes = match fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            Err(error) => {
+                info!(path = %self.path.display(), "what the last manager knew cannot be read: {error}");
+                return None;
+            }
+        };
+        let marked: Marked = serde_json::from_slice(&bytes).ok()?;
+        let boot = boot()?;
+        marked.for_one_that(&Begins { primary, now_ms: now().0, boot: &boot, term: (self.term)() })
+    }
+
+    /// Keeps what is known, of a look `ago_ms` ago. It is not synced: it serves a process that comes behind this one, not a machine.
+    pub fn write(&self, memory: Memory, ago_ms: u64) {
+        let Some(boot) = boot() else { return };
+        let looked_ms = now().0.saturating_sub(ago_ms);
+        let marked = Marked { memory, looked_ms, boot, term: (self.term)() };
+        let half = self.path.with_extension("half");
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let write = || -> io::Result<()> {
+            fs::create_dir_all(folder)?;
+            fs::write(&half, serde_json::to_vec(&marked)?)?;
+            fs::rename(&half, &self.path)
+        };
+        if let Err(error) = write() {
+            debug!(path = %self.path.display(), "what is known of the primary is not kept: {error}");
+        }
+    }
+}
+
+fn boot() -> Option<String> {
+    Some(fs::read_to_string(BOOT).ok()?.trim().to_owned())
+}

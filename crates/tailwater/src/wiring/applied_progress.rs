@@ -1,0 +1,43 @@
+//! What a check must know of channels: how far they are on a target, in the words of `apply`.
+
+use tailwater_apply::progress::Applied;
+use tailwater_bulk::check::behind_marks::{Reach, ReadsProgress};
+use tailwater_log::LogPosition;
+
+/// Reads what channels of this version, and older ones, note on their targets.
+#[derive(Debug, Clone, Copy)]
+pub struct AppliedProgress;
+
+impl ReadsProgress for AppliedProgress {
+    fn reach(&self, rows: &[&[u8]]) -> Result<Reach, String> {
+        let mut all = Applied::new(LogPosition::ZERO);
+        for row in rows {
+            all.merge(&Applied::decode(row).map_err(|error| error.to_string())?);
+        }
+        let place = |position: LogPosition| (position.segment, position.offset);
+        Ok(Reach { low: place(all.low()), high: place(all.high()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_apply::transaction::Span;
+
+    use super::*;
+
+    #[test]
+    fn rows_of_all_workers_count_together() {
+        let at = |offset| LogPosition { segment: 2, offset };
+        let mut one = Applied::new(at(10));
+        one.add(Span { start: at(20), end: at(30) });
+        let mut other = Applied::new(at(4));
+        let rows = |one: &Applied, other: &Applied| {
+            let rows = [one.encode(), other.encode()];
+            AppliedProgress.reach(&rows.each_ref().map(Vec::as_slice))
+        };
+        assert_eq!(rows(&one, &other), Ok(Reach { low: (2, 10), high: (2, 30) }));
+        other.add(Span { start: at(10), end: at(20) });
+        assert_eq!(rows(&one, &other), Ok(Reach { low: (2, 30), high: (2, 30) }));
+        assert!(AppliedProgress.reach(&[b"no progress"]).is_err());
+    }
+}

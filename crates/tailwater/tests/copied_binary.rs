@@ -1,0 +1,99 @@
+//! `tailwater copy --binary` from the outside.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+
+use crate::shell::Shell;
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const SCRIPT: &str = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, n INT); \
+                      INSERT INTO shop.t VALUES (1, 2), (3, 4)";
+
+#[tokio::test]
+async fn a_clone_that_nobody_starts_again_has_everything() -> Result<()> {
+    let kind = ServerKind::Mysql97;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (donor, recipient) = tokio::try_join!(
+        Server::start(ServerSpec::new(kind).name("donor")),
+        Server::start(ServerSpec::new(kind).name("recipient"))
+    )?;
+    let mut recipient = recipient;
+    donor.sql(SCRIPT).await?;
+    let server = |side: &str, server: &Server| {
+        format!("--{side}-host 127.0.0.1 --{side}-port {} --{side}-user root", server.port())
+    };
+    let copy = format!("copy --binary {} {}", server("source", &donor), server("target", &recipient));
+    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0100", "mysql_clone.so"]);
+    for server in [&donor, &recipient] {
+        server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
+    }
+    shell.run(&format!("{copy} --database shop"))?.exits(2);
+    shell.run(&format!("{copy} --dry-run"))?.exits(0).says(&["clones 127.0.0.1:", "MySQL 9.7", "MiB"]);
+    // Nothing starts it again.
+    let left = shell.run(&format!("{copy} --restart-wait-max-s 1"))?.exits(1);
+    left.complains(&["TW-BULK-0102", "start it"]);
+    let begun = Instant::now();
+    while recipient.is_running() {
+        ensure!(begun.elapsed() < PATIENCE, "it does not shut down");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    recipient.start_again().await?;
+    ensure!(recipient.sql("SELECT SUM(n) FROM shop.t").await? == ["6"]);
+    // It holds something now.
+    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0100", "shop"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_backup_is_a_folder_to_start_on() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if is_spared_in_ci("a_backup_is_a_folder_to_start_on", "a_mariadb_server_becomes_a_folder_to_start_on")
+        || require(kind).is_none()
+    {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let source = Server::start(ServerSpec::new(kind).name("source")).await?;
+    source.sql(SCRIPT).await?;
+    let socket = source.socket().display();
+    let copy = format!("copy --binary --source-socket {socket} --source-user root --to-directory data");
+    shell
+        .run(&format!("{copy} --backup-program ./none"))?
+        .exits(4)
+        .complains(&["TW-BULK-0100", "does not run"]);
+    program(&source, &shell)?;
+    let copy = format!("{copy} --backup-program ./backup");
+    shell.run(&format!("{copy} --dry-run"))?.exits(0).says(&["copies MariaDB 10.11", "MiB"]);
+    let done = shell.run(&copy)?.exits(0).says(&["MiB to data", "SET GLOBAL gtid_slave_pos = '"]);
+    let gtids = source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?.concat();
+    ensure!(done.text().contains(&format!("gtid_slave_pos = '{gtids}'")), "{}", done.text());
+    let target = Server::start(ServerSpec::new(kind).name("target").data(shell.path().join("data"))).await?;
+    ensure!(target.sql("SELECT SUM(n) FROM shop.t").await? == ["6"]);
+    shell.run(&copy)?.exits(4).complains(&["TW-BULK-0100", "is not empty"]);
+    Ok(())
+}
+
+/// The server's own program, which needs its own libraries, as one file that can be run.
+fn program(server: &Server, shell: &Shell) -> Result<()> {
+    let tool = server.tool("mariadb-backup")?;
+    let mut script = String::from("#!/bin/sh\n");
+    for (name, value) in tool.get_envs() {
+        let value = value.context("a variable that is taken away")?;
+        script += &format!("export {}='{}'\n", name.to_string_lossy(), value.to_string_lossy());
+    }
+    let words = std::iter::once(tool.get_program()).chain(tool.get_args());
+    let words: Vec<_> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
+    script += &format!("exec {} \"$@\"\n", words.join(" "));
+    shell.write("backup", &script)?;
+    std::fs::set_permissions(shell.path().join("backup"), std::fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! The manager that acts dies with the primary, on whose machine it is: another one does its work.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use tailwater::trial::led::{PRIMARY_NAME, start_follower};
+use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::{
+    Etcd, Ledger, OwnedProcess, ReservedPort, ServerKind, Workload, WorkloadSpec, require,
+};
+
+use crate::failed_over::more_commits;
+use crate::shell::{PROGRAM, Shell};
+use crate::two_relays::{acts, until};
+
+/// The daemon on the primary's machine: it captures and manages, and does not acknowledge, as it would die with what it holds.
+fn start_beside_primary(first: &Shell, shell: &Shell, serve: u16) -> Result<OwnedProcess> {
+    for name in ["client.cnf", "root.cnf"] {
+        std::fs::copy(first.path().join(name), shell.path().join(name))?;
+    }
+    let text = std::fs::read_to_string(first.path().join("tailwater.toml"))?;
+    let port = ReservedPort::pick()?;
+    let text = text
+        .replace("server_id = 4201", "server_id = 4202\nsemi_sync = false")
+        .replace("name = \"elsewhere\"", "name = \"beside the primary\"")
+        .replace(
+            &format!("listen = \"127.0.0.1:{serve}\""),
+            &format!("listen = \"127.0.0.1:{}\"", port.number()),
+        );
+    shell.write("tailwater.toml", &text)?;
+    let config = shell.path().join("tailwater.toml");
+    let arguments = ["run".into(), "-c".into(), config.into_os_string()];
+    Ok(OwnedProcess::start(PROGRAM, arguments, &shell.path().join("relay.log"))?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manager_and_primary_die_with_one_host() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
+    let (shell, beside, folder) = (Shell::new()?, Shell::new()?, tempfile::tempdir()?);
+    let spec = TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    };
+    let (etcd, trial, follower) =
+        tokio::join!(Etcd::start(&program, folder.path()), Trial::start(spec), start_follower(kind, 2));
+    let (etcd, mut trial, follower) = (etcd?, trial?, follower?);
+    trial.lead(
+        &[&follower],
+        &format!(
+            "name = \"elsewhere\"\nautomatic = true\nlease = \"etcd\"\nlease_ttl_ms = 2000\netcd_endpoints = [\"{}\"]",
+            etcd.endpoint()
+        ),
+    )?;
+    let dies = start_beside_primary(&shell, &beside, trial.serve_port())?;
+    until(&beside, "the manager beside the primary to act", acts).await?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    follower.replicate(&trial.replica_of_relay()).await?;
+    prepare(&trial.primary.connect_options()).await?;
+    let watched = |status: &serde_json::Value| status["lossless"] == "1 of tailwater must acknowledge";
+    let status = until(&shell, "the other manager to watch", watched).await?;
+    ensure!(!acts(&status), "{status:#}");
+    let ledger = Arc::<Ledger>::default();
+    let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(2), Arc::clone(&ledger));
+    more_commits(&load, 50).await?;
+
+    tokio::try_join!(dies.kill(), trial.primary.kill())?;
+    let status = until(&shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
+    ensure!(status["primary"] == "db2" && acts(&status), "{status:#}");
+    load.redirect(follower.connect_options());
+    more_commits(&load, 50).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    let found = ledger.compare_with_server(&follower.connect_options()).await?;
+    ensure!(found.missing.is_empty() && found.altered.is_empty() && found.unlisted == 0, "{found:?}");
+    trial.stop_relay().await
+}

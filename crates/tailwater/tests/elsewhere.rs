@@ -1,0 +1,31 @@
+//! Each case of docs/reference/went-wrong-elsewhere.md has its test.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+#[test]
+fn each_case_has_the_tests_that_the_page_names() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/reference/went-wrong-elsewhere.md"))?;
+    let cases: Vec<_> = page.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    ensure!(cases.len() == 12, "{} cases", cases.len());
+    for case in cases {
+        let held_by = case.trim_end_matches(" |").rsplit(" | ").next().context("no cell")?;
+        let named: Vec<_> = held_by.split('`').skip(1).step_by(2).collect();
+        ensure!(!named.is_empty(), "no test: {case}");
+        for test in named {
+            let (file, name) = test.split_once("::").unwrap_or((test, ""));
+            let path = root.join(file);
+            ensure!(path.exists(), "{file} is not there");
+            if !name.is_empty() {
+                let text = std::fs::read_to_string(&path)?;
+                // A function, a case of the nemesis, or what a macro makes one of.
+                let is_there = ["fn {}(", "    {}("].map(|form| text.contains(&form.replace("{}", name)));
+                let is_listed = text.contains(&format!("{name},\n")) || text.contains(&format!("({name}"));
+                ensure!(is_there.contains(&true) || is_listed, "{file} has no {name}");
+            }
+        }
+    }
+    Ok(())
+}

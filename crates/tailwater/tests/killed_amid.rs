@@ -1,0 +1,195 @@
+//! A daemon that is killed in the midst of a switchover or a failover of its own: the next one undoes or finishes that, and
+//! nothing that clients were told of is lost.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater::trial::led::PRIMARY_NAME;
+use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use crate::failed_over::{Led, more_commits};
+use crate::shell::PROGRAM;
+use crate::switched_over::{as_app, lead_clients};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Hooks that kill the daemon, which started them, once after they are told to; the log of the daemon's folder says so.
+const DEADLY: &str = r#"automatic = true
+
+[[manager.fence_hook]]
+name = "fence"
+command = ["bash", "-c", "if rm FOLDER/die-in-fence 2>/dev/null; then kill -9 $PPID; fi; ! : > /dev/tcp/$TAILWATER_OLD_HOST/$TAILWATER_OLD_PORT"]
+
+[[manager.route_hook]]
+name = "route"
+command = ["bash", "-c", "if rm FOLDER/die-in-route 2>/dev/null; then kill -9 $PPID; fi; echo led to $TAILWATER_NEW_NAME"]
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_killed_in_the_midst_leaves_nothing_half_done_mariadb() -> Result<()> {
+    killed_in_the_midst(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_killed_in_the_midst_leaves_nothing_half_done_mysql() -> Result<()> {
+    if is_spared_in_ci("a_daemon_killed_in_the_midst_leaves_nothing_half_done_mysql", "that on MariaDB") {
+        return Ok(());
+    }
+    killed_in_the_midst(ServerKind::Mysql97).await
+}
+
+impl Led {
+    /// Starts the command and does not wait for it: the daemon will not live to answer.
+    fn begin(&self, words: &str) -> Result<tokio::process::Child> {
+        let mut command = tokio::process::Command::new(PROGRAM);
+        command.args(words.split_whitespace()).args(["-c", "tailwater.toml"]).current_dir(self.shell.path());
+        Ok(command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?)
+    }
+
+    async fn until_killed(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        while self.trial.relay().is_some_and(|relay| relay.is_running()) {
+            ensure!(begun.elapsed() < PATIENCE, "the hook does not kill it: {}", self.trial.relay_words());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Starts the daemon, and waits until there is a record of what it did about the run that was left: how that ended.
+    async fn start_anew(&mut self) -> Result<serde_json::Value> {
+        let folder = self.shell.path().join("log/manager/primary");
+        let before = recoveries(&folder)?.len();
+        self.trial.start_relay()?;
+        let begun = Instant::now();
+        loop {
+            if let Some(record) = recoveries(&folder)?.into_iter().nth(before) {
+                return Ok(record);
+            }
+            ensure!(begun.elapsed() < PATIENCE, "nothing is done about it: {}", self.trial.relay_words());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// The records of recoveries that have done what was to be done, the oldest first.
+fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
+    let paths = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<BTreeSet<_>>>()?;
+    let mut recoveries = Vec::new();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|is| is == "json")) {
+        let record: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
+        let end = record["outcome"]["end"].as_str().unwrap_or_default();
+        if record["resumes"].is_string() && matches!(end, "promoted" | "undone") {
+            recoveries.push(record);
+        }
+    }
+    Ok(recoveries)
+}
+
+/// Waits until somebody of the server is in a statement like this, or nobody is.
+async fn until_running(server: &Server, like: &str, wanted: bool) -> Result<()> {
+    let question = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{like}%'");
+    let begun = Instant::now();
+    while (server.sql(&question).await? != ["0"]) != wanted {
+        ensure!(begun.elapsed() < PATIENCE, "{like}: {wanted} does not come");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+async fn killed_in_the_midst(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut led = Led::start(kind, "").await?;
+    let hooks = DEADLY.replace("FOLDER", &led.shell.path().display().to_string());
+    led.shell.write("hooks", &hooks)?;
+    let config = std::fs::read_to_string(led.shell.path().join("tailwater.toml"))?;
+    led.shell.write("tailwater.toml", &config.replace("\n[manager]\n", &format!("\n[manager]\n{hooks}")))?;
+    led.trial.stop_relay().await?;
+    led.trial.start_relay()?;
+    led.trial.wait_watched().await?;
+    led.trial
+        .primary
+        .sql(
+            "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON tw_load.* TO app@'%'; \
+             CREATE TABLE tw_load.locked (id INT PRIMARY KEY)",
+        )
+        .await?;
+    let spec = WorkloadSpec { first_worker: 1, pause: Duration::from_millis(30), ..WorkloadSpec::new(4) };
+    let load = Workload::start(as_app(&led.trial.primary), &spec, Arc::clone(&led.ledger));
+    more_commits(&load, 20).await?;
+
+    killed_while_writes_are_held(&mut led, kind).await?;
+    more_commits(&load, 20).await?;
+    killed_behind_the_promotion(&mut led, &load).await?;
+    more_commits(&load, 20).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    let db2 = led.follower("db2")?;
+    led.compare(db2, &led.followers.iter().chain([&led.trial.primary]).collect::<Vec<_>>()).await?;
+
+    if !is_spared_in_ci("the daemon killed in a failover", "the model of recoveries") {
+        killed_behind_the_fence(&mut led).await?;
+    }
+    led.trial.stop_relay().await
+}
+
+/// The primary does not come to rest when the daemon is killed, and does afterwards, when nobody wants it any more.
+async fn killed_while_writes_are_held(led: &mut Led, kind: ServerKind) -> Result<()> {
+    let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
+    holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
+    let _command = led.begin("switchover primary --to db2 --max-write-pause-ms 60000")?;
+    let variable = if kind.flavour() == Flavour::MySql { "super_read_only" } else { "read_only" };
+    let holds = format!("SET GLOBAL {variable} = 1");
+    until_running(&led.trial.primary, &holds, true).await?;
+    led.trial.kill_relay().await?;
+    holder.execute("UNLOCK TABLES").await?;
+    // The statement is done, or ended with the connection where the server looks after it.
+    until_running(&led.trial.primary, &holds, false).await?;
+    let record = led.start_anew().await?;
+    ensure!(record["outcome"]["end"] == "undone" && record["kind"] == "switchover", "{record:#}");
+    led.tailwater("manager status")?.exits(0).says(&["primary db1"]);
+    led.trial.wait_watched().await
+}
+
+/// It dies when db2 takes writes and clients are about to be led there: the rest is done by the next.
+async fn killed_behind_the_promotion(led: &mut Led, load: &Workload) -> Result<()> {
+    led.shell.write("die-in-route", "")?;
+    let _command = led.begin("switchover primary --to db2 --max-write-pause-ms 60000")?;
+    led.until_killed().await?;
+    lead_clients(load, &led.trial.primary, led.follower("db2")?).await?;
+    let record = led.start_anew().await?;
+    ensure!(record["outcome"]["end"] == "promoted" && record["outcome"]["server"] == "db2", "{record:#}");
+    ensure!(record["outcome"]["left"].as_array().is_some_and(Vec::is_empty), "{record:#}");
+    ensure!(record.to_string().contains("led to db2"), "{record:#}");
+    led.trial.wait_led_by("db2").await?;
+    ensure!(
+        led.trial.primary.sql("SELECT @@global.read_only").await? == ["1"],
+        "{PRIMARY_NAME} takes writes"
+    );
+    led.trial.wait_watched().await
+}
+
+/// The primary is dead and its ackers are stopped when it dies: they capture again, and the primary goes on when it is back.
+async fn killed_behind_the_fence(led: &mut Led) -> Result<()> {
+    led.shell.write("die-in-fence", "")?;
+    let at = led.followers.iter().position(|server| server.name() == "db2").context("db2")?;
+    led.followers[at].kill().await?;
+    led.until_killed().await?;
+    let record = led.start_anew().await?;
+    ensure!(record["outcome"]["end"] == "undone" && record["kind"] == "failover", "{record:#}");
+    Ok(())
+}

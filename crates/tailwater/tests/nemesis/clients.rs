@@ -1,0 +1,133 @@
+//! Clients that find the primary as a proxy does, and clients that stay where they are.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tailwater_sandbox::link::Link;
+use tailwater_sandbox::{Ledger, Server, Workload, WorkloadSpec};
+use tailwater_session::{ConnectOptions, Endpoint};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use super::cluster::Cluster;
+use super::healing::PATIENCE;
+
+/// How often the daemon is asked who is primary.
+const ASK: Duration = Duration::from_millis(50);
+
+/// The first of those that stay where they are.
+const STUBBORN_FIRST: u32 = 1000;
+
+/// The load on a cluster. All of it is noted in one ledger.
+pub struct Clients {
+    ledger: Arc<Ledger>,
+    load: Workload,
+    router: JoinHandle<()>,
+    next_stubborn: AtomicU32,
+}
+
+/// An account that `read_only` binds.
+fn as_app(server: &Server) -> ConnectOptions {
+    ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
+}
+
+impl Clients {
+    pub fn start(cluster: &Cluster) -> Result<Self> {
+        let front = Arc::clone(&cluster.front);
+        let mut target = as_app(&cluster.trial.primary);
+        target.endpoint = Endpoint::tcp("127.0.0.1", front.port());
+        let router = tokio::spawn(route(front, cluster.http(), cluster.addresses()?));
+        let ledger = Arc::<Ledger>::default();
+        let spec = WorkloadSpec {
+            pause: Duration::from_millis(10),
+            reconnect: 10 * PATIENCE,
+            ..WorkloadSpec::new(6)
+        };
+        let load = Workload::start(target, &spec, Arc::clone(&ledger));
+        Ok(Self { ledger, load, router, next_stubborn: AtomicU32::new(STUBBORN_FIRST) })
+    }
+
+    /// Clients that connect to this server and to no other, whoever leads.
+    pub fn stay_with(&self, server: &Server) -> Workload {
+        let connections = 4;
+        let first_worker = self.next_stubborn.fetch_add(connections, Ordering::Relaxed);
+        let pause = Duration::from_millis(5);
+        let spec =
+            WorkloadSpec { first_worker, pause, reconnect: 10 * PATIENCE, ..WorkloadSpec::new(connections) };
+        Workload::start(as_app(server), &spec, Arc::clone(&self.ledger))
+    }
+
+    /// Waits until so many more commits are acknowledged than now.
+    pub async fn more_commits(&mut self, more: u64) -> Result<()> {
+        let acknowledged = |load: &Workload| load.counters().snapshot().acknowledged;
+        let wanted = acknowledged(&self.load) + more;
+        let begun = Instant::now();
+        while acknowledged(&self.load) < wanted {
+            ensure!(!self.load.is_over(), "the clients gave up");
+            ensure!(
+                begun.elapsed() < PATIENCE,
+                "commits do not go on: {:?}",
+                self.load.counters().snapshot()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Holds that all that was acknowledged by now is on this server, while more comes.
+    pub async fn compare(&self, server: &Server) -> Result<()> {
+        let known = Ledger::new();
+        self.ledger.for_each(|id, entry| known.record(id, entry));
+        let report = known.compare_with_server(&server.connect_options()).await?;
+        let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
+        ensure!(wrong == 0, "{}: {report:?}", server.name());
+        Ok(())
+    }
+
+    /// Lets everybody finish, and gives what they know.
+    pub async fn finish(self) -> Result<Arc<Ledger>> {
+        let Self { ledger, load, router, .. } = self;
+        let report = tokio::time::timeout(PATIENCE, load.finish()).await.context("clients are stuck")?;
+        router.abort();
+        ensure!(report.errors.is_empty(), "clients gave up: {:?}", report.errors);
+        Ok(ledger)
+    }
+}
+
+/// What a load balancer does: asks who is primary, leads clients there, and tears them away from anybody else. While the daemon does
+/// not answer, all stays as it is.
+async fn route(front: Arc<Link>, http: u16, servers: BTreeMap<String, SocketAddr>) {
+    let mut leads: Option<String> = None;
+    loop {
+        let asked = tokio::time::timeout(Duration::from_secs(2), ask(http)).await;
+        if let Ok(Ok(now)) = asked
+            && now != leads
+        {
+            front.refuse();
+            if let Some(address) = now.as_ref().and_then(|name| servers.get(name)) {
+                front.set_target(*address);
+                front.restore();
+            }
+            leads = now;
+        }
+        tokio::time::sleep(ASK).await;
+    }
+}
+
+/// Who is primary; nobody, if so.
+async fn ask(port: u16) -> Result<Option<String>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.write_all(b"GET /primary HTTP/1.0\r\n\r\n").await?;
+    let mut text = String::new();
+    stream.take(64 << 10).read_to_string(&mut text).await?;
+    let (_, body) = text.split_once("\r\n\r\n").context("no body")?;
+    let body: Value = serde_json::from_str(body)?;
+    let server = body["server"].as_str().filter(|_| body["ok"] == true);
+    Ok(server.map(str::to_owned))
+}

@@ -1,0 +1,309 @@
+//! Three servers, the daemon, and the ways between them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tailwater::managing::cluster::ClusterReport;
+use tailwater::trial::led::{PRIMARY_NAME, report};
+use tailwater::trial::{Durability, Trial, TrialSpec, primary_options};
+use tailwater_log::AckMode;
+use tailwater_sandbox::link::Link;
+use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::{
+    Ledger, ReplicaOf, ReservedPort, Server, ServerKind, ServerSpec, SlowSync, SteppedClock,
+};
+use tailwater_wire::Flavour;
+
+use super::disk::Disk;
+use super::healing::PATIENCE;
+use crate::shell::{PROGRAM, Shell};
+
+/// Sooner than by default, so that rounds are short. A former primary is brought back by itself.
+const MANAGER: &str = r#"
+automatic = true
+rejoin = true
+replica_host = "127.0.0.2"
+lease_ttl_ms = 4000
+[manager.analysis]
+detect_after_ms = 1500
+stale_after_ms = 3000
+cooldown_ms = 0
+[manager.pace]
+ping_timeout_ms = 300
+look_timeout_ms = 1000
+look_ms = 300
+"#;
+
+/// MariaDB can be told to wait after a restart by its option file only, which no failover writes. Behind a link there is always
+/// somebody who answers, so this asks where the server itself is.
+fn gone(addresses: &Path) -> String {
+    let script = format!(
+        "read -r port < {}/port-$TAILWATER_OLD_NAME && ! : > /dev/tcp/127.0.0.1/$port",
+        addresses.display()
+    );
+    format!("\n[[manager.fence_hook]]\nname = \"gone\"\ncommand = [\"bash\", \"-c\", \"{script}\"]\n")
+}
+
+/// A cluster, of which any server may lead.
+pub struct Cluster {
+    pub kind: ServerKind,
+    pub durability: Durability,
+    /// The first server, and the daemon.
+    pub trial: Trial,
+    others: Vec<Server>,
+    /// From the daemon to each server.
+    pub ways: BTreeMap<String, Link>,
+    /// From replicas to the daemon.
+    pub log_way: Link,
+    /// What clients connect to: leads them to whoever is primary.
+    pub front: Arc<Link>,
+    /// The daemon's wall clock, if it can be set.
+    pub clock: Option<SteppedClock>,
+    disks: BTreeMap<String, Disk>,
+    http: ReservedPort,
+    pub shell: Shell,
+}
+
+/// What a server writes its binlog to.
+fn binlog_folder(shell: &Shell, name: &str) -> PathBuf {
+    shell.path().join(format!("binlog-{name}"))
+}
+
+/// What every server runs with, whoever leads.
+fn options(kind: ServerKind, durability: Durability, number: u32, binlogs: &Path) -> Vec<String> {
+    let mut options = primary_options(kind);
+    options.retain(|option| !option.starts_with("--server-id") && !option.starts_with("--log-bin"));
+    let promised = u8::from(durability == Durability::Full);
+    options.extend([
+        format!("--server-id={number}"),
+        format!("--log-bin={}/binlog", binlogs.display()),
+        format!("--sync-binlog={promised}"),
+        format!("--innodb-flush-log-at-trx-commit={promised}"),
+    ]);
+    options.push(match kind.flavour() {
+        Flavour::MySql => "--log-replica-updates=1".to_owned(),
+        Flavour::MariaDb => "--log-slave-updates=1".to_owned(),
+    });
+    options
+}
+
+/// Besides, what the option file of a primary says, as far as an operator keeps it up to date: it waits for ACKs after a restart,
+/// and takes writes.
+fn leading(kind: ServerKind) -> Vec<String> {
+    ServerSpec::new(kind).semi_sync_source().options
+}
+
+/// Besides, what that of a replica says.
+fn following(kind: ServerKind) -> Vec<String> {
+    match kind.flavour() {
+        Flavour::MySql => vec!["--read-only=1".into(), "--super-read-only=1".into()],
+        Flavour::MariaDb => vec!["--read-only=1".into()],
+    }
+}
+
+impl Cluster {
+    pub async fn start(kind: ServerKind, durability: Durability) -> Result<Self> {
+        let shell = Shell::new()?;
+        let mut disks = BTreeMap::new();
+        let mut have_disk = |name: &str, folder: &Path| -> Result<()> {
+            disks.extend(Disk::mount(folder)?.map(|disk| (name.to_owned(), disk)));
+            Ok(())
+        };
+        have_disk("log", &shell.path().join("log"))?;
+        for name in [PRIMARY_NAME, "db2", "db3"] {
+            have_disk(name, &binlog_folder(&shell, name))?;
+        }
+        let spec = TrialSpec {
+            kind,
+            durability,
+            options: options(kind, durability, 1, &binlog_folder(&shell, PRIMARY_NAME)),
+            ack: AckMode::Durable,
+            program: PathBuf::from(PROGRAM),
+            folder: shell.path().to_owned(),
+        };
+        let follower = async |number: u32| {
+            let name = format!("db{number}");
+            let options = options(kind, durability, number, &binlog_folder(&shell, &name));
+            let server = Server::start(ServerSpec::new(kind).name(name).options(options)).await?;
+            server.create_replication_user().await?;
+            server.sql(read_only(kind)).await?;
+            anyhow::Ok(server)
+        };
+        let (trial, two, three) = tokio::join!(Trial::start(spec), follower(2), follower(3));
+        let (mut trial, others) = (trial?, vec![two?, three?]);
+        let http = ReservedPort::pick()?;
+        let (mut ways, mut servers) = (BTreeMap::new(), Vec::new());
+        let all = others.iter().map(|server| (server.name(), server.address()));
+        for (name, address) in all.chain([(PRIMARY_NAME, trial.primary.address())]) {
+            let way = Link::open(address).await?;
+            servers.push((name.to_owned(), way.port()));
+            shell.write(&format!("port-{name}"), &format!("{}\n", address.port()))?;
+            ways.insert(name.to_owned(), way);
+        }
+        let serve = trial.serve_port();
+        let log_way = Link::open_at(([127, 0, 0, 2], serve).into(), ([127, 0, 0, 1], serve).into()).await?;
+        let front = Arc::new(Link::open(([127, 0, 0, 1], 1).into()).await?);
+        front.refuse();
+        let clock = match SlowSync::is_possible() {
+            true => Some(SteppedClock::compile(shell.path())?),
+            false => None,
+        };
+        trial.add_environment(clock.iter().flat_map(SteppedClock::environment));
+        trial.add_channel(&format!(
+            "\n[http]\nlisten = \"127.0.0.1:{}\"\nlook_interval_ms = 100\nstale_after_ms = 1000\n",
+            http.number()
+        ))?;
+        let hook = match kind.flavour() {
+            Flavour::MySql => String::new(),
+            Flavour::MariaDb => gone(shell.path()),
+        };
+        trial.lead_at(&servers, &format!("{MANAGER}{hook}"))?;
+        trial.write_config("127.0.0.1", ways[PRIMARY_NAME].port())?;
+        let mut cluster =
+            Self { kind, durability, trial, others, ways, log_way, front, clock, disks, http, shell };
+        cluster.begin().await?;
+        Ok(cluster)
+    }
+
+    async fn begin(&mut self) -> Result<()> {
+        self.trial.start_relay()?;
+        self.trial.wait_captured().await?;
+        let log = ReplicaOf { host: "127.0.0.2".into(), ..self.trial.replica_of_relay() };
+        for server in &self.others {
+            server.replicate(&log).await?;
+        }
+        let primary = &self.trial.primary;
+        prepare(&primary.connect_options()).await?;
+        primary.sql("CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON tw_load.* TO app@'%'").await?;
+        self.trial.wait_watched().await
+    }
+
+    pub fn server(&self, name: &str) -> Result<&Server> {
+        match name {
+            PRIMARY_NAME => Ok(&self.trial.primary),
+            name => self.others.iter().find(|server| server.name() == name).context(name.to_owned()),
+        }
+    }
+
+    pub fn server_mut(&mut self, name: &str) -> Result<&mut Server> {
+        match name {
+            PRIMARY_NAME => Ok(&mut self.trial.primary),
+            name => self.others.iter_mut().find(|server| server.name() == name).context(name.to_owned()),
+        }
+    }
+
+    /// The names of all servers.
+    pub fn names(&self) -> Vec<String> {
+        self.ways.keys().cloned().collect()
+    }
+
+    /// The names of all but that one.
+    pub fn names_but(&self, leader: &str) -> Vec<String> {
+        self.names().into_iter().filter(|name| name != leader).collect()
+    }
+
+    /// Where clients find each server.
+    pub fn addresses(&self) -> Result<BTreeMap<String, SocketAddr>> {
+        self.names().into_iter().map(|name| Ok((name.clone(), self.server(&name)?.address()))).collect()
+    }
+
+    /// Where the daemon answers load balancers.
+    pub fn http(&self) -> u16 {
+        self.http.number()
+    }
+
+    pub fn has_disks(&self) -> bool {
+        self.disks.len() > self.others.len() + 1
+    }
+
+    /// The disk of a server's binlog, or of the `log`.
+    pub fn disk(&self, name: &str) -> Result<&Disk> {
+        self.disks.get(name).with_context(|| format!("there is no disk of {name}"))
+    }
+
+    /// Starts a server that was killed, as one that led or as a replica.
+    pub async fn start_again(&mut self, name: &str, leads: bool) -> Result<()> {
+        let number = name.trim_start_matches("db").parse()?;
+        let mut all = options(self.kind, self.durability, number, &binlog_folder(&self.shell, name));
+        all.extend(if leads { leading(self.kind) } else { following(self.kind) });
+        let server = self.server_mut(name)?;
+        server.set_options(all);
+        server.start_again().await?;
+        Ok(())
+    }
+
+    /// What the manager says; nothing if it does not answer.
+    pub async fn report(&self) -> Option<ClusterReport> {
+        let config = self.shell.path().join("tailwater.toml");
+        let asked = tokio::task::spawn_blocking(move || report(&config));
+        tokio::time::timeout(Duration::from_secs(2), asked).await.ok()?.ok()?
+    }
+
+    /// What everybody said last, for whoever looks into a failure.
+    pub fn last_words(&self) -> String {
+        let tail = |path: &Path, lines: usize| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<_> = text.lines().rev().take(lines).collect();
+            lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+        };
+        let mut words = format!("the daemon's last words:\n{}", tail(&self.trial.relay_output(), 60));
+        for name in self.names() {
+            if let Ok(server) = self.server(&name) {
+                words += &format!("\nthe last words of {name}:\n{}", tail(server.error_log(), 10));
+            }
+        }
+        words
+    }
+
+    /// Holds that all servers have the same rows, those that the ledger knows of.
+    pub async fn compare_all(&self, leader: &str, ledger: &Ledger) -> Result<()> {
+        self.in_step(leader).await?;
+        let mut expected = None;
+        for name in self.names() {
+            let server = self.server(&name)?;
+            let report = ledger.compare_with_server(&server.connect_options()).await?;
+            let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
+            ensure!(wrong == 0 && report.unlisted == 0, "{name}: {report:?}");
+            let sums = server
+                .sql("CHECKSUM TABLE tw_load.tw_ledger, tw_load.orders, tw_load.items, tw_load.accounts, tw_load.documents")
+                .await?;
+            let expected = expected.get_or_insert_with(|| sums.clone());
+            ensure!(*expected == sums, "{name} has {sums:?}, another {expected:?}");
+        }
+        Ok(())
+    }
+
+    /// Waits until all others have executed what the leader has by now.
+    pub async fn in_step(&self, leader: &str) -> Result<()> {
+        let variable = match self.kind.flavour() {
+            Flavour::MySql => "gtid_executed",
+            Flavour::MariaDb => "gtid_binlog_pos",
+        };
+        let position = self.server(leader)?.sql(&format!("SELECT @@global.{variable}")).await?;
+        let position = position.concat().replace("\\n", "");
+        for name in self.names_but(leader) {
+            let server = self.server(&name)?;
+            let is_there = server.wait_for_gtids(&position, PATIENCE).await?;
+            ensure!(is_there, "{name} does not get to {position}: {:?}", server.replica_status().await?);
+        }
+        Ok(())
+    }
+
+    pub async fn stop(mut self) -> Result<()> {
+        self.trial.stop_relay().await?;
+        self.shell.run("log verify log/primary")?.exits(0);
+        Ok(())
+    }
+}
+
+/// Lets no clients write.
+fn read_only(kind: ServerKind) -> &'static str {
+    match kind.flavour() {
+        Flavour::MySql => "SET GLOBAL super_read_only = 1",
+        Flavour::MariaDb => "SET GLOBAL read_only = 1",
+    }
+}

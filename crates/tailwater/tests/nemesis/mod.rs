@@ -1,0 +1,179 @@
+//! The nemesis: a whole cluster under load, to which one fault after the other is done.
+//!
+//! Three servers, of which any may lead, a daemon that captures, serves, manages (`automatic`, `rejoin`) and says over HTTP who
+//! is primary, and clients that keep a ledger and are sent to that one. Between all of them are links that can be cut. Each round does
+//! one fault, ends it, and waits until the cluster is as before by itself: one server that takes writes, the others in step with it,
+//! nothing left to tell. Some clients stay with the server that led when the fault came, as clients do that no proxy tears
+//! away: were it to acknowledge anything beside the next primary, that would be missing there.
+//!
+//! Whatever happens, what a client was told is on the primary after each round, and in the end all three servers hold the same
+//! rows.
+//!
+//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing). CI does a few faults;
+//! with `TAILWATER_LONG=1` there are as many as `TAILWATER_FAULTS` says, over both families. `TAILWATER_ONLY=KillPrimary,CutClients`
+//! leaves the others out.
+
+mod clients;
+mod cluster;
+mod disk;
+mod fault;
+mod healing;
+mod inflicting;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom, IteratorRandom};
+use rand::{Rng, SeedableRng};
+use tailwater::trial::Durability;
+use tailwater_sandbox::{ServerKind, require};
+
+use clients::Clients;
+use cluster::Cluster;
+use fault::Fault;
+
+/// Faults that one cluster has to bear.
+const FAULTS_OF_A_CLUSTER: u32 = 25;
+
+/// What all clusters together bore.
+#[derive(Debug, Default)]
+struct Summary {
+    faults: BTreeMap<String, u32>,
+    replaced: u32,
+    acknowledged: u64,
+    unknown: u64,
+}
+
+impl Summary {
+    fn total(&self) -> u32 {
+        self.faults.values().sum()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
+        write!(
+            f,
+            "{} faults ({}), the primary replaced {} times, {} commits acknowledged, none missing, {} of unknown outcome",
+            self.total(),
+            each.join(", "),
+            self.replaced,
+            self.acknowledged,
+            self.unknown
+        )
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_fault_loses_what_was_acknowledged() -> Result<()> {
+    let long = std::env::var_os("TAILWATER_LONG").is_some();
+    let seed: u64 = match std::env::var("TAILWATER_SEED") {
+        Ok(text) => text.parse().context("TAILWATER_SEED")?,
+        Err(_) => rand::random(),
+    };
+    let wanted: u32 = match std::env::var("TAILWATER_FAULTS") {
+        Ok(text) => text.parse().context("TAILWATER_FAULTS")?,
+        Err(_) if long => 2 * FAULTS_OF_A_CLUSTER,
+        Err(_) => 3,
+    };
+    say(&format!("TAILWATER_SEED={seed} repeats this run"));
+    let mut random = StdRng::seed_from_u64(seed);
+    let families = [ServerKind::Mariadb1011, ServerKind::Mysql97];
+    let kinds: Vec<_> = families.into_iter().filter(|kind| require(*kind).is_some()).collect();
+    let mut summary = Summary::default();
+    let (first, mut number) = (random.random_range(0..4_usize), 0);
+    while summary.total() < wanted && !kinds.is_empty() {
+        let kind = kinds[(first + number) % kinds.len()];
+        let durability = match (first + number) / 2 % 2 {
+            0 => Durability::Full,
+            _ => Durability::Reduced,
+        };
+        let faults = (wanted - summary.total()).min(FAULTS_OF_A_CLUSTER);
+        let mut of_cluster = StdRng::seed_from_u64(random.random());
+        let borne = bear(kind, durability, faults, &mut of_cluster, &mut summary).await;
+        borne.with_context(|| format!("TAILWATER_SEED={seed}, cluster {number}: {kind}, {durability:?}"))?;
+        number += 1;
+        say(&format!("so far: {summary}"));
+    }
+    Ok(())
+}
+
+/// Past the harness, which hides the output of tests that pass: a run of minutes should show where it is.
+fn say(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Which faults are left in by the environment.
+fn is_wanted(fault: Fault) -> bool {
+    let only = std::env::var("TAILWATER_ONLY").unwrap_or_default();
+    only.is_empty() || only.split(',').any(|name| name == fault.name())
+}
+
+/// Each kind of fault as often as any other, in however many ways it comes.
+fn draw(possible: &[Fault], random: &mut StdRng) -> Option<Fault> {
+    let mut names: Vec<_> = possible.iter().map(|fault| fault.name()).collect();
+    names.dedup();
+    let name = names.choose(random)?;
+    possible.iter().copied().filter(|fault| fault.name() == *name).choose(random)
+}
+
+/// One cluster, from its start to the comparison of all its servers.
+async fn bear(
+    kind: ServerKind,
+    durability: Durability,
+    faults: u32,
+    random: &mut StdRng,
+    summary: &mut Summary,
+) -> Result<()> {
+    say(&format!("a cluster of {kind}, {durability:?}"));
+    let mut cluster = Cluster::start(kind, durability).await?;
+    let mut clients = Clients::start(&cluster)?;
+    let result = rounds(&mut cluster, &mut clients, faults, random, summary).await;
+    result.with_context(|| cluster.last_words())?;
+    let leader = cluster.healed().await.with_context(|| cluster.last_words())?;
+    let ledger = clients.finish().await?;
+    let compared = cluster.compare_all(&leader, &ledger).await;
+    compared.with_context(|| cluster.last_words())?;
+    let totals = ledger.totals();
+    summary.acknowledged += totals.acknowledged;
+    summary.unknown += totals.unknown;
+    cluster.stop().await
+}
+
+async fn rounds(
+    cluster: &mut Cluster,
+    clients: &mut Clients,
+    faults: u32,
+    random: &mut StdRng,
+    summary: &mut Summary,
+) -> Result<()> {
+    let long = std::env::var_os("TAILWATER_LONG").is_some();
+    let is_in = |fault: &Fault| is_wanted(*fault) && fault.is_possible(cluster) && (long || fault.is_quick());
+    let possible: Vec<Fault> = Fault::ALL.into_iter().filter(is_in).collect();
+    ensure!(!possible.is_empty(), "TAILWATER_ONLY leaves no fault that is possible");
+    for round in 0..faults {
+        let leader = cluster.healed().await?;
+        clients.more_commits(random.random_range(20..200)).await?;
+        let fault = draw(&possible, random).context("a fault")?;
+        let what = format!("{round}: {fault:?} of {leader}");
+        let begun = Instant::now();
+        let stubborn = clients.stay_with(cluster.server(&leader)?);
+        let told = cluster.inflict(fault, &leader, random).await.with_context(|| what.clone())?;
+        let ended = begun.elapsed();
+        let what = format!("{what} ({told})");
+        let now = cluster.healed().await.with_context(|| what.clone())?;
+        clients.more_commits(20).await.with_context(|| what.clone())?;
+        stubborn.abort().await;
+        clients.compare(cluster.server(&now)?).await.with_context(|| what.clone())?;
+        *summary.faults.entry(fault.name()).or_default() += 1;
+        summary.replaced += u32::from(now != leader);
+        let (ended, healed) = (ended.as_secs_f64(), begun.elapsed().as_secs_f64());
+        say(&format!("{what}, over after {ended:.1} s; {now} leads, healed after {healed:.1} s"));
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! A former primary is made to stand still while clients go on connecting: none is told of a commit that nobody else has.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tailwater_sandbox::require::is_spared_in_ci;
+
+use anyhow::{Result, ensure};
+use tailwater_apply::rejoin::{RejoinOptions, heal};
+use tailwater_log::{LogDir, LogOptions, LogWriter};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::{ConnectOptions, Connection, Endpoint};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the statement that is to keep clients from writing is on its way.
+const LATE: Duration = Duration::from_secs(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_connect_again_are_told_nothing_mariadb() -> Result<()> {
+    clients_that_connect_again_are_told_nothing(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_connect_again_are_told_nothing_mysql() -> Result<()> {
+    if is_spared_in_ci("clients_that_connect_again_are_told_nothing_mysql", "that on MariaDB") {
+        return Ok(());
+    }
+    clients_that_connect_again_are_told_nothing(ServerKind::Mysql97).await
+}
+
+/// A way to a server on which `SET GLOBAL read_only` comes late, as it does where the server is busy.
+async fn slow_way(server: SocketAddr) -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let port = listener.local_addr()?.port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(pass(client, server));
+        }
+    });
+    Ok(port)
+}
+
+async fn pass(client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
+    let server = TcpStream::connect(server).await?;
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let back = tokio::spawn(async move { copy(&mut from_server, &mut to_client).await });
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let count = from_client.read(&mut buffer).await?;
+        if count == 0 {
+            to_server.shutdown().await?;
+            back.await??;
+            return Ok(());
+        }
+        if String::from_utf8_lossy(&buffer[..count]).contains("SET GLOBAL read_only") {
+            tokio::time::sleep(LATE).await;
+        }
+        to_server.write_all(&buffer[..count]).await?;
+    }
+}
+
+/// Connects and writes, again and again, whatever comes of it.
+async fn write_on(to: ConnectOptions, told: Arc<AtomicU64>, over: Arc<AtomicBool>) {
+    while !over.load(Ordering::Relaxed) {
+        if let Ok(mut connection) = Connection::connect(&to).await
+            && connection.execute("INSERT INTO shop.t VALUES (NULL)").await.is_ok()
+        {
+            told.fetch_add(1, Ordering::Relaxed);
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn until_waiting(server: &Server) -> Result<()> {
+    let begun = Instant::now();
+    while !server.sql("SHOW PROCESSLIST").await?.iter().any(|line| line.contains("semi-sync ACK")) {
+        ensure!(begun.elapsed() < PATIENCE, "no commit waits");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+async fn clients_that_connect_again_are_told_nothing(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (old, new) = tokio::try_join!(
+        Server::start(ServerSpec::new(kind).name("old").semi_sync_source()),
+        Server::start(ServerSpec::new(kind).name("new")),
+    )?;
+    old.sql(
+        "SET SESSION sql_log_bin = 0; CREATE DATABASE shop; CREATE TABLE shop.t (id INT AUTO_INCREMENT PRIMARY KEY); \
+         CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON shop.* TO app@'%'",
+    )
+    .await?;
+    let app = ConnectOptions { user: "app".into(), password: "app".into(), ..old.connect_options() };
+    let (told, over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let clients: Vec<_> =
+        (0..4).map(|_| tokio::spawn(write_on(app.clone(), Arc::clone(&told), Arc::clone(&over)))).collect();
+    until_waiting(&old).await?;
+
+    let folder = tempfile::tempdir()?;
+    LogWriter::open(&folder.path().join("log"), LogOptions::default())?.close()?;
+    let mut server = old.connect_options();
+    server.endpoint = Endpoint::tcp("127.0.0.1", slow_way(old.address()).await?);
+    let options = RejoinOptions {
+        server,
+        primary: new.connect_options(),
+        server_id: 4202,
+        window: None,
+        tail_bytes_max: RejoinOptions::TAIL_BYTES_MAX,
+        tail_file: folder.path().join("tail.binlog"),
+    };
+    // There is nothing in the log to heal it from: that is found out once it stands still.
+    let healed = heal(&options, &LogDir::open_read_only(&folder.path().join("log"))?).await;
+    ensure!(old.sql("SELECT @@global.read_only").await? == ["1"], "it takes writes: {healed:?}");
+    over.store(true, Ordering::Relaxed);
+    for client in clients {
+        tokio::time::timeout(PATIENCE, client).await??;
+    }
+    let told = told.load(Ordering::Relaxed);
+    ensure!(told == 0, "{told} clients were told that their commit succeeded, and nobody else has it");
+    ensure!(old.sql("SELECT COUNT(*) FROM shop.t").await? != ["0"], "no commit waited");
+    Ok(())
+}
