@@ -182,6 +182,37 @@ impl Connection {
         Ok(stream.end().unwrap_or_default())
     }
 
+    /// Runs as many statements as `count` says, with semicolons between them, in one round trip: statements that give no rows.
+    /// None is run behind one that fails. Gives the answer to the last.
+    ///
+    /// A server that was given row events (`BINLOG`) no longer says that more results follow, and sends them all the same: so
+    /// what it says of that is not asked.
+    ///
+    /// # Errors
+    /// [`SessionError::Server`] for the first that fails; anything that breaks the connection, and [`SessionError::Protocol`] if
+    /// one answers with rows.
+    pub async fn execute_all(&mut self, statements: &[u8], count: usize) -> Result<OkInfo, SessionError> {
+        let mut opening = self.open_statement(statements.len(), std::iter::once(statements)).await?;
+        for _ in 1..count {
+            Self::changes_rows(opening)?;
+            opening = self.read_opening().await?;
+        }
+        let ok = Self::changes_rows(opening)?;
+        self.finish(ok.status).await?;
+        Ok(ok)
+    }
+
+    fn changes_rows(opening: Opening) -> Result<OkInfo, SessionError> {
+        match opening {
+            Opening::Ok(ok) => Ok(ok),
+            Opening::Columns(_) => {
+                let source = WireError::malformed("result", "rows, of a statement that has none");
+                Err(SessionError::Protocol { doing: QUERYING, source })
+            }
+            Opening::LocalInfile(file) => Err(SessionError::LocalInfile { file }),
+        }
+    }
+
     /// As [`Connection::execute_bytes`], with a statement of `bytes` that comes in pieces: for statements that are not to be
     /// whole in memory.
     ///

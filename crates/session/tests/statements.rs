@@ -7,6 +7,7 @@ use tailwater_wire::Flavour;
 
 on_each_server!(
     values_and_errors,
+    many_in_one_packet,
     long_rows_and_statements,
     rows_as_a_stream,
     a_connection_that_is_killed,
@@ -55,6 +56,31 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
     ensure!(result.columns.len() == 2 && result.rows.len() == 1);
     connection.execute("CALL vals.p()").await?;
     ensure!(connection.query("SELECT 42").await?.scalar() == Some("42"));
+    Ok(())
+}
+
+async fn many_in_one_packet(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let options = server.connect_options();
+    let mut connection = Connection::connect(&ConnectOptions { multi_statements: true, ..options }).await?;
+    connection.execute("CREATE DATABASE many").await?;
+    connection.execute("CREATE TABLE many.t (a INT PRIMARY KEY)").await?;
+    let insert = "BEGIN;INSERT INTO many.t VALUES (1), (2);INSERT INTO many.t VALUES (3);COMMIT";
+    connection.execute_all(insert.as_bytes(), 4).await?;
+    let last = connection.execute_all(b"DO 1;UPDATE many.t SET a = a + 10", 2).await?;
+    ensure!(last.affected_rows == 3, "{last:?}");
+    // What stands behind one that fails does not run.
+    let error = connection.execute_all(b"INSERT INTO many.t VALUES (11);DELETE FROM many.t", 2).await.err();
+    let error = error.context("a key twice")?;
+    ensure!(error.server_error().map(|error| error.number) == Some(1062), "{error}");
+    // More than were counted are read, and dropped.
+    connection.execute_all(b"DO 1;DO 2;DO 3", 2).await?;
+    ensure!(connection.query("SELECT COUNT(*) FROM many.t").await?.scalar() == Some("3"));
+    let rows = connection.execute_all(b"DO 1;SELECT 1", 2).await.err().context("rows")?;
+    ensure!(matches!(rows, SessionError::Protocol { .. }), "{rows}");
     Ok(())
 }
 

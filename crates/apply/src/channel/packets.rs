@@ -15,13 +15,12 @@ const SHOWN_BYTES_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     packets: Vec<Packet>,
-    /// Nothing may stand behind the last statement of the last packet.
-    closed: bool,
 }
 
 #[derive(Debug)]
 struct Packet {
     text: Vec<u8>,
+    statements: usize,
     /// How many rows it must find; such a statement goes alone, because only of the last in a packet this is told.
     rows: Option<u64>,
 }
@@ -30,37 +29,27 @@ impl Packets {
     /// Adds a statement.
     pub(crate) fn push(&mut self, statement: impl Into<Vec<u8>> + AsRef<[u8]>) {
         let length = statement.as_ref().len();
-        // Rows that a server applies reset what it knows of the statement around them: it does not say that more results
-        // follow, and sends them all the same.
-        let closes = statement.as_ref().starts_with(b"BINLOG");
         match self.packets.last_mut() {
-            Some(last)
-                if !self.closed && last.rows.is_none() && last.text.len() + length < JOINED_BYTES_MAX =>
-            {
+            Some(last) if last.rows.is_none() && last.text.len() + length < JOINED_BYTES_MAX => {
                 last.text.push(b';');
                 last.text.extend_from_slice(statement.as_ref());
+                last.statements += 1;
             }
-            _ => self.packets.push(Packet { text: statement.into(), rows: None }),
+            _ => self.packets.push(Packet { text: statement.into(), statements: 1, rows: None }),
         }
-        self.closed = closes;
     }
 
     /// Adds a statement that must find rows.
     pub(crate) fn push_sql(&mut self, statement: SqlStatement) {
         match statement.rows {
             None => self.push(statement.text),
-            rows => self.packets.push(Packet { text: statement.text, rows }),
+            rows => self.packets.push(Packet { text: statement.text, statements: 1, rows }),
         }
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.packets.is_empty()
-    }
-
-    /// Whether what is added now goes in a packet of its own.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed
     }
 
     /// Bytes in all.
@@ -74,7 +63,7 @@ impl Packets {
     /// [`ApplyError::Session`] for the statement that failed, or the connection; [`ApplyError::Missing`].
     pub(crate) async fn run(self, connection: &mut Connection) -> Result<(), ApplyError> {
         for packet in self.packets {
-            let ok = connection.execute_bytes(&packet.text).await?;
+            let ok = connection.execute_all(&packet.text, packet.statements).await?;
             let Some(wanted) = packet.rows.filter(|wanted| *wanted != ok.affected_rows) else { continue };
             let text = String::from_utf8_lossy(&packet.text[..packet.text.len().min(SHOWN_BYTES_MAX)]);
             let end = ["VALUES", "WHERE", "SET"].iter().filter_map(|word| text.find(word)).min();
@@ -94,16 +83,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_stands_behind_row_events_in_a_packet() {
-        let mut packets = Packets::default();
-        for statement in ["BEGIN", "BINLOG 'AAAA'", "BINLOG 'BBBB'", "DO 1", "COMMIT"] {
-            packets.push(statement);
-        }
-        let texts: Vec<_> = packets.packets.iter().map(|packet| packet.text.as_slice()).collect();
-        assert_eq!(texts, [&b"BEGIN;BINLOG 'AAAA'"[..], b"BINLOG 'BBBB'", b"DO 1;COMMIT"]);
-    }
-
-    #[test]
     fn short_statements_share_a_packet_and_long_ones_do_not() {
         let mut packets = Packets::default();
         packets.push("BEGIN");
@@ -113,6 +92,7 @@ mod tests {
         let lengths: Vec<_> = packets.packets.iter().map(|packet| packet.text.len()).collect();
         assert_eq!(lengths, [10, JOINED_BYTES_MAX, 6]);
         assert_eq!(packets.packets[0].text, b"BEGIN;DO 1");
+        assert_eq!(packets.packets[0].statements, 2);
         assert_eq!(packets.bytes(), JOINED_BYTES_MAX + 16);
     }
 }

@@ -25,8 +25,7 @@ use crate::transaction::{Content, RowChanges, Transaction, joined};
 /// A batch that meets a deadlock or a lock that is not let go is run again this many times before it is an error.
 const CONFLICTS_MAX: u32 = 20;
 
-/// From this size on the commit is sent behind all else, so that its time is known; as it is where nothing may stand behind
-/// the rows anyway.
+/// From this size on the commit is sent behind all else, so that its time is known.
 const TIMED_BYTES_MIN: usize = 64 << 10;
 
 /// What a channel's workers share.
@@ -175,7 +174,7 @@ impl Worker {
             }
         }
         let mut commit_begun = None;
-        if packets.is_closed() || packets.bytes() >= TIMED_BYTES_MIN {
+        if packets.bytes() >= TIMED_BYTES_MIN {
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             commit_begun = Some(Instant::now());
         } else if packets.is_empty() {
