@@ -144,11 +144,16 @@ struct Ended {
 impl<T> Scheduler<T> {
     /// One that holds nothing.
     pub fn new(options: Options) -> Self {
+        let parallelism = Parallelism::new(options.workers);
+        let mut limits = Sizing::default().limits(&options);
+        if options.commit_order == CommitOrder::Independent {
+            limits.workers = parallelism.at_a_time();
+        }
         Self {
             options,
             sizing: Sizing::default(),
-            parallelism: Parallelism::new(options.workers),
-            limits: Sizing::default().limits(&options),
+            parallelism,
+            limits,
             core: match options.commit_order {
                 CommitOrder::Source => Core::Source(SourceOrder::new()),
                 CommitOrder::Independent => Core::Independent(IndependentOrder::new()),

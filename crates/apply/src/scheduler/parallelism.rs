@@ -71,16 +71,17 @@ pub(super) struct Parallelism {
 }
 
 impl Parallelism {
-    /// With so many workers, all of which work at first.
+    /// With so many workers, few of which work at first: where they only compute, more would never be made up for in a short
+    /// backlog, and where they wait, a few batches show it.
     pub fn new(workers: usize) -> Self {
         let workers = workers.max(1);
         Self {
             workers,
-            at_a_time: workers,
+            at_a_time: MIN.min(workers),
             measured: Measured::default(),
-            pause: PAUSE_MIN * workers,
+            pause: PAUSE_MIN * MIN,
             patience: PAUSE_MIN,
-            upwards: false,
+            upwards: true,
             trial: None,
         }
     }
@@ -213,7 +214,7 @@ mod tests {
         for _ in 0..1000 {
             own.record(1, 1, Timing { execute_us: 1, commit_us: 1 });
         }
-        assert_eq!(own.at_a_time(), 8);
+        assert_eq!(own.at_a_time(), MIN);
     }
 
     proptest! {
