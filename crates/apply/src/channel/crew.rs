@@ -124,6 +124,11 @@ impl Crew {
     pub(super) fn held_up(&self) -> Option<BatchId> {
         self.head.held_up(Instant::now()).filter(|_| self.running.len() > 1)
     }
+
+    /// Whether the oldest batch takes much longer than those before it did.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.head.held_up(Instant::now()).is_some()
+    }
 }
 
 /// The oldest batch that runs, and how long batches are that.

@@ -226,7 +226,7 @@ impl Run {
     async fn coordinate(&mut self, stop: CancellationToken) -> Result<End, Box<Failure>> {
         let mut tick = interval(PUBLISH_INTERVAL);
         let mut watch_turn = interval(crew::LOOK);
-        let ordered = self.shared.options.commit_order == CommitOrder::Source && self.crew.len() > 1;
+        let several = self.crew.len() > 1;
         let mut end = None;
         if let Some(Until::Gtid(gtid)) = &self.shared.options.until
             && self.progress.gtids().contains(gtid)
@@ -267,7 +267,7 @@ impl Run {
                     None => return Err(self.settle(self.fault("its reader has ended without a word")).await),
                 },
                 _ = tick.tick() => self.tick().await?,
-                _ = watch_turn.tick(), if ordered => self.watch_turn(),
+                _ = watch_turn.tick(), if several => self.watch_turn(),
             }
         }
     }
@@ -409,8 +409,13 @@ impl Run {
         failure
     }
 
-    /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on.
+    /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on; where there are no
+    /// turns, has nothing wait for its sake.
     fn watch_turn(&mut self) {
+        if self.shared.options.commit_order == CommitOrder::Independent {
+            self.scheduler.set_held_up(self.crew.is_held_up());
+            return;
+        }
         let held_up = self.crew.held_up();
         if *self.shared.give_way.borrow() != held_up {
             self.shared.give_way.send_replace(held_up);

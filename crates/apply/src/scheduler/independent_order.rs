@@ -11,6 +11,9 @@ use crate::writeset::Writeset;
 
 /// So many batches per worker are open at a time, at most; more would only be smaller.
 const OPEN_PER_WORKER_MAX: usize = 4;
+/// While this share of the workers, in percent, has a next batch already, nothing more is taken: the more there is, the more of
+/// it has to wait for something else, until hardly anything may run beside anything.
+const AHEAD_PERCENT: usize = 50;
 /// Transactions that follow each other in the log stay together up to this many, or an eighth of a batch: what is
 /// applied then has fewer gaps, which each commit records, and rows of one table meet.
 const STREAK_TRANSACTIONS_MAX: usize = 128;
@@ -320,14 +323,51 @@ impl<T> IndependentOrder<T> {
         }
     }
 
-    pub fn next(&mut self, limits: Limits) -> Option<Batch<T>> {
+    /// Whether workers have their next batches already.
+    pub fn has_enough(&self, limits: Limits) -> bool {
+        let open = self.open.iter().filter(|slot| self.at(**slot).is_worth_running(&limits)).count();
+        (self.ready.len() + open) * 100 >= limits.workers * AHEAD_PERCENT
+    }
+
+    /// `held_up`: what runs takes much longer than usual, so that nothing is to wait for its sake.
+    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<Batch<T>> {
         if self.ready.is_empty()
             && let Some(slot) = self.ripest(limits)
         {
+            let slot = self.gather(slot, &limits);
+            if !held_up && self.may_grow(slot, &limits) {
+                return None;
+            }
             self.seal(slot);
         }
         let (_, slot) = self.ready.pop_first()?;
         Some(self.hand_out(slot))
+    }
+
+    /// Adds other batches that may run to one that is small: those that have waited for others were kept apart by that alone.
+    /// Returns where all is now.
+    fn gather(&mut self, slot: Slot, limits: &Limits) -> Slot {
+        let mut into = slot;
+        while !self.at(into).is_worth_running(limits) {
+            let Ended { transactions, weight } = self.at(into).ended;
+            let fits = |slot: &Slot| {
+                let group = self.at(*slot);
+                let Ended { transactions: more, weight: more_weight } = group.ended;
+                group.waits.is_empty() && limits.fits(transactions, weight, more, more_weight)
+            };
+            let others = self.open.iter().copied().filter(|slot| *slot != into);
+            let oldest = others.filter(fits).min_by_key(|slot| self.at(*slot).first);
+            let Some(other) = oldest else { break };
+            into = self.merge(into, other);
+        }
+        into
+    }
+
+    /// Whether a batch is better not run yet: it is small, something runs, and others wait for that, which can be added when it
+    /// is done. Where nothing else waits there is no backlog, and to wait is only to be late.
+    fn may_grow(&self, slot: Slot, limits: &Limits) -> bool {
+        let others = self.groups.len() - self.free.len() - 1;
+        !self.running.is_empty() && others > self.running.len() && !self.at(slot).is_worth_running(limits)
     }
 
     /// The fullest open batch that may run; but the oldest, if it is so old that it holds up the low watermark.

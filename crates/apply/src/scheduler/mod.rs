@@ -126,6 +126,7 @@ pub struct Scheduler<T> {
     limits: Limits,
     core: Core<T>,
     outstanding: Outstanding,
+    held_up: bool,
 }
 
 #[derive(Debug)]
@@ -159,11 +160,18 @@ impl<T> Scheduler<T> {
                 CommitOrder::Independent => Core::Independent(IndependentOrder::new()),
             },
             outstanding: Outstanding::default(),
+            held_up: false,
         }
     }
 
-    /// Whether another transaction may be offered: the window is not full, whatever the next one weighs.
+    /// Whether another transaction may be offered: the window is not full, whatever the next one weighs, and there is use for
+    /// more.
     pub fn has_room(&self) -> bool {
+        if let Core::Independent(core) = &self.core
+            && core.has_enough(self.limits)
+        {
+            return false;
+        }
         self.outstanding.transactions < self.options.window_transactions_max.max(1)
             && self.outstanding.weight.bytes < self.options.window_bytes_max.max(1)
     }
@@ -179,6 +187,12 @@ impl<T> Scheduler<T> {
         }
     }
 
+    /// Says whether a batch that runs takes much longer than batches usually do. Small ones then no longer wait until it is done
+    /// to share a commit with what waits for it.
+    pub fn set_held_up(&mut self, held_up: bool) {
+        self.held_up = held_up;
+    }
+
     /// A batch for an idle worker; `None` if nothing may run now.
     #[allow(clippy::should_implement_trait)] // No iterator: it goes on after `None`.
     pub fn next(&mut self) -> Option<Batch<T>> {
@@ -189,7 +203,7 @@ impl<T> Scheduler<T> {
         }
         let batch = match &mut self.core {
             Core::Source(core) => core.next(limits),
-            Core::Independent(core) => core.next(limits),
+            Core::Independent(core) => core.next(limits, self.held_up),
         };
         self.outstanding.running += usize::from(batch.is_some());
         batch

@@ -69,19 +69,20 @@ fn apart() -> Options {
 fn transactions_that_follow_each_other_stay_together_for_an_eighth_of_a_batch() {
     let mut scheduler =
         Scheduler::new(Options { batch_transactions_max: 128, ..options(CommitOrder::Independent) });
-    for name in 0..40 {
+    for name in 0..80 {
         offer(&mut scheduler, &[(name, &[u64::from(name) + 1])]);
     }
     let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
-    assert_eq!(all, vec![(0..16).collect::<Vec<_>>(), (16..32).collect(), (32..40).collect()]);
+    let one = (0..16).chain(32..48).chain(64..80).collect::<Vec<_>>();
+    assert_eq!(all, vec![one, (16..32).chain(48..64).collect()]);
 }
 
 #[test]
 fn independent_transactions_run_apart_and_dependent_ones_together() {
     let mut scheduler = Scheduler::new(apart());
-    offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[3]), (4, &[1]), (5, &[3])]);
+    offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[1]), (4, &[2]), (5, &[1]), (6, &[2])]);
     let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
-    assert_eq!(all, vec![vec![1, 4], vec![3, 5], vec![2]]);
+    assert_eq!(all, vec![vec![1, 3, 5], vec![2, 4, 6]]);
 }
 
 #[test]
@@ -96,26 +97,77 @@ fn what_joins_two_open_batches_makes_them_one() {
 fn what_joins_batches_that_are_too_large_waits_for_exactly_those() {
     let limits = Options { batch_transactions_max: 3, ..options(CommitOrder::Independent) };
     let mut scheduler = Scheduler::new(limits);
-    offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[1]), (4, &[2]), (5, &[3]), (6, &[1, 2])]);
+    offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[1]), (4, &[2]), (5, &[1, 2])]);
     let now = batches(&mut scheduler);
     let names: Vec<_> = now.iter().map(|batch| batch.first.clone()).collect();
-    assert_eq!(names, vec![vec![1, 3], vec![2, 4], vec![5]]);
+    assert_eq!(names, vec![vec![1, 3], vec![2, 4]]);
     scheduler.done(now[0].id, TIMING);
     assert!(scheduler.next().is_none());
     scheduler.done(now[1].id, TIMING);
-    assert_eq!(batch(&mut scheduler).first, vec![6]);
+    assert_eq!(batch(&mut scheduler).first, vec![5]);
 }
 
 #[test]
 fn what_conflicts_with_a_running_batch_waits_and_the_rest_does_not() {
+    let mut scheduler =
+        Scheduler::new(Options { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
+    offer(&mut scheduler, &[(1, &[1])]);
+    let one = batch(&mut scheduler);
+    offer(&mut scheduler, &[(2, &[1]), (3, &[2]), (4, &[2])]);
+    assert_eq!(batch(&mut scheduler).first, vec![3, 4]);
+    assert!(scheduler.next().is_none());
+    scheduler.done(one.id, TIMING);
+    assert_eq!(batch(&mut scheduler).first, vec![2]);
+}
+
+#[test]
+fn a_small_batch_is_joined_by_what_waits_beside_it() {
     let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
     offer(&mut scheduler, &[(1, &[1])]);
     let one = batch(&mut scheduler);
     offer(&mut scheduler, &[(2, &[1]), (3, &[2])]);
+    assert!(scheduler.next().is_none());
+    scheduler.done(one.id, TIMING);
+    assert_eq!(batch(&mut scheduler).first, vec![2, 3]);
+    assert!(scheduler.next().is_none());
+}
+
+#[test]
+fn a_small_batch_waits_for_nobody_who_is_held_up() {
+    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+    offer(&mut scheduler, &[(1, &[1])]);
+    let one = batch(&mut scheduler);
+    offer(&mut scheduler, &[(2, &[1]), (3, &[2])]);
+    assert!(scheduler.next().is_none());
+    scheduler.set_held_up(true);
     assert_eq!(batch(&mut scheduler).first, vec![3]);
     assert!(scheduler.next().is_none());
     scheduler.done(one.id, TIMING);
     assert_eq!(batch(&mut scheduler).first, vec![2]);
+}
+
+#[test]
+fn a_small_batch_runs_at_once_where_nothing_waits() {
+    let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
+    offer(&mut scheduler, &[(1, &[1])]);
+    batch(&mut scheduler);
+    offer(&mut scheduler, &[(2, &[2])]);
+    assert_eq!(batch(&mut scheduler).first, vec![2]);
+}
+
+#[test]
+fn independent_order_takes_no_more_than_there_is_use_for() {
+    let mut scheduler =
+        Scheduler::new(Options { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
+    offer(&mut scheduler, &[(1, &[1]), (2, &[1])]);
+    assert!(!scheduler.has_room(), "one of two that may run at a time has its next batch");
+    let one = batch(&mut scheduler);
+    assert!(scheduler.has_room());
+    // What waits is of no use to who is idle.
+    offer(&mut scheduler, &[(3, &[1]), (4, &[1]), (5, &[1]), (6, &[1])]);
+    assert!(scheduler.has_room());
+    scheduler.done(one.id, TIMING);
+    assert!(!scheduler.has_room());
 }
 
 #[test]

@@ -259,7 +259,10 @@ impl<'a> Simulation<'a> {
         let start = rng.random_range(0..4);
         (0..4).any(|turn| match (start + turn) % 4 {
             0 => self.offer(),
-            1 => self.take(),
+            1 => {
+                self.scheduler.set_held_up(rng.random_range(0..8) == 0);
+                self.take()
+            }
             2 => {
                 let count = self.running.len();
                 let first = rng.random_range(0..count.max(1));
