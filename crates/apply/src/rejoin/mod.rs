@@ -19,6 +19,7 @@
 //! Everything up to the undoing can be repeated, the undoing is in one transaction with its note, and all behind it can be
 //! repeated again.
 
+mod definition;
 mod emptying;
 mod healing;
 pub mod identity;

@@ -1,17 +1,25 @@
 //! Which stretch of the log a server has to do again: from where its tables are certain to stand, to the last transaction that
 //! native replication would not bring it.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use tailwater_log::{LogDir, LogPosition, SegmentSummary};
-use tailwater_wire::event::EventType;
+use tailwater_log::{Entry, LogDir, LogPosition, SegmentSummary};
+use tailwater_wire::event::{
+    EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, strip_checksum,
+};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
+use super::definition::{Definition, judge};
 use super::identity::Identity;
 use crate::error::ApplyError;
+use crate::transaction::{Content, Step, Transaction};
 
 /// Offset of the first event of a segment.
 pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
+
+/// Of longer statements nothing is known, in bytes.
+const STATEMENT_BYTES_MAX: u32 = 1 << 20;
 
 /// A stretch of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,13 +44,14 @@ struct Seen {
     commit_time_us: u64,
     has: bool,
     own: bool,
-    is_statement: bool,
+    /// It is a statement that proves all before it durable.
+    is_proof: bool,
 }
 
 /// Finds the stretch as transactions pass by, in their order.
 #[derive(Debug, Default)]
 struct Finder {
-    /// Behind the last statement that the server has, which an engine writes durably, with all before it.
+    /// Behind the last statement that the server has, and that its engine has written durably, with all before it.
     certain: Option<LogPosition>,
     /// When the last transaction committed that the server has, in microseconds since 1970.
     last_us: u64,
@@ -53,7 +62,7 @@ impl Finder {
     fn see(&mut self, seen: &Seen) {
         if seen.has {
             self.last_us = self.last_us.max(seen.commit_time_us);
-            if seen.is_statement {
+            if seen.is_proof {
                 self.certain = Some(seen.end);
             }
         }
@@ -71,19 +80,37 @@ impl Finder {
     }
 }
 
-/// Finds the stretch. `common` is what log and server have in common; what committed within `window` before the last of that
-/// is done again.
+/// What log and server have in common.
+#[derive(Debug)]
+pub struct Common<'a> {
+    /// The transactions.
+    pub gtids: &'a GtidSet,
+    /// The server's tables whose engine is InnoDB: database and name, in lower case.
+    pub innodb: &'a HashSet<(String, String)>,
+}
+
+impl Common<'_> {
+    /// Whether the server has a transaction of the log.
+    pub(super) fn has(&self, entry: &Entry) -> bool {
+        entry.gtid.as_ref().is_some_and(|gtid| self.gtids.contains(gtid))
+    }
+}
+
+/// Finds the stretch. What committed within `window` before the last that log and server have in common is done again.
+///
+/// No more than a statement that the engine itself writes durably shortens it: a commit that stood beside such a statement, in the
+/// moment between the engine's part of it and its place in the binlog, is taken to be written with it.
 ///
 /// # Errors
 /// [`ApplyError::Log`]; [`ApplyError::Rejoin`] if the log does not reach back far enough.
 pub fn find(
     log: &LogDir,
-    common: &GtidSet,
+    common: &Common<'_>,
     identity: &Identity,
     window: Duration,
 ) -> Result<Stretch, ApplyError> {
     let segments = log.segments()?;
-    let first = first_segment(log, &segments, common, window)?;
+    let first = first_segment(log, &segments, common.gtids, window)?;
     let mut finder = Finder::default();
     scan(log, first, common, identity, |seen, _| {
         finder.see(&seen);
@@ -91,7 +118,7 @@ pub fn find(
     })?;
     let start = LogPosition { segment: first, offset: FIRST_EVENT_OFFSET };
     let until = finder.until.unwrap_or(start);
-    let mut stretch = Stretch { segment: first, from: until, until, gtids: common.clone(), lost: 0 };
+    let mut stretch = Stretch { segment: first, from: until, until, gtids: common.gtids.clone(), lost: 0 };
     let mut begun = false;
     scan(log, first, common, identity, |seen, gtid| {
         if seen.position >= until {
@@ -175,20 +202,36 @@ fn first_time(log: &LogDir, segment: u64) -> Result<Option<u64>, ApplyError> {
 fn scan(
     log: &LogDir,
     first: u64,
-    common: &GtidSet,
+    common: &Common<'_>,
     identity: &Identity,
     mut see: impl FnMut(Seen, Option<&Gtid>) -> Result<(), ApplyError>,
 ) -> Result<(), ApplyError> {
     let mut reader = log.reader(LogPosition { segment: first, offset: FIRST_EVENT_OFFSET })?;
+    let (mut event, mut format) = (Vec::new(), None);
     while let Some(entry) = reader.try_next()? {
         if !entry.is_transaction() {
+            while let Some(header) = reader.next_event()? {
+                if header.event_type == EventType::FORMAT_DESCRIPTION {
+                    reader.read_event(&mut event)?;
+                    // What cannot be read proves nothing.
+                    format =
+                        FormatDescription::parse(event.get(EVENT_HEADER_BYTES..).unwrap_or_default()).ok();
+                }
+            }
             continue;
         }
         let gtid = entry.gtid.as_ref();
-        let has = gtid.is_some_and(|gtid| common.contains(gtid));
-        let mut is_statement = has;
-        while let Some(header) = reader.next_event()?.filter(|_| is_statement) {
-            is_statement = !holds_rows(header.event_type);
+        let has = common.has(&entry);
+        let mut is_proof = false;
+        while let Some(header) = reader.next_event()?.filter(|_| has) {
+            if holds_rows(header.event_type) {
+                is_proof = false;
+                break;
+            }
+            if is_query(header.event_type) && header.event_length <= STATEMENT_BYTES_MAX {
+                reader.read_event(&mut event)?;
+                is_proof |= proves(&header, &event, format.as_ref(), common);
+            }
         }
         let seen = Seen {
             position: entry.position,
@@ -196,11 +239,45 @@ fn scan(
             commit_time_us: entry.commit_time_us,
             has,
             own: gtid.is_some_and(|gtid| identity.is_own(gtid)),
-            is_statement,
+            is_proof,
         };
         see(seen, gtid)?;
     }
     Ok(())
+}
+
+/// Whether a transaction holds nothing but statements that have to do with no rows.
+pub(super) fn is_apart(transaction: &Transaction, common: &Common<'_>) -> bool {
+    let Content::Steps(steps) = &transaction.content else { return false };
+    steps.iter().all(|step| match step {
+        Step::Rows(_) => false,
+        Step::Statement(statement) => {
+            let database = String::from_utf8_lossy(&statement.database);
+            judge(common.gtids.flavour(), &statement.text, &database, common.innodb) == Definition::Apart
+        }
+    })
+}
+
+fn is_query(event_type: EventType) -> bool {
+    matches!(event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED)
+}
+
+/// Whether a statement that the server has proves all before it durable.
+fn proves(
+    header: &EventHeader,
+    event: &[u8],
+    format: Option<&FormatDescription>,
+    common: &Common<'_>,
+) -> bool {
+    let Some(format) = format else { return false };
+    let event = if format.has_checksums() { strip_checksum(event) } else { Ok(event) };
+    let body = event.ok().and_then(|event| event.get(EVENT_HEADER_BYTES..)).unwrap_or_default();
+    let Ok(EventBody::Query(query)) = EventBody::parse(header, body, format) else { return false };
+    // One that failed on the server, halfway or at once, may not have come to the engine.
+    let Ok(text) = query.statement(STATEMENT_BYTES_MAX as usize) else { return false };
+    let database = String::from_utf8_lossy(query.database);
+    query.error_code == 0
+        && judge(common.gtids.flavour(), &text, &database, common.innodb) == Definition::Proof
 }
 
 /// Whether an event says that its transaction is no statement that commits by itself.
@@ -213,12 +290,15 @@ fn holds_rows(event_type: EventType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use tailwater_wire::Flavour;
+
     use super::*;
 
-    fn seen(offset: u64, commit_time_us: u64, has: bool, own: bool, is_statement: bool) -> Seen {
+    fn seen(offset: u64, commit_time_us: u64, has: bool, own: bool, is_proof: bool) -> Seen {
         let position = LogPosition { segment: 1, offset };
         let end = LogPosition { segment: 1, offset: offset + 10 };
-        Seen { position, end, commit_time_us, has, own, is_statement }
+        Seen { position, end, commit_time_us, has, own, is_proof }
     }
 
     fn from(all: &[Seen], window_us: u64) -> (Option<u64>, Option<u64>) {
@@ -249,13 +329,56 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_that_the_server_has_is_certain_with_all_before_it() {
+    fn a_statement_that_proves_it_is_certain_with_all_before_it() {
         let log = [
             seen(10, 290, true, true, false),
             seen(20, 291, true, true, true),
             seen(30, 300, true, true, false),
         ];
         assert_eq!(from(&log, 150), (Some(30), Some(40)));
+    }
+
+    /// A transaction of rows, or a statement, and whether the engine of MariaDB writes its log with it. As tried in
+    /// `crates/apply/tests/hollow.rs`.
+    const WRITTEN: [(&str, bool); 10] = [
+        ("", false),
+        ("GRANT SELECT ON d.t TO u", false),
+        ("CREATE VIEW v AS SELECT 1", false),
+        ("CREATE PROCEDURE p() SELECT 1", false),
+        ("CREATE DATABASE x", false),
+        ("CREATE TABLE IF NOT EXISTS t (id INT)", false),
+        ("ALTER TABLE t COMMENT='x'", false),
+        ("ALTER TABLE t MODIFY c INT COMMENT 'x'", false),
+        ("ALTER TABLE t ADD COLUMN c INT", true),
+        ("CREATE TABLE t (id INT)", true),
+    ];
+
+    proptest! {
+        /// However little a server has kept of its commits, all that it lacks is in the stretch.
+        #[test]
+        fn what_a_crash_took_is_in_the_stretch(
+            kinds in proptest::collection::vec(0..WRITTEN.len(), 1..40),
+            lost in 0..40_usize,
+        ) {
+            let tables = HashSet::from([("d".to_owned(), "t".to_owned())]);
+            let log: Vec<_> = kinds.iter().enumerate().map(|(place, kind)| {
+                let judged = judge(Flavour::MariaDb, WRITTEN[*kind].0.as_bytes(), "d", &tables);
+                seen(10 * place as u64 + 10, place as u64, true, true, judged == Definition::Proof)
+            }).collect();
+            // Its engine has at least what it had to write, and may have more.
+            let written = kinds.iter().rposition(|kind| WRITTEN[*kind].1).map_or(0, |place| place + 1);
+            let durable = written.max(log.len().saturating_sub(lost));
+            let (first, until) = from(&log, 1_000_000);
+            let begins = first.unwrap_or(u64::MAX);
+            for lacking in &log[durable..] {
+                prop_assert!(begins <= lacking.position.offset, "{kinds:?}: {begins} is behind {durable}");
+            }
+            prop_assert_eq!(until, log.last().map(|last| last.end.offset));
+            // Nor is more done again than must be: what the engine had to write is not.
+            if let Some(proof) = log[..written].last() {
+                prop_assert!(begins >= proof.end.offset);
+            }
+        }
     }
 
     #[test]
