@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use tailwater_log::{Entry, LogDir, LogPosition, SegmentSummary};
 use tailwater_wire::event::{
-    EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, strip_checksum,
+    EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, MariadbGtidEvent,
+    strip_checksum,
 };
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::definition::{Definition, judge};
 use super::identity::Identity;
+use crate::decode::statement::defines;
 use crate::error::ApplyError;
 use crate::transaction::{Content, Step, Transaction};
 
@@ -44,8 +46,22 @@ struct Seen {
     commit_time_us: u64,
     has: bool,
     own: bool,
-    /// It is a statement that proves all before it durable.
-    is_proof: bool,
+    /// What it says, if it is a definition.
+    definition: Option<Definition>,
+}
+
+impl Seen {
+    fn is_proof(&self) -> bool {
+        self.has && self.definition == Some(Definition::Proof)
+    }
+
+    /// Whether it is a definition that can neither be done again nor passed over.
+    fn is_in_the_way(&self) -> bool {
+        match self.definition {
+            Some(definition) => !self.has || definition == Definition::Unknown,
+            None => false,
+        }
+    }
 }
 
 /// Finds the stretch as transactions pass by, in their order.
@@ -62,7 +78,7 @@ impl Finder {
     fn see(&mut self, seen: &Seen) {
         if seen.has {
             self.last_us = self.last_us.max(seen.commit_time_us);
-            if seen.is_proof {
+            if seen.is_proof() {
                 self.certain = Some(seen.end);
             }
         }
@@ -102,7 +118,8 @@ impl Common<'_> {
 /// moment between the engine's part of it and its place in the binlog, is taken to be written with it.
 ///
 /// # Errors
-/// [`ApplyError::Log`]; [`ApplyError::Rejoin`] if the log does not reach back far enough.
+/// [`ApplyError::Log`]; [`ApplyError::Rejoin`] if the log does not reach back far enough; [`ApplyError::Irreversible`] for a
+/// definition in the stretch that cannot be passed over.
 pub fn find(
     log: &LogDir,
     common: &Common<'_>,
@@ -129,6 +146,13 @@ pub fn find(
             stretch.from = seen.position;
         }
         if begun {
+            if seen.is_in_the_way() {
+                return Err(ApplyError::Irreversible {
+                    gtid: gtid.map_or_else(|| "without GTID".to_owned(), Gtid::to_string),
+                    reason: "it is a definition among what is to be done again, and nobody can tell what the server has of it"
+                        .to_owned(),
+                });
+            }
             stretch.lost += u64::from(!seen.has);
             if let Some(gtid) = gtid {
                 // A log holds one family's GTIDs.
@@ -222,15 +246,19 @@ fn scan(
         }
         let gtid = entry.gtid.as_ref();
         let has = common.has(&entry);
-        let mut is_proof = false;
-        while let Some(header) = reader.next_event()?.filter(|_| has) {
+        let mut definition = None;
+        while let Some(header) = reader.next_event()? {
             if holds_rows(header.event_type) {
-                is_proof = false;
+                definition = None;
                 break;
             }
-            if is_query(header.event_type) && header.event_length <= STATEMENT_BYTES_MAX {
+            if is_told_by(header.event_type) && header.event_length <= STATEMENT_BYTES_MAX {
                 reader.read_event(&mut event)?;
-                is_proof |= proves(&header, &event, format.as_ref(), common);
+                match say(&header, &event, format.as_ref(), common) {
+                    Said::Nothing => {}
+                    Said::Definition(said) => definition = Some(said),
+                    Said::Unfinished => break,
+                }
             }
         }
         let seen = Seen {
@@ -239,7 +267,7 @@ fn scan(
             commit_time_us: entry.commit_time_us,
             has,
             own: gtid.is_some_and(|gtid| identity.is_own(gtid)),
-            is_proof,
+            definition,
         };
         see(seen, gtid)?;
     }
@@ -258,26 +286,40 @@ pub(super) fn is_apart(transaction: &Transaction, common: &Common<'_>) -> bool {
     })
 }
 
-fn is_query(event_type: EventType) -> bool {
-    matches!(event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED)
+fn is_told_by(event_type: EventType) -> bool {
+    matches!(event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED | EventType::MARIADB_GTID)
 }
 
-/// Whether a statement that the server has proves all before it durable.
-fn proves(
-    header: &EventHeader,
-    event: &[u8],
-    format: Option<&FormatDescription>,
-    common: &Common<'_>,
-) -> bool {
-    let Some(format) = format else { return false };
+/// What an event says of the definition that its transaction is.
+enum Said {
+    Nothing,
+    Definition(Definition),
+    /// It was begun here (`START ALTER`), or did not come to be.
+    Unfinished,
+}
+
+fn say(header: &EventHeader, event: &[u8], format: Option<&FormatDescription>, common: &Common<'_>) -> Said {
+    let Some(format) = format else { return Said::Nothing };
     let event = if format.has_checksums() { strip_checksum(event) } else { Ok(event) };
     let body = event.ok().and_then(|event| event.get(EVENT_HEADER_BYTES..)).unwrap_or_default();
-    let Ok(EventBody::Query(query)) = EventBody::parse(header, body, format) else { return false };
-    // One that failed on the server, halfway or at once, may not have come to the engine.
-    let Ok(text) = query.statement(STATEMENT_BYTES_MAX as usize) else { return false };
+    let query = match EventBody::parse(header, body, format) {
+        Ok(EventBody::Query(query)) => query,
+        Ok(EventBody::MariadbGtid(gtid)) => {
+            const HALVES: u8 = MariadbGtidEvent::EXTRA_START_ALTER | MariadbGtidEvent::EXTRA_ROLLBACK_ALTER;
+            return if gtid.flags_extra & HALVES != 0 { Said::Unfinished } else { Said::Nothing };
+        }
+        _ => return Said::Nothing,
+    };
+    let Ok(text) = query.statement(STATEMENT_BYTES_MAX as usize) else { return Said::Nothing };
+    if !defines(&text) {
+        return Said::Nothing;
+    }
     let database = String::from_utf8_lossy(query.database);
-    query.error_code == 0
-        && judge(common.gtids.flavour(), &text, &database, common.innodb) == Definition::Proof
+    match judge(common.gtids.flavour(), &text, &database, common.innodb) {
+        // One that failed on the server, halfway or at once, may not have come to the engine.
+        Definition::Proof if query.error_code != 0 => Said::Definition(Definition::Unknown),
+        definition => Said::Definition(definition),
+    }
 }
 
 /// Whether an event says that its transaction is no statement that commits by itself.
@@ -296,9 +338,10 @@ mod tests {
     use super::*;
 
     fn seen(offset: u64, commit_time_us: u64, has: bool, own: bool, is_proof: bool) -> Seen {
+        let definition = is_proof.then_some(Definition::Proof);
         let position = LogPosition { segment: 1, offset };
         let end = LogPosition { segment: 1, offset: offset + 10 };
-        Seen { position, end, commit_time_us, has, own, is_proof }
+        Seen { position, end, commit_time_us, has, own, definition }
     }
 
     fn from(all: &[Seen], window_us: u64) -> (Option<u64>, Option<u64>) {
@@ -379,6 +422,17 @@ mod tests {
                 prop_assert!(begins >= proof.end.offset);
             }
         }
+    }
+
+    #[test]
+    fn definitions_that_are_not_certain_are_in_the_way() {
+        let of = |has, definition| Seen { definition, ..seen(10, 100, has, true, false) };
+        for definition in [Definition::Proof, Definition::Apart, Definition::Unknown] {
+            assert!(of(false, Some(definition)).is_in_the_way(), "{definition:?} is lost");
+        }
+        assert!(of(true, Some(Definition::Unknown)).is_in_the_way());
+        assert!(!of(true, Some(Definition::Apart)).is_in_the_way() && !of(true, None).is_in_the_way());
+        assert!(!of(false, None).is_in_the_way() && !of(false, Some(Definition::Proof)).is_proof());
     }
 
     #[test]
