@@ -28,6 +28,7 @@ use tailwater_wire::{Flavour, WireError};
 use self::mapping::MapCache;
 pub use self::opening::OpeningReader;
 use self::reader::Ending;
+pub(crate) use self::reader::is_rows;
 pub use self::reader::{Read, TransactionReader};
 use crate::error::ApplyError;
 use crate::filter::{FilterError, Route};

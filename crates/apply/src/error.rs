@@ -304,6 +304,21 @@ impl ApplyError {
         }
     }
 
+    /// A target's table that lacks columns of the source's.
+    pub(crate) fn misfits(gtid: String, table: String, misfits: &[Misfit]) -> Self {
+        let columns: Vec<&str> = misfits.iter().map(|misfit| misfit.column.as_str()).collect();
+        let reason = misfits.first().map(|misfit| misfit.reason.clone()).unwrap_or_default();
+        Self::Shape { gtid, table, column: columns.join(", "), reason }
+    }
+
+    /// Says that it was found before anything was applied.
+    pub(crate) fn found_ahead(mut self) -> Self {
+        if let Self::Shape { reason, .. } = &mut self {
+            reason.push_str("; found by looking ahead, and the channel does not begin before it is mended");
+        }
+        self
+    }
+
     /// Rows of a transaction that was decoded and are no rows.
     pub(crate) fn rows(error: WireError) -> Self {
         Self::Event { gtid: String::new(), position: LogPosition::ZERO, error }

@@ -1,6 +1,7 @@
 //! From one flavour to the other, and to a newer version: rows by SQL where row events cannot be used.
 
 use anyhow::{Result, ensure};
+use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
 use tailwater_apply::filter::{FilterSet, Operation, Rule};
 use tailwater_sandbox::ServerKind;
@@ -28,7 +29,7 @@ const DEFINITIONS: &str = "CREATE DATABASE shop; \
       CHARACTER SET utf8mb4, raw BLOB, fixed BINARY(4), flags BIT(10), kind ENUM('a','b'), many SET('x','y','z'), day DATE, \
       at DATETIME(6), span TIME(3), y YEAR); \
     CREATE TABLE shop.keyless (a INT, b VARCHAR(10) CHARACTER SET utf8mb4); \
-    CREATE TABLE shop.other (id INT PRIMARY KEY, wide BIGINT)";
+    CREATE TABLE shop.other (id INT PRIMARY KEY, wide BIGINT); CREATE TABLE shop.later LIKE shop.other";
 
 /// Text of what is in the table, the same on both flavours.
 const CONTENT: &str = "SELECT id, big, tiny, price, ratio, HEX(name), HEX(CONVERT(old USING utf8mb4)), HEX(note), HEX(raw), \
@@ -40,11 +41,11 @@ async fn goes_across(from: ServerKind, to: ServerKind) -> Result<()> {
     };
     rig.source.sql(DEFINITIONS).await?;
     rig.target.sql(DEFINITIONS).await?;
-    let filters = FilterSet {
-        exclude: vec![Rule { tables: "*.*".into(), operations: vec![Operation::Ddl] }],
-        ..FilterSet::default()
+    let options = ChannelOptions {
+        start: ChannelStart::Oldest,
+        filters: without_definitions(),
+        ..rig.options("across")
     };
-    let options = ChannelOptions { start: ChannelStart::Oldest, filters, ..rig.options("across") };
     let channel = rig.channel(options);
     rig.source
         .sql(
@@ -71,18 +72,66 @@ async fn goes_across(from: ServerKind, to: ServerKind) -> Result<()> {
         ensure!(on_source == on_target && on_source.len() >= 2, "{on_source:#?}\n{on_target:#?}");
     }
 
-    // What cannot be carried is not cut.
-    channel.pause().await?;
-    rig.target.sql("ALTER TABLE shop.other MODIFY wide INT").await?;
-    rig.source.sql("INSERT INTO shop.other VALUES (1, 4000000000)").await?;
-    channel.resume(None).await?;
-    let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0004" && fault.message.contains("shop.other, column wide"), "{fault:?}");
-    ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.other").await? == ["0"]);
-    rig.target.sql("ALTER TABLE shop.other MODIFY wide DECIMAL(20)").await?;
-    channel.resume(None).await?;
-    rig.wait_applied(&channel).await?;
-    ensure!(rig.target.sql("SELECT wide FROM shop.other").await? == ["4000000000"]);
+    refused_at_the_start(&rig, &channel).await?;
+    refused_at_the_row(&rig, &channel).await?;
     channel.end().await;
     Ok(())
+}
+
+/// Columns that have no place are found when the channel begins, before anything that stands in front of their rows is applied.
+async fn refused_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
+    let state = "SELECT COUNT(*) FROM shop.keyless; SELECT COUNT(*) FROM shop.other; \
+                 SELECT worker, HEX(applied) FROM tailwater.apply_progress ORDER BY worker";
+    channel.pause().await?;
+    let before = rig.target.sql(state).await?;
+    rig.source.sql("INSERT INTO shop.keyless VALUES (8, 'before')").await?;
+    rig.source.sql("INSERT INTO shop.other VALUES (1, 4000000000)").await?;
+    let gtid = rig.newest_gtid().await?;
+    rig.source.sql("INSERT INTO shop.keyless VALUES (9, 'behind')").await?;
+    for (change, reason) in [
+        ("MODIFY wide INT", "does not go into int"),
+        ("DROP COLUMN wide", "the target's table has no such column"),
+        ("ADD COLUMN wide DOUBLE", "does not go into double"),
+    ] {
+        rig.target.sql(&format!("ALTER TABLE shop.other {change}")).await?;
+        channel.resume(None).await?;
+        let fault = rig.wait_failed(channel).await?;
+        let wanted = format!("transaction {gtid}: table shop.other, column wide: ");
+        ensure!(fault.code == "TW-APP-0004" && fault.message.starts_with(&wanted), "{fault:?}");
+        ensure!(fault.message.contains(reason) && fault.message.contains("looking ahead"), "{fault:?}");
+        let after = rig.target.sql(state).await?;
+        ensure!(after == before, "it was refused, and {before:?} became {after:?}");
+    }
+    // Rows that a filter leaves out are nobody's affair.
+    let no_inserts = Rule { tables: "shop.other".into(), operations: vec![Operation::Insert] };
+    let mut filters = without_definitions();
+    filters.exclude.push(no_inserts);
+    channel.filter(filters, None).await?;
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await?;
+    let applied = rig.target.sql("SELECT a FROM shop.keyless WHERE a > 7 ORDER BY a").await?;
+    ensure!(applied == ["8", "9"], "{applied:?}");
+    channel.filter(without_definitions(), None).await.map_err(Into::into)
+}
+
+/// What nobody could see coming stops the channel at the first row. What cannot be carried is not cut.
+async fn refused_at_the_row(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.target.sql("ALTER TABLE shop.later MODIFY wide INT").await?;
+    rig.source.sql("INSERT INTO shop.later VALUES (1, 4000000000)").await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.code == "TW-APP-0004" && fault.message.contains("shop.later, column wide"), "{fault:?}");
+    ensure!(!fault.message.contains("looking ahead"), "{fault:?}");
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.later").await? == ["0"]);
+    rig.target.sql("ALTER TABLE shop.later MODIFY wide DECIMAL(20)").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await?;
+    ensure!(rig.target.sql("SELECT wide FROM shop.later").await? == ["4000000000"]);
+    Ok(())
+}
+
+fn without_definitions() -> FilterSet {
+    FilterSet {
+        exclude: vec![Rule { tables: "*.*".into(), operations: vec![Operation::Ddl] }],
+        ..FilterSet::default()
+    }
 }

@@ -14,6 +14,7 @@ mod documented;
 mod error_codes;
 mod faults;
 mod following;
+mod hollow;
 mod live;
 mod logged;
 mod operating;

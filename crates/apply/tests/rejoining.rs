@@ -18,7 +18,7 @@ use crate::types::{BY_BINLOG, change, define, variants};
 
 impl Rig {
     /// The source comes back, and the target leads.
-    fn rejoin_options(&self, window: Duration) -> RejoinOptions {
+    pub fn rejoin_options(&self, window: Duration) -> RejoinOptions {
         RejoinOptions {
             server: self.source.socket_options(),
             primary: self.target.socket_options(),
@@ -29,12 +29,12 @@ impl Rig {
         }
     }
 
-    fn log_dir(&self) -> Result<LogDir> {
+    pub fn log_dir(&self) -> Result<LogDir> {
         Ok(LogDir::open_read_only(&self.folder.path().join("log"))?)
     }
 
     /// Captures until the log has all that the source has, and no more.
-    async fn capture_all(&mut self) -> Result<GtidSet> {
+    pub async fn capture_all(&mut self) -> Result<GtidSet> {
         let wanted = self.source_gtids().await?;
         let begun = Instant::now();
         while self.log().gtid_set().is_none_or(|logged| !wanted.is_subset_of(&logged)) {

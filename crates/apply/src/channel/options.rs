@@ -13,10 +13,12 @@ use crate::scheduler::CommitOrder;
 #[serde(rename_all = "lowercase")]
 pub enum GtidMode {
     /// The target does not log them; what was applied is published to `gtid_purged` or `gtid_slave_pos`, so that native
-    /// replication can go on from there.
+    /// replication can go on from there: if the account may, and no other channel brings the same source to the target.
     #[default]
     Log,
-    /// The target logs each under the GTID it has on the source: one target transaction for each.
+    /// The target logs each under the GTID it has on the source: no two share a target transaction. Progress stands in the same,
+    /// but for that of a statement that commits by itself, which stands behind it and is not logged. An XA transaction of MySQL has
+    /// two GTIDs: under that of its `XA PREPARE` only progress is logged.
     Preserve,
     /// The target logs them as its own, many as one.
     Own,

@@ -1,6 +1,7 @@
 //! Reads the log ahead of the workers and decodes it: a thread of its own for each channel, which waits while as much is
 //! held in memory as may be.
 
+mod ahead;
 mod entries;
 mod held;
 mod stream;
@@ -174,6 +175,7 @@ impl Reader {
     }
 
     async fn run(&mut self) -> Result<(), ApplyError> {
+        self.look_ahead().await?;
         let mut start = self.setup.shared.applied().low();
         loop {
             let entry = match self.log.try_next()? {

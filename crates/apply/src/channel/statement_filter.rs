@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::error::ApplyError;
-use crate::filter::{Filters, Operation, StatementRoute, changed_by};
-use crate::transaction::{Content, Statement, Step, Transaction};
+use crate::filter::{Filters, Named, Operation, StatementRoute, changed_by};
+use crate::transaction::{Content, Step, Transaction};
 
 /// The schema in which channels to the source keep what is about the source.
 pub(crate) const OWN_SCHEMA: &str = "tailwater";
@@ -40,7 +40,7 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
 /// [`ApplyError::Unsupported`] for a statement that can neither run as it is nor be left out.
 pub(super) fn filtered(filters: &Filters, step: Step, gtid: &str) -> Result<Option<Step>, ApplyError> {
     let Step::Statement(mut statement) = step else { return Ok(Some(step)) };
-    match route(filters, &statement) {
+    match route(filters, &statement.text, &statement.database, statement.dml) {
         StatementRoute::Run => Ok(Some(Step::Statement(statement))),
         StatementRoute::Drop => Ok(None),
         StatementRoute::RunIn { schema } => {
@@ -58,10 +58,27 @@ pub(super) fn filtered(filters: &Filters, step: Step, gtid: &str) -> Result<Opti
     }
 }
 
-fn route(filters: &Filters, statement: &Statement) -> StatementRoute {
-    let database = String::from_utf8_lossy(&statement.database);
+/// The databases and tables of the target that a definition changes, where the table is none for all of a database; none if it is
+/// left out, and `None` if it cannot be told or cannot run.
+pub(super) fn named_by(
+    filters: &Filters,
+    text: &[u8],
+    database: &[u8],
+) -> Option<Vec<(String, Option<String>)>> {
+    let default = match route(filters, text, database, false) {
+        StatementRoute::Drop => return Some(Vec::new()),
+        StatementRoute::Refuse(_) => return None,
+        StatementRoute::Run => String::from_utf8_lossy(database).into_owned(),
+        StatementRoute::RunIn { schema } => schema,
+    };
+    let named = |named: Named| (named.schema.unwrap_or_else(|| default.clone()), named.table);
+    changed_by(text).map(|all| all.into_iter().map(named).collect())
+}
+
+fn route(filters: &Filters, text: &[u8], database: &[u8], dml: bool) -> StatementRoute {
+    let database = String::from_utf8_lossy(database);
     let default_schema = (!database.is_empty()).then_some(&*database);
-    let changed = changed_by(&statement.text);
+    let changed = changed_by(text);
     let is_own = |schema: Option<&str>| schema.is_some_and(|schema| schema.eq_ignore_ascii_case(OWN_SCHEMA));
     if let Some(changed) = &changed
         && !changed.is_empty()
@@ -73,7 +90,7 @@ fn route(filters: &Filters, statement: &Statement) -> StatementRoute {
         return StatementRoute::Run;
     }
     let Some(changed) = changed else {
-        let reason = match statement.dml {
+        let reason = match dml {
             true => "filters and rewrites need rows; set binlog_format = ROW on the source",
             false => "it cannot be told which tables it changes, which filters and rewrites need",
         };

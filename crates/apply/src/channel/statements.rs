@@ -147,7 +147,8 @@ impl Session {
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
-    /// progress; a statement that commits by itself stands before it, with an intent.
+    /// progress; so do those that make or drop a temporary table in the midst of it. A statement that commits by itself stands
+    /// before it, with an intent, and ends what has begun before it.
     async fn run(&mut self, shared: &Arc<Shared>, held: &Held, progress: Vec<u8>) -> Result<(), ApplyError> {
         let mut run = Sequence { begun: false, ran: false, rows: Packets::default() };
         // The fingerprint of what was there before, if it was begun before.

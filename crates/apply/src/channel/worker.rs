@@ -275,8 +275,8 @@ fn by_itself(batch: &Batch<Held>) -> Option<&Held> {
     matches!(only.content, Content::Steps(_) | Content::Streamed { .. }).then_some(only)
 }
 
-/// How long a batch took, without its turn. Small ones may commit with all else in one packet: most of their time is the
-/// commit's.
+/// How long a batch took, of which the commit took `commit`. Where that is not known, because it was sent in one packet with all
+/// else or by whoever runs statements, it is taken for half.
 fn timing(all: Duration, commit: Option<Duration>) -> Timing {
     let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let commit = commit.unwrap_or(all / 2);

@@ -51,7 +51,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Connects, and has the session take row events.
+    /// Connects, and has the session take rows as events and by SQL.
     ///
     /// # Errors
     /// [`ApplyError::Session`].

@@ -307,10 +307,7 @@ impl TransactionReader {
             Err(Unbound::Wire(error)) => return Err(self.error(error)),
             Err(Unbound::Clash(error)) => return Err(ApplyError::Clash { gtid: self.gtid_text(), error }),
             Err(Unbound::Misfits { table, misfits }) => {
-                let columns: Vec<&str> = misfits.iter().map(|misfit| misfit.column.as_str()).collect();
-                let reason = misfits.first().map(|misfit| misfit.reason.clone()).unwrap_or_default();
-                let (gtid, column) = (self.gtid_text(), columns.join(", "));
-                return Err(ApplyError::Shape { gtid, table, column, reason });
+                return Err(ApplyError::misfits(self.gtid_text(), table, &misfits));
             }
         };
         let bytes_max = decoder.limits.event_bytes_max;
@@ -456,7 +453,8 @@ impl TransactionReader {
     }
 }
 
-pub(super) fn is_rows(event_type: EventType) -> bool {
+/// Whether events of this type hold rows.
+pub(crate) fn is_rows(event_type: EventType) -> bool {
     matches!(
         event_type,
         EventType::WRITE_ROWS_V1

@@ -57,8 +57,13 @@ pub(super) fn meaning(text: &[u8]) -> Meaning<'_> {
     }
 }
 
+/// Whether a statement changes anything but rows.
+pub(crate) fn defines(text: &[u8]) -> bool {
+    meaning(text) == Meaning::Definition
+}
+
 /// The statement in one of MariaDB's with settings of its own, or in one that tells how another ran; otherwise the text.
-fn wrapped(text: &[u8]) -> &[u8] {
+pub(crate) fn wrapped(text: &[u8]) -> &[u8] {
     let text = without_comments(text);
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     let mut words = Words { rest: text };

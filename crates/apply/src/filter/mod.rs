@@ -23,6 +23,7 @@ mod statement;
 mod versions;
 
 pub use error::FilterError;
+pub(crate) use names::outline;
 pub use names::{Named, changed_by};
 pub use router::{Filters, Route, Router, TableRoute};
 pub use rules::{FilterSet, Operation, Rewrite, Rule};

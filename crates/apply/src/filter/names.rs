@@ -48,6 +48,23 @@ pub fn changed_by(text: &[u8]) -> Option<Vec<Named>> {
     }
 }
 
+/// The words of a statement that stand in no quotes and no parentheses, in capitals. `None` if it cannot be told.
+pub(crate) fn outline(text: &[u8]) -> Option<Vec<String>> {
+    let mut depth = 0_u32;
+    let mut words = Vec::new();
+    for token in tokens(std::str::from_utf8(text).ok()?)? {
+        match token {
+            Token::Mark('(') => depth += 1,
+            Token::Mark(')') => depth = depth.saturating_sub(1),
+            Token::Word(word) if depth == 0 => words.push(word.to_ascii_uppercase()),
+            // What stands in them is no keyword, and parts those around it.
+            Token::Quoted(_) | Token::Mark(_) if depth == 0 => words.push(String::new()),
+            _ => {}
+        }
+    }
+    Some(words)
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
     /// Letters without quotes: a keyword or a name.

@@ -1,11 +1,12 @@
 //! The driver: looks at a server and the log, and does what is to be done.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tailwater_log::{Entry, LogDir, LogPosition, LogReader};
-use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_session::{ConnectOptions, Connection, Row, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
@@ -17,7 +18,7 @@ use super::inverse::{Kept, again, inverse};
 use super::record::{self, Record, Resume, Step};
 use super::rows::{Reader, Session};
 use super::still::hold_still;
-use super::stretch::{self, FIRST_EVENT_OFFSET, Stretch};
+use super::stretch::{self, Common, FIRST_EVENT_OFFSET, Stretch, is_apart};
 use super::tail::{self, Tail};
 use crate::channel::text::quote;
 use crate::error::ApplyError;
@@ -67,6 +68,7 @@ pub struct Findings {
     pub tail: Tail,
     /// What of the log is to be done again.
     pub stretch: Stretch,
+    innodb: HashSet<(String, String)>,
     flavour: Flavour,
     /// What undoes the tail.
     undoing: Vec<RowChanges>,
@@ -128,13 +130,18 @@ pub async fn look(options: &RejoinOptions, log: &LogDir) -> Result<Findings, App
         Kept::Unsure => RejoinOptions::WINDOW,
     });
     let kept = if window.is_zero() { Kept::AsLogged } else { Kept::Unsure };
+    let innodb = innodb_tables(&mut connection).await?;
     let mut findings = Findings {
         stretch: match &resume {
             Resume::Count(keeps) => nothing(keeps.clone()),
-            _ => stretch::find(log, &common, &server.identity, window)?,
+            _ => {
+                let common = Common { gtids: &common, innodb: &innodb };
+                stretch::find(log, &common, &server.identity, window)?
+            }
         },
         has: server.has,
         common,
+        innodb,
         kept,
         tail: Tail::default(),
         flavour: server.flavour,
@@ -265,7 +272,7 @@ async fn write_rows(
             info!(transactions = findings.tail.transactions.len(), "undoing what only the server has");
             healed.rows_undone = session.write(&findings.undoing, Some(&record.statement())).await?;
         }
-        healed.transactions_again = do_again(options, log, &findings.stretch, &mut session).await?;
+        healed.transactions_again = do_again(options, log, findings, &mut session).await?;
         record.step = Step::DoneAgain;
         session.connection().execute(&record.statement()).await?;
         Ok::<(), ApplyError>(())
@@ -276,13 +283,24 @@ async fn write_rows(
     restored
 }
 
-/// Writes the rows of a stretch of the log; returns how many transactions they were.
+/// The server's tables whose engine is InnoDB.
+async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, String)>, ApplyError> {
+    let sql = "SELECT table_schema, table_name FROM information_schema.tables WHERE engine='InnoDB'";
+    let rows = connection.query(sql).await?.rows;
+    let name = |row: &Row, column| row.get_str(column).unwrap_or_default().to_lowercase();
+    Ok(rows.iter().map(|row| (name(row, 0), name(row, 1))).collect())
+}
+
+/// Writes the rows of a stretch of the log; returns how many transactions they were. Statements that the server has, and that have
+/// nothing to do with rows, are passed over.
 async fn do_again(
     options: &RejoinOptions,
     log: &LogDir,
-    stretch: &Stretch,
+    findings: &Findings,
     session: &mut Session,
 ) -> Result<u64, ApplyError> {
+    let stretch = &findings.stretch;
+    let common = Common { gtids: &findings.common, innodb: &findings.innodb };
     if stretch.from >= stretch.until {
         return Ok(0);
     }
@@ -300,6 +318,9 @@ async fn do_again(
         }
         let events = read_entry(&mut log, &entry)?;
         let transaction = reader.transaction(&entry, events).await?;
+        if common.has(&entry) && is_apart(&transaction, &common) {
+            continue;
+        }
         batch_bytes += transaction.memory_bytes;
         batch.extend(again(&transaction)?);
         count += 1;

@@ -15,10 +15,12 @@
 //!
 //! Where that cannot be done, `emptying` makes room for a copy.
 //!
-//! The map: `tail`, `stretch`, `identity` say what is to be done; `inverse` how; `rows`, `still` and `record` do it and note it.
+//! The map: `tail`, `stretch`, `identity` say what is to be done, and `definition` what a statement proves; `inverse` how; `rows`,
+//! `still` and `record` do it and note it.
 //! Everything up to the undoing can be repeated, the undoing is in one transaction with its note, and all behind it can be
 //! repeated again.
 
+mod definition;
 mod emptying;
 mod healing;
 pub mod identity;

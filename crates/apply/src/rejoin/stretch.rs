@@ -1,17 +1,27 @@
 //! Which stretch of the log a server has to do again: from where its tables are certain to stand, to the last transaction that
 //! native replication would not bring it.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use tailwater_log::{LogDir, LogPosition, SegmentSummary};
-use tailwater_wire::event::EventType;
+use tailwater_log::{Entry, LogDir, LogPosition, SegmentSummary};
+use tailwater_wire::event::{
+    EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, MariadbGtidEvent,
+    strip_checksum,
+};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
+use super::definition::{Definition, judge};
 use super::identity::Identity;
+use crate::decode::statement::defines;
 use crate::error::ApplyError;
+use crate::transaction::{Content, Step, Transaction};
 
 /// Offset of the first event of a segment.
 pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
+
+/// Of longer statements nothing is known, in bytes.
+const STATEMENT_BYTES_MAX: u32 = 1 << 20;
 
 /// A stretch of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,13 +46,28 @@ struct Seen {
     commit_time_us: u64,
     has: bool,
     own: bool,
-    is_statement: bool,
+    /// What it says, if it is a definition.
+    definition: Option<Definition>,
+}
+
+impl Seen {
+    fn is_proof(&self) -> bool {
+        self.has && self.definition == Some(Definition::Proof)
+    }
+
+    /// Whether it is a definition that can neither be done again nor passed over.
+    fn is_in_the_way(&self) -> bool {
+        match self.definition {
+            Some(definition) => !self.has || definition == Definition::Unknown,
+            None => false,
+        }
+    }
 }
 
 /// Finds the stretch as transactions pass by, in their order.
 #[derive(Debug, Default)]
 struct Finder {
-    /// Behind the last statement that the server has, which an engine writes durably, with all before it.
+    /// Behind the last statement that the server has, and that its engine has written durably, with all before it.
     certain: Option<LogPosition>,
     /// When the last transaction committed that the server has, in microseconds since 1970.
     last_us: u64,
@@ -53,7 +78,7 @@ impl Finder {
     fn see(&mut self, seen: &Seen) {
         if seen.has {
             self.last_us = self.last_us.max(seen.commit_time_us);
-            if seen.is_statement {
+            if seen.is_proof() {
                 self.certain = Some(seen.end);
             }
         }
@@ -71,19 +96,38 @@ impl Finder {
     }
 }
 
-/// Finds the stretch. `common` is what log and server have in common; what committed within `window` before the last of that
-/// is done again.
+/// What log and server have in common.
+#[derive(Debug)]
+pub struct Common<'a> {
+    /// The transactions.
+    pub gtids: &'a GtidSet,
+    /// The server's tables whose engine is InnoDB: database and name, in lower case.
+    pub innodb: &'a HashSet<(String, String)>,
+}
+
+impl Common<'_> {
+    /// Whether the server has a transaction of the log.
+    pub(super) fn has(&self, entry: &Entry) -> bool {
+        entry.gtid.as_ref().is_some_and(|gtid| self.gtids.contains(gtid))
+    }
+}
+
+/// Finds the stretch. What committed within `window` before the last that log and server have in common is done again.
+///
+/// No more than a statement that the engine itself writes durably shortens it: a commit that stood beside such a statement, in the
+/// moment between the engine's part of it and its place in the binlog, is taken to be written with it.
 ///
 /// # Errors
-/// [`ApplyError::Log`]; [`ApplyError::Rejoin`] if the log does not reach back far enough.
+/// [`ApplyError::Log`]; [`ApplyError::Rejoin`] if the log does not reach back far enough; [`ApplyError::Irreversible`] for a
+/// definition in the stretch that cannot be passed over.
 pub fn find(
     log: &LogDir,
-    common: &GtidSet,
+    common: &Common<'_>,
     identity: &Identity,
     window: Duration,
 ) -> Result<Stretch, ApplyError> {
     let segments = log.segments()?;
-    let first = first_segment(log, &segments, common, window)?;
+    let first = first_segment(log, &segments, common.gtids, window)?;
     let mut finder = Finder::default();
     scan(log, first, common, identity, |seen, _| {
         finder.see(&seen);
@@ -91,7 +135,7 @@ pub fn find(
     })?;
     let start = LogPosition { segment: first, offset: FIRST_EVENT_OFFSET };
     let until = finder.until.unwrap_or(start);
-    let mut stretch = Stretch { segment: first, from: until, until, gtids: common.clone(), lost: 0 };
+    let mut stretch = Stretch { segment: first, from: until, until, gtids: common.gtids.clone(), lost: 0 };
     let mut begun = false;
     scan(log, first, common, identity, |seen, gtid| {
         if seen.position >= until {
@@ -102,6 +146,13 @@ pub fn find(
             stretch.from = seen.position;
         }
         if begun {
+            if seen.is_in_the_way() {
+                return Err(ApplyError::Irreversible {
+                    gtid: gtid.map_or_else(|| "without GTID".to_owned(), Gtid::to_string),
+                    reason: "it is a definition among what is to be done again, and nobody can tell what the server has of it"
+                        .to_owned(),
+                });
+            }
             stretch.lost += u64::from(!seen.has);
             if let Some(gtid) = gtid {
                 // A log holds one family's GTIDs.
@@ -175,20 +226,40 @@ fn first_time(log: &LogDir, segment: u64) -> Result<Option<u64>, ApplyError> {
 fn scan(
     log: &LogDir,
     first: u64,
-    common: &GtidSet,
+    common: &Common<'_>,
     identity: &Identity,
     mut see: impl FnMut(Seen, Option<&Gtid>) -> Result<(), ApplyError>,
 ) -> Result<(), ApplyError> {
     let mut reader = log.reader(LogPosition { segment: first, offset: FIRST_EVENT_OFFSET })?;
+    let (mut event, mut format) = (Vec::new(), None);
     while let Some(entry) = reader.try_next()? {
         if !entry.is_transaction() {
+            while let Some(header) = reader.next_event()? {
+                if header.event_type == EventType::FORMAT_DESCRIPTION {
+                    reader.read_event(&mut event)?;
+                    // What cannot be read proves nothing.
+                    format =
+                        FormatDescription::parse(event.get(EVENT_HEADER_BYTES..).unwrap_or_default()).ok();
+                }
+            }
             continue;
         }
         let gtid = entry.gtid.as_ref();
-        let has = gtid.is_some_and(|gtid| common.contains(gtid));
-        let mut is_statement = has;
-        while let Some(header) = reader.next_event()?.filter(|_| is_statement) {
-            is_statement = !holds_rows(header.event_type);
+        let has = common.has(&entry);
+        let mut definition = None;
+        while let Some(header) = reader.next_event()? {
+            if holds_rows(header.event_type) {
+                definition = None;
+                break;
+            }
+            if is_told_by(header.event_type) && header.event_length <= STATEMENT_BYTES_MAX {
+                reader.read_event(&mut event)?;
+                match say(&header, &event, format.as_ref(), common) {
+                    Said::Nothing => {}
+                    Said::Definition(said) => definition = Some(said),
+                    Said::Unfinished => break,
+                }
+            }
         }
         let seen = Seen {
             position: entry.position,
@@ -196,11 +267,59 @@ fn scan(
             commit_time_us: entry.commit_time_us,
             has,
             own: gtid.is_some_and(|gtid| identity.is_own(gtid)),
-            is_statement,
+            definition,
         };
         see(seen, gtid)?;
     }
     Ok(())
+}
+
+/// Whether a transaction holds nothing but statements that have to do with no rows.
+pub(super) fn is_apart(transaction: &Transaction, common: &Common<'_>) -> bool {
+    let Content::Steps(steps) = &transaction.content else { return false };
+    steps.iter().all(|step| match step {
+        Step::Rows(_) => false,
+        Step::Statement(statement) => {
+            let database = String::from_utf8_lossy(&statement.database);
+            judge(common.gtids.flavour(), &statement.text, &database, common.innodb) == Definition::Apart
+        }
+    })
+}
+
+fn is_told_by(event_type: EventType) -> bool {
+    matches!(event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED | EventType::MARIADB_GTID)
+}
+
+/// What an event says of the definition that its transaction is.
+enum Said {
+    Nothing,
+    Definition(Definition),
+    /// It was begun here (`START ALTER`), or did not come to be.
+    Unfinished,
+}
+
+fn say(header: &EventHeader, event: &[u8], format: Option<&FormatDescription>, common: &Common<'_>) -> Said {
+    let Some(format) = format else { return Said::Nothing };
+    let event = if format.has_checksums() { strip_checksum(event) } else { Ok(event) };
+    let body = event.ok().and_then(|event| event.get(EVENT_HEADER_BYTES..)).unwrap_or_default();
+    let query = match EventBody::parse(header, body, format) {
+        Ok(EventBody::Query(query)) => query,
+        Ok(EventBody::MariadbGtid(gtid)) => {
+            const HALVES: u8 = MariadbGtidEvent::EXTRA_START_ALTER | MariadbGtidEvent::EXTRA_ROLLBACK_ALTER;
+            return if gtid.flags_extra & HALVES != 0 { Said::Unfinished } else { Said::Nothing };
+        }
+        _ => return Said::Nothing,
+    };
+    let Ok(text) = query.statement(STATEMENT_BYTES_MAX as usize) else { return Said::Nothing };
+    if !defines(&text) {
+        return Said::Nothing;
+    }
+    let database = String::from_utf8_lossy(query.database);
+    match judge(common.gtids.flavour(), &text, &database, common.innodb) {
+        // One that failed on the server, halfway or at once, may not have come to the engine.
+        Definition::Proof if query.error_code != 0 => Said::Definition(Definition::Unknown),
+        definition => Said::Definition(definition),
+    }
 }
 
 /// Whether an event says that its transaction is no statement that commits by itself.
@@ -213,12 +332,16 @@ fn holds_rows(event_type: EventType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use tailwater_wire::Flavour;
+
     use super::*;
 
-    fn seen(offset: u64, commit_time_us: u64, has: bool, own: bool, is_statement: bool) -> Seen {
+    fn seen(offset: u64, commit_time_us: u64, has: bool, own: bool, is_proof: bool) -> Seen {
+        let definition = is_proof.then_some(Definition::Proof);
         let position = LogPosition { segment: 1, offset };
         let end = LogPosition { segment: 1, offset: offset + 10 };
-        Seen { position, end, commit_time_us, has, own, is_statement }
+        Seen { position, end, commit_time_us, has, own, definition }
     }
 
     fn from(all: &[Seen], window_us: u64) -> (Option<u64>, Option<u64>) {
@@ -249,13 +372,67 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_that_the_server_has_is_certain_with_all_before_it() {
+    fn a_statement_that_proves_it_is_certain_with_all_before_it() {
         let log = [
             seen(10, 290, true, true, false),
             seen(20, 291, true, true, true),
             seen(30, 300, true, true, false),
         ];
         assert_eq!(from(&log, 150), (Some(30), Some(40)));
+    }
+
+    /// A transaction of rows, or a statement, and whether the engine of MariaDB writes its log with it. As tried in
+    /// `crates/apply/tests/hollow.rs`.
+    const WRITTEN: [(&str, bool); 10] = [
+        ("", false),
+        ("GRANT SELECT ON d.t TO u", false),
+        ("CREATE VIEW v AS SELECT 1", false),
+        ("CREATE PROCEDURE p() SELECT 1", false),
+        ("CREATE DATABASE x", false),
+        ("CREATE TABLE IF NOT EXISTS t (id INT)", false),
+        ("ALTER TABLE t COMMENT='x'", false),
+        ("ALTER TABLE t MODIFY c INT COMMENT 'x'", false),
+        ("ALTER TABLE t ADD COLUMN c INT", true),
+        ("CREATE TABLE t (id INT)", true),
+    ];
+
+    proptest! {
+        /// However little a server has kept of its commits, all that it lacks is in the stretch.
+        #[test]
+        fn what_a_crash_took_is_in_the_stretch(
+            kinds in proptest::collection::vec(0..WRITTEN.len(), 1..40),
+            lost in 0..40_usize,
+        ) {
+            let tables = HashSet::from([("d".to_owned(), "t".to_owned())]);
+            let log: Vec<_> = kinds.iter().enumerate().map(|(place, kind)| {
+                let judged = judge(Flavour::MariaDb, WRITTEN[*kind].0.as_bytes(), "d", &tables);
+                seen(10 * place as u64 + 10, place as u64, true, true, judged == Definition::Proof)
+            }).collect();
+            // Its engine has at least what it had to write, and may have more.
+            let written = kinds.iter().rposition(|kind| WRITTEN[*kind].1).map_or(0, |place| place + 1);
+            let durable = written.max(log.len().saturating_sub(lost));
+            let (first, until) = from(&log, 1_000_000);
+            let begins = first.unwrap_or(u64::MAX);
+            for lacking in &log[durable..] {
+                prop_assert!(begins <= lacking.position.offset, "{kinds:?}: {begins} is behind {durable}");
+            }
+            prop_assert_eq!(until, log.last().map(|last| last.end.offset));
+            // Nor is more done again than must be: what the engine had to write is not.
+            if let Some(proof) = log[..written].last() {
+                prop_assert!(begins >= proof.end.offset);
+            }
+        }
+    }
+
+    #[test]
+    fn definitions_that_are_not_certain_are_in_the_way() {
+        let of = |has, definition| Seen { definition, ..seen(10, 100, has, true, false) };
+        for definition in [Definition::Proof, Definition::Apart, Definition::Unknown] {
+            assert!(of(false, Some(definition)).is_in_the_way(), "{definition:?} is lost");
+        }
+        assert!(of(true, Some(Definition::Unknown)).is_in_the_way());
+        assert!(!of(true, Some(Definition::Apart)).is_in_the_way() && !of(true, None).is_in_the_way());
+        assert!(!of(false, None).is_in_the_way() && !of(false, Some(Definition::Proof)).is_proof());
     }
 
     #[test]

@@ -85,6 +85,22 @@ impl TargetTables {
         }
     }
 
+    /// A table of the target, if it has it.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`].
+    pub(super) async fn find(
+        &mut self,
+        schema: &str,
+        table: &str,
+    ) -> Result<Option<Arc<TargetTable>>, ApplyError> {
+        let found = self.catalogue.load(&mut self.connection, schema, table).await?;
+        if let Some(table) = &found {
+            self.look_at(table);
+        }
+        Ok(found)
+    }
+
     /// Says it once of each table that cannot be written to together with progress.
     fn look_at(&self, table: &TargetTable) {
         if table.transactional {

@@ -1,0 +1,305 @@
+//! Which tables rows ahead go to, and as what the source logged them. Pure: events go in, tables to look at come out.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use tailwater_wire::event::{
+    EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, PayloadDecoder, PayloadLimits,
+    RowsEvent, RowsKind, strip_checksum,
+};
+use tailwater_wire::rows::TableMap;
+use tailwater_wire::{Flavour, WireError};
+
+use crate::channel::statement_filter::{OWN_SCHEMA, named_by};
+use crate::decode::{is_rows, statement};
+use crate::filter::{Filters, Operation, Route};
+
+/// Longer events are not looked into, in bytes.
+const EVENT_BYTES_MAX: u32 = 4 << 20;
+
+/// Of a compressed transaction so much is looked into, unpacked, in bytes.
+const PAYLOAD_BYTES_MAX: usize = 4 << 20;
+
+/// Of an event of rows so much says which table they are of, in bytes.
+const FRONT_BYTES: usize = 4 << 10;
+
+/// So many forms of tables are told apart; what comes then is left to the first row.
+const TABLES_MAX: usize = 65_536;
+
+/// What is needed of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Nothing,
+    Whole,
+    /// So many bytes.
+    Front(usize),
+}
+
+/// Rows of a table come, that nobody has looked at yet.
+#[derive(Debug)]
+pub(super) struct Sought {
+    /// The target's database and table.
+    pub(super) schema: String,
+    pub(super) table: String,
+    pub(super) map: TableMap,
+    /// The body of the table map's event.
+    pub(super) body: Vec<u8>,
+}
+
+/// Looks at events.
+#[derive(Debug)]
+pub(super) struct Look {
+    flavour: Flavour,
+    format: FormatDescription,
+    filters: Filters,
+    /// The table maps of this transaction.
+    maps: FxHashMap<u64, Vec<u8>>,
+    /// Table maps, without their number, whose rows of some kind were met.
+    met: FxHashSet<(Operation, Vec<u8>)>,
+    /// What definitions have changed: databases, and tables of them or all, folded.
+    defined: FxHashSet<(String, Option<String>)>,
+    over: bool,
+}
+
+impl Look {
+    pub(super) fn new(flavour: Flavour, format: FormatDescription, filters: Filters) -> Self {
+        Self {
+            flavour,
+            format,
+            filters,
+            maps: FxHashMap::default(),
+            met: FxHashSet::default(),
+            defined: FxHashSet::default(),
+            over: false,
+        }
+    }
+
+    /// Whether nothing can be told any more of what comes.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Takes a format description event. Without it nothing behind it can be read.
+    pub(super) fn format_description(&mut self, event: &[u8]) {
+        match FormatDescription::parse(event.get(EVENT_HEADER_BYTES..).unwrap_or_default()) {
+            Ok(format) => self.format = format,
+            Err(_) => self.over = true,
+        }
+    }
+
+    /// Other filters count from here on.
+    pub(super) fn turn_to(&mut self, filters: Filters) {
+        self.filters = filters;
+        self.met.clear();
+    }
+
+    /// A transaction begins.
+    pub(super) fn begin(&mut self) {
+        self.maps.clear();
+    }
+
+    /// How much of an event has to be given.
+    pub(super) fn wants(&mut self, header: &EventHeader) -> Wanted {
+        let whole = match header.event_type {
+            event_type if is_rows(event_type) => return Wanted::Front(FRONT_BYTES),
+            EventType::TABLE_MAP
+            | EventType::QUERY
+            | EventType::MARIADB_QUERY_COMPRESSED
+            | EventType::TRANSACTION_PAYLOAD => header.event_length <= EVENT_BYTES_MAX,
+            _ => return Wanted::Nothing,
+        };
+        // It might have defined anything.
+        let is_query = matches!(header.event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED);
+        self.over |= is_query && !whole;
+        if whole { Wanted::Whole } else { Wanted::Nothing }
+    }
+
+    /// Takes as much of an event as was wanted, and adds what is to be looked at. What is wrong with an event is for whoever
+    /// applies it.
+    pub(super) fn event(&mut self, event: &[u8], sought: &mut Vec<Sought>) {
+        let Ok(header) = EventHeader::parse(event) else { return };
+        let whole = event.len() == header.event_length as usize;
+        let bytes = match whole && self.format.has_checksums() {
+            true => strip_checksum(event).unwrap_or_default(),
+            false => event,
+        };
+        if self.take(&header, bytes, sought).is_err() && !is_rows(header.event_type) {
+            self.over = true;
+        }
+    }
+
+    fn take(
+        &mut self,
+        header: &EventHeader,
+        event: &[u8],
+        sought: &mut Vec<Sought>,
+    ) -> Result<(), WireError> {
+        let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
+        match header.event_type {
+            EventType::TABLE_MAP => {
+                self.maps.insert(TableMap::peek_table_id(body)?, body.to_vec());
+            }
+            event_type if is_rows(event_type) => {
+                let rows = RowsEvent::parse(event_type, body, &self.format)?;
+                sought.extend(self.rows(rows.table_id, rows.kind)?);
+            }
+            _ => match EventBody::parse(header, body, &self.format)? {
+                EventBody::Query(query) => {
+                    self.statement(&query.statement(EVENT_BYTES_MAX as usize)?, query.database);
+                }
+                EventBody::TransactionPayload(payload) => {
+                    let limits = PayloadLimits {
+                        event_bytes_max: u64::from(EVENT_BYTES_MAX),
+                        ..PayloadLimits::default()
+                    };
+                    let mut unpacking = PayloadDecoder::new(&payload, limits)?;
+                    let (mut rest, mut bytes) = (payload.payload, 0);
+                    while let Some(event) =
+                        unpacking.next_event(&mut rest)?.filter(|_| bytes < PAYLOAD_BYTES_MAX)
+                    {
+                        bytes += event.len();
+                        let header = EventHeader::parse(event)?;
+                        let wanted = is_rows(header.event_type) || header.event_type == EventType::TABLE_MAP;
+                        if wanted {
+                            self.take(&header, event, sought)?;
+                        }
+                    }
+                }
+                _ => {}
+            },
+        }
+        Ok(())
+    }
+
+    /// Rows come of a table.
+    fn rows(&mut self, table_id: u64, kind: RowsKind) -> Result<Option<Sought>, WireError> {
+        let Some(body) = self.maps.get(&table_id) else { return Ok(None) };
+        let operation = match kind {
+            RowsKind::Write => Operation::Insert,
+            RowsKind::Update | RowsKind::PartialUpdate => Operation::Update,
+            RowsKind::Delete => Operation::Delete,
+        };
+        // Its number changes whenever the source opens it anew.
+        let form = (operation, body.get(TABLE_ID_BYTES..).unwrap_or_default().to_vec());
+        if self.met.len() >= TABLES_MAX || !self.met.insert(form) {
+            return Ok(None);
+        }
+        let map = TableMap::parse(body, self.flavour)?;
+        if map.schema.eq_ignore_ascii_case(OWN_SCHEMA) {
+            return Ok(None);
+        }
+        let (schema, table) = match self.filters.route(&map.schema, &map.table, operation) {
+            Route::Drop => return Ok(None),
+            Route::Keep => (map.schema.clone(), map.table.clone()),
+            Route::Rename { schema, table } => (schema.to_string(), table.to_string()),
+        };
+        let folded = schema.to_lowercase();
+        if self.defined.contains(&(folded.clone(), None))
+            || self.defined.contains(&(folded, Some(table.to_lowercase())))
+        {
+            return Ok(None);
+        }
+        Ok(Some(Sought { schema, table, map, body: body.clone() }))
+    }
+
+    /// A statement comes: tables that it defines are not what they are now when their rows come.
+    fn statement(&mut self, text: &[u8], database: &[u8]) {
+        if !statement::defines(text) {
+            return;
+        }
+        match named_by(&self.filters, statement::wrapped(text), database) {
+            Some(names) => self.defined.extend(
+                names
+                    .into_iter()
+                    .map(|(schema, table)| (schema.to_lowercase(), table.map(|table| table.to_lowercase()))),
+            ),
+            None => self.over = true,
+        }
+    }
+}
+
+/// A table map begins with so many.
+const TABLE_ID_BYTES: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use tailwater_wire::event::header::BINLOG_MAGIC;
+
+    use super::*;
+    use crate::filter::{FilterSet, Rewrite, Rule};
+
+    /// The tables that are to be looked at in a binlog file of a real server.
+    fn sought(name: &str, filters: &FilterSet) -> BTreeSet<String> {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/fixtures").join(name);
+        let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let mut rest = file.strip_prefix(&BINLOG_MAGIC).expect("a binlog file");
+        let first = EventHeader::parse(rest).expect("an event").event_length as usize;
+        let format = FormatDescription::parse(&rest[EVENT_HEADER_BYTES..first]).expect("a format");
+        let mut look = Look::new(format.flavour(), format, filters.compile().expect("filters"));
+        let mut sought = Vec::new();
+        while !rest.is_empty() {
+            let header = EventHeader::parse(rest).expect("an event");
+            let (event, behind) = rest.split_at(header.event_length as usize);
+            rest = behind;
+            match look.wants(&header) {
+                Wanted::Nothing => {}
+                Wanted::Whole => look.event(event, &mut sought),
+                Wanted::Front(bytes) => look.event(&event[..bytes.min(event.len())], &mut sought),
+            }
+        }
+        assert!(!look.is_over(), "{name}");
+        let names: Vec<_> =
+            sought.iter().map(|sought| format!("{}.{}", sought.schema, sought.table)).collect();
+        names.into_iter().collect()
+    }
+
+    fn without(operations: &[Operation]) -> FilterSet {
+        let rule = Rule { tables: "*.*".into(), operations: operations.to_vec() };
+        FilterSet { exclude: vec![rule], ..FilterSet::default() }
+    }
+
+    #[test]
+    fn tables_are_met_compressed_or_not() {
+        for (name, tables) in [
+            ("mysql-9.7", "fixture.a fixture.c fixture.m other.o"),
+            ("mysql-9.7-plain", "fixture.anonymous fixture.m"),
+            // Compressed events, too.
+            ("mariadb-10.11", "fixture.a fixture.ar fixture.c fixture.cm fixture.m fixture.q other.o"),
+        ] {
+            let met = sought(&format!("binlog/{name}.binlog"), &without(&[Operation::Ddl]));
+            assert_eq!(met.into_iter().collect::<Vec<_>>().join(" "), tables, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_or_defined_anew_is_not_looked_at() {
+        for kind in ["mysql-9.7", "mariadb-10.11"] {
+            let name = format!("binlog/{kind}.binlog");
+            assert_eq!(sought(&name, &FilterSet::default()), BTreeSet::new(), "the file defines all of them");
+            let rows = [Operation::Ddl, Operation::Insert, Operation::Update, Operation::Delete];
+            assert_eq!(sought(&name, &without(&rows)), BTreeSet::new());
+            let kept = sought(&name, &without(&[Operation::Ddl]));
+            let first = kept.first().expect("a table").clone();
+            let mut filters = without(&[Operation::Ddl]);
+            filters.rewrite = vec![Rewrite { from: first.clone(), to: "else.where".into() }];
+            let mut renamed = kept.clone();
+            renamed.remove(&first);
+            renamed.insert("else.where".to_owned());
+            assert_eq!(sought(&name, &filters), renamed);
+        }
+    }
+
+    #[test]
+    fn damaged_events_end_it() {
+        let format =
+            FormatDescription::assumed(Flavour::MySql, tailwater_wire::event::ChecksumAlgorithm::Off);
+        let mut look = Look::new(Flavour::MySql, format, FilterSet::default().compile().expect("filters"));
+        let mut event = vec![0_u8; EVENT_HEADER_BYTES + 3];
+        event[4] = EventType::QUERY.0;
+        event[9] = event.len() as u8;
+        let mut sought = Vec::new();
+        look.event(&event, &mut sought);
+        assert!(look.is_over() && sought.is_empty());
+    }
+}

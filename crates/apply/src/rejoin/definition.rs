@@ -1,0 +1,250 @@
+//! What a statement that commits by itself says of the commits before it, on a server that has it and need not write each commit.
+//!
+//! An engine that changes its own dictionary writes its log durably then, and with it all that it had committed before. Whatever
+//! else a server has a file for (on MariaDB accounts, views, routines, triggers, databases; on both the flags of a MyISAM table) it
+//! writes without. What is true of which statement was tried on real servers: `crates/apply/tests/hollow.rs`.
+
+use std::collections::HashSet;
+
+use tailwater_wire::Flavour;
+
+use crate::decode::statement::{defines, is_temporary, wrapped};
+use crate::filter::{Named, changed_by, outline};
+
+/// What a statement says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Definition {
+    /// All commits before it are durable.
+    Proof,
+    /// Nothing; and it changes neither rows nor what tables look like. Rows from before it can be written behind it.
+    Apart,
+    /// Nothing that is certain.
+    Unknown,
+}
+
+/// The tables of a server, database and name, whose engine is InnoDB.
+pub(super) type InnodbTables = HashSet<(String, String)>;
+
+/// Looks at a statement that a server has. `database` is its default database, `tables` what is there now.
+pub(super) fn judge(flavour: Flavour, text: &[u8], database: &str, tables: &InnodbTables) -> Definition {
+    if !defines(text) {
+        return Definition::Unknown;
+    }
+    let text = wrapped(text);
+    let Some(words) = outline(text) else { return Definition::Unknown };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let Some((verb, rest)) = words.split_first() else { return Definition::Unknown };
+    match *verb {
+        "GRANT" | "REVOKE" | "SET" | "FLUSH" | "INSTALL" | "UNINSTALL" | "ANALYZE" | "OPTIMIZE" => {
+            return Definition::Apart;
+        }
+        "CREATE" | "ALTER" | "DROP" | "RENAME" | "TRUNCATE" => {}
+        _ => return Definition::Unknown,
+    }
+    if is_temporary(text) {
+        return Definition::Apart;
+    }
+    let is_if = rest.windows(2).any(|pair| pair[0] == "IF" && matches!(pair[1], "EXISTS" | "NOT"));
+    let object = rest.iter().find(|word| OBJECTS.contains(word)).copied();
+    match object.or((*verb == "TRUNCATE").then_some("TABLE")) {
+        Some("TABLE" | "TABLES" | "INDEX") => {}
+        Some("DATABASE" | "SCHEMA") if *verb == "DROP" || rest.contains(&"REPLACE") => {
+            // What stands in it may be no table of InnoDB's, or nothing.
+            return match flavour {
+                Flavour::MySql if !is_if => Definition::Proof,
+                _ => Definition::Unknown,
+            };
+        }
+        Some(_) => return Definition::Apart,
+        None => return Definition::Unknown,
+    }
+    let is_index = object == Some("INDEX");
+    let among = innodb_among(text, database, tables);
+    match *verb {
+        // If it was there already, nothing was done; nor is anything certain of what was before it.
+        "CREATE" if is_if => Definition::Apart,
+        "DROP" if is_if && is_index => Definition::Apart,
+        _ if is_if => Definition::Unknown,
+        // Whose engine it was nobody knows any more. MySQL has it in its dictionary, whatever it was.
+        "DROP" if !is_index => match flavour {
+            Flavour::MySql => Definition::Proof,
+            Flavour::MariaDb => Definition::Unknown,
+        },
+        "ALTER" if flavour == Flavour::MariaDb && !is_renaming(rest) => match alteration(rest) {
+            Definition::Proof => proof_if(among == Among::All),
+            definition => definition,
+        },
+        // The old name is not there any more, unless it was given away anew.
+        "ALTER" | "RENAME" if *verb == "RENAME" || is_renaming(rest) => proof_if(among != Among::None),
+        "CREATE" if !is_index && among != Among::All && !rest.contains(&"REPLACE") => Definition::Apart,
+        _ => proof_if(among == Among::All),
+    }
+}
+
+/// What definitions are about. The first that stands in one is what it is about: options in front of it have other words.
+const OBJECTS: [&str; 18] = [
+    "TABLE",
+    "TABLES",
+    "INDEX",
+    "DATABASE",
+    "SCHEMA",
+    "VIEW",
+    "PROCEDURE",
+    "FUNCTION",
+    "TRIGGER",
+    "EVENT",
+    "PACKAGE",
+    "USER",
+    "ROLE",
+    "SERVER",
+    "RESOURCE",
+    "INSTANCE",
+    "LOGFILE",
+    "SPATIAL_REFERENCE",
+];
+
+fn proof_if(is_proof: bool) -> Definition {
+    if is_proof { Definition::Proof } else { Definition::Unknown }
+}
+
+fn is_renaming(words: &[&str]) -> bool {
+    words
+        .windows(2)
+        .any(|pair| pair[0] == "RENAME" && !matches!(pair[1], "COLUMN" | "INDEX" | "KEY" | "CONSTRAINT"))
+}
+
+/// What an `ALTER TABLE` of MariaDB says, whose table is InnoDB's. Where it changes a comment or a default only, or a column into what
+/// it is already, the engine hears nothing of it.
+fn alteration(words: &[&str]) -> Definition {
+    let follows = |clause: &str, but: &[&str]| {
+        words.windows(2).any(|pair| pair[0] == clause && !but.contains(&pair[1]))
+    };
+    if follows("ADD", &[]) || follows("DROP", &["DEFAULT"]) {
+        return Definition::Proof;
+    }
+    const REBUILDS: [&str; 12] = [
+        "MODIFY",
+        "CHANGE",
+        "RENAME",
+        "ENGINE",
+        "CONVERT",
+        "FORCE",
+        "ORDER",
+        "REMOVE",
+        "PARTITION",
+        "EXCHANGE",
+        "IMPORT",
+        "DISCARD",
+    ];
+    match words.iter().any(|word| REBUILDS.contains(word)) {
+        true => Definition::Unknown,
+        false => Definition::Apart,
+    }
+}
+
+/// How many of the tables that a statement changes are InnoDB's now.
+fn innodb_among(text: &[u8], database: &str, tables: &InnodbTables) -> Among {
+    let named = changed_by(text).unwrap_or_default();
+    let is_there = |named: &Named| {
+        let schema = named.schema.as_deref().unwrap_or(database).to_lowercase();
+        named.table.as_ref().is_some_and(|table| tables.contains(&(schema, table.to_lowercase())))
+    };
+    match named.iter().filter(|named| is_there(named)).count() {
+        0 => Among::None,
+        count if count < named.len() => Among::Some,
+        _ => Among::All,
+    }
+}
+
+/// See [`innodb_among`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Among {
+    None,
+    Some,
+    All,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(flavour: Flavour, text: &str) -> Definition {
+        let tables = ["t", "u", "renamed"].map(|table| ("d".to_owned(), table.to_owned()));
+        judge(flavour, text.as_bytes(), "d", &HashSet::from(tables))
+    }
+
+    #[test]
+    fn what_the_engine_hears_of_is_proof() {
+        for text in [
+            "CREATE TABLE t (id INT)",
+            "create table D.T like u",
+            "TRUNCATE t",
+            "ALTER TABLE t ADD COLUMN c INT COMMENT 'x', COMMENT='y'",
+            "ALTER TABLE `t` DROP COLUMN c",
+            "ALTER TABLE t ADD CHECK (a > 1)",
+            "ALTER TABLE gone RENAME TO renamed",
+            "RENAME TABLE gone TO renamed",
+            "CREATE UNIQUE INDEX i ON t (c)",
+            "DROP INDEX i ON t",
+            "SET STATEMENT max_statement_time=1 FOR CREATE TABLE t (id INT)",
+        ] {
+            assert_eq!(judged(Flavour::MariaDb, text), Definition::Proof, "{text}");
+        }
+        for text in [
+            "DROP TABLE gone",
+            "DROP DATABASE gone",
+            "ALTER TABLE t COMMENT='x'",
+            "ALTER TABLE t MODIFY c INT",
+        ] {
+            assert_eq!(judged(Flavour::MySql, text), Definition::Proof, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_has_to_do_with_no_rows_is_apart() {
+        for flavour in [Flavour::MySql, Flavour::MariaDb] {
+            for text in [
+                "GRANT SELECT ON d.t TO u",
+                "/* x */ REVOKE ALL ON *.* FROM u",
+                "CREATE USER u IDENTIFIED BY 'x'",
+                "SET PASSWORD FOR u = 'x'",
+                "CREATE OR REPLACE DEFINER=`a`@`b` VIEW v AS SELECT * FROM t",
+                "CREATE DEFINER=root@localhost PROCEDURE p() BEGIN ALTER TABLE t ADD c INT; END",
+                "DROP TRIGGER g",
+                "ALTER EVENT e DISABLE",
+                "CREATE DATABASE x",
+                "FLUSH PRIVILEGES",
+                "CREATE TABLE IF NOT EXISTS t (id INT)",
+                "CREATE TABLE other (id INT) ENGINE=MyISAM",
+                "DROP TEMPORARY TABLE IF EXISTS x",
+            ] {
+                assert_eq!(judged(flavour, text), Definition::Apart, "{text}");
+            }
+        }
+        for text in ["ALTER TABLE t COMMENT='ADD'", "ALTER TABLE t ALTER COLUMN c DROP DEFAULT"] {
+            assert_eq!(judged(Flavour::MariaDb, text), Definition::Apart, "{text}");
+        }
+    }
+
+    #[test]
+    fn of_all_else_nothing_is_known() {
+        for text in [
+            "DROP TABLE gone",
+            "DROP TABLE IF EXISTS gone",
+            "DROP DATABASE gone",
+            "ALTER TABLE t MODIFY c INT",
+            "ALTER TABLE t CHANGE c c INT COMMENT 'x'",
+            "ALTER TABLE t ADD COLUMN IF NOT EXISTS c INT",
+            "ALTER TABLE other ADD COLUMN c INT",
+            "TRUNCATE TABLE other",
+            "RENAME TABLE gone TO away",
+            "CREATE OR REPLACE TABLE other (id INT)",
+            "CREATE SEQUENCE s",
+            "INSERT INTO t VALUES (1)",
+            "ALTER TABLE t COMMENT='no end",
+            "",
+        ] {
+            assert_eq!(judged(Flavour::MariaDb, text), Definition::Unknown, "{text}");
+        }
+    }
+}
