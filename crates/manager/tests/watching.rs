@@ -8,7 +8,9 @@ use tailwater_manager::failure::Failure;
 use tailwater_manager::hands::AckerReport;
 use tailwater_manager::lease::Token;
 use tailwater_manager::lossless::{Acker, Acks, Regimes, Stop};
-use tailwater_manager::observation::{IoState, Look, SemiSyncSource, ThreadError, Unreached, WaitPoint};
+use tailwater_manager::observation::{
+    ConnectedReplica, IoState, Look, SemiSyncSource, ThreadError, Unreached, WaitPoint,
+};
 use tailwater_manager::observing::ping::{Ping, PingKind};
 use tailwater_manager::watching::memory::{Begins, Marked};
 use tailwater_manager::watching::{Chronicle, Heard, Memory, RelayLook, WatchedCluster};
@@ -33,6 +35,14 @@ fn ping(outcome: Result<(), Failure>) -> Heard {
 }
 
 fn primary(clients: u32, timeout_ms: u64) -> Heard {
+    primary_with(clients, timeout_ms, &[])
+}
+
+/// With these replicas registered.
+fn primary_with(clients: u32, timeout_ms: u64, ids: &[u32]) -> Heard {
+    let replicas =
+        ids.iter().map(|id| ConnectedReplica { server_id: *id, host: String::new(), port: 0, uuid: None });
+    let replicas = replicas.collect();
     let semi_sync_source = Some(SemiSyncSource {
         enabled: true,
         active: true,
@@ -46,7 +56,7 @@ fn primary(clients: u32, timeout_ms: u64) -> Heard {
         unacknowledged: 0,
         after_restart: true,
     });
-    Heard::Look(Box::new(seen("db1", Look { semi_sync_source, ..look(1) })))
+    Heard::Look(Box::new(seen("db1", Look { semi_sync_source, replicas, ..look(1) })))
 }
 
 fn relay(is_streaming: bool, heard_ago_ms: u64) -> Heard {
@@ -210,6 +220,45 @@ fn somebody_else_who_acknowledges_is_a_stranger_until_he_is_gone() {
     assert_eq!(chronicle.regimes().map(|regimes| regimes.current().strangers), Some(1));
     chronicle.hear(20, primary(1, u64::MAX));
     assert!(settled(chronicle.regimes()), "{:?}", chronicle.regimes());
+}
+
+#[test]
+fn a_relay_that_has_just_lost_its_stream_is_no_stranger() {
+    let strangers = |chronicle: &Chronicle| chronicle.regimes().map(|regimes| regimes.current().strangers);
+    let streaming = |clients: u32| {
+        let mut chronicle = chronicle();
+        chronicle.hear(0, relay(true, 0));
+        chronicle.hear(5, holds(10));
+        chronicle.hear(10, primary_with(clients, u64::MAX, &[7]));
+        chronicle
+    };
+    // The primary has not noticed yet that the connection is gone.
+    let mut lost = streaming(1);
+    lost.hear(20, relay(false, 0));
+    lost.hear(30, primary_with(1, u64::MAX, &[7]));
+    assert!(settled(lost.regimes()), "{:?}", lost.regimes());
+    let mut silent = streaming(1);
+    silent.hear(20, Heard::Relay(RELAY.to_owned(), Err(Failure::Refused)));
+    silent.hear(30, primary_with(1, u64::MAX, &[7]));
+    assert!(settled(silent.regimes()), "{:?}", silent.regimes());
+    // It would have noticed by now; or there is one more than the relay can account for; or somebody has come.
+    lost.hear(10_500, primary_with(1, u64::MAX, &[7]));
+    assert_eq!(strangers(&lost), Some(1));
+    silent.hear(40, primary_with(2, u64::MAX, &[7]));
+    assert_eq!(strangers(&silent), Some(1));
+    let mut joined = streaming(1);
+    joined.hear(20, relay(false, 0));
+    joined.hear(30, primary_with(1, u64::MAX, &[7, 8]));
+    assert_eq!(strangers(&joined), Some(1));
+    joined.hear(40, primary_with(1, u64::MAX, &[7, 8]));
+    assert_eq!(strangers(&joined), Some(1));
+    // A stranger who was there stays one, when the relay's connection is the one that has gone.
+    let mut both = streaming(2);
+    both.hear(20, relay(false, 0));
+    both.hear(30, primary_with(1, u64::MAX, &[7]));
+    assert_eq!(strangers(&both), Some(1));
+    both.hear(40, primary_with(0, u64::MAX, &[]));
+    assert_eq!(strangers(&both), Some(0));
 }
 
 #[test]

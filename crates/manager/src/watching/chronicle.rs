@@ -70,6 +70,8 @@ pub struct Chronicle {
     /// The relays that were asked, whether they answered or not.
     asked: BTreeSet<String>,
     holds: BTreeMap<String, GtidSet>,
+    /// When each relay last said that it reads the primary's stream and acknowledges.
+    acknowledged: BTreeMap<String, u64>,
     regimes: Option<Regimes>,
     /// Nothing is noted in the regimes.
     is_frozen: bool,
@@ -85,6 +87,10 @@ pub struct Chronicle {
 
 /// A manager that did not run for so long stood still, in milliseconds: it thinks several times as often.
 const STOOD_STILL_MS_MIN: u64 = 500;
+
+/// For so long after a relay last read the stream the primary may still count its connection, in milliseconds: a server notices
+/// that one is gone only when it writes into it.
+const LINGERS_MS_MAX: u64 = 10_000;
 
 impl Chronicle {
     /// The empty one of a cluster.
@@ -102,6 +108,7 @@ impl Chronicle {
             relays: BTreeMap::new(),
             asked: BTreeSet::new(),
             holds: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
             regimes: None,
             is_frozen: false,
             memory: None,
@@ -270,7 +277,7 @@ impl Chronicle {
                 if is_primary {
                     self.lives(at_ms);
                     self.memory = None;
-                    self.note_regime(look);
+                    self.note_regime(at_ms, look);
                 }
                 let before = self.looks.insert(name.clone(), (at_ms, observation.clone()));
                 self.see_tree();
@@ -301,6 +308,9 @@ impl Chronicle {
         }
         let primary = self.cluster.plan.primary.name.clone();
         self.note(at_ms, Observer::Relay(relay.clone()), &primary, saw);
+        if look.counts() {
+            self.acknowledged.insert(relay.clone(), at_ms);
+        }
         self.asked.insert(relay.clone());
         self.relays.insert(relay, look);
     }
@@ -314,7 +324,7 @@ impl Chronicle {
             .any(|target| format!("channel {}", target.channel) == name || Some(&target.address) == address)
     }
 
-    fn note_regime(&mut self, look: &Look) {
+    fn note_regime(&mut self, at_ms: u64, look: &Look) {
         // Before all relays were asked, their connections would count as those of strangers.
         if self.is_frozen || !self.cluster.ackers.is_subset(&self.asked) {
             return;
@@ -332,8 +342,7 @@ impl Chronicle {
             },
         };
         let clients = look.semi_sync_source.as_ref().map_or(0, |seen| seen.clients);
-        let ours = self.relays.values().filter(|relay| relay.is_streaming && relay.acknowledges).count();
-        let strangers = clients.saturating_sub(u32::try_from(ours).unwrap_or(u32::MAX));
+        let strangers = self.strangers(at_ms, look, clients);
         let seen = lossless::Look {
             waiting: &waiting,
             ackers: &self.cluster.ackers,
@@ -345,6 +354,27 @@ impl Chronicle {
             Some(regimes) => regimes.look(&seen),
             None => self.regimes = Some(Regimes::begin(&seen)),
         }
+    }
+
+    /// How many of the semi-sync replicas that the primary counts are none of the relays. A relay that has just lost its stream,
+    /// or was just told to stop, may still be among them: which of the possible numbers is right nobody can tell then, and
+    /// what was known before holds as long as it is one of them. Else a primary that dies at that moment could not be
+    /// replaced: no later look would put it right. Not so if a replica has come that was not there before.
+    fn strangers(&self, at_ms: u64, look: &Look, clients: u32) -> u32 {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let is_ours = |name: &String| self.relays.get(name).is_some_and(RelayLook::counts);
+        let lingers = |(name, last_ms): &(&String, &u64)| {
+            !is_ours(name) && at_ms.saturating_sub(**last_ms) <= LINGERS_MS_MAX
+        };
+        let most = clients.saturating_sub(count(self.relays.values().filter(|relay| relay.counts()).count()));
+        let least = most.saturating_sub(count(self.acknowledged.iter().filter(lingers).count()));
+        let before = self.last_look(&self.cluster.plan.primary.name);
+        let (Some(before), Some(regimes)) = (before, &self.regimes) else { return most };
+        let was_there = |id: u32| before.replicas.iter().any(|replica| replica.server_id == id);
+        if look.replicas.iter().any(|replica| !was_there(replica.server_id)) {
+            return most;
+        }
+        regimes.current().strangers.clamp(least, most)
     }
 
     /// Whom the tree shows to read from the primary. Of those that do not answer now, what they were seen to do last.

@@ -18,6 +18,13 @@ pub struct RelayLook {
     pub heartbeat_ms: Option<u64>,
 }
 
+impl RelayLook {
+    /// Whether the primary counts it among its semi-sync replicas.
+    pub fn counts(&self) -> bool {
+        self.is_streaming && self.acknowledges
+    }
+}
+
 /// What a relay says, or why it says nothing.
 pub type RelaySeen<'a> = Pin<Box<dyn Future<Output = Result<RelayLook, Failure>> + Send + 'a>>;
 

@@ -166,7 +166,8 @@ impl Trial {
                 return Ok(cluster.primary.clone());
             }
             if begun.elapsed() > Duration::from_secs(60) {
-                bail!("nobody takes the place of {old}: {cluster:?}: {}", self.relay_words());
+                let last = self.last_failover();
+                bail!("nobody takes the place of {old}: {cluster:?}; {last:?}: {}", self.relay_words());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
