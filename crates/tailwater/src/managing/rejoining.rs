@@ -326,7 +326,7 @@ pub async fn by_itself<H: Hands + 'static>(
             former.insert(std::mem::replace(&mut leader, wired.primary.name.clone()));
         }
         // Between two looks the lead may go to another and back again, and whoever had it meanwhile is former, too.
-        former.extend(replacements.new(cluster.records()));
+        former.extend(replacements.take(cluster.records()));
         former.remove(&leader);
         for server in
             wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
@@ -403,7 +403,7 @@ impl Replacements {
     }
 
     /// Primaries that were replaced by runs that have ended since this was asked last.
-    fn new(&mut self, records: &AuditFolder) -> Vec<String> {
+    fn take(&mut self, records: &AuditFolder) -> Vec<String> {
         let mut replaced = Vec::new();
         // Where they cannot be read, they are looked at again.
         for id in records.list().unwrap_or_default() {
@@ -575,14 +575,14 @@ mod tests {
         let promoted = |server: &str| Some(json!({ "end": "promoted", "server": server, "left": [] }));
         let mut replacements = Replacements::since(&run_began(now));
         save(-1, "db3", promoted("db1"))?;
-        assert!(replacements.new(&records).is_empty(), "that is for the look at the beginning");
+        assert!(replacements.take(&records).is_empty(), "that is for the look at the beginning");
         save(1, "db1", promoted("db2"))?;
         save(2, "db2", promoted("db1"))?;
         save(3, "db1", None)?;
-        assert_eq!(replacements.new(&records), ["db1", "db2"]);
-        assert!(replacements.new(&records).is_empty(), "each is told once");
+        assert_eq!(replacements.take(&records), ["db1", "db2"]);
+        assert!(replacements.take(&records).is_empty(), "each is told once");
         save(3, "db1", promoted("db3"))?;
-        assert_eq!(replacements.new(&records), ["db1"]);
+        assert_eq!(replacements.take(&records), ["db1"]);
         Ok(())
     }
 }
