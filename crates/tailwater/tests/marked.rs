@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tailwater::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::require::is_spared_in_ci;
@@ -22,6 +22,11 @@ async fn a_mark_that_passed_others_is_not_believed_mysql() -> Result<()> {
         return Ok(());
     }
     a_mark_that_passed_others_is_not_believed(ServerKind::Mysql97).await
+}
+
+/// What is in the table of marks.
+async fn marks(source: &Server) -> Result<Vec<String>> {
+    Ok(source.sql("SELECT name FROM tailwater.check_marks ORDER BY name").await?)
 }
 
 async fn a_mark_that_passed_others_is_not_believed(kind: ServerKind) -> Result<()> {
@@ -60,6 +65,17 @@ async fn a_mark_that_passed_others_is_not_believed(kind: ServerKind) -> Result<(
         server("target", &target)
     );
     shell.run(&format!("check {both} --wait-max-s 60"))?.exits(0).says(&["compared 2 rows", "all the same"]);
+    // Marks that were left go with the next check, but those of checks that run beside it.
+    let primary = trial.primary.socket_options();
+    let mut beside = Connection::connect(&primary).await?;
+    beside.query("SELECT GET_LOCK('tailwater.check_marks.1-2-0', 0)").await?;
+    let left = "INSERT INTO tailwater.check_marks SELECT name, 1 FROM (SELECT '1-1-0' AS name UNION SELECT '1-2-0') AS l \
+                WHERE UUID() IS NOT NULL";
+    trial.primary.sql(left).await?;
+    shell.run(&format!("check {both} --wait-max-s 60"))?.exits(0);
+    ensure!(marks(&trial.primary).await? == ["1-2-0"]);
+    beside.query("SELECT RELEASE_LOCK('tailwater.check_marks.1-2-0')").await?;
+    beside.close().await;
 
     // What comes behind the row that somebody holds passes it: the mark, too.
     let mut holder = Connection::connect(&target.socket_options()).await?;
@@ -68,7 +84,12 @@ async fn a_mark_that_passed_others_is_not_believed(kind: ServerKind) -> Result<(
     trial.primary.sql("UPDATE shop.t SET n = 7, u = UUID() WHERE id = 1").await?;
     let behind = ["TW-BULK-0040", "in channel replica all before it"];
     shell.run(&format!("check {both} --wait-max-s 2"))?.exits(1).complains(&behind);
+    ensure!(
+        marks(&trial.primary).await?.is_empty(),
+        "of a check that failed, and of the one that was beside"
+    );
     shell.run(&format!("repair {both} --wait-max-s 2"))?.exits(1).complains(&behind);
+    ensure!(marks(&trial.primary).await?.is_empty());
     holder.execute("ROLLBACK").await?;
     shell.run(&format!("check {both} --wait-max-s 60"))?.exits(0).says(&["all the same"]);
 

@@ -104,9 +104,42 @@ impl InStep {
                          name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
                          number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB COMMENT='How far a check is that waits for marks'";
             source.execute(table).await?;
+            take_away_left(source).await?;
         }
         Ok(())
     }
+}
+
+/// What stands before a mark's name in the name of the lock that its worker holds.
+const LOCK: &str = "tailwater.check_marks.";
+
+/// Takes away marks of workers that are gone: of checks that were killed, or lost their connection.
+async fn take_away_left(source: &mut Connection) -> Result<(), BulkError> {
+    let sql =
+        format!("SELECT name FROM tailwater.check_marks WHERE IS_FREE_LOCK(CONCAT('{LOCK}', name)) = 1");
+    let left = source.query(&sql).await?;
+    for name in left.rows.iter().filter_map(|row| row.get_str(0)) {
+        take_away(source, name).await?;
+    }
+    Ok(())
+}
+
+async fn take_away(source: &mut Connection, mark: &str) -> Result<(), BulkError> {
+    let sql =
+        format!("DELETE FROM tailwater.check_marks WHERE name = {} AND {LOGGED_AS_ROWS}", literal(mark));
+    source.execute(&sql).await?;
+    Ok(())
+}
+
+/// Takes away marks whose names begin so, of a check that failed or was cancelled. What this cannot do, the next check does.
+pub(super) async fn take_away_of(source: &mut Connection, run: &str) -> Result<(), BulkError> {
+    let sql = format!(
+        "DELETE FROM tailwater.check_marks WHERE LEFT(name, {}) = {} AND {LOGGED_AS_ROWS}",
+        run.len(),
+        literal(run)
+    );
+    source.execute(&sql).await?;
+    Ok(())
 }
 
 impl Waiting {
@@ -126,11 +159,7 @@ impl Waiting {
     /// [`BulkError::Session`]
     pub async fn finish(&self, source: &mut Connection) -> Result<(), BulkError> {
         if self.number > 0 {
-            let sql = format!(
-                "DELETE FROM tailwater.check_marks WHERE name = {} AND {LOGGED_AS_ROWS}",
-                literal(&self.mark)
-            );
-            source.execute(&sql).await?;
+            take_away(source, &self.mark).await?;
         }
         Ok(())
     }
@@ -152,6 +181,11 @@ impl Waiting {
                 Ok(Position::Gtids(gtids.split_whitespace().collect()))
             }
             InStep::Mark => {
+                if self.number == 0 {
+                    // For as long as the connection lasts: nobody else takes the mark for one that was left.
+                    let lock = literal(&format!("{LOCK}{}", self.mark));
+                    source.query(&format!("SELECT GET_LOCK({lock}, 0)")).await?;
+                }
                 self.number += 1;
                 let sql = format!(
                     "REPLACE INTO tailwater.check_marks (name, number) SELECT {}, {} FROM DUAL WHERE {LOGGED_AS_ROWS}",

@@ -175,19 +175,47 @@ pub async fn check(
     cancel: CancellationToken,
 ) -> Result<CheckReport, BulkError> {
     let begun = Instant::now();
+    let marks = marks();
     let work = async {
-        let mut comparing = connect(options, 0, &progress).await?;
+        let mut comparing = connect(options, &marks, 0, &progress).await?;
         let found = tables::find(&mut comparing, &options.selection).await?;
-        run(options, comparing, found, throttle, &progress).await
+        run(options, &marks, comparing, found, throttle, &progress).await
     };
-    let mut report = tokio::select! {
-        report = work => report?,
+    let report = tokio::select! {
+        report = work => report,
         () = cancel.cancelled() => {
-            return Err(if options.state.is_some() { BulkError::Interrupted } else { BulkError::NotKept });
+            Err(if options.state.is_some() { BulkError::Interrupted } else { BulkError::NotKept })
         }
     };
+    if report.is_err() {
+        take_marks_away(options, &marks).await;
+    }
+    let mut report = report?;
     report.elapsed = begun.elapsed();
     Ok(report)
+}
+
+/// What the names of all marks of a run begin with: marks of two checks at once must not be taken for each other's.
+pub(crate) fn marks() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("{}-{now}-", std::process::id())
+}
+
+/// Takes the marks of a run that did not get through away, if the source still answers: its workers and their connections are gone.
+pub(crate) async fn take_marks_away(options: &CheckOptions, marks: &str) {
+    /// Nobody wants to wait long for that.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    if options.in_step != Some(InStep::Mark) {
+        return;
+    }
+    let work = async {
+        let mut source = Connection::connect(&options.source).await?;
+        in_step::take_away_of(&mut source, marks).await?;
+        source.close().await;
+        Ok::<_, BulkError>(())
+    };
+    // The next check does what this cannot.
+    let _ = tokio::time::timeout(PATIENCE, work).await;
 }
 
 /// The differences that an earlier check kept in its state.
@@ -205,6 +233,7 @@ pub(crate) fn found_before(options: &CheckOptions) -> Result<Vec<Difference>, Bu
 /// Connects to both sides, for the worker of this number.
 pub(crate) async fn connect(
     options: &CheckOptions,
+    marks: &str,
     worker: usize,
     progress: &Arc<Progress>,
 ) -> Result<Comparing, BulkError> {
@@ -226,9 +255,7 @@ pub(crate) async fn connect(
     if worker == 0 {
         in_step.prepare(&mut source).await?;
     }
-    // Marks of two checks at once must not be taken for each other's.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let mark = format!("{}-{now}-{worker}", std::process::id());
+    let mark = format!("{marks}{worker}");
     let waiting = Waiting::new(in_step, options.wait_max, mark, options.progress_reader.clone());
     Ok(Comparing { source, target, waiting, progress: Arc::clone(progress), digests: options.digests })
 }
@@ -245,6 +272,7 @@ async fn refuse_same(source: &mut Connection, target: &mut Connection) -> Result
 
 async fn run(
     options: &CheckOptions,
+    marks: &str,
     first: Comparing,
     found: Found,
     throttle: Arc<Throttle>,
@@ -267,7 +295,7 @@ async fn run(
     for number in 0..options.workers.max(1) {
         let comparing = match first.take() {
             Some(first) => first,
-            None => connect(options, number, progress).await?,
+            None => connect(options, marks, number, progress).await?,
         };
         workers.spawn(Worker { shared: Arc::clone(&shared), comparing }.run());
     }

@@ -132,8 +132,9 @@ pub async fn repair(
                 .await?;
         (report.differences, report.findings)
     };
+    let marks = check::marks();
     let work = async {
-        let mut comparing = check::connect(&options.check, 0, &progress).await?;
+        let mut comparing = check::connect(&options.check, &marks, 0, &progress).await?;
         set_up(&mut comparing.target, options).await?;
         let mut rows = Vec::with_capacity(differences.len());
         for (name, differences) in by_table(differences) {
@@ -146,10 +147,13 @@ pub async fn repair(
         Ok::<_, BulkError>(rows)
     };
     let rows = tokio::select! {
-        rows = work => rows?,
-        () = cancel.cancelled() => return Err(BulkError::NotKept),
+        rows = work => rows,
+        () = cancel.cancelled() => Err(BulkError::NotKept),
     };
-    Ok(RepairReport { rows, findings, elapsed: begun.elapsed() })
+    if rows.is_err() {
+        check::take_marks_away(&options.check, &marks).await;
+    }
+    Ok(RepairReport { rows: rows?, findings, elapsed: begun.elapsed() })
 }
 
 /// Rows that are written must be the source's own: no default, no cascade and no check comes between.

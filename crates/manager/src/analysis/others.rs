@@ -104,9 +104,19 @@ fn leaders(record: &Record, settings: &Settings, now_ms: u64) -> Vec<(String, u6
     record.cast.replicas.iter().filter_map(lately).collect()
 }
 
+/// Since it started no client was told of any commit, and none will be, for want of somebody who acknowledges: so a former primary
+/// comes back that was replaced. Nobody has made it the primary again.
+fn holds_all_commits(vitals: &Vitals) -> bool {
+    vitals.semi_sync.is_some_and(|semi_sync| {
+        let waits = semi_sync.active && semi_sync.lossless && semi_sync.clients < semi_sync.acks_needed;
+        waits && semi_sync.acknowledged == 0 && semi_sync.unacknowledged == 0
+    })
+}
+
 /// The primary is dead, and a follower leads already: somebody else may have promoted it.
 fn usurper(record: &Record, settings: &Settings, now_ms: u64) -> Option<Finding> {
-    let (name, at, _) = leaders(record, settings, now_ms).into_iter().next()?;
+    let mut leaders = leaders(record, settings, now_ms).into_iter();
+    let (name, at, _) = leaders.find(|(_, _, vitals)| !holds_all_commits(vitals))?;
     let evidence = vec![format!(
         "{name} takes writes and replicates from nobody, while {} is dead: has somebody promoted it?",
         record.cast.primary

@@ -311,7 +311,9 @@ pub async fn by_itself<H: Hands + 'static>(
     source: SourceConfig,
     cluster: Arc<ManagedCluster<H>>,
 ) {
+    let began = run_began(chrono::Utc::now());
     let mut former = replaced_lately(cluster.records(), chrono::Utc::now());
+    let mut replacements = Replacements::since(&began);
     let configured = wiring::cluster_led_by(&config, &source, Some(&source.name));
     let mut leader = configured.map_or_else(|_| source.name.clone(), |wired| wired.primary.name);
     loop {
@@ -322,8 +324,10 @@ pub async fn by_itself<H: Hands + 'static>(
         let Ok(wired) = wiring::cluster_led_by(&config, &source, None) else { continue };
         if wired.primary.name != leader {
             former.insert(std::mem::replace(&mut leader, wired.primary.name.clone()));
-            former.remove(&leader);
         }
+        // Between two looks the lead may go to another and back again, and whoever had it meanwhile is former, too.
+        former.extend(replacements.take(cluster.records()));
+        former.remove(&leader);
         for server in
             wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
         {
@@ -378,6 +382,44 @@ fn replaced_lately(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) ->
         }
     }
     replaced
+}
+
+/// What the name of a run begins with that begins at that time.
+fn run_began(at: chrono::DateTime<chrono::Utc>) -> String {
+    at.format("%Y%m%dT%H%M%S%3fZ").to_string()
+}
+
+/// Whom runs replaced, each run told once.
+#[derive(Debug)]
+struct Replacements {
+    since: String,
+    told: BTreeSet<String>,
+}
+
+impl Replacements {
+    /// Of runs that began since then.
+    fn since(began: &str) -> Self {
+        Self { since: began.to_owned(), told: BTreeSet::new() }
+    }
+
+    /// Primaries that were replaced by runs that have ended since this was asked last.
+    fn take(&mut self, records: &AuditFolder) -> Vec<String> {
+        let mut replaced = Vec::new();
+        // Where they cannot be read, they are looked at again.
+        for id in records.list().unwrap_or_default() {
+            if id < self.since || self.told.contains(&id) {
+                continue;
+            }
+            let Ok(Some(audit)) = records.load(&id) else { continue };
+            // One that is under way may yet replace somebody.
+            let Some(outcome) = audit.outcome else { continue };
+            if matches!(outcome, End::Promoted { .. }) {
+                replaced.push(audit.primary);
+            }
+            self.told.insert(id);
+        }
+        replaced
+    }
 }
 
 /// Brings a server back if it is there and replicates from nobody, or goes on with that where it was interrupted; and if another
@@ -514,6 +556,33 @@ mod tests {
         replace(6, "db1", None)?;
         let expected = ["db2", "db3"].map(str::to_owned);
         assert_eq!(replaced_lately(&records, now), BTreeSet::from(expected));
+        Ok(())
+    }
+
+    #[test]
+    fn who_led_for_a_moment_between_two_looks_is_former_too() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let records = AuditFolder::new(folder.path());
+        let now = chrono::Utc::now();
+        let save = |seconds: i64, primary: &str, outcome: Option<serde_json::Value>| {
+            let began = run_began(now + chrono::TimeDelta::seconds(seconds));
+            let audit: Audit = serde_json::from_value(json!({
+                "id": format!("{began}-orders-failover"), "primary": primary, "dry_run": false, "allow_data_loss": false,
+                "steps": [], "outcome": outcome,
+            }))?;
+            anyhow::Ok(records.save(&audit)?)
+        };
+        let promoted = |server: &str| Some(json!({ "end": "promoted", "server": server, "left": [] }));
+        let mut replacements = Replacements::since(&run_began(now));
+        save(-1, "db3", promoted("db1"))?;
+        assert!(replacements.take(&records).is_empty(), "that is for the look at the beginning");
+        save(1, "db1", promoted("db2"))?;
+        save(2, "db2", promoted("db1"))?;
+        save(3, "db1", None)?;
+        assert_eq!(replacements.take(&records), ["db1", "db2"]);
+        assert!(replacements.take(&records).is_empty(), "each is told once");
+        save(3, "db1", promoted("db3"))?;
+        assert_eq!(replacements.take(&records), ["db1"]);
         Ok(())
     }
 }
