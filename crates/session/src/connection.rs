@@ -194,15 +194,16 @@ impl Connection {
     pub async fn execute_all(&mut self, statements: &[u8], count: usize) -> Result<OkInfo, SessionError> {
         let mut opening = self.open_statement(statements.len(), std::iter::once(statements)).await?;
         for _ in 1..count {
-            Self::changes_rows(opening)?;
+            Self::no_rows(opening)?;
             opening = self.read_opening().await?;
         }
-        let ok = Self::changes_rows(opening)?;
+        let ok = Self::no_rows(opening)?;
         self.finish(ok.status).await?;
         Ok(ok)
     }
 
-    fn changes_rows(opening: Opening) -> Result<OkInfo, SessionError> {
+    /// What a statement that gives no rows is answered with.
+    fn no_rows(opening: Opening) -> Result<OkInfo, SessionError> {
         match opening {
             Opening::Ok(ok) => Ok(ok),
             Opening::Columns(_) => {
