@@ -23,12 +23,13 @@ async fn mariadb_to_a_newer_one() -> Result<()> {
     goes_across(ServerKind::Mariadb1011, ServerKind::Mariadb118).await
 }
 
-const DEFINITIONS: &str = "CREATE DATABASE shop; \
+const DEFINITIONS: &str = "SET NAMES utf8mb4; CREATE DATABASE shop; \
     CREATE TABLE shop.t (id INT UNSIGNED PRIMARY KEY, big BIGINT UNSIGNED, tiny TINYINT, price DECIMAL(20,6), ratio DOUBLE, \
       name VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin UNIQUE, old VARCHAR(20) CHARACTER SET latin1, note TEXT \
       CHARACTER SET utf8mb4, raw BLOB, fixed BINARY(4), flags BIT(10), kind ENUM('a','b'), many SET('x','y','z'), day DATE, \
       at DATETIME(6), span TIME(3), y YEAR); \
     CREATE TABLE shop.keyless (a INT, b VARCHAR(10) CHARACTER SET utf8mb4); \
+    CREATE TABLE shop.`straße` (id INT PRIMARY KEY, `größe` VARCHAR(10) CHARACTER SET utf8mb4); \
     CREATE TABLE shop.other (id INT PRIMARY KEY, wide BIGINT); CREATE TABLE shop.later LIKE shop.other";
 
 /// Text of what is in the table, the same on both flavours.
@@ -41,11 +42,12 @@ async fn goes_across(from: ServerKind, to: ServerKind) -> Result<()> {
     };
     rig.source.sql(DEFINITIONS).await?;
     rig.target.sql(DEFINITIONS).await?;
-    let options = ChannelOptions {
-        start: ChannelStart::Oldest,
-        filters: without_definitions(),
-        ..rig.options("across")
-    };
+    // By SQL also where the others go by events.
+    rig.target.sql("SET NAMES utf8mb4; ALTER TABLE shop.`straße` ADD `mehr` INT").await?;
+    let options =
+        ChannelOptions {
+            start: ChannelStart::Oldest, filters: without_definitions(), ..rig.options("über")
+        };
     let channel = rig.channel(options);
     rig.source
         .sql(
@@ -63,11 +65,15 @@ async fn goes_across(from: ServerKind, to: ServerKind) -> Result<()> {
             "UPDATE shop.t SET id = 4, name = 'swapped', raw = NULL WHERE id = 1; DELETE FROM shop.t WHERE id = 2; \
              UPDATE shop.t SET at = NULL, price = 7 WHERE id = 3; DELETE FROM shop.keyless WHERE a = 1 LIMIT 1; \
              START TRANSACTION; INSERT INTO shop.t (id, name) VALUES (5, 'five'); \
-             UPDATE shop.t SET name = 'six', id = 6 WHERE id = 5; INSERT INTO shop.t (id, name) VALUES (7, 'five'); COMMIT",
+             UPDATE shop.t SET name = 'six', id = 6 WHERE id = 5; INSERT INTO shop.t (id, name) VALUES (7, 'five'); COMMIT; \
+             SET NAMES utf8mb4; START TRANSACTION; INSERT INTO shop.`straße` VALUES (1, 'groß'); INSERT INTO shop.t (id, name) VALUES (8, 'groß'); \
+             INSERT INTO shop.`straße` VALUES (2, 'größer'); UPDATE shop.t SET name = 'größer' WHERE id = 8; COMMIT; \
+             UPDATE shop.`straße` SET `größe` = 'klein' WHERE id = 1",
         )
         .await?;
     rig.wait_applied(&channel).await?;
-    for content in [CONTENT, "SELECT * FROM shop.keyless ORDER BY 1, 2"] {
+    let street = "SET NAMES utf8mb4; SELECT id, HEX(`größe`) FROM shop.`straße` ORDER BY id";
+    for content in [CONTENT, "SELECT * FROM shop.keyless ORDER BY 1, 2", street] {
         let (on_source, on_target) = (rig.source.sql(content).await?, rig.target.sql(content).await?);
         ensure!(on_source == on_target && on_source.len() >= 2, "{on_source:#?}\n{on_target:#?}");
     }

@@ -64,18 +64,23 @@ impl Packets {
     pub(crate) async fn run(self, connection: &mut Connection) -> Result<(), ApplyError> {
         for packet in self.packets {
             let ok = connection.execute_all(&packet.text, packet.statements).await?;
-            let Some(wanted) = packet.rows.filter(|wanted| *wanted != ok.affected_rows) else { continue };
-            let text = String::from_utf8_lossy(&packet.text[..packet.text.len().min(SHOWN_BYTES_MAX)]);
-            let end = ["VALUES", "WHERE", "SET"].iter().filter_map(|word| text.find(word)).min();
-            return Err(ApplyError::Missing {
-                found: ok.affected_rows,
-                wanted,
-                // Never the values.
-                statement: text[..end.unwrap_or(0)].trim_end().to_owned(),
-            });
+            ensure_found(ok.affected_rows, packet.rows, &packet.text)?;
         }
         Ok(())
     }
+}
+
+/// Holds a statement to the rows it must find. `text` is its beginning.
+///
+/// # Errors
+/// [`ApplyError::Missing`].
+pub(crate) fn ensure_found(found: u64, wanted: Option<u64>, text: &[u8]) -> Result<(), ApplyError> {
+    let Some(wanted) = wanted.filter(|wanted| *wanted != found) else { return Ok(()) };
+    let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]);
+    let end = ["VALUES", "WHERE", "SET"].iter().filter_map(|word| text.find(word)).min();
+    // Never the values.
+    let statement = text[..end.unwrap_or(0)].trim_end().to_owned();
+    Err(ApplyError::Missing { found, wanted, statement })
 }
 
 #[cfg(test)]

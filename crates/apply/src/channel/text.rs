@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-/// A string literal, whatever `sql_mode` says about backslashes: quotes are doubled, and strings that hold a backslash or
-/// a control character are written in hexadecimal.
+/// A string literal, whatever `sql_mode` says about backslashes and whatever character set the session speaks: quotes are
+/// doubled, and strings that hold more than ASCII, a backslash or a control character are written in hexadecimal.
 pub(crate) fn quote(text: &str) -> String {
-    if text.chars().any(|c| c == '\\' || c.is_control()) {
+    if text.chars().any(|c| !c.is_ascii() || c == '\\' || c.is_control()) {
         let mut literal = String::from("_utf8mb4 x'");
         for byte in text.bytes() {
             // Writing to a string cannot fail.

@@ -19,11 +19,12 @@
 mod column_type;
 mod mapping;
 mod statements;
+mod text;
 mod values;
 
 pub use mapping::Mapping;
 pub(crate) use mapping::mapping;
-pub use statements::Writer;
+pub use statements::{Images, Writer};
 
 use tailwater_wire::Flavour;
 
@@ -34,6 +35,31 @@ pub struct SqlStatement {
     pub text: Vec<u8>,
     /// How many rows it must insert, find or delete; `None` if it is no change of rows.
     pub rows: Option<u64>,
+}
+
+/// A statement whose long values stay where they are until it is sent.
+#[derive(Debug)]
+pub struct LongStatement<'v> {
+    text: text::Text<'v>,
+    /// As [`SqlStatement::rows`].
+    pub rows: Option<u64>,
+}
+
+impl LongStatement<'_> {
+    /// Its length, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// How it begins, up to its first long value.
+    pub fn start(&self) -> &[u8] {
+        self.text.start()
+    }
+
+    /// The statement, in pieces.
+    pub fn pieces(&self) -> impl Iterator<Item = Vec<u8>> + Send {
+        self.text.pieces()
+    }
 }
 
 /// What a session executes first: values as they are, and refused rather than changed.

@@ -1,13 +1,16 @@
 //! Writes the statements of a group.
 
+use std::borrow::Cow;
+
 use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::print::PrintError;
 use tailwater_wire::rows::{ColumnType, Image, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
 use super::mapping::{Mapping, Place};
+use super::text::Text;
 use super::values::{Literal, put_literal};
-use super::{LAX, STRICT, SqlStatement};
+use super::{LAX, LongStatement, STRICT, SqlStatement};
 use crate::batch::{Group, Row};
 use crate::binlog::EncoderOptions;
 use crate::error::ApplyError;
@@ -31,6 +34,20 @@ pub struct Writer {
     /// Some of the statements set it.
     has_set: bool,
     tolerant: bool,
+}
+
+/// The bytes of a row's images.
+#[derive(Debug)]
+pub struct Images<'a> {
+    image: Cow<'a, [u8]>,
+    after: Cow<'a, [u8]>,
+}
+
+impl<'a> Images<'a> {
+    /// Those of `row`; copied only where some of its columns were left out.
+    pub fn of(row: &Row<'a>) -> Self {
+        Self { image: row.image.to_bytes(), after: row.after.to_bytes() }
+    }
 }
 
 /// What the statements of a group have in common.
@@ -81,6 +98,7 @@ impl Writer {
         let (mut text, mut rows, mut text_lax) = (Vec::new(), 0, false);
         let mut row_text = Vec::new();
         for row in &group.rows {
+            let images = Images::of(row);
             row_text.clear();
             // The first row of a statement is put together in its place: a long one is not copied.
             let head_bytes = if rows == 0 { form.head.len() } else { 0 };
@@ -88,12 +106,9 @@ impl Writer {
                 row_text.reserve(head_bytes + text_bytes(row));
             }
             row_text.extend_from_slice(form.head.get(..head_bytes).unwrap_or_default());
-            let lax =
-                form.put_row(&mut row_text, group, mapping, row).map_err(|error| ApplyError::Inexact {
-                    gtid: String::new(),
-                    table: mapping.quoted.clone(),
-                    error: Box::new(error),
-                })?;
+            let mut text_of_row = Text::after(std::mem::take(&mut row_text));
+            let lax = form.put_row(&mut text_of_row, group, mapping, &images)?;
+            row_text = text_of_row.bytes;
             // Nothing to set: all that changed is computed by the target.
             if row_text.len() == head_bytes {
                 continue;
@@ -133,12 +148,50 @@ impl Writer {
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
         text.extend_from_slice(form.tail.as_bytes());
+        self.prepare(text.len(), lax, mapping, out)?;
+        out.push(SqlStatement { text, rows: (!self.tolerant).then_some(rows) });
+        Ok(())
+    }
+
+    /// The statement that does what a group says of one of its rows, without a copy of what is long in it; `None` if there is
+    /// nothing to do. Statements that must run before it are appended.
+    ///
+    /// # Errors
+    /// As [`Writer::statements`].
+    pub fn long_statement<'v>(
+        &mut self,
+        group: &'v Group<'_>,
+        mapping: &'v Mapping,
+        images: &'v Images<'_>,
+        out: &mut Vec<SqlStatement>,
+    ) -> Result<Option<LongStatement<'v>>, ApplyError> {
+        self.set_checks(group.flags & SESSION_FLAGS, out);
+        let form = Form::of(group, mapping, self.tolerant);
+        let mut text = Text::keeping();
+        text.put(&form.head);
+        let lax = form.put_row(&mut text, group, mapping, images)?;
+        if text.len() == form.head.len() {
+            return Ok(None);
+        }
+        text.put(form.tail);
+        self.prepare(text.len(), lax, mapping, out)?;
+        Ok(Some(LongStatement { text, rows: (!self.tolerant).then_some(1) }))
+    }
+
+    /// Appends what has to be set for a statement of so many bytes.
+    fn prepare(
+        &mut self,
+        bytes: usize,
+        lax: bool,
+        mapping: &Mapping,
+        out: &mut Vec<SqlStatement>,
+    ) -> Result<(), ApplyError> {
         // A packet has the command in front.
-        if text.len() >= self.options.packet_bytes_max {
+        if bytes >= self.options.packet_bytes_max {
             return Err(ApplyError::TooLarge {
                 gtid: String::new(),
                 table: mapping.quoted.clone(),
-                bytes: text.len(),
+                bytes,
                 bytes_max: self.options.packet_bytes_max,
             });
         }
@@ -150,7 +203,6 @@ impl Writer {
                 rows: None,
             });
         }
-        out.push(SqlStatement { text, rows: (!self.tolerant).then_some(rows) });
         Ok(())
     }
 
@@ -205,30 +257,43 @@ impl Form {
     }
 
     /// Appends what a statement says of a row; returns whether a strict server would refuse it.
-    fn put_row(
+    fn put_row<'v>(
         &self,
-        text: &mut Vec<u8>,
-        group: &Group<'_>,
-        mapping: &Mapping,
-        row: &Row<'_>,
+        text: &mut Text<'v>,
+        group: &'v Group<'_>,
+        mapping: &'v Mapping,
+        images: &'v Images<'_>,
+    ) -> Result<bool, ApplyError> {
+        self.try_put_row(text, group, mapping, images).map_err(|error| ApplyError::Inexact {
+            gtid: String::new(),
+            table: mapping.quoted.clone(),
+            error: Box::new(error),
+        })
+    }
+
+    fn try_put_row<'v>(
+        &self,
+        text: &mut Text<'v>,
+        group: &'v Group<'_>,
+        mapping: &'v Mapping,
+        images: &'v Images<'_>,
     ) -> Result<bool, PrintError> {
         let map = &mapping.map;
-        let (bytes, bytes_after) = (row.image.to_bytes(), row.after.to_bytes());
-        let image = Image::parse(map, &group.columns_present, false, &bytes)?;
+        let image = Image::parse(map, &group.columns_present, false, &images.image)?;
         match group.kind {
             RowsKind::Write => {
-                text.push(b'(');
+                text.put("(");
                 let lax = put_columns(text, mapping, &image, None, false)?;
-                text.push(b')');
+                text.put(")");
                 Ok(lax)
             }
             RowsKind::Update | RowsKind::PartialUpdate => {
                 let partial = group.kind == RowsKind::PartialUpdate;
-                let after = Image::parse(map, &group.columns_present_after, partial, &bytes_after)?;
+                let after = Image::parse(map, &group.columns_present_after, partial, &images.after)?;
                 let start = text.len();
                 let lax = put_columns(text, mapping, &after, Some(&image), true)?;
                 if text.len() > start {
-                    text.extend_from_slice(b" WHERE ");
+                    text.put(" WHERE ");
                     self.put_condition(text, mapping, &image)?;
                 }
                 Ok(lax)
@@ -242,9 +307,9 @@ impl Form {
                     Ok(false)
                 }
                 Some(_) => {
-                    text.push(b'(');
+                    text.put("(");
                     self.put_condition(text, mapping, &image)?;
-                    text.push(b')');
+                    text.put(")");
                     Ok(false)
                 }
                 None => {
@@ -256,11 +321,11 @@ impl Form {
     }
 
     /// `a=1 AND b=2` by the key, or `a<=>1 AND b<=>NULL` by all there is.
-    fn put_condition(
+    fn put_condition<'v>(
         &self,
-        text: &mut Vec<u8>,
+        text: &mut Text<'v>,
         mapping: &Mapping,
-        before: &Image<'_>,
+        before: &Image<'v>,
     ) -> Result<(), PrintError> {
         let mut first = true;
         for cell in before.cells() {
@@ -270,20 +335,20 @@ impl Form {
                 continue;
             }
             if !std::mem::take(&mut first) {
-                text.extend_from_slice(b" AND ");
+                text.put(" AND ");
             }
             let (operator, literal) = match self.key {
-                Some(_) => (&b"="[..], Literal::Key),
-                None => (&b"<=>"[..], Literal::Compared),
+                Some(_) => ("=", Literal::Key),
+                None => ("<=>", Literal::Compared),
             };
             match mapping.map.columns.get(cell.index).map(|column| column.column_type) {
                 // MySQL compares them with nothing.
                 Some(ColumnType::Vector { .. }) => {
-                    text.extend_from_slice(format!("CAST({} AS BINARY)", place.quoted).as_bytes());
+                    text.put(format!("CAST({} AS BINARY)", place.quoted));
                 }
-                _ => text.extend_from_slice(place.quoted.as_bytes()),
+                _ => text.put(&place.quoted),
             }
-            text.extend_from_slice(operator);
+            text.put(operator);
             put_literal(text, &mapping.map, place, &cell, None, literal)?;
         }
         if first { Err(no_key(&mapping.map).into()) } else { Ok(()) }
@@ -292,10 +357,10 @@ impl Form {
 
 /// The columns of an image that can be written, with commas between: `1,'x'`, or `a=1,b='x'`. Returns whether a strict server
 /// would refuse one.
-fn put_columns(
-    text: &mut Vec<u8>,
+fn put_columns<'v>(
+    text: &mut Text<'v>,
     mapping: &Mapping,
-    image: &Image<'_>,
+    image: &Image<'v>,
     before: Option<&Image<'_>>,
     named: bool,
 ) -> Result<bool, PrintError> {
@@ -305,11 +370,11 @@ fn put_columns(
         let cell = cell?;
         let Some(place) = mapping.places.get(cell.index).and_then(Option::as_ref) else { continue };
         if text.len() > start {
-            text.push(b',');
+            text.put(",");
         }
         if named {
-            text.extend_from_slice(place.quoted.as_bytes());
-            text.push(b'=');
+            text.put(&place.quoted);
+            text.put("=");
         }
         lax |= put_literal(text, &mapping.map, place, &cell, before, Literal::Assigned)?;
     }

@@ -5,6 +5,7 @@ use tailwater_wire::print::sql_value::{Use, put_hex, put_value};
 use tailwater_wire::rows::{Cell, Image, JsonBinary, TableMap, Value};
 
 use super::mapping::Place;
+use super::text::Text;
 
 /// The most bytes that a compressed value or a JSON document may take.
 const VALUE_BYTES_MAX: usize = 1 << 30;
@@ -21,20 +22,24 @@ pub(super) enum Literal {
 }
 
 /// Appends a value; `before` is what partial updates refer to. Returns whether a strict server refuses to store it.
-pub(super) fn put_literal(
-    text: &mut Vec<u8>,
+pub(super) fn put_literal<'v>(
+    text: &mut Text<'v>,
     map: &TableMap,
     place: &Place,
-    cell: &Cell<'_>,
+    cell: &Cell<'v>,
     before: Option<&Image<'_>>,
     literal: Literal,
 ) -> Result<bool, PrintError> {
     let Some(column) = map.columns.get(cell.index) else { return Ok(false) };
     match cell.value(&map.columns)? {
-        Value::Bytes(bytes) if needs_character_set(place, literal) => put_text(text, place, bytes, literal),
-        Value::Compressed(compressed) if needs_character_set(place, literal) => {
-            put_text(text, place, &compressed.decompress(VALUE_BYTES_MAX)?, literal);
+        Value::Bytes(bytes) if needs_character_set(place, literal) => {
+            put_text(text, place, literal, |text| text.put_hex(bytes));
         }
+        Value::Compressed(compressed) if needs_character_set(place, literal) => {
+            let bytes = compressed.decompress(VALUE_BYTES_MAX)?;
+            put_text(text, place, literal, |text| put_hex(&mut text.bytes, &bytes));
+        }
+        Value::Bytes(bytes) | Value::Geometry(bytes) if text.is_kept(bytes) => text.put_hex(bytes),
         Value::Json(document) if place.json_text => put_json(text, &document.to_text()?, literal),
         Value::JsonDiff(diffs) if place.json_text => {
             let before = match before {
@@ -51,12 +56,12 @@ pub(super) fn put_literal(
             put_json(text, &JsonBinary::parse(&after)?.to_text()?, literal);
         }
         Value::Enum(0) if literal == Literal::Assigned => {
-            text.push(b'0');
+            text.put("0");
             return Ok(true);
         }
         _ => {
             let how = if literal == Literal::Assigned { Use::Assigned } else { Use::Compared };
-            put_value(text, map, column, cell, before, how)?;
+            put_value(&mut text.bytes, map, column, cell, before, how)?;
         }
     }
     Ok(false)
@@ -67,23 +72,24 @@ fn needs_character_set(place: &Place, literal: Literal) -> bool {
     place.converted_from.is_some() || literal == Literal::Key && place.character_set.is_some()
 }
 
-fn put_text(text: &mut Vec<u8>, place: &Place, bytes: &[u8], literal: Literal) {
+/// `put_bytes` writes the bytes of the text.
+fn put_text<'v>(text: &mut Text<'v>, place: &Place, literal: Literal, put_bytes: impl FnOnce(&mut Text<'v>)) {
     let own = place.character_set.as_deref();
     let from = place.converted_from.or(own).unwrap_or("binary");
     let compared = literal == Literal::Compared;
     if compared {
-        text.extend_from_slice(b"CAST(CONVERT(");
+        text.put("CAST(CONVERT(");
     }
-    text.extend_from_slice(format!("_{from} ").as_bytes());
-    put_hex(text, bytes);
+    text.put(format!("_{from} "));
+    put_bytes(text);
     if compared {
-        text.extend_from_slice(format!(" USING {}) AS BINARY)", own.unwrap_or("utf8mb4")).as_bytes());
+        text.put(format!(" USING {}) AS BINARY)", own.unwrap_or("utf8mb4")));
     }
 }
 
-fn put_json(text: &mut Vec<u8>, document: &[u8], literal: Literal) {
+fn put_json(text: &mut Text<'_>, document: &[u8], literal: Literal) {
     if literal != Literal::Compared {
-        text.extend_from_slice(b"_utf8mb4 ");
+        text.put("_utf8mb4 ");
     }
-    put_hex(text, document);
+    put_hex(&mut text.bytes, document);
 }

@@ -1,0 +1,123 @@
+//! The text of a statement, whose long values are not in it before it is sent.
+
+use tailwater_wire::print::sql_value::put_hex;
+
+/// A value from this length on can be kept where it is, in bytes.
+const KEPT_BYTES_MIN: usize = 1 << 20;
+
+/// So much of a kept value is written at a time, in bytes.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// Text that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Text<'v> {
+    /// All of it but for the kept values.
+    pub(super) bytes: Vec<u8>,
+    /// Values, and how much of `bytes` stands before each.
+    kept: Vec<(usize, &'v [u8])>,
+    keeps: bool,
+}
+
+impl<'v> Text<'v> {
+    /// Text that keeps long values where they are.
+    pub(super) fn keeping() -> Self {
+        Self { keeps: true, ..Self::default() }
+    }
+
+    /// Text that goes on behind `bytes`, and copies every value.
+    pub(super) fn after(bytes: Vec<u8>) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+
+    /// Appends.
+    pub(super) fn put(&mut self, text: impl AsRef<[u8]>) {
+        self.bytes.extend_from_slice(text.as_ref());
+    }
+
+    /// Whether a value is not to be copied.
+    pub(super) fn is_kept(&self, value: &[u8]) -> bool {
+        self.keeps && value.len() >= KEPT_BYTES_MIN
+    }
+
+    /// Appends a value as a hexadecimal literal.
+    pub(super) fn put_hex(&mut self, value: &'v [u8]) {
+        match self.is_kept(value) {
+            true => self.kept.push((self.bytes.len(), value)),
+            false => put_hex(&mut self.bytes, value),
+        }
+    }
+
+    /// Its length, in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() + self.kept.iter().map(|(_, value)| literal_bytes(value)).sum::<usize>()
+    }
+
+    /// What is not kept of it, up to the first value that is.
+    pub(super) fn start(&self) -> &[u8] {
+        let end = self.kept.first().map_or(self.bytes.len(), |(start, _)| *start);
+        self.bytes.get(..end).unwrap_or_default()
+    }
+
+    /// All of it, in pieces that are short where values are kept.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = Vec<u8>> + Send + use<'_, 'v> {
+        let ends = self.kept.iter().map(|(end, _)| *end).chain([self.bytes.len()]);
+        let starts = std::iter::once(0).chain(ends.clone());
+        let values = self.kept.iter().map(|(_, value)| *value).chain([&[][..]]);
+        starts.zip(ends).zip(values).flat_map(|((start, end), value)| {
+            let copied = self.bytes.get(start..end).unwrap_or_default().to_vec();
+            std::iter::once(copied).chain(literal_pieces(value))
+        })
+    }
+}
+
+/// How long the literal of a kept value is.
+fn literal_bytes(value: &[u8]) -> usize {
+    value.len() * 2 + "X''".len()
+}
+
+/// The literal of a kept value, in pieces; nothing for none.
+fn literal_pieces(value: &[u8]) -> impl Iterator<Item = Vec<u8>> + Send + use<'_> {
+    let count = value.len().div_ceil(PIECE_BYTES);
+    value.chunks(PIECE_BYTES).enumerate().map(move |(index, chunk)| {
+        let mut piece = Vec::with_capacity(literal_bytes(chunk));
+        put_hex(&mut piece, chunk);
+        // Each piece is a literal of its own; only the ends of the whole stay.
+        if index + 1 < count {
+            piece.pop();
+        }
+        if index > 0 {
+            piece.drain(..2);
+        }
+        piece
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn pieces_say_what_the_whole_says(
+            parts in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..9), any::<bool>()), 0..6),
+            extra in 0..3 * PIECE_BYTES,
+        ) {
+            let long: Vec<u8> = (0..KEPT_BYTES_MIN + extra).map(|index| (index % 251) as u8).collect();
+            let (mut kept, mut copied) = (Text::keeping(), Text::default());
+            for (part, is_long) in &parts {
+                for text in [&mut kept, &mut copied] {
+                    text.put(part);
+                    text.put_hex(if *is_long { &long } else { part });
+                }
+            }
+            prop_assert!(copied.kept.is_empty());
+            prop_assert_eq!(kept.kept.len(), parts.iter().filter(|(_, is_long)| *is_long).count());
+            prop_assert_eq!(kept.len(), copied.len());
+            prop_assert!(copied.bytes.starts_with(kept.start()));
+            prop_assert!(kept.pieces().all(|piece| piece.len() <= 3 * PIECE_BYTES));
+            prop_assert!(kept.pieces().collect::<Vec<_>>().concat() == copied.bytes);
+        }
+    }
+}
