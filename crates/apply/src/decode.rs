@@ -289,8 +289,8 @@ fn union(changes: &[RowChanges]) -> Vec<Access> {
 /// What rows take beside their images.
 fn bytes_of_rows(changes: &RowChanges) -> usize {
     size_of::<RowChanges>()
-        + changes.rows.capacity() * size_of::<RowPlace>()
-        + changes.accesses.capacity() * size_of::<Access>()
+        + if changes.rows.spilled() { changes.rows.capacity() * size_of::<RowPlace>() } else { 0 }
+        + if changes.accesses.spilled() { changes.accesses.capacity() * size_of::<Access>() } else { 0 }
 }
 
 /// What a statement takes beside its text.

@@ -17,6 +17,7 @@ use tailwater_wire::rows::{Image, TableMap};
 use self::hashing::{Hashes, Place};
 pub use self::hashing::{ValueKind, compares_ascii};
 use crate::target::TargetTable;
+use crate::transaction::Accesses;
 use crate::writeset::{Access, IndexId, Key};
 
 /// The hash of [`TargetTable::rows`]: there are no values to hash.
@@ -154,7 +155,7 @@ impl RowKeys {
         before: Option<Image<'_>>,
         after: Option<Image<'_>>,
         flags: u16,
-        out: &mut Vec<Access>,
+        out: &mut Accesses,
     ) {
         if self.columns > 0 {
             self.before.find(before, self.columns);
@@ -283,7 +284,7 @@ impl Places {
     }
 }
 
-fn push(index: IndexId, shared: bool, old: Option<Value>, new: Option<Value>, out: &mut Vec<Access>) {
+fn push(index: IndexId, shared: bool, old: Option<Value>, new: Option<Value>, out: &mut Accesses) {
     let mut push = |value: Value| {
         let hash = match value {
             Value::None => return,
@@ -302,7 +303,7 @@ fn push(index: IndexId, shared: bool, old: Option<Value>, new: Option<Value>, ou
     }
 }
 
-fn push_rows(index: IndexId, shared: bool, out: &mut Vec<Access>) {
+fn push_rows(index: IndexId, shared: bool, out: &mut Accesses) {
     out.push(Access { key: Key { index, hash: ROWS_HASH }, shared });
 }
 

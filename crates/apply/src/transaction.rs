@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use tailwater_log::LogPosition;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{IntVar, RandSeeds, RowsKind};
@@ -177,6 +178,13 @@ impl MappedTable {
     }
 }
 
+/// Where rows stand. Most events have one, and what one thread allocates for each and another frees takes more time than to
+/// find the row.
+pub type RowPlaces = SmallVec<[RowPlace; 1]>;
+
+/// What rows touch: often the primary key of one, or the old and the new one.
+pub type Accesses = SmallVec<[Access; 2]>;
+
 /// The rows of one event.
 #[derive(Debug)]
 pub struct RowChanges {
@@ -197,9 +205,9 @@ pub struct RowChanges {
     /// All images, one behind the other, decompressed.
     pub images: Bytes,
     /// The rows, in order.
-    pub rows: Vec<RowPlace>,
+    pub rows: RowPlaces,
     /// What all rows touch.
-    pub accesses: Vec<Access>,
+    pub accesses: Accesses,
 }
 
 /// Where a row stands in its [`RowChanges`].

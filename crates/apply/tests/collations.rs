@@ -6,6 +6,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tailwater_apply::keys::{RowKeys, compares_ascii};
 use tailwater_apply::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
+use tailwater_apply::transaction::Accesses;
 use tailwater_apply::writeset::{Access, IndexId};
 use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::Connection;
@@ -235,13 +236,13 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
             rows: &[],
             compressed: false,
         };
-        let mut accesses = Vec::new();
+        let mut accesses = Accesses::new();
         for row in Rows::new(&map, &event, &images)? {
             let row = row?;
             row_keys.row(row.before, row.after, event.flags, &mut accesses);
         }
         ensure!(accesses.len() == 1, "{accesses:?}");
-        found.push(accesses);
+        found.push(accesses.into_vec());
     }
     Ok(found)
 }

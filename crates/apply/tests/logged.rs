@@ -185,8 +185,8 @@ fn changes(table: Arc<MappedTable>, header: &EventHeader, event: &RowsEvent<'_>)
         columns_present: Bytes::copy_from_slice(event.columns_present),
         columns_present_after: Bytes::copy_from_slice(event.columns_present_after),
         images: images.into(),
-        rows: places,
-        accesses,
+        rows: places.into(),
+        accesses: accesses.into(),
         table,
     })
 }

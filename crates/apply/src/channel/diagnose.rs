@@ -1,5 +1,6 @@
 //! Which row of a transaction it is that the target refuses: each is tried by itself, in order, and all is undone.
 
+use smallvec::smallvec;
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::rows::{Rows, Value};
@@ -101,13 +102,13 @@ fn single(changes: &RowChanges, index: usize) -> Option<RowChanges> {
         columns_present: changes.columns_present.clone(),
         columns_present_after: changes.columns_present_after.clone(),
         images,
-        rows: vec![RowPlace {
+        rows: smallvec![RowPlace {
             start: 0,
             middle: row.middle - row.start,
             end: row.end - row.start,
             accesses_start: 0,
         }],
-        accesses: changes.accesses_of(index).to_vec(),
+        accesses: changes.accesses_of(index).into(),
     })
 }
 

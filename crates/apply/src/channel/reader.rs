@@ -287,10 +287,9 @@ impl Reader {
             _ => false,
         };
         let memory = self.reserve(transaction.memory_bytes).await?;
-        let (sender, steps) = stream::steps();
-        let held = Held::new(transaction, streamed.then_some(steps), memory);
-        self.push(Read::Transaction(held)).await?;
-        if streamed {
+        let (sender, steps) = streamed.then(stream::steps).unzip();
+        self.push(Read::Transaction(Held::new(transaction, steps, memory))).await?;
+        if let Some(sender) = sender {
             self.hand_on().await;
             self.swap_format(source);
             let streamed = self.stream(&source.entry, sender).await;

@@ -1,6 +1,7 @@
 //! The steps of a transaction, event by event: for transactions of any size, in the memory of one event.
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use tailwater_log::{Entry, LogPosition};
 use tailwater_wire::WireError;
 use tailwater_wire::event::{
@@ -36,7 +37,7 @@ pub struct TransactionReader {
     /// A statement of it defines rather than changes rows.
     defined: bool,
     /// Table ids and the bodies of their table maps.
-    maps: Vec<(u64, Bytes)>,
+    maps: SmallVec<[(u64, Bytes); 4]>,
     /// What was set for the next statement.
     variables: Vec<StatementVariable>,
     /// The event to read next.
@@ -103,7 +104,7 @@ impl TransactionReader {
             ending: Ending::Commit,
             is_no_alter: false,
             defined: false,
-            maps: Vec::new(),
+            maps: SmallVec::new(),
             variables: Vec::new(),
             pending: None,
             payload: None,

@@ -8,7 +8,7 @@ use tailwater_wire::event::{EventHeader, RowsEvent};
 use tailwater_wire::rows::Rows;
 
 use crate::keys::RowKeys;
-use crate::transaction::{MappedTable, RowChanges, RowPlace};
+use crate::transaction::{Accesses, MappedTable, RowChanges, RowPlace, RowPlaces};
 use crate::writeset::Access;
 
 /// What the rows of one event may take beside their images at least, in bytes, however short events may be.
@@ -34,8 +34,8 @@ pub(super) fn find_rows(
             size_max: u64::from(u32::MAX),
         });
     }
-    let mut rows = Vec::new();
-    let mut accesses = Vec::new();
+    let mut rows = RowPlaces::new();
+    let mut accesses = Accesses::new();
     let mut start = 0;
     for row in Rows::new(&table.map, event, &images)? {
         let row = row?;

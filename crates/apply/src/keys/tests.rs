@@ -103,12 +103,12 @@ impl Table {
         };
         let places: Vec<usize> = (0..self.map.columns.len()).collect();
         let mut keys = RowKeys::new(&self.map, &self.target, &places, true, 9);
-        let mut out = Vec::new();
+        let mut out = Accesses::new();
         for row in Rows::new(&self.map, &event, &images).unwrap() {
             let row = row.unwrap();
             keys.row(row.before, row.after, event.flags, &mut out);
         }
-        out
+        out.into_vec()
     }
 
     fn insert(&self, row: &[Cell]) -> Vec<Access> {

@@ -9,13 +9,15 @@
 //! [`Writer::open_idempotent`]: crate::channel::writer::Writer::open_idempotent
 
 use bytes::{Bytes, BytesMut};
+use smallvec::smallvec;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::rows::Image;
 
 use crate::error::ApplyError;
-use crate::transaction::{Content, MappedTable, RowChanges, RowPlace, Step, Transaction};
-use crate::writeset::Access;
+use crate::transaction::{
+    Accesses, Content, MappedTable, RowChanges, RowPlace, RowPlaces, Step, Transaction,
+};
 
 /// The most characters of a statement that a message shows.
 const STATEMENT_CHARACTERS_MAX: usize = 60;
@@ -228,15 +230,15 @@ fn one(changes: &RowChanges, index: usize, kind: RowsKind, side: Side) -> Result
     };
     let images = changes.images.slice_ref(image);
     let end = length_of(images.len())?;
-    let rows = vec![RowPlace { start: 0, middle: end, end, accesses_start: 0 }];
-    let accesses = changes.accesses_of(index).to_vec();
+    let rows = smallvec![RowPlace { start: 0, middle: end, end, accesses_start: 0 }];
+    let accesses = changes.accesses_of(index).into();
     Ok(made(changes, kind, (present, present), images, rows, accesses))
 }
 
 /// All rows of an event, the last first, as a change of another kind; updates with their images exchanged.
 fn backwards(changes: &RowChanges, kind: RowsKind) -> Result<RowChanges, ApplyError> {
     let mut images = BytesMut::with_capacity(changes.images.len());
-    let (mut rows, mut accesses) = (Vec::with_capacity(changes.rows.len()), Vec::new());
+    let (mut rows, mut accesses) = (RowPlaces::with_capacity(changes.rows.len()), Accesses::new());
     for index in (0..changes.rows.len()).rev() {
         let (before, after) = images_of(changes, index).map_err(ApplyError::rows)?;
         let (first, second) = if kind == RowsKind::Update { (after, before) } else { (before, after) };
@@ -270,8 +272,8 @@ fn made(
     kind: RowsKind,
     (present, present_after): (&Bytes, &Bytes),
     images: Bytes,
-    rows: Vec<RowPlace>,
-    accesses: Vec<Access>,
+    rows: RowPlaces,
+    accesses: Accesses,
 ) -> RowChanges {
     RowChanges {
         table: from.table.clone(),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::smallvec;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::RowsKind;
 use tailwater_wire::rows::TableMap;
@@ -363,8 +364,8 @@ impl History {
             columns_present,
             columns_present_after,
             images: [first, second].concat().into(),
-            rows: vec![RowPlace { start: 0, middle, end, accesses_start: 0 }],
-            accesses,
+            rows: smallvec![RowPlace { start: 0, middle, end, accesses_start: 0 }],
+            accesses: accesses.into(),
         });
     }
 

@@ -25,7 +25,7 @@ pub(in crate::channel) type Steps = mpsc::Receiver<Streamed>;
 #[derive(Debug)]
 pub(in crate::channel) enum Streamed {
     /// The next step; `done` is told when it has run. `memory` goes with it.
-    Step { step: Step, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
+    Step { step: Box<Step>, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
     /// That was the last. Without this, the rest could not be read.
     End,
 }
@@ -92,7 +92,7 @@ impl Reader {
         let memory = self.streamed.reserve(bytes).await?;
         let (done, ran) = oneshot::channel();
         let done = defines.then_some(done);
-        if out.send(Streamed::Step { step, done, memory }).await.is_err() {
+        if out.send(Streamed::Step { step: Box::new(step), done, memory }).await.is_err() {
             return Ok(false);
         }
         // The rows behind it are of a table that it makes, which must be there before they are decoded.
