@@ -18,7 +18,7 @@ mod log;
 mod managing;
 mod sandbox;
 
-pub use bench::{ApplyBench, ApplyWorkload, BenchCommand, Side, TablesBench};
+pub use bench::{ApplyBench, ApplyWorkload, BenchCommand, Side, TablesBench, TablesData};
 pub use channel::{ChannelAdd, ChannelCommand, ChannelEditArgs, ChannelName, CommitOrderArg, GtidArg};
 pub use checking::{CheckArgs, CompareArgs, DigestsArg, RepairArgs, ThrottleArgs, WaitArg};
 pub use copying::{

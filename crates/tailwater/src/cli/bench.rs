@@ -51,9 +51,24 @@ pub struct TablesBench {
     /// Rows of each set of tables.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
     pub rows: Option<u64>,
-    /// Fewer rows and fewer repeats.
+    /// Only this set of tables.
+    #[arg(long, value_enum)]
+    pub data: Option<TablesData>,
+    /// How often each contender is measured.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// Fewer rows.
     #[arg(long)]
     pub quick: bool,
+}
+
+/// What whole tables are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TablesData {
+    /// As sysbench makes them: two numbers and two texts of digits, one secondary index.
+    Sysbench,
+    /// Two tables of all kinds of types, with composite keys, several secondary indexes and NULLs.
+    Mixed,
 }
 
 #[derive(Debug, Args)]

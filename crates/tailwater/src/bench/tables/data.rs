@@ -5,6 +5,8 @@ use std::io::Write;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::cli::TablesData;
+
 /// Tables in the manner of sysbench.
 const SYSBENCH_TABLES: u64 = 4;
 
@@ -27,6 +29,15 @@ pub struct BenchTable {
     /// How many rows it gets.
     pub rows: u64,
     row: fn(&mut Vec<u8>, &mut StdRng, u64),
+}
+
+impl From<TablesData> for DataSet {
+    fn from(data: TablesData) -> Self {
+        match data {
+            TablesData::Sysbench => Self::Sysbench,
+            TablesData::Mixed => Self::Mixed,
+        }
+    }
 }
 
 impl DataSet {

@@ -32,7 +32,7 @@ pub async fn dump(options: &TablesBench) -> anyhow::Result<Report> {
     for kind in kinds(options.server)? {
         let source = start_source(kind, plan.rows).await?;
         versions.push((Dumper::Stock.name(kind).to_owned(), source.version().to_owned()));
-        for set in DataSet::ALL {
+        for set in plan.sets.iter().copied() {
             eprintln!("{kind}, {}: making {} rows", set.name(), plan.rows);
             fill(&source, set, plan.rows).await?;
             measure(&plan, &source, set, folder.path(), &mut rows).await?;

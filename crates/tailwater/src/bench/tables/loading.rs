@@ -35,7 +35,7 @@ pub async fn load(options: &TablesBench) -> anyhow::Result<Report> {
     )];
     let mut versions = vec![("myloader".to_owned(), myloader)];
     for kind in kinds(options.server)? {
-        for set in DataSet::ALL {
+        for set in plan.sets.iter().copied() {
             let dumps = Dumps::make(&plan, kind, set, folder.path()).await?;
             versions.push((Loader::Stock.name(kind).to_owned(), dumps.version.clone()));
             measure(&plan, kind, set, &dumps, folder.path(), &mut rows, &mut notes).await?;

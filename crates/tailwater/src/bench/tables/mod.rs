@@ -37,18 +37,20 @@ const ROWS_QUICK: u64 = 1_000_000;
 /// Connections of all contenders that can have several.
 const WORKERS: usize = 4;
 
-/// How much is measured: of three repeats the median is one that was seen.
-#[derive(Debug, Clone, Copy)]
+/// How much is measured: of an odd number of repeats the median is one that was seen.
+#[derive(Debug, Clone)]
 struct Plan {
     rows: u64,
-    repeats: usize,
+    sets: Vec<DataSet>,
+    repeats: u32,
     quick: bool,
 }
 
 impl Plan {
     fn new(options: &TablesBench) -> Self {
         let rows = if options.quick { ROWS_QUICK } else { ROWS };
-        Self { rows: options.rows.unwrap_or(rows), repeats: 3, quick: options.quick }
+        let sets = options.data.map_or_else(|| DataSet::ALL.to_vec(), |data| vec![data.into()]);
+        Self { rows: options.rows.unwrap_or(rows), sets, repeats: options.repeats, quick: options.quick }
     }
 }
 
