@@ -1,10 +1,12 @@
 //! A target whose disk is full: refused is tried again, until there is room.
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tailwater_apply::Channel;
-use tailwater_apply::channel::{ChannelFault, ChannelState};
+use tailwater_apply::channel::{ChannelFault, ChannelOptions, ChannelState, GtidMode};
+use tailwater_sandbox::require::is_spared_in_ci;
 use tailwater_sandbox::{FullDisk, ServerKind, ServerSpec};
 
 use super::in_time;
@@ -95,4 +97,70 @@ async fn a_disk_of_mariadb_fills_up() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_of_mysql_fills_up() -> Result<()> {
     a_disk_fills_up(ServerKind::Mysql97).await
+}
+
+/// Rows are there already and find their places; it is the target's own binlog that may not grow. Servers wait then, a minute at
+/// a time, for somebody to make room, and so does the channel.
+async fn the_targets_binlog_fills_up(kind: ServerKind) -> Result<()> {
+    if !FullDisk::is_possible() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let disk = FullDisk::compile(folder.path())?;
+    let target = spec(kind, 2).environment([disk.environment()]);
+    let Some(rig) = Rig::start_specs(spec(kind, 1), target).await? else { return Ok(()) };
+    let channel = rig.channel(ChannelOptions { gtid: GtidMode::Own, ..rig.options("logged") });
+    rig.source
+        .sql(
+            "CREATE DATABASE roomy; CREATE TABLE roomy.t (id INT PRIMARY KEY, n INT NOT NULL); \
+             INSERT INTO roomy.t VALUES (1, 0), (2, 0), (3, 0)",
+        )
+        .await?;
+    rig.wait_applied(&channel).await?;
+    let logged = logged_bytes(&rig).await?;
+    disk.fill()?;
+    rig.source.sql(&"UPDATE roomy.t SET n = n + id;".repeat(20)).await?;
+    // It takes what it has room for in files that are there, and then no more.
+    let stands = async {
+        let mut before = channel.status().borrow().transactions_total;
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let now = channel.status().borrow().transactions_total;
+            if now == before {
+                return Ok(());
+            }
+            before = now;
+        }
+    };
+    in_time("the binlog is full", stands).await?;
+    let all = tokio::time::timeout(Duration::from_secs(1), rig.wait_applied(&channel)).await;
+    ensure!(all.is_err(), "there was room for everything");
+    disk.make_room()?;
+    rig.wait_applied(&channel).await?;
+    ensure!(logged_bytes(&rig).await? > logged, "the target does not log what it is given");
+    channel.pause().await?;
+    rig.ensure_equal(&["roomy"]).await?;
+    channel.end().await;
+    Ok(())
+}
+
+/// How much the target has written to its binlog, in bytes.
+async fn logged_bytes(rig: &Rig) -> Result<u64> {
+    let sizes = rig.target.sql("SHOW BINARY LOGS").await?;
+    let size = |line: &String| line.split_whitespace().nth(1).and_then(|size| size.parse::<u64>().ok());
+    Ok(sizes.iter().filter_map(size).sum())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_binlog_of_a_mariadb_target_fills_up() -> Result<()> {
+    the_targets_binlog_fills_up(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_binlog_of_a_mysql_target_fills_up() -> Result<()> {
+    if is_spared_in_ci("the_binlog_of_a_mysql_target_fills_up", "that of MariaDB") {
+        return Ok(());
+    }
+    the_targets_binlog_fills_up(ServerKind::Mysql97).await
 }
