@@ -1,7 +1,7 @@
 //! Values as the target's column takes them.
 
 use tailwater_wire::print::PrintError;
-use tailwater_wire::print::sql_value::{Use, put_hex, put_value};
+use tailwater_wire::print::sql_value::{Use, put_changes, put_hex, put_value};
 use tailwater_wire::rows::{Cell, Image, JsonBinary, TableMap, Value};
 
 use super::mapping::Place;
@@ -54,6 +54,10 @@ pub(super) fn put_literal<'v>(
             };
             let after = diffs.apply(document, VALUE_BYTES_MAX)?;
             put_json(text, &JsonBinary::parse(&after)?.to_text()?, literal);
+        }
+        // Of a document that was not logged before it was changed, the target has its own.
+        Value::JsonDiff(diffs) if before.is_none_or(|before| !before.has(cell.index)) => {
+            put_changes(&mut text.bytes, &place.quoted, diffs)?;
         }
         Value::Enum(0) if literal == Literal::Assigned => {
             text.put("0");

@@ -5,8 +5,7 @@ use super::row_text::put;
 use super::{PrintError, UNPACKED_BYTES_MAX};
 use crate::rows::column::{CHARSET_BINARY, Column, ColumnType};
 use crate::rows::image::Cell;
-use crate::rows::json::JsonNode;
-use crate::rows::json::JsonValue;
+use crate::rows::json::{JsonDiffOperation, JsonDiffs, JsonNode, JsonValue};
 use crate::rows::{Image, JsonBinary, TableMap, Value};
 
 /// What a literal is for.
@@ -142,6 +141,36 @@ pub fn put_hex(text: &mut Vec<u8>, bytes: &[u8]) {
         text.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
     text.push(b'\'');
+}
+
+/// Appends the changes of a partial update as an expression of MySQL's, over the document that `column` (quoted) has.
+///
+/// The server does not tell if one of them does not fit its document.
+///
+/// # Errors
+/// [`PrintError::NotExact`] for a value that no expression makes; [`PrintError::Event`] if the changes are malformed.
+pub fn put_changes(text: &mut Vec<u8>, column: &str, diffs: JsonDiffs<'_>) -> Result<(), PrintError> {
+    let diffs = diffs.iter().collect::<Result<Vec<_>, _>>()?;
+    // The first is made first: it stands innermost.
+    for diff in diffs.iter().rev() {
+        text.extend_from_slice(match diff.operation {
+            JsonDiffOperation::Replace => b"JSON_REPLACE(",
+            JsonDiffOperation::Insert if diff.path.ends_with(b"]") => b"JSON_ARRAY_INSERT(",
+            JsonDiffOperation::Insert => b"JSON_INSERT(",
+            JsonDiffOperation::Remove => b"JSON_REMOVE(",
+        });
+    }
+    text.extend_from_slice(column.as_bytes());
+    for diff in diffs {
+        text.extend_from_slice(b",_utf8mb4 ");
+        put_hex(text, diff.path);
+        if let Some(value) = diff.value {
+            text.push(b',');
+            put_document(text, value)?;
+        }
+        text.push(b')');
+    }
+    Ok(())
 }
 
 /// A document: as text, if that holds nothing which text cannot say, else put together by functions.
