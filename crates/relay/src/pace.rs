@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 const DELAY_MAX: Duration = Duration::from_millis(1);
 /// Where that would cut a stream of hundreds of megabytes per second into small pieces, the stream is not kept pace with.
 const DELAYED_BYTES_MAX: u64 = 256 << 10;
-/// So few are synced at once when nothing more is at hand: what comes meanwhile shares the next sync...
+/// So few are synced when nothing more is at hand: what comes meanwhile shares the next sync...
 const AT_ONCE_BYTES_MAX: u64 = 32 << 10;
-/// ... which is so much later at least.
+/// ... which is so much later at least, and no later.
 const AT_ONCE_INTERVAL: Duration = Duration::from_micros(250);
 
 /// What to do with bytes that are not synced before more is read.
@@ -18,6 +18,8 @@ pub(crate) enum Patience {
     None,
     /// Sync them unless more is at hand.
     Look,
+    /// Sync them after so long, unless more is at hand then.
+    Rest(Duration),
     /// Sync them if nothing more comes for so long.
     Wait(Duration),
 }
@@ -50,10 +52,10 @@ impl Pace {
         if waited >= DELAY_MAX && unsynced_bytes <= DELAYED_BYTES_MAX {
             return Patience::None;
         }
-        let rested =
-            self.synced.is_none_or(|synced| now.saturating_duration_since(synced) >= AT_ONCE_INTERVAL);
-        if !self.acks && !in_transaction && rested && unsynced_bytes <= AT_ONCE_BYTES_MAX {
-            return Patience::Look;
+        if !self.acks && !in_transaction && unsynced_bytes <= AT_ONCE_BYTES_MAX {
+            let rested = self.synced.map_or(AT_ONCE_INTERVAL, |synced| now.saturating_duration_since(synced));
+            let left = AT_ONCE_INTERVAL.saturating_sub(rested);
+            return if left.is_zero() { Patience::Look } else { Patience::Rest(left) };
         }
         Patience::Wait(DELAY_MAX.saturating_sub(waited))
     }
@@ -74,7 +76,7 @@ mod tests {
         assert_eq!(pace.patience(2000, true, at(1000)), Patience::None);
         pace.synced(at(1100));
         // Not again and again.
-        assert_eq!(pace.patience(1000, false, at(1200)), Patience::Wait(DELAY_MAX));
+        assert_eq!(pace.patience(1000, false, at(1200)), Patience::Rest(Duration::from_micros(150)));
         assert_eq!(pace.patience(1000, false, at(1350)), Patience::Look);
         assert_eq!(pace.patience(60_000, false, at(1400)), Patience::Wait(Duration::from_micros(800)));
         assert_eq!(pace.patience(256 << 10, false, at(2300)), Patience::None);

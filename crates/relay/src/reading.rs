@@ -186,6 +186,11 @@ impl<'a> Reading<'a> {
                 chunk = stream.next() => Some(chunk?),
                 () = std::future::ready(()) => None,
             }),
+            Patience::Rest(left) => {
+                // The runtime's clock ticks in milliseconds, and nothing else on this thread minds so short a time.
+                std::thread::sleep(left);
+                Ok(if stream.pull().await? { Some(stream.next().await?) } else { None })
+            }
             Patience::Wait(left) => match tokio::time::timeout(left, stream.next()).await {
                 Ok(chunk) => Ok(Some(chunk?)),
                 Err(_) => Ok(None),
