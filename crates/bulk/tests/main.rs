@@ -5,6 +5,7 @@
 extern crate tailwater_sandbox;
 
 mod accounts;
+mod at_the_snapshot;
 mod binary;
 mod carried;
 mod checked;
