@@ -8,6 +8,7 @@ mod accounts;
 mod at_the_snapshot;
 mod binary;
 mod carried;
+mod charsets;
 mod checked;
 mod copying;
 mod dumping;
