@@ -320,6 +320,8 @@ async fn an_interrupted_dump_goes_on(kind: ServerKind) -> Result<()> {
     let resumed = DumpOptions { resume: true, ..options(server.connect_options(), &folder) };
     let mended = run(resumed.clone()).await?;
     compare(&mut connection, &folder, &mended).await?;
+    // What is whole stands at no further point in time.
+    ensure!(run(resumed.clone()).await?.snapshots == mended.snapshots);
     std::fs::write(folder.join(lost), b"shorter")?;
     connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await?;
     let refused = run(resumed).await;

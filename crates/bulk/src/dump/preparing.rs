@@ -85,6 +85,9 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         folder.manifest_mut().snapshots.clear();
         folder.manifest_mut().snapshots.push(point);
         folder.checkpoint()?;
+    } else if left.is_empty() {
+        // Nothing stands at this point.
+        folder.checkpoint()?;
     } else {
         folder.checkpoint()?;
         folder.record(JournalEntry::Snapshot(point))?;
