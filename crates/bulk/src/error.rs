@@ -74,6 +74,12 @@ pub enum BulkError {
         /// How often they were opened.
         tries: u32,
     },
+    /// What there is changed while it was listed.
+    #[error("definitions change while a snapshot is taken: {reason}")]
+    DefinitionsMoved {
+        /// What was seen of it.
+        reason: String,
+    },
     /// A lock would have waited behind a statement, and everybody behind the lock.
     #[error("a statement has run for {seconds} s on connection {id}, and a read lock would wait for it")]
     LongStatement {
@@ -425,6 +431,7 @@ impl BulkError {
             Self::NotAlike { .. } => "TW-BULK-0008",
             Self::SnapshotLost { .. } => "TW-BULK-0009",
             Self::LongStatement { .. } => "TW-BULK-0013",
+            Self::DefinitionsMoved { .. } => "TW-BULK-0014",
             Self::FolderInUse { .. } => "TW-BULK-0010",
             Self::Interrupted => "TW-BULK-0011",
             Self::Changed { .. } => "TW-BULK-0012",

@@ -22,6 +22,7 @@ fn every_code_is_documented() {
         BulkError::NoSnapshot { reasons: text() },
         BulkError::WritersWaited { waited: Duration::from_millis(1) },
         BulkError::NotAlike { tries: 3 },
+        BulkError::DefinitionsMoved { reason: text() },
         BulkError::SnapshotLost { server: text() },
         BulkError::LongStatement { id: 1, seconds: 2 },
         BulkError::FolderInUse { path: path() },
@@ -79,6 +80,7 @@ fn every_code_is_documented() {
             | BulkError::NoSnapshot { .. }
             | BulkError::WritersWaited { .. }
             | BulkError::NotAlike { .. }
+            | BulkError::DefinitionsMoved { .. }
             | BulkError::SnapshotLost { .. }
             | BulkError::LongStatement { .. }
             | BulkError::FolderInUse { .. }

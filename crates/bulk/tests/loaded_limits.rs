@@ -1,12 +1,14 @@
 //! Loads at the limits: huge rows, a full target, values that no file can say.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_bulk::BulkError;
 use tailwater_bulk::folder::Compression;
 use tailwater_bulk::load::{LoadOptions, LoadReport, load, own_folder};
-use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_bulk::{BulkError, Progress};
+use tailwater_sandbox::{FullDisk, Server, ServerKind, ServerSpec, require};
+use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::run_script;
@@ -17,6 +19,7 @@ on_each_server!(
     rows_longer_than_a_packet_arrive,
     a_member_that_is_none_is_refused,
     a_full_target_is_named,
+    a_full_disk_is_gone_on_with_when_there_is_room,
 );
 
 async fn load_into(folder: &tempfile::TempDir, options: &LoadOptions) -> Result<LoadReport, BulkError> {
@@ -111,6 +114,59 @@ async fn a_full_target_is_named(kind: ServerKind) -> Result<()> {
     // When there is room, it goes on.
     target.sql("ALTER TABLE full.t MAX_ROWS = 1000000000 AVG_ROW_LENGTH = 60000").await?;
     load_into(&folder, &LoadOptions { resume: true, ..options }).await?;
+    let sums = "SELECT COUNT(*), SUM(id), SUM(LENGTH(b)) FROM full.t";
+    ensure!(source.sql(sums).await? == target.sql(sums).await?);
+    Ok(())
+}
+
+/// A disk that fills up while a load runs, whatever the server wants to write there.
+async fn a_full_disk_is_gone_on_with_when_there_is_room(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    if !FullDisk::is_possible() {
+        // Not `eprintln!`, whose output the test harness hides for tests that pass.
+        let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
+        return Ok(());
+    }
+    let source = Server::start(spec(kind)).await?;
+    // 48 MB of rows that take pages of their own.
+    let doubled = "INSERT INTO full.t (b) SELECT b FROM full.t;".repeat(4);
+    let fifty = vec!["(REPEAT('x', 60000))"; 50].join(",");
+    let script = format!(
+        "CREATE DATABASE full; CREATE TABLE full.t (id INT AUTO_INCREMENT PRIMARY KEY, b BLOB);
+         INSERT INTO full.t (b) VALUES {fifty}; {doubled}"
+    );
+    run_script(&source, script.as_bytes())?;
+    let folder = written::write(&source, Compression::Zstd, 20).await?;
+    let library = tempfile::tempdir()?;
+    let disk = FullDisk::compile(library.path())?;
+    let mut target = Server::start(spec(kind).environment([disk.environment()])).await?;
+    let contents = own_folder::read(folder.path(), false)?;
+    let options = LoadOptions { binlog: false, workers: 1, ..LoadOptions::new(target.connect_options()) };
+    let progress = Arc::new(Progress::default());
+    let filling = {
+        let (progress, disk) = (Arc::clone(&progress), disk.clone());
+        tokio::spawn(async move {
+            while progress.figures().chunks < 3 {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            disk.fill()
+        })
+    };
+    let loaded = load(&contents, &options, &progress, &CancellationToken::new()).await;
+    filling.await??;
+    let error = loaded.err().context("it was loaded")?;
+    disk.make_room()?;
+    if target.is_running() {
+        ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("--resume"), "{error}");
+    } else {
+        // MariaDB ends itself where its redo log finds no room.
+        ensure!(kind.flavour() == Flavour::MariaDb, "{error}");
+        target.start_again().await?;
+    }
+    let report = load_into(&folder, &LoadOptions { resume: true, ..options }).await?;
+    ensure!(report.chunks_loaded > 0 && report.chunks_before > 0 && report.rows == 800, "{report:?}");
     let sums = "SELECT COUNT(*), SUM(id), SUM(LENGTH(b)) FROM full.t";
     ensure!(source.sql(sums).await? == target.sql(sums).await?);
     Ok(())

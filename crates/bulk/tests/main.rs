@@ -5,8 +5,10 @@
 extern crate tailwater_sandbox;
 
 mod accounts;
+mod at_the_snapshot;
 mod binary;
 mod carried;
+mod charsets;
 mod checked;
 mod copying;
 mod dumping;

@@ -1,14 +1,17 @@
-//! A table of all types whose values differ on the target by one bit each, or by the least there can be, and a writer that
-//! leaves these rows alone.
+//! Tables of all types whose values differ on the target by one bit each, or by the least there can be, and writers that change
+//! all other rows of the same tables, which lie between these.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::Server;
-use tailwater_session::Connection;
-use tokio::task::JoinHandle;
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// The seed of a run, printed by whoever fails.
 pub fn seed() -> u64 {
@@ -25,6 +28,10 @@ pub fn seed() -> u64 {
 pub struct Random(u64);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -33,7 +40,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 }
@@ -81,8 +88,11 @@ fn letters(random: &mut Random, length: usize) -> (String, String) {
     (before, hex(&letters))
 }
 
+/// What both families have.
 const COLUMNS: &[Column] = &[
     column("ti", "TINYINT", |random| integer(random, 8)),
+    column("si", "SMALLINT", |random| integer(random, 16)),
+    column("mi", "MEDIUMINT", |random| integer(random, 24)),
     column("ii", "INT", |random| integer(random, 32)),
     column("bi", "BIGINT", |random| integer(random, 64)),
     column("zf", "INT ZEROFILL", |random| {
@@ -160,6 +170,22 @@ const COLUMNS: &[Column] = &[
         };
         (wide(before), wide(after))
     }),
+    column("koi", "TINYTEXT CHARACTER SET koi8r", |random| {
+        let (before, after) = bytes(random, 9);
+        (format!("_koi8r X'{before}'"), format!("_koi8r X'{after}'"))
+    }),
+    column("sjis", "CHAR(9) CHARACTER SET sjis", |random| {
+        let second = 0x40 + 2 * random.below(31);
+        (format!("_sjis X'83{second:02X}'"), format!("_sjis X'83{:02X}'", second + 1))
+    }),
+    column("gbk", "MEDIUMTEXT CHARACTER SET gbk", |random| {
+        let second = 0xA2 + 2 * random.below(40);
+        (format!("_gbk X'C4E3B0{second:02X}'"), format!("_gbk X'C4E3B0{:02X}'", second + 1))
+    }),
+    column("face", "LONGTEXT CHARACTER SET utf8mb4", |random| {
+        let last = 0x80 + 2 * random.below(32);
+        (format!("_utf8mb4 X'61F09F98{last:02X}'"), format!("_utf8mb4 X'61F09F98{:02X}'", last + 1))
+    }),
     column("bf", "BINARY(20)", |random| {
         let (before, after) = bytes(random, 20);
         (format!("X'{before}'"), format!("X'{after}'"))
@@ -187,153 +213,258 @@ const COLUMNS: &[Column] = &[
     }),
 ];
 
-/// How many rows there are of which values are changed, one each.
-const VALUES: u32 = 1500;
+const MARIADB_COLUMNS: &[Column] = &[
+    // Of version 4: not all bits make a UUID to it.
+    column("uu", "UUID", |random| {
+        let (before, after) = bytes(random, 10);
+        let text = |digits: String| {
+            format!("'{}-{}-4abc-8abc-{}'", &digits[..8], &digits[8..12], digits[12..].to_owned() + "cafe")
+        };
+        (text(before), text(after))
+    }),
+    column("i6", "INET6", |random| {
+        let (before, after) = bytes(random, 16);
+        (format!("X'{before}'"), format!("X'{after}'"))
+    }),
+];
+
+const MYSQL_COLUMNS: &[Column] = &[column("ve", "VECTOR(2)", |random| {
+    let bits = 0x3F00_0000 + random.below(1 << 23) as u32;
+    let text = |bits| format!("STRING_TO_VECTOR('[-1.5,{:e}]')", f32::from_bits(bits));
+    (text(bits), text(bits ^ 1))
+})];
+
+/// The columns of a table of sysbench.
+const SYSBENCH_COLUMNS: &[Column] = &[
+    column("k", "INT NOT NULL DEFAULT 0", |random| integer(random, 32)),
+    column("c", "CHAR(120) CHARACTER SET latin1 NOT NULL DEFAULT ''", |random| {
+        let (before, after) = letters(random, 119);
+        (format!("_latin1 X'{before}'"), format!("_latin1 X'{after}'"))
+    }),
+    column("pad", "CHAR(60) CHARACTER SET latin1 NOT NULL DEFAULT ''", |random| {
+        let (before, after) = letters(random, 59);
+        (format!("_latin1 X'{before}'"), format!("_latin1 X'{after}'"))
+    }),
+];
+
+/// A table: its name, its key, and that key's literal for a number.
+#[derive(Clone, Copy)]
+struct Table {
+    name: &'static str,
+    key: &'static str,
+    literal: fn(i64) -> String,
+    /// Statements of writers, with `{number}` for a random number, to be followed by `WHERE id = ...`.
+    updates: [&'static str; 2],
+}
+
+/// All but the last have columns of all types.
+const TABLES: [Table; 3] = [
+    Table {
+        name: "every",
+        key: "id INT PRIMARY KEY",
+        literal: |id| id.to_string(),
+        // The second one goes back and forth between the same two versions.
+        updates: ["w = {number}, vc = 'x{number}', bl = NULL", "w = w ^ 1"],
+    },
+    Table {
+        name: "named",
+        key: "id VARCHAR(20) CHARACTER SET utf8mb4 PRIMARY KEY",
+        literal: |id| format!("_utf8mb4 X'{}'", hex(format!("k{id}").as_bytes())),
+        updates: ["w = {number}, lt = 'x{number}', dd = NULL", "w = w ^ 1, js = '[{number}]'"],
+    },
+    Table {
+        name: "sbtest1",
+        key: "id INT AUTO_INCREMENT PRIMARY KEY",
+        literal: |id| id.to_string(),
+        updates: ["k = k + 1", "c = 'x{number}'"],
+    },
+];
+
+/// What is to be found: the table, the row's key, and the column or what is wrong with the row.
+pub type Planted = BTreeSet<(String, String, String)>;
+
+/// A row of which a value is changed on the target.
+struct Row {
+    table: Table,
+    key: String,
+    column: &'static str,
+    is_nullable: bool,
+    is_null: bool,
+    /// What the column becomes.
+    other: String,
+}
 
 /// What is written where.
 pub struct Plan {
     random: Random,
-    /// How many rows the table has for values to be planted in; those of the writer come behind.
-    pub rows: u32,
-    /// Each row's column, value and changed value.
-    changes: Vec<(usize, String)>,
+    /// How many rows each table has.
+    pub rows: i64,
+    plantable: Vec<Row>,
     script: String,
 }
 
 impl Plan {
-    pub fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
-        let definitions: Vec<_> =
-            COLUMNS.iter().map(|column| format!("{} {}", column.name, column.definition)).collect();
-        let mut script = format!(
+    /// Tables in which so many rows can be changed. Rows with an odd number are those, writers have the others.
+    pub fn new(seed: u64, kind: ServerKind, count: usize) -> Self {
+        let mut random = Random::new(seed);
+        // Some remain as they are.
+        let rows = (count * 3 / TABLES.len()) as i64;
+        let mut script = String::from(
             "CREATE DATABASE planted CHARACTER SET utf8mb4; USE planted; SET NAMES utf8mb4; \
-             SET time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES';\n\
-             CREATE TABLE every (id INT PRIMARY KEY, {}, w INT NOT NULL DEFAULT 0);\n\
-             CREATE TABLE hot (id VARCHAR(20) PRIMARY KEY, n BIGINT NOT NULL, t TEXT);\n",
-            definitions.join(", ")
+             SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES';\n\
+             CREATE TABLE hot (id VARCHAR(20) PRIMARY KEY, n BIGINT NOT NULL, t TEXT);\n\
+             INSERT INTO hot VALUES ('a', 0, ''), ('B', 0, ''), ('c ', 0, NULL);\n",
         );
-        let names: Vec<_> = COLUMNS.iter().map(|column| column.name).collect();
-        let mut changes = Vec::new();
-        for id in 1..=VALUES {
-            let changed = random.below(COLUMNS.len() as u64) as usize;
-            let mut values = Vec::new();
-            for (number, column) in COLUMNS.iter().enumerate() {
-                let (value, other) = (column.values)(&mut random);
-                if number == changed {
-                    changes.push((number, other));
+        let mut plantable = Vec::new();
+        for table in TABLES {
+            let is_sysbench = table.name == "sbtest1";
+            let columns: Vec<_> = match (is_sysbench, kind.flavour()) {
+                (true, _) => SYSBENCH_COLUMNS.iter().collect(),
+                (false, Flavour::MariaDb) => COLUMNS.iter().chain(MARIADB_COLUMNS).collect(),
+                (false, Flavour::MySql) => COLUMNS.iter().chain(MYSQL_COLUMNS).collect(),
+            };
+            let definitions = columns.iter().map(|column| format!("{} {}", column.name, column.definition));
+            let more = if is_sysbench { "KEY k_1 (k)" } else { "w INT NOT NULL DEFAULT 0" };
+            let definitions = definitions.collect::<Vec<_>>().join(", ");
+            // One transaction is many times faster than one for each row.
+            let Table { name, key, .. } = table;
+            script.push_str(&format!("CREATE TABLE {name} ({key}, {definitions}, {more});\nBEGIN;\n"));
+            let names: Vec<_> = columns.iter().map(|column| column.name).collect();
+            let names = names.join(", ");
+            for id in 1..=rows {
+                let key = (table.literal)(id);
+                let changed = random.below(columns.len() as u64) as usize;
+                let mut values = Vec::new();
+                for (number, column) in columns.iter().enumerate() {
+                    let (mut value, mut other) = (column.values)(&mut random);
+                    let is_null = !is_sysbench && random.below(10) == 0;
+                    if is_null {
+                        other = std::mem::replace(&mut value, "NULL".into());
+                    }
+                    values.push(value);
+                    if number == changed && id % 2 == 1 {
+                        let (key, column) = (key.clone(), column.name);
+                        plantable.push(Row { table, key, column, is_nullable: !is_sysbench, is_null, other });
+                    }
                 }
-                values.push(value);
+                let values = values.join(", ");
+                script.push_str(&format!("INSERT INTO {name} (id, {names}) VALUES ({key}, {values});\n"));
             }
-            script.push_str(&format!(
-                "INSERT INTO every (id, {}) VALUES ({id}, {});\n",
-                names.join(", "),
-                values.join(", ")
-            ));
+            script.push_str("COMMIT;\n");
         }
-        script.push_str("INSERT INTO hot VALUES ('a', 0, ''), ('B', 0, ''), ('c ', 0, NULL);\n");
-        Self { random, rows: VALUES, changes, script }
+        Self { random, rows, plantable, script }
     }
 
-    /// The table and its rows.
-    pub fn script(&self) -> String {
-        // One transaction is many times faster than one for each row.
-        self.script.replacen("INSERT INTO every", "BEGIN;\nINSERT INTO every", 1) + "COMMIT;\n"
+    /// The tables and their rows.
+    pub fn script(&self) -> &str {
+        &self.script
     }
 
-    /// Makes so many rows of the target differ; gives each row's key and what is to be found of it.
-    pub async fn plant(&self, target: &Server, count: usize) -> Result<BTreeSet<(String, String)>> {
+    /// Makes so many rows of the target differ; gives what is to be found of each.
+    pub async fn plant(&self, target: &Server, count: usize) -> Result<Planted> {
         let mut connection = Connection::connect(&target.connect_options()).await?;
-        wait_for_rows(&mut connection, self.rows).await?;
         connection.execute("SET NAMES utf8mb4").await?;
-        let sql = "SET SESSION sql_log_bin = 0, time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES'";
+        let sql = "SET SESSION sql_log_bin = 0, time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,ALLOW_INVALID_DATES'";
         connection.execute(sql).await?;
         let mut random = self.random.clone();
-        let mut ids: Vec<_> = (1..=self.rows).collect();
-        let mut planted = BTreeSet::new();
+        let mut rows: Vec<_> = self.plantable.iter().collect();
+        let mut planted = Planted::new();
         while planted.len() < count {
-            let id = ids.swap_remove(random.below(ids.len() as u64) as usize);
-            let (number, other) = &self.changes[id as usize - 1];
+            ensure!(!rows.is_empty(), "too few rows");
+            let row = rows.swap_remove(random.below(rows.len() as u64) as usize);
+            let Row { table: Table { name, literal, .. }, key, column, .. } = row;
+            let at = format!("planted.{name} SET {column}");
             let (sql, key, what) = match random.below(20) {
-                0 => (format!("DELETE FROM planted.every WHERE id = {id}"), i64::from(id), "missing"),
+                0 => (format!("DELETE FROM planted.{name} WHERE id = {key}"), key.clone(), "missing"),
                 1 => {
-                    let extra = -i64::from(id);
-                    (format!("INSERT INTO planted.every (id) VALUES ({extra})"), extra, "extra")
+                    let extra = literal(-1 - planted.len() as i64);
+                    (format!("INSERT INTO planted.{name} (id) VALUES ({extra})"), extra, "extra")
                 }
-                _ => {
-                    let name = COLUMNS[*number].name;
-                    (
-                        format!("UPDATE planted.every SET {name} = {other} WHERE id = {id}"),
-                        i64::from(id),
-                        name,
-                    )
+                2 | 3 if row.is_nullable && !row.is_null => {
+                    (format!("UPDATE {at} = NULL WHERE id = {key}"), key.clone(), *column)
                 }
+                _ => (format!("UPDATE {at} = {} WHERE id = {key}", row.other), key.clone(), *column),
             };
-            let done =
-                connection.execute(&sql).await.with_context(|| sql.chars().take(300).collect::<String>())?;
-            ensure!(done.affected_rows == 1 || what == "zero", "{what} of row {id} was not planted: {other}");
+            let start = || sql.chars().take(300).collect::<String>();
+            let done = connection.execute(&sql).await.with_context(start)?;
+            // Servers do not take 0.0 and -0.0 for different, and leave the one that is there.
+            ensure!(done.affected_rows == 1 || *column == "zero", "it was not planted: {}", start());
             if done.affected_rows == 1 {
-                planted.insert((key.to_string(), what.to_owned()));
+                planted.insert((name.to_string(), key, what.to_owned()));
             }
         }
         Ok(planted)
     }
 }
 
-async fn wait_for_rows(connection: &mut Connection, rows: u32) -> Result<()> {
-    loop {
-        let there = connection.query("SELECT COUNT(*) FROM planted.every").await?;
-        if there.first().and_then(|row| row.get_u64(0)).is_some_and(|there| there >= u64::from(rows)) {
-            return Ok(());
+/// Clients that write to all tables as sysbench does, and to few rows again and again, until they are stopped.
+pub struct Writers {
+    stop: CancellationToken,
+    committed: Arc<AtomicU64>,
+    clients: JoinSet<Result<()>>,
+}
+
+/// Clients at once.
+const CLIENTS: u64 = 3;
+
+impl Writers {
+    pub async fn start(source: &Server, rows: i64) -> Result<Self> {
+        let (stop, committed) = (CancellationToken::new(), Arc::new(AtomicU64::new(0)));
+        let mut clients = JoinSet::new();
+        for client in 0..CLIENTS {
+            let mut connection = Connection::connect(&source.connect_options()).await?;
+            let (stopping, count) = (stop.clone(), Arc::clone(&committed));
+            clients.spawn(async move {
+                let mut random = Random::new(client);
+                while !stopping.is_cancelled() {
+                    match transact(&mut connection, &mut random, rows).await {
+                        Ok(()) => _ = count.fetch_add(1, Relaxed),
+                        // Two clients in each other's way: the server has rolled one back.
+                        Err(SessionError::Server { error, .. }) if error.number == 1213 => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    // As fast as they would, they leave replicas on two cores no chance.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                connection.close().await;
+                Ok(())
+            });
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        Ok(Self { stop, committed, clients })
+    }
+
+    /// How many transactions they have committed.
+    pub fn committed(&self) -> u64 {
+        self.committed.load(Relaxed)
+    }
+
+    pub async fn stop(mut self) -> Result<()> {
+        self.stop.cancel();
+        while let Some(client) = self.clients.join_next().await {
+            client??;
+        }
+        Ok(())
     }
 }
 
-/// Writes to rows behind those of a plan, and to few rows again and again, until it is stopped.
-pub struct Writer {
-    stop: Arc<AtomicBool>,
-    written: Arc<AtomicU64>,
-    task: JoinHandle<Result<()>>,
-}
-
-impl Writer {
-    pub async fn start(source: &Server, rows: u32) -> Result<Self> {
-        let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let mut connection = Connection::connect(&source.connect_options()).await?;
-        let (stopping, count) = (Arc::clone(&stop), Arc::clone(&written));
-        let task = tokio::spawn(async move {
-            let mut random = Random(7);
-            while !stopping.load(Relaxed) {
-                let id = u64::from(rows) + 1 + random.below(300);
-                let number = random.next() >> 40;
-                let sql = match random.below(6) {
-                    0 => format!("INSERT IGNORE INTO planted.every (id, w) VALUES ({id}, {number})"),
-                    1 => format!("DELETE FROM planted.every WHERE id = {id}"),
-                    2 => format!("UPDATE planted.every SET w = {number}, vc = 'x{number}' WHERE id = {id}"),
-                    // Back and forth between the same two versions.
-                    3 => format!("UPDATE planted.every SET w = w ^ 1 WHERE id = {id}"),
-                    4 => "UPDATE planted.hot SET n = n ^ 1, t = n WHERE id = 'a'".to_owned(),
-                    _ => "UPDATE planted.hot SET n = n + 1".to_owned(),
-                };
-                connection.execute(&sql).await.context(sql)?;
-                count.fetch_add(1, Relaxed);
-                // As fast as it would, it leaves replicas on two cores no chance.
-                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-            }
-            connection.close().await;
-            Ok(())
-        });
-        Ok(Self { stop, written, task })
+/// Two rows updated, a third one deleted and inserted again, in one of the tables.
+async fn transact(connection: &mut Connection, random: &mut Random, rows: i64) -> Result<(), SessionError> {
+    let Table { name, literal, updates, .. } = TABLES[random.below(TABLES.len() as u64) as usize];
+    let mut own = || literal(2 + 2 * random.below(rows as u64 / 2 - 1) as i64);
+    let (one, other, third) = (own(), own(), own());
+    let number = random.next() >> 40;
+    let number = number.to_string();
+    connection.execute("BEGIN").await?;
+    for (update, id) in updates.iter().zip([one, other]) {
+        let set = update.replace("{number}", &number);
+        connection.execute(&format!("UPDATE planted.{name} SET {set} WHERE id = {id}")).await?;
     }
-
-    /// How many statements it has run.
-    pub fn written(&self) -> u64 {
-        self.written.load(Relaxed)
+    connection.execute(&format!("DELETE FROM planted.{name} WHERE id = {third}")).await?;
+    connection.execute(&format!("INSERT INTO planted.{name} (id) VALUES ({third})")).await?;
+    if random.below(4) == 0 {
+        let hot = ["n = n ^ 1, t = n WHERE id = 'a'", "n = n + 1"][random.below(2) as usize];
+        connection.execute(&format!("UPDATE planted.hot SET {hot}")).await?;
     }
-
-    pub async fn stop(self) -> Result<u64> {
-        self.stop.store(true, Relaxed);
-        self.task.await??;
-        Ok(self.written.load(Relaxed))
-    }
+    connection.execute("COMMIT").await?;
+    Ok(())
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tailwater_bulk::{Progress, Throttle, ThrottleQuery, ThrottleRules};
 use tailwater_sandbox::{ServerKind, replica, require, shared};
-use tailwater_session::ConnectOptions;
+use tailwater_session::{ConnectOptions, Connection};
 
-use crate::checked::Replicated;
+use crate::checked::{Replicated, gtids};
 
-on_each_server!(replicas_and_threads_and_queries_hold);
+on_each_server!(replicas_and_threads_and_queries_hold, who_is_late_or_does_not_answer_holds);
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -79,6 +79,53 @@ async fn replicas_and_threads_and_queries_hold(kind: ServerKind) -> Result<()> {
     servers.source.sql("DROP TABLE gauge.g").await?;
     until(&throttle, Some("cannot be read")).await?;
     Ok(())
+}
+
+/// A replica that is behind, one that stands still and one that is gone; and a server that stands still, of which nothing can be
+/// known.
+async fn who_is_late_or_does_not_answer_holds(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut servers = Replicated::start(kind).await?;
+    let (source, target) = (servers.source.connect_options(), servers.target.connect_options());
+    servers
+        .source
+        .sql("CREATE DATABASE gauge; CREATE TABLE gauge.g (id INT PRIMARY KEY, n DOUBLE); INSERT INTO gauge.g VALUES (1, 0)")
+        .await?;
+    let gtids = servers.source.sql(gtids(kind)).await?.concat().replace("\\n", "");
+    ensure!(servers.target.wait_for_gtids(&gtids, PATIENCE).await?);
+    let lag_max = Duration::from_secs(1);
+    let lag = ThrottleRules { replicas: vec![target.clone()], replica_lag_max: lag_max, ..rules() };
+    let throttle = Throttle::start(lag, source.clone());
+    until(&throttle, None).await?;
+    let mut holder = Connection::connect(&target).await?;
+    holder.execute("BEGIN").await?;
+    holder.query("SELECT n FROM gauge.g WHERE id = 1 FOR UPDATE").await?;
+    servers.source.sql("UPDATE gauge.g SET n = 0.25").await?;
+    until(&throttle, Some(" s, more than 1 s")).await?;
+    holder.execute("ROLLBACK").await?;
+    until(&throttle, None).await?;
+
+    servers.target.pause()?;
+    until(&throttle, Some("cannot be read")).await?;
+    servers.target.resume()?;
+    until(&throttle, None).await?;
+    servers.target.kill().await?;
+    until(&throttle, Some("cannot be read")).await?;
+    servers.target.start_again().await?;
+    servers.target.sql(replica::start_statement(kind.flavour())).await?;
+    until(&throttle, None).await?;
+
+    let query = Some(ThrottleQuery { sql: "SELECT n FROM gauge.g".into(), max: 1.0 });
+    let here = ThrottleRules { threads_running_max: Some(10_000), query, ..rules() };
+    let throttle = Throttle::start(here, source);
+    until(&throttle, None).await?;
+    servers.source.pause()?;
+    until(&throttle, Some("the throttle query cannot be read")).await?;
+    until(&throttle, Some("Threads_running of")).await?;
+    servers.source.resume()?;
+    until(&throttle, None).await
 }
 
 #[tokio::test]

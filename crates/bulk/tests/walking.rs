@@ -1,6 +1,7 @@
 //! Chunks of real tables hold every row once, whatever the key and its collation.
 
 use anyhow::{Context, Result, ensure};
+use tailwater_bulk::sql::qualified;
 use tailwater_bulk::walk::asking::{SESSION, from_clause, next_chunk};
 use tailwater_bulk::walk::condition::condition;
 use tailwater_bulk::walk::{ServoLimits, TableShape, Walk, WalkKey, WalkPlan};
@@ -8,7 +9,9 @@ use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-on_each_server!(every_row_is_in_one_chunk);
+use crate::planted::{self, Random};
+
+on_each_server!(every_row_is_in_one_chunk, random_tables_are_covered);
 
 /// A table: its columns and keys, the expressions of its rows out of a number `n` from 0, and how many rows.
 struct Case {
@@ -65,6 +68,12 @@ const CASES: &[Case] = &[
         "t",
         "CONCAT(ELT(1 + n % 3, 'a', 'Ж', '語'), n)",
     ),
+    case(
+        "uuid_text",
+        "u CHAR(36) PRIMARY KEY",
+        "u",
+        "CONCAT(LPAD(HEX(n * 7919), 8, '0'), '-1234-4abc-8888-1234567890ab')",
+    ),
     case("bytes", "b VARBINARY(20) PRIMARY KEY", "b", "UNHEX(CONCAT(LPAD(HEX(n % 256), 2, '0'), '0027FF'))"),
     case("fixed_bytes", "b BINARY(4) PRIMARY KEY", "b", "UNHEX(LPAD(HEX(n * 7919), 8, '0'))"),
     case("decimals", "d DECIMAL(30,10) PRIMARY KEY", "d", "(n - 100) * 12345678901234567.0123456789"),
@@ -115,7 +124,23 @@ const CASES: &[Case] = &[
     case("myisam", "id INT PRIMARY KEY) ENGINE=MyISAM COMMENT=('", "id", "n * n * n"),
 ];
 
+const MYSQL_CASES: &[Case] = &[
+    case("default", "t VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci PRIMARY KEY", "t", TEXTS),
+    case(
+        "sensitive",
+        "t VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_as_cs PRIMARY KEY",
+        "t",
+        TEXTS,
+    ),
+];
+
 const MARIADB_CASES: &[Case] = &[
+    case(
+        "unpadded",
+        "t VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_nopad_ci PRIMARY KEY",
+        "t",
+        TEXTS,
+    ),
     case(
         "uuids",
         "u UUID PRIMARY KEY",
@@ -133,11 +158,11 @@ async fn every_row_is_in_one_chunk(kind: ServerKind) -> Result<()> {
     let server = shared(kind).await?;
     let mut connection = Connection::connect(&server.socket_options()).await?;
     connection.execute(SESSION).await?;
-    connection.execute("CREATE DATABASE walking CHARACTER SET utf8mb4").await?;
+    connection.execute("CREATE DATABASE IF NOT EXISTS walking CHARACTER SET utf8mb4").await?;
     connection.execute("CREATE TABLE walking.numbers (n INT PRIMARY KEY)").await?;
     let numbers: Vec<_> = (0..200).map(|n| format!("({n})")).collect();
     connection.execute(&format!("INSERT INTO walking.numbers VALUES {}", numbers.join(","))).await?;
-    let more = if kind.flavour() == Flavour::MariaDb { MARIADB_CASES } else { &[] };
+    let more = if kind.flavour() == Flavour::MariaDb { MARIADB_CASES } else { MYSQL_CASES };
     let mut wrong = Vec::new();
     for case in CASES.iter().chain(more) {
         if let Err(error) = walk_case(&mut connection, case).await {
@@ -161,8 +186,16 @@ async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
         "INSERT INTO {name} (row_n, {columns}) SELECT n, {values} FROM walking.numbers WHERE n < {rows}"
     );
     connection.execute(&sql).await.context(sql)?;
-    connection.query(&format!("ANALYZE TABLE {name}")).await?;
-    let shape = TableShape::read(connection, "walking", case.name).await?.context("it is there")?;
+    let (seen, chunks) = walk(connection, case.name).await?;
+    ensure!(seen == (0..u64::from(*rows)).collect::<Vec<_>>(), "{chunks} chunks held {seen:?}");
+    ensure!((chunks > 2) == case.many || case.rows == 0, "{chunks} chunks");
+    Ok(())
+}
+
+/// The numbers of the rows that the chunks of a table hold, in order, and how many chunks there are.
+async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
+    connection.query(&format!("ANALYZE TABLE {}", qualified("walking", table))).await?;
+    let shape = TableShape::read(connection, "walking", table).await?.context("it is there")?;
     let limits = ServoLimits { rows_first: 17, rows_max: 30, cost_max: u64::MAX };
     let plan = WalkPlan {
         key: WalkKey::choose(&shape.keys).cloned(),
@@ -172,8 +205,8 @@ async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
     };
     let mut walk = Walk::new(plan.clone());
     let (mut seen, mut chunks) = (Vec::new(), 0);
-    while let Some(range) = next_chunk(&mut walk, connection, "walking", case.name).await? {
-        let from = from_clause("walking", case.name, range.partition.as_deref(), plan.key.as_ref());
+    while let Some(range) = next_chunk(&mut walk, connection, "walking", table).await? {
+        let from = from_clause("walking", table, range.partition.as_deref(), plan.key.as_ref());
         let holds = condition(plan.key.as_ref(), &range.keys).unwrap_or_else(|| "TRUE".into());
         let answer = connection.query(&format!("SELECT row_n {from} WHERE {holds}")).await?;
         let rows: Vec<_> = answer.rows.iter().filter_map(|row| row.get_u64(0)).collect();
@@ -186,7 +219,85 @@ async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
         }
     }
     seen.sort_unstable();
-    ensure!(seen == (0..u64::from(*rows)).collect::<Vec<_>>(), "{chunks} chunks held {seen:?}");
-    ensure!((chunks > 2) == case.many || case.rows == 0, "{chunks} chunks");
+    Ok((seen, chunks))
+}
+
+/// Columns of random keys: a definition, with `{collation}` for any that the server has, and an expression of `n` and a
+/// divisor, by which rows become alike.
+const RANDOM_COLUMNS: &[(&str, &str)] = &[
+    ("INT", "n DIV {by} - 40"),
+    ("BIGINT UNSIGNED", "CRC32(n DIV {by}) * 4294967296 + n DIV {by}"),
+    ("DECIMAL(20,3)", "(n DIV {by} - 50) * 1e9 / 7"),
+    ("DATETIME(6)", "TIMESTAMP '1999-12-31 23:59:59.5' + INTERVAL (n DIV {by}) * (n DIV {by}) SECOND"),
+    ("ENUM('z','a','m')", "1 + (n DIV {by}) % 3"),
+    ("BINARY(16)", "UNHEX(LEFT(SHA2(n DIV {by}, 224), 32))"),
+    ("CHAR(36) CHARACTER SET ascii", "LEFT(SHA2(n DIV {by}, 224), 36)"),
+    ("VARCHAR(20) {collation}", "CONCAT(ELT(1 + n % 6, 'a', 'B', 'e', 'E', 'z ', '-_'), n DIV {by})"),
+    (
+        "VARCHAR(20) {collation}",
+        "CONCAT(ELT(1 + n % 4, 'oe', 'o', 'SS', 's'), REPEAT(' ', n % 3), n DIV {by})",
+    ),
+];
+
+/// `TAILWATER_SEED=n` repeats a run, `TAILWATER_LONG=1` takes more tables.
+async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let mut connection = Connection::connect(&server.socket_options()).await?;
+    connection.execute(SESSION).await?;
+    connection.execute("CREATE DATABASE IF NOT EXISTS walking CHARACTER SET utf8mb4").await?;
+    connection.execute("CREATE TABLE walking.random_numbers (n INT PRIMARY KEY)").await?;
+    let numbers: Vec<_> = (0..200).map(|n| format!("({n})")).collect();
+    let sql = format!("INSERT INTO walking.random_numbers VALUES {}", numbers.join(","));
+    connection.execute(&sql).await?;
+    let collations = "SELECT collation_name, character_set_name FROM \
+                      information_schema.collation_character_set_applicability WHERE character_set_name <> 'binary'";
+    let collations = connection.query(collations).await?;
+    let seed = planted::seed();
+    let mut random = Random::new(seed);
+    let tables = if std::env::var_os("TAILWATER_LONG").is_some() { 300 } else { 15 };
+    for number in 0..tables {
+        let (mut definitions, mut values, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let is_nullable = random.below(4) == 0;
+        for column in 0..1 + random.below(3) {
+            let (definition, value) = RANDOM_COLUMNS[random.below(RANDOM_COLUMNS.len() as u64) as usize];
+            let row = &collations.rows[random.below(collations.rows.len() as u64) as usize];
+            let text = |column| row.get_str(column).context("a name");
+            let collation = format!("CHARACTER SET {} COLLATE {}", text(1)?, text(0)?);
+            let null = if is_nullable { "NULL" } else { "NOT NULL" };
+            definitions.push(format!("c{column} {} {null}", definition.replace("{collation}", &collation)));
+            let value = value.replace("{by}", &(1 + random.below(20) * random.below(2)).to_string());
+            values.push(if is_nullable {
+                format!("IF((n + {column}) % 6 = 0, NULL, {value})")
+            } else {
+                value
+            });
+            names.push(format!("c{column}"));
+        }
+        let (definitions, values, names) = (definitions.join(", "), values.join(", "), names.join(", "));
+        let key = if is_nullable { "UNIQUE" } else { "PRIMARY KEY" };
+        let is_parted = !is_nullable && random.below(3) == 0;
+        let parted =
+            if is_parted { format!(" PARTITION BY KEY ({names}) PARTITIONS 3") } else { String::new() };
+        let table = format!("random_{number}");
+        let create =
+            format!("CREATE TABLE walking.{table} (row_n INT, {definitions}, {key} ({names})){parted}");
+        let context = || format!("seed {seed}: {create} with {values}");
+        connection.execute(&create).await.with_context(context)?;
+        // Those that the collation takes for the same stay away.
+        let insert = format!(
+            "INSERT IGNORE INTO walking.{table} (row_n, {names}) SELECT n, {values} FROM walking.random_numbers \
+             WHERE n < {}",
+            random.below(200)
+        );
+        connection.execute(&insert).await.with_context(context)?;
+        let there = connection.query(&format!("SELECT row_n FROM walking.{table} ORDER BY row_n")).await?;
+        let there: Vec<_> = there.rows.iter().filter_map(|row| row.get_u64(0)).collect();
+        let (seen, chunks) = walk(&mut connection, &table).await.with_context(context)?;
+        ensure!(seen == there, "{}: {chunks} chunks held {seen:?} of {there:?}", context());
+        connection.execute(&format!("DROP TABLE walking.{table}")).await?;
+    }
     Ok(())
 }

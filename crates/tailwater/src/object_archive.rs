@@ -9,11 +9,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{
-    BackoffConfig, ClientOptions, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, RetryConfig,
+    BackoffConfig, ClientConfigKey, ClientOptions, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload,
+    RetryConfig,
 };
 use tailwater_log::archive::{ArchiveFailure, ArchiveObject, ArchiveStore};
 use tokio::runtime::Runtime;
@@ -136,7 +137,13 @@ impl ObjectArchive {
         }
         // Building the client needs a provider of ciphers; one that is there already is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let store = s3(address, bucket).build().map_err(|error| of_store(&error))?;
+        let builder = s3(address, bucket);
+        if is_plain_but_forbidden(&builder) {
+            return Err(wrong(
+                "its endpoint is http://, without TLS, which must be allowed: AWS_ALLOW_HTTP=true, or archive_allow_http",
+            ));
+        }
+        let store = builder.build().map_err(|error| of_store(&error))?;
         let (store, prefix) = (Arc::new(store), prefix.to_owned());
         Ok(Self { url, store, prefix, folder: None, runtime: Some(runtime) })
     }
@@ -284,6 +291,14 @@ fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
     }
 }
 
+/// Whether the store is without TLS, and that is not allowed: requests would fail with no word of it.
+fn is_plain_but_forbidden(builder: &AmazonS3Builder) -> bool {
+    let value = |key| builder.get_config_value(&key);
+    let is_plain = value(AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| endpoint.starts_with("http://"));
+    let allows = value(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+    is_plain && allows.is_none_or(|allows| allows != "true")
+}
+
 /// The next [`PART_BYTES`] of the content, or what is left.
 fn read_part(content: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut part = Vec::new();
@@ -416,6 +431,12 @@ mod tests {
         assert_eq!(error("s3://").kind(), ErrorKind::InvalidInput);
         let secret = error("s3://key:secret@bucket/x");
         assert!(secret.to_string().contains("credentials only in the environment"), "{secret}");
+        let plain =
+            ArchiveAddress { endpoint: Some("http://store".into()), ..ArchiveAddress::at("s3://bucket/x") };
+        let error_of = |address| ObjectArchive::open_existing(address).map(drop).unwrap_err().to_string();
+        assert!(error_of(&plain).contains("AWS_ALLOW_HTTP"), "{}", error_of(&plain));
+        let allowed = ArchiveAddress { allow_http: Some(true), ..plain };
+        assert!(ObjectArchive::open_existing(&allowed).is_ok());
         assert_eq!(error("/nonexistent/folder").kind(), ErrorKind::NotFound);
         let relative = ArchiveAddress::at("backups").relative_to(Path::new("/etc/tailwater"));
         assert_eq!(relative.folder(), Some(Path::new("/etc/tailwater/backups")));

@@ -1,5 +1,9 @@
 //! What of the binary is tested from the outside, with real servers.
 
+// For `on_each_server!` in all modules.
+#[macro_use]
+extern crate tailwater_sandbox;
+
 mod ackers;
 mod applied;
 mod archived;
@@ -24,6 +28,7 @@ mod loaded;
 mod log_cat;
 mod log_sql;
 mod log_stats;
+mod many_rows;
 mod marked;
 mod nemesis;
 mod rejoined;
@@ -34,6 +39,7 @@ mod shell;
 mod stood_still;
 mod stored;
 mod switched_over;
+mod throttled;
 mod topology;
 mod try_out;
 mod two_relays;

@@ -169,13 +169,14 @@ struct Worker {
 impl Worker {
     async fn run(mut self) -> Result<(), BulkError> {
         let copying = Arc::clone(&self.copying);
-        let Copying { shared, record, progress, .. } = &*copying;
+        let Copying { shared, record, progress, options, .. } = &*copying;
         let mut slot = None;
         // Workers begin with different tables, where there are several: inserts into one contend for its pages.
         let tables = shared.tables.len().max(1);
         let mut at = self.number % tables;
         let mut without = 0;
         while without < tables && !shared.tables.is_empty() {
+            options.throttle.pass(progress).await;
             let (work, target) = (&shared.tables[at], &copying.targets[at]);
             let task = match target {
                 Some(target) => {

@@ -29,6 +29,7 @@ use crate::error::BulkError;
 use crate::folder::{Compression, DumpFiles, LocalFiles, Manifest, RowFormat};
 use crate::progress::Progress;
 use crate::schema::{self, Selection, TableName};
+use crate::snapshot::listing::Lengths;
 use crate::snapshot::{SnapshotPlan, circumstances, plan};
 use crate::throttle::Throttle;
 use crate::walk::{ServoLimits, TableShape, WalkKey};
@@ -158,7 +159,8 @@ pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
     let inventory = schema::inventory(&mut connection, &options.selection).await?;
-    let order = preparing::largest_first(&mut connection, inventory.tables).await?;
+    let lengths = Lengths::read(&mut connection, &inventory.schemas).await?;
+    let order = lengths.largest_first(inventory.tables);
     let ways = plan::plans(circumstances(&mut connection).await?, options.connections, &order);
     let mut tables = Vec::with_capacity(order.len());
     for name in order {

@@ -25,11 +25,10 @@ use crate::progress::Progress;
 use crate::schema::accounts::Account;
 use crate::schema::{self, Inventory, Object, TableName};
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotReader};
-use crate::sql::literals;
 use crate::walk::shape::ShapeColumn;
 use crate::walk::{TableShape, WalkKey, WalkPlan};
 
-/// How often what there is is listed anew, because a table goes away before it is held.
+/// How often what there is is listed anew, because something goes away before it is held, or comes before the snapshot.
 const LIST_TRIES_MAX: u32 = 20;
 
 /// Everything that workers need.
@@ -56,16 +55,19 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
     check_finished_files(&mut folder)?;
     let mut tries = 0;
-    let (inventory, left, snapshot) = loop {
+    let snapshot = loop {
         tries += 1;
-        match list_and_hold(options, &mut connection, &folder).await {
-            Err(error) if is_gone(&error) && tries < LIST_TRIES_MAX => {
-                info!(%error, "a table has gone since it was listed; listing anew");
+        match take_snapshot(options, &folder).await {
+            Err(error)
+                if (is_gone(&error) || matches!(error, BulkError::DefinitionsMoved { .. }))
+                    && tries < LIST_TRIES_MAX =>
+            {
+                info!(%error, "what there is has changed since it was listed; listing anew");
             }
             other => break other?,
         }
     };
-    let Snapshot { readers, point, method, stall } = snapshot;
+    let Snapshot { readers, inventory, tables: left, definitions, point, method, stall } = snapshot;
     options.snapshot_taken.cancel();
     for (database, lacking) in schema::unseen(&mut connection, &inventory, &options.selection).await? {
         let lacking = lacking.join(", ");
@@ -74,7 +76,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
             lacking, "what the user may not see of a database is left out: triggers, say, without TRIGGER"
         );
     }
-    let definitions = Definitions { connection: &mut connection, folder: &mut folder };
+    let definitions = Definitions { connection: &mut connection, folder: &mut folder, definitions };
     let shapes = definitions.write(&inventory, &left, options.accounts).await?;
     // Where nothing is finished yet, the points in time before this one are of no data.
     let used = folder.manifest().snapshots_used();
@@ -82,6 +84,9 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     if used.is_empty() {
         folder.manifest_mut().snapshots.clear();
         folder.manifest_mut().snapshots.push(point);
+        folder.checkpoint()?;
+    } else if left.is_empty() {
+        // Nothing stands at this point.
         folder.checkpoint()?;
     } else {
         folder.checkpoint()?;
@@ -113,31 +118,22 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot })
 }
 
-/// What there is, which tables are to be read, and a snapshot that holds these.
+/// A snapshot that holds all tables that are still to be read.
 ///
 /// # Errors
 /// As [`super::dump`]; also if a table goes away in between, see [`is_gone`].
-async fn list_and_hold(
-    options: &DumpOptions,
-    connection: &mut Connection,
-    folder: &DumpFolder,
-) -> Result<(Inventory, Vec<TableName>, Snapshot), BulkError> {
-    let inventory = schema::inventory(connection, &options.selection).await?;
-    let order = largest_first(connection, inventory.tables.clone()).await?;
-    let is_finished = |name: &TableName| {
-        let mut entries = folder.manifest().tables.iter();
-        entries.any(|entry| entry.finished && entry.schema == name.schema && entry.table == name.name)
-    };
-    let left: Vec<_> = order.into_iter().filter(|name| !is_finished(name)).collect();
-    let snapshot = SnapshotOptions {
+async fn take_snapshot(options: &DumpOptions, folder: &DumpFolder) -> Result<Snapshot, BulkError> {
+    let entries = folder.manifest().tables.iter();
+    let finished = entries.filter(|entry| entry.finished);
+    let options = SnapshotOptions {
         connect: options.connect.clone(),
         connections: options.connections.max(1),
         lock_wait_max: options.lock_wait_max,
-        tables: left.clone(),
+        selection: options.selection.clone(),
+        finished: finished.map(|entry| TableName::new(&entry.schema, &entry.table)).collect(),
         channels_stopped: options.channels_stopped.clone(),
     };
-    let snapshot = Snapshot::take(&snapshot).await?;
-    Ok((inventory, left, snapshot))
+    Snapshot::take(&options).await
 }
 
 /// Whether something is not there, which was when it was listed: a database, a table or view, a routine, trigger, event or
@@ -145,33 +141,6 @@ async fn list_and_hold(
 fn is_gone(error: &BulkError) -> bool {
     const GONE: [u16; 6] = [1049, 1146, 1305, 1360, 1539, 4091];
     matches!(error, BulkError::Session(SessionError::Server { error, .. }) if GONE.contains(&error.number))
-}
-
-/// Tables in the order in which they are begun: the largest first, so that at the end all connections have work.
-///
-/// # Errors
-/// [`BulkError::Session`]
-pub(crate) async fn largest_first(
-    connection: &mut Connection,
-    mut tables: Vec<TableName>,
-) -> Result<Vec<TableName>, BulkError> {
-    let mut schemas: Vec<_> = tables.iter().map(|table| table.schema.as_str()).collect();
-    schemas.dedup();
-    if schemas.is_empty() {
-        return Ok(tables);
-    }
-    let sql = format!(
-        "SELECT table_schema, table_name, data_length FROM information_schema.tables WHERE table_schema IN ({})",
-        literals(schemas)
-    );
-    let mut bytes = HashMap::new();
-    for row in &connection.query(&sql).await?.rows {
-        if let (Some(schema), Some(name), Some(length)) = (row.get_str(0), row.get_str(1), row.get_u64(2)) {
-            bytes.insert(TableName::new(schema, name), length);
-        }
-    }
-    tables.sort_by_key(|table| std::cmp::Reverse(bytes.get(table).copied().unwrap_or(0)));
-    Ok(tables)
 }
 
 fn cannot_go_on(reason: String) -> BulkError {
@@ -254,6 +223,8 @@ fn crc32(files: &dyn DumpFiles, name: &str, compression: Compression) -> Option<
 struct Definitions<'a> {
     connection: &'a mut Connection,
     folder: &'a mut DumpFolder,
+    /// Those that were read at the point in time of the snapshot.
+    definitions: HashMap<Object, Vec<u8>>,
 }
 
 impl Definitions<'_> {
@@ -275,7 +246,7 @@ impl Definitions<'_> {
             let Object::Other { kind, schema, name } = object else { continue };
             let file = object_file(*kind, schema, name);
             match self.write_one(&file, object).await {
-                // Nobody holds these.
+                // Nobody holds a sequence.
                 Err(error) if is_gone(&error) => {
                     warn!(%error, "{} {schema}.{name} has gone since it was listed", kind.name());
                     continue;
@@ -311,7 +282,10 @@ impl Definitions<'_> {
     }
 
     async fn write_one(&mut self, file: &str, object: &Object) -> Result<(), BulkError> {
-        let definition = schema::ddl(self.connection, object).await?;
+        let definition = match self.definitions.remove(object) {
+            Some(definition) => definition,
+            None => schema::ddl(self.connection, object).await?,
+        };
         self.folder.write(file, &definition)
     }
 

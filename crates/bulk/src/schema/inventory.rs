@@ -98,7 +98,8 @@ impl fmt::Display for Object {
 /// Lists what the selection names. The connection must be as [`super::prepare`] leaves it.
 ///
 /// # Errors
-/// [`BulkError::Missing`] if a database or table that the selection names is not there; [`BulkError::Session`].
+/// [`BulkError::Missing`] if a database or table that the selection names is not there; [`BulkError::DefinitionsMoved`];
+/// [`BulkError::Session`].
 pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Result<Inventory, BulkError> {
     let schemas = schemas(connection, selection).await?;
     if schemas.is_empty() {
@@ -112,7 +113,7 @@ pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Re
          WHERE table_schema IN ({within}) ORDER BY table_schema, table_name"
     );
     let whole = selection.tables.is_empty();
-    for [schema, name, table_type] in texts(&connection.query(&sql).await?)? {
+    for [schema, name, table_type] in texts(&listed(connection, &sql).await?)? {
         if !selection.wants_table(&schema, &name) {
             continue;
         }
@@ -137,6 +138,25 @@ pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Re
         objects.extend(events(connection, &within).await?);
     }
     Ok(Inventory { schemas, tables, objects })
+}
+
+/// Asks for a list that is whole.
+///
+/// # Errors
+/// [`BulkError::DefinitionsMoved`] if the server has left out what somebody is changing (MariaDB does, while the connection holds
+/// a stage of a backup); [`BulkError::Session`].
+async fn listed(connection: &mut Connection, sql: &str) -> Result<QueryResult, BulkError> {
+    /// `ER_WARN_I_S_SKIPPED_TABLE`
+    const SKIPPED: u64 = 1684;
+    let result = connection.query(sql).await?;
+    if result.warnings > 0 {
+        let warnings = connection.query("SHOW WARNINGS").await?;
+        if let Some(skipped) = warnings.rows.iter().find(|row| row.get_u64(1) == Some(SKIPPED)) {
+            let reason = skipped.get_str(2).unwrap_or_default().to_owned();
+            return Err(BulkError::DefinitionsMoved { reason });
+        }
+    }
+    Ok(result)
 }
 
 async fn schemas(connection: &mut Connection, selection: &Selection) -> Result<Vec<String>, BulkError> {
@@ -165,7 +185,7 @@ async fn routines(connection: &mut Connection, within: &str) -> Result<Vec<Objec
          WHERE routine_schema IN ({within}) ORDER BY routine_schema, routine_name"
     );
     let mut found = Vec::new();
-    for [schema, name, routine_type] in texts(&connection.query(&sql).await?)? {
+    for [schema, name, routine_type] in texts(&listed(connection, &sql).await?)? {
         let kind = match routine_type.as_str() {
             "FUNCTION" => ObjectKind::Function,
             "PROCEDURE" => ObjectKind::Procedure,
@@ -193,7 +213,7 @@ async fn views(connection: &mut Connection, within: &str) -> Result<Vec<Object>,
          WHERE table_schema IN ({within}) ORDER BY table_schema, table_name"
     );
     let mut views = Vec::new();
-    let result = connection.query(&sql).await?;
+    let result = listed(connection, &sql).await?;
     for (row, [schema, name]) in result.rows.iter().zip(texts(&result)?) {
         // Not seen by all who may see the view; and in the character set of whoever made it.
         let definition = row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
@@ -214,7 +234,7 @@ async fn triggers(
          WHERE trigger_schema IN ({within}) \
          ORDER BY event_object_schema, event_object_table, action_timing, event_manipulation, action_order"
     );
-    let found = texts(&connection.query(&sql).await?)?.into_iter();
+    let found = texts(&listed(connection, &sql).await?)?.into_iter();
     let wanted = found.filter(|[schema, _, table]| selection.wants_table(schema, table));
     let object = |[schema, name, _]: [String; 3]| Object::Other { kind: ObjectKind::Trigger, schema, name };
     Ok(wanted.map(object).collect())
@@ -225,7 +245,7 @@ async fn events(connection: &mut Connection, within: &str) -> Result<Vec<Object>
         "SELECT event_schema, event_name FROM information_schema.events \
          WHERE event_schema IN ({within}) ORDER BY event_schema, event_name"
     );
-    let found = texts(&connection.query(&sql).await?)?.into_iter();
+    let found = texts(&listed(connection, &sql).await?)?.into_iter();
     let object = |[schema, name]: [String; 2]| Object::Other { kind: ObjectKind::Event, schema, name };
     Ok(found.map(object).collect())
 }

@@ -43,6 +43,10 @@ pub enum Action {
     /// Waiting until no statement runs for long. A flush that gives up behind one leaves the table to be reopened, and everybody
     /// else who wants it waits for that statement.
     Quiet,
+    /// What there is is listed anew, with definitions of all but tables, while none can change.
+    List(Wait),
+    /// What there is is listed once more, and must be what was listed before: nothing kept definitions from changing.
+    ListAgain,
     /// A snapshot on each connection, all at once.
     Open,
     /// The same again and again, until all are at the same place of the binlog.
@@ -128,6 +132,15 @@ impl fmt::Display for SnapshotPlan {
             match &step.action {
                 Action::Control(sql) => write!(f, "  {sql}")?,
                 Action::Quiet => write!(f, "  wait until no statement runs for longer than a second")?,
+                Action::List(_) => {
+                    write!(f, "  list databases, tables and all else; read definitions but of tables")?;
+                }
+                Action::ListAgain => {
+                    write!(
+                        f,
+                        "  list databases, tables and all else once more; read definitions but of tables"
+                    )?;
+                }
                 Action::Open | Action::OpenAlike => {
                     write!(f, "  START TRANSACTION WITH CONSISTENT SNAPSHOT on each connection")?;
                 }
@@ -199,6 +212,8 @@ impl PlanStep {
 
 const HOLD: &str = "definitions stay as they are until the table is finished; then its lock is let go";
 const POSITION: &str = "where replication goes on behind this data";
+const LIST: &str = "what there is cannot change now: nothing that is in the snapshot is missed";
+const LIST_AGAIN: &str = "if something came or went meanwhile, all begins anew";
 const SAME: &str = "nothing commits between them: all see the same";
 
 fn lock_free(method: Method, reload: bool) -> SnapshotPlan {
@@ -206,6 +221,7 @@ fn lock_free(method: Method, reload: bool) -> SnapshotPlan {
     if reload {
         steps.push(control("BACKUP STAGE START", "the first of the stages of a backup; blocks nobody"));
         steps.push(control("BACKUP STAGE BLOCK_DDL", "no definition changes until all tables are held"));
+        steps.push(step(Action::List(Wait::Never), LIST));
     }
     steps.push(match method {
         Method::Single => step(Action::Open, "one connection sees one point in time"),
@@ -215,6 +231,9 @@ fn lock_free(method: Method, reload: bool) -> SnapshotPlan {
         ),
     });
     steps.push(step(Action::Position, POSITION));
+    if !reload {
+        steps.push(step(Action::ListAgain, LIST_AGAIN));
+    }
     steps.push(step(Action::Hold(if reload { Wait::Never } else { Wait::ForIt }), HOLD));
     if reload {
         steps.push(control("BACKUP STAGE END", "definitions of other tables may change again"));
@@ -226,6 +245,7 @@ fn backup_stage() -> SnapshotPlan {
     let steps = vec![
         control("BACKUP STAGE START", "the first of the stages of a backup; blocks nobody"),
         control("BACKUP STAGE BLOCK_DDL", "waits for definitions that are being changed"),
+        step(Action::List(Wait::ForIt), LIST),
         control("BACKUP STAGE BLOCK_COMMIT", "commits wait").then_writers(Writers::Wait),
         step(Action::Open, SAME),
         step(Action::Position, POSITION),
@@ -241,6 +261,7 @@ fn read_lock(backup_admin: bool) -> SnapshotPlan {
     if backup_admin {
         let why = "no definition changes until all tables are held; writers go on";
         steps.push(control("LOCK INSTANCE FOR BACKUP", why));
+        steps.push(step(Action::List(Wait::ForIt), LIST));
     }
     steps.extend([
         control("FLUSH NO_WRITE_TO_BINLOG TABLES", "waits for statements before anybody is locked out"),
@@ -248,8 +269,11 @@ fn read_lock(backup_admin: bool) -> SnapshotPlan {
         step(Action::Open, SAME),
         step(Action::Position, POSITION),
         control("UNLOCK TABLES", "commits go on").then_writers(Writers::GoOn),
-        step(Action::Hold(Wait::ForIt), HOLD),
     ]);
+    if !backup_admin {
+        steps.push(step(Action::ListAgain, LIST_AGAIN));
+    }
+    steps.push(step(Action::Hold(Wait::ForIt), HOLD));
     if backup_admin {
         steps.push(control("UNLOCK INSTANCE", "definitions of other tables may change again"));
     }
@@ -269,6 +293,7 @@ fn table_locks(tables: &[TableName]) -> SnapshotPlan {
         step(Action::Position, POSITION),
         step(Action::Hold(Wait::ForIt), HOLD),
         control("UNLOCK TABLES", "commits go on").then_writers(Writers::GoOn),
+        step(Action::ListAgain, LIST_AGAIN),
     ];
     SnapshotPlan { method: Method::TableLocks, steps }
 }
@@ -322,6 +347,16 @@ mod tests {
                         place(Action::Open).or(place(Action::OpenAlike)).expect("it opens snapshots");
                     let holds = plan.steps.iter().position(|step| matches!(step.action, Action::Hold(_)));
                     assert!(holds.expect("it holds tables") > opened);
+                    // Nothing that is in the snapshot may be missed.
+                    let blocks = ["BACKUP STAGE BLOCK_DDL", "LOCK INSTANCE FOR BACKUP"]
+                        .into_iter()
+                        .find_map(|sql| place(Action::Control(sql.into())));
+                    let list = plan.steps.iter().position(|step| matches!(step.action, Action::List(_)));
+                    match (blocks, list, place(Action::ListAgain)) {
+                        (Some(blocks), Some(list), None) => assert!(blocks < list && list < opened, "{plan}"),
+                        (None, None, Some(again)) => assert!(again > opened, "{plan}"),
+                        _ => panic!("{plan}"),
+                    }
                     // Who changes a table may wait for the stage to end, with the table in his hands.
                     let stage = place(Action::Control("BACKUP STAGE END".into()));
                     assert_eq!(stage > holds, plan.is_hasty(), "{plan}");

@@ -1,5 +1,6 @@
 //! Takes a snapshot by the first plan that is not refused.
 
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use chrono::{SecondsFormat, Utc};
@@ -11,10 +12,11 @@ use tracing::{info, warn};
 
 use super::fed;
 use super::hold::SnapshotReader;
+use super::listing::{Lengths, Listing};
 use super::plan::{Action, Circumstances, Method, SnapshotPlan, Wait, Writers, plans};
 use crate::error::BulkError;
 use crate::folder::SnapshotPoint;
-use crate::schema::{self, TableName};
+use crate::schema::{self, Inventory, Object, Selection, TableName};
 use crate::sql::literal;
 use crate::walk::asking;
 
@@ -43,8 +45,10 @@ pub struct SnapshotOptions {
     pub connections: usize,
     /// How long to wait for a lock, and how long to keep writers waiting, at most.
     pub lock_wait_max: Duration,
-    /// The tables that will be read, about in the order in which they will be finished.
-    pub tables: Vec<TableName>,
+    /// What will be read.
+    pub selection: Selection,
+    /// Tables of it that will not be.
+    pub finished: HashSet<TableName>,
     /// Of the channels that feed the server past its binlog these have stopped until the snapshot is there: see [`fed`].
     pub channels_stopped: Vec<String>,
 }
@@ -54,6 +58,12 @@ pub struct SnapshotOptions {
 pub struct Snapshot {
     /// Each in a transaction with the snapshot, and holding all tables.
     pub readers: Vec<SnapshotReader>,
+    /// What of the selection there was at that point in time.
+    pub inventory: Inventory,
+    /// The tables that are held, about in the order in which they are to be finished.
+    pub tables: Vec<TableName>,
+    /// The definitions that there were, but of tables and sequences.
+    pub definitions: HashMap<Object, Vec<u8>>,
     /// Which point in time.
     pub point: SnapshotPoint,
     /// How it was taken.
@@ -66,7 +76,8 @@ impl Snapshot {
     /// Takes a snapshot.
     ///
     /// # Errors
-    /// [`BulkError::NoSnapshot`] if all ways are refused; [`BulkError::Session`].
+    /// [`BulkError::NoSnapshot`] if all ways are refused; [`BulkError::Missing`], [`BulkError::DefinitionsMoved`],
+    /// [`BulkError::Session`].
     pub async fn take(options: &SnapshotOptions) -> Result<Self, BulkError> {
         let mut control = connect_control(options).await?;
         let mut circumstances = circumstances(&mut control).await?;
@@ -85,8 +96,9 @@ impl Snapshot {
             );
         }
         circumstances.unlogged = fed == Fed::Running;
-        let mut refusals = Vec::new();
-        for plan in plans(circumstances, options.connections, &options.tables) {
+        let tables = schema::inventory(&mut control, &options.selection).await?.tables;
+        let (mut refusals, mut moved) = (Vec::new(), None);
+        for plan in plans(circumstances, options.connections, &tables) {
             let begun = Instant::now();
             for tries in 1.. {
                 let mut taking = Taking::prepare(options, fed).await?;
@@ -103,18 +115,21 @@ impl Snapshot {
                     }
                     Err(error) if is_lock_timeout(&error) && !plan.is_hasty() && tries < LOCK_TRIES_MAX => {
                         warn!(method = plan.method.name(), %error, "no snapshot yet; trying again");
-                        tokio::time::sleep(options.lock_wait_max).await;
+                        if !is_moved(&error) {
+                            tokio::time::sleep(options.lock_wait_max).await;
+                        }
                     }
                     Err(error) if is_lock_timeout(&error) || is_refusal(&error) => {
                         warn!(method = plan.method.name(), %error, "no snapshot this way");
                         refusals.push(format!("{}: {error}", plan.method.name()));
+                        moved = moved.or(is_moved(&error).then_some(error));
                         break;
                     }
                     Err(error) => return Err(error),
                 }
             }
         }
-        Err(BulkError::NoSnapshot { reasons: refusals.join("; ") })
+        Err(moved.unwrap_or(BulkError::NoSnapshot { reasons: refusals.join("; ") }))
     }
 
     /// Makes sure that a connection's snapshot was open all the time: a server may end a transaction by itself.
@@ -155,7 +170,12 @@ pub async fn circumstances(connection: &mut Connection) -> Result<Circumstances,
 
 fn is_lock_timeout(error: &BulkError) -> bool {
     matches!(error, BulkError::WritersWaited { .. } | BulkError::NotAlike { .. })
+        || is_moved(error)
         || matches!(number(error), Some(LOCK_WAIT_TIMEOUT | TABLE_CHANGED | DEADLOCK))
+}
+
+fn is_moved(error: &BulkError) -> bool {
+    matches!(error, BulkError::DefinitionsMoved { .. })
 }
 
 fn is_refusal(error: &BulkError) -> bool {
@@ -237,6 +257,8 @@ struct Taking<'a> {
     control: Connection,
     readers: Vec<Connection>,
     lets_go: bool,
+    lengths: Lengths,
+    listing: Listing,
     /// The readers, when they hold tables.
     holding: Vec<SnapshotReader>,
     point: Option<SnapshotPoint>,
@@ -246,7 +268,7 @@ struct Taking<'a> {
 impl<'a> Taking<'a> {
     /// Connects everything before anybody is locked out.
     async fn prepare(options: &'a SnapshotOptions, fed: Fed) -> Result<Self, BulkError> {
-        let control = connect_control(options).await?;
+        let mut control = connect_control(options).await?;
         let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
         let mut readers = try_join_all(readers).await?;
         let mut lets_go = true;
@@ -256,8 +278,11 @@ impl<'a> Taking<'a> {
         if !lets_go {
             warn!("without BINLOG ADMIN definitions of all tables stay as they are until the end");
         }
+        let inventory = schema::inventory(&mut control, &options.selection).await?;
+        let lengths = Lengths::read(&mut control, &inventory.schemas).await?;
+        let listing = Listing::new(inventory, &options.finished, &lengths);
         let (holding, point, stall) = (Vec::new(), None, Duration::ZERO);
-        Ok(Self { options, fed, control, readers, lets_go, holding, point, stall })
+        Ok(Self { options, fed, control, readers, lets_go, lengths, listing, holding, point, stall })
     }
 
     async fn run(&mut self, plan: &SnapshotPlan) -> Result<(), BulkError> {
@@ -288,11 +313,26 @@ impl<'a> Taking<'a> {
         match action {
             Action::Control(sql) => drop(self.control.execute(sql).await?),
             Action::Quiet => quiet(&mut self.control, self.options.lock_wait_max).await?,
+            Action::List(wait) => {
+                if *wait == Wait::Never {
+                    self.control.execute("SET SESSION lock_wait_timeout = 0").await?;
+                }
+                self.listing = self.list().await?;
+                self.control.execute(&lock_wait_statement(self.options)).await?;
+            }
+            Action::ListAgain => {
+                let listing = self.list().await?;
+                if listing.inventory != self.listing.inventory {
+                    let reason = "tables or other objects came or went since they were listed".into();
+                    return Err(BulkError::DefinitionsMoved { reason });
+                }
+                self.listing = listing;
+            }
             Action::Open => self.open().await?,
             Action::OpenAlike => self.open_alike().await?,
             Action::Position => self.point = Some(self.position().await?),
             Action::Hold(wait) => {
-                let (tables, lets_go) = (&self.options.tables, self.lets_go);
+                let (tables, lets_go) = (&self.listing.tables, self.lets_go);
                 let lock_wait = lock_wait_statement(self.options);
                 let readers = self.readers.drain(..).map(async |mut reader| {
                     if *wait == Wait::Never {
@@ -306,6 +346,13 @@ impl<'a> Taking<'a> {
             }
         }
         Ok(())
+    }
+
+    async fn list(&mut self) -> Result<Listing, BulkError> {
+        let inventory = schema::inventory(&mut self.control, &self.options.selection).await?;
+        let mut listing = Listing::new(inventory, &self.options.finished, &self.lengths);
+        listing.define(&mut self.control).await?;
+        Ok(listing)
     }
 
     async fn open(&mut self) -> Result<(), BulkError> {
@@ -363,7 +410,7 @@ impl<'a> Taking<'a> {
     }
 
     fn finish(self, method: Method) -> Result<Snapshot, BulkError> {
-        let Self { holding: readers, point: Some(point), stall, .. } = self else {
+        let Self { holding: readers, point: Some(point), stall, listing, .. } = self else {
             return Err(BulkError::NoSnapshot { reasons: "the plan lacks a step".into() });
         };
         info!(
@@ -372,7 +419,8 @@ impl<'a> Taking<'a> {
             gtid_set = point.gtid_set,
             "snapshot taken"
         );
-        Ok(Snapshot { readers, point, method, stall })
+        let Listing { inventory, tables, definitions } = listing;
+        Ok(Snapshot { readers, inventory, tables, definitions, point, method, stall })
     }
 }
 

@@ -1,0 +1,154 @@
+//! Dumps of servers that are written to and altered meanwhile: loaded, they are what a native replica has that stopped where
+//! the dump says that it stands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::{CheckOptions, Digests};
+use tailwater_bulk::load::{LoadOptions, load, own_folder};
+use tailwater_bulk::schema::Selection;
+use tailwater_bulk::{DumpOptions, Progress, dump};
+use tailwater_sandbox::replica::ReplicaOf;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_wire::Flavour;
+use tokio_util::sync::CancellationToken;
+
+use crate::checked;
+use crate::loaded::{all, ensure_equal};
+use crate::planted::{self, Writers};
+use crate::support::run_script;
+
+on_each_server!(a_dump_under_writes_and_ddl_is_the_source_at_one_moment);
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, replica, target) = tokio::try_join!(
+        Server::start(ServerSpec::new(kind).name("source")),
+        Server::start(ServerSpec::new(kind).name("replica")),
+        Server::start(ServerSpec::new(kind).name("target").option("--local-infile=1"))
+    )?;
+    let seed = planted::seed();
+    let plan = planted::Plan::new(seed, kind, 300);
+    run_script(&source, plan.script().as_bytes())?;
+    source.sql("CREATE TABLE planted.renamed_a (id INT PRIMARY KEY, n INT)").await?;
+    let writers = Writers::start(&source, plan.rows).await?;
+    let stop = CancellationToken::new();
+    let altering: Vec<_> = [
+        &["ALTER TABLE every ADD COLUMN extra INT DEFAULT 7", "ALTER TABLE every DROP COLUMN extra"][..],
+        &["ALTER TABLE sbtest1 ADD KEY two (pad, k)", "ALTER TABLE sbtest1 DROP KEY two"],
+        &[
+            "CREATE TABLE passing (id INT PRIMARY KEY, n INT)",
+            "INSERT INTO passing VALUES (1, 1), (2, 2)",
+            "RENAME TABLE renamed_a TO renamed_b",
+            "INSERT INTO renamed_b SELECT COUNT(*) + 1, 0 FROM renamed_b b",
+            "CREATE VIEW seen AS SELECT id FROM passing",
+            "TRUNCATE TABLE passing",
+            "RENAME TABLE renamed_b TO renamed_a",
+            "CREATE OR REPLACE VIEW seen AS SELECT n FROM passing",
+            "DROP VIEW seen",
+            "DROP TABLE passing",
+        ],
+    ]
+    .into_iter()
+    .map(|statements| {
+        tokio::spawn(alter(source.socket_options().database("planted"), statements, stop.clone()))
+    })
+    .collect();
+
+    for round in 0..2 {
+        let committed = writers.committed();
+        let folder = tempfile::tempdir()?;
+        let options = DumpOptions {
+            chunk_rows_max: 40,
+            connections: 3,
+            lock_wait_max: Duration::from_secs(2),
+            ..DumpOptions::new(source.connect_options(), folder.path())
+        };
+        let dumping = dump(options, Arc::new(Progress::default()), CancellationToken::new());
+        let report = tokio::time::timeout(PATIENCE, dumping).await.context("the dump hangs")??;
+        ensure!(writers.committed() > committed, "seed {seed}: nobody wrote meanwhile");
+        let [point] = report.manifest.snapshots.as_slice() else {
+            anyhow::bail!("{:?}", report.manifest.snapshots)
+        };
+        let gtids = point.gtid_set.as_deref().context("no GTIDs")?;
+        target.sql("DROP DATABASE IF EXISTS planted; DROP DATABASE IF EXISTS tailwater").await?;
+        let contents = own_folder::read(folder.path(), false)?;
+        let options = LoadOptions::new(target.connect_options());
+        load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
+
+        replicate_until(&replica, &source, gtids).await?;
+        let context = || format!("seed {seed}, round {round}: {} at {gtids}", report.method);
+        ensure_equal(&all(&replica).await?, &all(&target).await?).with_context(context)?;
+        let options = CheckOptions {
+            selection: Selection { schemas: vec!["planted".into()], ..Selection::default() },
+            in_step: Some(InStep::AtOnce),
+            ..CheckOptions::new(replica.connect_options(), target.connect_options())
+        };
+        for digests in [options.digests, Digests::OnServers] {
+            let report = checked::run(&CheckOptions { digests, ..options.clone() }).await;
+            let report = report.with_context(context)?;
+            ensure!(report.is_equal() && report.tables >= 5, "{}: {report:#?}", context());
+        }
+    }
+    stop.cancel();
+    for altering in altering {
+        ensure!(altering.await?? > 0, "nothing was altered");
+    }
+    writers.stop().await
+}
+
+/// Runs statements one after the other, again and again; gives how many succeeded.
+async fn alter(
+    connect: ConnectOptions,
+    statements: &'static [&'static str],
+    stop: CancellationToken,
+) -> Result<u32, SessionError> {
+    let mut connection = Connection::connect(&connect).await?;
+    let mut done = 0;
+    loop {
+        for sql in statements {
+            if stop.is_cancelled() {
+                return Ok(done);
+            }
+            // One after the other, or what comes behind does not fit.
+            loop {
+                match connection.execute(sql).await {
+                    Ok(_) => break done += 1,
+                    // Somebody else's lock: once more.
+                    Err(SessionError::Server { error, .. }) if [1205, 1213].contains(&error.number) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Has a replica execute what it has not yet of these GTIDs, and nothing behind them.
+async fn replicate_until(replica: &Server, source: &Server, gtids: &str) -> Result<()> {
+    source.create_replication_user().await?;
+    let flavour = replica.kind().flavour();
+    let change = ReplicaOf::port(source.port()).change_statement(flavour);
+    let (stop, until) = match flavour {
+        Flavour::MySql => ("STOP REPLICA", format!("START REPLICA UNTIL SQL_AFTER_GTIDS = '{gtids}'")),
+        Flavour::MariaDb => ("STOP SLAVE", format!("START SLAVE UNTIL master_gtid_pos = '{gtids}'")),
+    };
+    replica.sql(&format!("{stop}; {change}; {until}")).await?;
+    ensure!(replica.wait_for_gtids(gtids, PATIENCE).await?, "{:?}", replica.replica_status().await?);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while replica.replica_status().await?.is_some_and(|status| status.sql_running == "Yes") {
+        ensure!(tokio::time::Instant::now() < deadline, "the replica does not stop");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let has = replica.replicated_gtids().await?;
+    ensure!(has == gtids, "the replica has {has}, not {gtids}");
+    Ok(())
+}
