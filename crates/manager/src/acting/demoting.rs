@@ -10,6 +10,7 @@ use super::replication::{Position, ReadFrom, executed, failed, pause, read_from,
 use super::wanted::Wanted;
 use super::{semi_sync, sessions, writing};
 use crate::error::ManagerError;
+use crate::observation::{IoState, ReplicaChannel};
 
 const DOING: &str = "becoming a replica";
 
@@ -32,7 +33,11 @@ pub(super) async fn demote(
     if writing::is_writable(connection).await? {
         return Err(failed(connection, DOING, "clients may write to it: make it read-only first".to_owned()));
     }
-    if status(connection).await?.is_some_and(|channel| log.is_source_of(&channel)) {
+    // Whoever did this before may have died before it was started.
+    let is_done = |channel: ReplicaChannel| {
+        log.is_source_of(&channel) && channel.io != IoState::Stopped && channel.sql_running
+    };
+    if status(connection).await?.is_some_and(is_done) {
         return Ok(());
     }
     end_clients(connection, patience).await?;

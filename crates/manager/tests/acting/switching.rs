@@ -15,6 +15,7 @@ use tailwater_manager::failover::{Act, Answer};
 use tailwater_manager::hands::{AckerPort, Hands};
 use tailwater_manager::lease::Token;
 use tailwater_manager::lossless::Acks;
+use tailwater_manager::observation::IoState;
 use tailwater_manager::observing::Subject;
 use tailwater_manager::topology::Member;
 use tailwater_sandbox::link::{Direction, Quality};
@@ -324,5 +325,12 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let channel = status(&mut old).await?.context("no channel")?;
     ensure!(address(&cluster.log).is_source_of(&channel) && !is_writable(&mut old).await?, "{channel:?}");
     let is_there = async || Ok(rows(&cluster.primary).await? == "1,3,4");
-    cluster.wait(&cluster.primary, "what the new primary wrote", is_there).await
+    cluster.wait(&cluster.primary, "what the new primary wrote", is_there).await?;
+    // A manager that dies leaves it stopped: it is told where to read from before it is started.
+    cluster.primary.sql(statement(kind, "STOP REPLICA", "STOP SLAVE")).await?;
+    let has = executed(&mut connect(&cluster.replica).await?).await?.to_string();
+    does(&actor, demote(&has)).await?;
+    let channel = status(&mut connect(&cluster.primary).await?).await?.context("no channel")?;
+    ensure!(channel.io != IoState::Stopped && channel.sql_running, "{channel:?}");
+    Ok(())
 }
