@@ -1,5 +1,5 @@
 //! What a running daemon can be told and asked, over a Unix socket in the log's folder: one JSON object per line, one
-//! answer to each. Only who may write in that folder may connect.
+//! answer to each. While it is being done empty lines say that the daemon lives: one that is silent stands still. Only who may write in that folder may connect.
 //!
 //! - `protocol`: what is asked and answered.
 //! - `controlled`: what the daemon has that can be told something.
@@ -14,11 +14,15 @@ mod obeying;
 mod protocol;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-pub use asking::{Conversation, ask};
+pub use asking::{ControlError, Conversation, ask};
 pub use controlled::{Controlled, ControlledSource};
 pub use listening::listen;
 pub use protocol::{Answer, LINE_BYTES_MAX, Request, SourceReport};
+
+/// How often the daemon says that it lives, while it does as it was told.
+const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(1);
 
 /// Where the daemon with its log in `directory` listens.
 pub fn socket_of(directory: &Path) -> PathBuf {

@@ -109,6 +109,35 @@ async fn run_without_a_source_goes_on_until_it_is_told_to_stop() -> Result<()> {
     Ok(())
 }
 
+/// Who asks a daemon that stands still is told so, in bounded time.
+#[tokio::test]
+async fn a_daemon_that_stands_still_keeps_nobody_waiting() -> Result<()> {
+    let shell = Shell::new()?;
+    shell.write("tailwater.toml", GOOD)?;
+    shell.run("channel list -c tailwater.toml")?.exits(1).complains(&["TW-CTL-0001", "no daemon listens"]);
+    let (config, messages) = (shell.path().join("tailwater.toml"), shell.path().join("messages"));
+    let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
+    let mut run = OwnedProcess::start(PROGRAM, arguments, &messages)?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !shell.path().join("log/control.sock").exists() {
+        ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    shell.run("channel list -c tailwater.toml")?.exits(0);
+    run.pause()?;
+    let begun = Instant::now();
+    for words in ["channel list", "manager status"] {
+        shell
+            .run(&format!("{words} -c tailwater.toml"))?
+            .exits(1)
+            .complains(&["TW-CTL-0002", "control.sock"]);
+    }
+    ensure!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    run.resume()?;
+    shell.run("channel list -c tailwater.toml")?.exits(0);
+    Ok(())
+}
+
 #[test]
 fn what_is_no_log_is_said_to_be_none() -> Result<()> {
     let shell = Shell::new()?;

@@ -85,7 +85,7 @@ impl Led {
 }
 
 /// The records of recoveries that have done what was to be done, the oldest first.
-fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
+pub fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
     let paths = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<BTreeSet<_>>>()?;
     let mut recoveries = Vec::new();
     for path in paths.iter().filter(|path| path.extension().is_some_and(|is| is == "json")) {
@@ -99,7 +99,7 @@ fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
 }
 
 /// Waits until somebody of the server is in a statement like this, or nobody is.
-async fn until_running(server: &Server, like: &str, wanted: bool) -> Result<()> {
+pub async fn until_running(server: &Server, like: &str, wanted: bool) -> Result<()> {
     let question = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{like}%'");
     let begun = Instant::now();
     while (server.sql(&question).await? != ["0"]) != wanted {

@@ -1,7 +1,8 @@
 //! Two relays that both acknowledge, each with a manager, and etcd that says which of them acts: the cluster of
 //! docs/how-to/production.md, but for its addresses.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,10 @@ use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{
     Etcd, Ledger, OwnedProcess, ReservedPort, Server, ServerKind, Workload, WorkloadSpec, require,
 };
+use tailwater_session::Connection;
 
 use crate::http::Http;
+use crate::killed_amid::{recoveries, until_running};
 use crate::shell::{PROGRAM, Shell};
 
 /// Only reached when something is wrong.
@@ -35,6 +38,11 @@ async fn the_other_manager_takes_over_mysql() -> Result<()> {
         return Ok(());
     }
     the_other_manager_takes_over(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_other_manager_undoes_a_switchover_mariadb() -> Result<()> {
+    the_other_manager_undoes_a_switchover(ServerKind::Mariadb1011).await
 }
 
 /// The relay beside the trial's.
@@ -113,99 +121,205 @@ fn is_watched(status: &Value, both: &[&str]) -> bool {
     })
 }
 
+/// A primary under load, a follower, both relays, and etcd.
+struct Pair {
+    shell: Shell,
+    trial: Trial,
+    follower: Server,
+    second: Second,
+    /// Where the daemons answer, the first before the second.
+    ports: (ReservedPort, ReservedPort),
+    ledger: Arc<Ledger>,
+    load: Workload,
+    _etcd: (Etcd, tempfile::TempDir),
+}
+
+impl Pair {
+    /// Both managers watch, and both relays acknowledge.
+    async fn start(kind: ServerKind, program: &Path, settings: &str) -> Result<Self> {
+        let (shell, folder) = (Shell::new()?, tempfile::tempdir()?);
+        let spec = TrialSpec {
+            kind,
+            durability: Durability::Reduced,
+            options: Vec::new(),
+            ack: AckMode::Durable,
+            program: PathBuf::from(PROGRAM),
+            folder: shell.path().to_owned(),
+        };
+        let (etcd, trial, follower) =
+            tokio::join!(Etcd::start(program, folder.path()), Trial::start(spec), start_follower(kind, 2));
+        let (etcd, mut trial, follower) = (etcd?, trial?, follower?);
+        let (one, two) = (ReservedPort::pick()?, ReservedPort::pick()?);
+        shell.write("token", "0123456789abcdef0123456789abcdef")?;
+        trial.add_channel(&format!(
+            "\n[http]\nlisten = \"127.0.0.1:{}\"\ntoken_file = \"token\"\nlook_interval_ms = 100\n\n[[relay]]\nname = \"relay2\"\n\
+             source = \"primary\"\nurl = \"http://127.0.0.1:{}\"\ntoken_file = \"token\"\nserver_id = 4202\nserves = []\n",
+            one.number(),
+            two.number()
+        ))?;
+        trial.lead(
+            &[&follower],
+            &format!(
+                "name = \"one\"\n{settings}\nlease = \"etcd\"\nlease_ttl_ms = 2000\netcd_endpoints = [\"{}\"]",
+                etcd.endpoint()
+            ),
+        )?;
+        let mut second = Second::new(&shell, &trial, &two, &one)?;
+        trial.start_relay()?;
+        second.start()?;
+        trial.wait_captured().await?;
+        follower.replicate(&trial.replica_of_relay()).await?;
+        prepare(&trial.primary.connect_options()).await?;
+        let ledger = Arc::<Ledger>::default();
+        let spec = WorkloadSpec { pause: Duration::from_millis(2), ..WorkloadSpec::new(4) };
+        let load = Workload::start(trial.primary.connect_options(), &spec, Arc::clone(&ledger));
+        let pair =
+            Self { shell, trial, follower, second, ports: (one, two), ledger, load, _etcd: (etcd, folder) };
+        pair.watched().await?;
+        Ok(pair)
+    }
+
+    /// Both relays are seen to acknowledge, by both managers.
+    async fn watched(&self) -> Result<()> {
+        for (shell, other) in [(&self.shell, "relay2"), (&self.second.shell, "relay1")] {
+            let watched = |status: &Value| is_watched(status, &["tailwater", other]);
+            until(shell, "both relays to be watched", watched).await?;
+        }
+        Ok(())
+    }
+
+    /// The first manager acts from now on.
+    async fn first_acts(&mut self) -> Result<()> {
+        if !acts(&status(&self.shell)?) {
+            until(&self.second.shell, "somebody to act", acts).await?;
+            self.second.process.take().context("it runs")?.kill().await?;
+            until(&self.shell, "the first to act", acts).await?;
+            self.second.start()?;
+            self.watched().await?;
+        }
+        Ok(())
+    }
+
+    async fn commits_go_on(&self) -> Result<()> {
+        let wanted = self.load.counters().snapshot().acknowledged + 50;
+        let begun = Instant::now();
+        while self.load.counters().snapshot().acknowledged < wanted {
+            ensure!(
+                begun.elapsed() < PATIENCE,
+                "commits do not go on: {:?}",
+                self.load.counters().snapshot()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+}
+
 async fn the_other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
-    let (shell, folder) = (Shell::new()?, tempfile::tempdir()?);
-    let spec = TrialSpec {
-        kind,
-        durability: Durability::Reduced,
-        options: Vec::new(),
-        ack: AckMode::Durable,
-        program: PathBuf::from(PROGRAM),
-        folder: shell.path().to_owned(),
-    };
-    let (etcd, trial, follower) =
-        tokio::join!(Etcd::start(&program, folder.path()), Trial::start(spec), start_follower(kind, 2));
-    let (etcd, mut trial, follower) = (etcd?, trial?, follower?);
-    let (one, two) = (ReservedPort::pick()?, ReservedPort::pick()?);
-    shell.write("token", "0123456789abcdef0123456789abcdef")?;
-    trial.add_channel(&format!(
-        "\n[http]\nlisten = \"127.0.0.1:{}\"\ntoken_file = \"token\"\nlook_interval_ms = 100\n\n[[relay]]\nname = \"relay2\"\n\
-         source = \"primary\"\nurl = \"http://127.0.0.1:{}\"\ntoken_file = \"token\"\nserver_id = 4202\nserves = []\n",
-        one.number(),
-        two.number()
-    ))?;
-    trial.lead(
-        &[&follower],
-        &format!(
-            "name = \"one\"\nautomatic = true\nlease = \"etcd\"\nlease_ttl_ms = 2000\netcd_endpoints = [\"{}\"]",
-            etcd.endpoint()
-        ),
-    )?;
-    let mut second = Second::new(&shell, &trial, &two, &one)?;
-    trial.start_relay()?;
-    second.start()?;
-    trial.wait_captured().await?;
-    follower.replicate(&trial.replica_of_relay()).await?;
-    prepare(&trial.primary.connect_options()).await?;
-    let ledger = Arc::<Ledger>::default();
-    let spec = WorkloadSpec { pause: Duration::from_millis(2), ..WorkloadSpec::new(4) };
-    let load = Workload::start(trial.primary.connect_options(), &spec, Arc::clone(&ledger));
-
-    until(&shell, "both relays to be watched", |status| is_watched(status, &["tailwater", "relay2"])).await?;
-    until(&second.shell, "both relays to be watched", |status| is_watched(status, &["tailwater", "relay1"]))
-        .await?;
+    let mut pair = Pair::start(kind, &program, "automatic = true").await?;
     // What the second daemon says of a replica that reads from the first one's log.
-    let (http_one, http_two) = (Http { port: one.number() }, Http { port: two.number() });
+    let (http_one, http_two) = (Http { port: pair.ports.0.number() }, Http { port: pair.ports.1.number() });
     http_one.until("/replica/db2?lag=60", 200, |_| true)?;
     http_two.until("/replica/db2?lag=60", 200, |_| true)?;
-    let ran = second.shell.run("topology -c tailwater.toml")?.exits(0);
+    let ran = pair.second.shell.run("topology -c tailwater.toml")?.exits(0);
     ran.says(&["relay1", "db2"]).hides(&["UnknownSource"]);
 
     // The manager that acts is ended; the other one acts, once the lease is free. Its daemon comes back as a relay.
-    if !acts(&status(&shell)?) {
-        until(&second.shell, "somebody to act", acts).await?;
-        second.process.take().context("it runs")?.kill().await?;
-        until(&shell, "the first to act", acts).await?;
-        second.start()?;
-        until(&second.shell, "the second to watch", |status| is_watched(status, &["tailwater", "relay1"]))
-            .await?;
-    }
-    trial.kill_relay().await?;
-    until(&second.shell, "the second to act", acts).await?;
+    pair.first_acts().await?;
+    pair.trial.kill_relay().await?;
+    until(&pair.second.shell, "the second to act", acts).await?;
     // One of two that acknowledge is not enough to prove anything.
-    let ran = second.shell.run("failover primary --dry-run -c tailwater.toml")?.exits(4);
+    let ran = pair.second.shell.run("failover primary --dry-run -c tailwater.toml")?.exits(4);
     ran.complains(&["TW-MGR-0032", "relay1"]);
-    trial.start_relay()?;
-    until(&second.shell, "both relays to be watched", |status| is_watched(status, &["tailwater", "relay1"]))
-        .await?;
+    pair.trial.start_relay()?;
+    until(&pair.second.shell, "both relays to be watched", |status| {
+        is_watched(status, &["tailwater", "relay1"])
+    })
+    .await?;
 
-    trial.primary.kill().await?;
-    let after = until(&second.shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
+    pair.trial.primary.kill().await?;
+    let after =
+        until(&pair.second.shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
     ensure!(after["primary"] == "db2", "{after:#}");
-    load.redirect(follower.connect_options());
-    let wanted = load.counters().snapshot().acknowledged + 50;
-    let begun = Instant::now();
-    while load.counters().snapshot().acknowledged < wanted {
-        ensure!(begun.elapsed() < PATIENCE, "commits do not go on: {:?}", load.counters().snapshot());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let report = load.finish().await;
+    pair.load.redirect(pair.follower.connect_options());
+    pair.commits_go_on().await?;
+    let report = pair.load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
-    nothing_is_missing(&ledger, &follower).await?;
+    nothing_is_missing(&pair.ledger, &pair.follower).await?;
     // Both daemons name the same server, and both relays follow it.
     for http in [&http_one, &http_two] {
         http.until("/primary/db2", 200, |_| true)?;
         http.until("/primary/db1", 503, |body| body["reason"] == "the log follows db2")?;
     }
-    until(&shell, "the first to know", |status| status["primary"] == "db2").await?;
+    until(&pair.shell, "the first to know", |status| status["primary"] == "db2").await?;
     let begun = Instant::now();
-    while follower.semi_sync_status().await?.replicas < 2 {
-        ensure!(begun.elapsed() < PATIENCE, "{:?}", follower.semi_sync_status().await?);
+    while pair.follower.semi_sync_status().await?.replicas < 2 {
+        ensure!(begun.elapsed() < PATIENCE, "{:?}", pair.follower.semi_sync_status().await?);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    drop(second);
-    trial.kill_relay().await
+    drop(pair.second);
+    pair.trial.kill_relay().await
+}
+
+async fn the_other_manager_undoes_a_switchover(kind: ServerKind) -> Result<()> {
+    let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
+    let mut pair = Pair::start(kind, &program, "automatic = false").await?;
+    pair.trial.primary.sql("CREATE TABLE tw_load.locked (id INT PRIMARY KEY)").await?;
+    pair.first_acts().await?;
+    // The primary does not come to rest before its manager is killed, and does afterwards.
+    let mut holder = Connection::connect(&pair.trial.primary.connect_options()).await?;
+    holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
+    let words = "switchover primary --to db2 --max-write-pause-ms 60000 -c tailwater.toml";
+    let _command = tokio::process::Command::new(PROGRAM)
+        .args(words.split_whitespace())
+        .current_dir(pair.shell.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    until_running(&pair.trial.primary, "SET GLOBAL", true).await?;
+    pair.trial.kill_relay().await?;
+    holder.execute("UNLOCK TABLES").await?;
+    let begun = Instant::now();
+    let takes_writes = async || {
+        let word = pair.trial.primary.sql("SELECT @@global.read_only").await?.concat();
+        anyhow::Ok(word == "0" || word == "OFF")
+    };
+    until(&pair.second.shell, "the second to act", acts).await?;
+    // The first one's relay is away, so that not all of it can be undone yet: the primary takes writes all the same.
+    let folder = pair.second.shell.path().join("log/manager/primary");
+    while !(folder.exists() && begins_to_recover(&folder)? && takes_writes().await?) {
+        ensure!(begun.elapsed() < PATIENCE, "nothing is done about it: {:?}", status(&pair.second.shell)?);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    pair.commits_go_on().await?;
+    pair.trial.start_relay()?;
+    while recoveries(&folder)?.is_empty() {
+        ensure!(begun.elapsed() < PATIENCE * 2, "it is not all undone: {:?}", status(&pair.second.shell)?);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    pair.watched().await?;
+    let report = pair.load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    nothing_is_missing(&pair.ledger, &pair.trial.primary).await?;
+    drop(pair.second);
+    pair.trial.kill_relay().await
+}
+
+/// Whether there is a record of a recovery that is over, however that ended.
+fn begins_to_recover(folder: &Path) -> Result<bool> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|is| is == "json") {
+            let record: Value = serde_json::from_slice(&std::fs::read(path)?)?;
+            if record["resumes"].is_string() && record["outcome"]["end"].is_string() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 async fn nothing_is_missing(ledger: &Ledger, server: &Server) -> Result<()> {

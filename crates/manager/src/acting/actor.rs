@@ -8,6 +8,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::gtid::GtidSet;
 use tracing::{info, warn};
 
+use super::begun::{Begun, Turn};
 use super::connections::Connections;
 use super::demoting::demote;
 use super::hook::{self, Outcome, Party, Purpose, Situation};
@@ -40,8 +41,8 @@ pub struct Actor {
     ready: Mutex<BTreeMap<String, Ready>>,
     /// Servers that were prepared for it.
     prepared: Mutex<BTreeMap<String, Prepared>>,
-    /// The session that was told to have the primary take no more writes.
-    setter: Mutex<Option<u32>>,
+    /// What was begun on servers, and may go on.
+    begun: Begun,
 }
 
 impl Actor {
@@ -53,7 +54,7 @@ impl Actor {
             connections: Connections::default(),
             ready: Mutex::default(),
             prepared: Mutex::default(),
-            setter: Mutex::default(),
+            begun: Begun::default(),
         }
     }
 
@@ -114,28 +115,42 @@ impl Actor {
             Ok(participant) => participant,
             Err(answer) => return answer,
         };
+        let turn = if undoes(act) { self.begun.undo(name) } else { self.begun.act(name) };
         let work = async {
             let mut connection = self.connections.take(&participant.subject, limit).await?;
+            turn.tells(&connection)?;
+            if undoes(act) {
+                let told = turn.told_before();
+                writing::end_told(&mut connection, &told).await?;
+                turn.forget(&told);
+            }
             let done = self.act_on(&mut connection, participant, limit, act).await;
+            answered(&turn, &connection, &done);
             self.connections.give_back(name, connection);
             if done.is_err() && matches!(act, Act::Drain { .. }) {
-                self.go_on_reading(participant, limit).await;
+                self.go_on_reading(&turn, participant, limit).await;
             }
             done
         };
-        match tokio::time::timeout(limit + GRACE, work).await {
-            Ok(Ok(None)) => Answer::Done,
-            Ok(Ok(Some(note))) => Answer::Noted(note),
-            Ok(Err(error)) => answer_of(&error),
-            Err(_) => Answer::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64())),
+        let bounded = tokio::time::timeout(limit + GRACE, work);
+        match in_turn(&turn, bounded).await {
+            Some(Ok(Ok(None))) => Answer::Done,
+            Some(Ok(Ok(Some(note)))) => Answer::Noted(note),
+            Some(Ok(Err(error))) => answer_of(&error),
+            Some(Err(_)) => {
+                Answer::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64()))
+            }
+            None => undone_meanwhile(),
         }
     }
 
     /// Over another connection if that one was given up in the midst of a statement.
-    async fn go_on_reading(&self, server: &Participant, limit: Duration) {
+    async fn go_on_reading(&self, turn: &Turn<'_>, server: &Participant, limit: Duration) {
         let again = async {
             let mut connection = self.connections.take(&server.subject, limit).await?;
+            turn.tells(&connection)?;
             let done = promoting::go_on_reading(&mut connection, &self.setup, server).await;
+            answered(turn, &connection, &done);
             self.connections.give_back(&server.subject.name, connection);
             done
         };
@@ -190,10 +205,7 @@ impl Actor {
                 };
                 draining::wait_executed(connection, &what, limit).await?;
             }
-            Act::ReleaseWrites { acks, .. } => {
-                let setter = *lock(&self.setter);
-                return release_writes(connection, setter, *acks).await;
-            }
+            Act::ReleaseWrites { acks, .. } => return release_writes(connection, *acks).await,
             Act::Demote { has, .. } => {
                 let log = self.setup.logs.first().ok_or_else(|| no_log(connection))?;
                 demote(connection, &log.address, has, limit).await?;
@@ -259,23 +271,30 @@ impl Actor {
             Ok(participant) => &participant.subject,
             Err(answer) => return answer,
         };
+        let turn = self.begun.act(name);
         let work = async {
             let second = second(primary);
             let (setter, other) =
                 tokio::join!(self.connections.take(primary, within), self.connections.take(&second, within));
             let (mut setter, mut other) = (setter?, other?);
-            *lock(&self.setter) = Some(setter.server().connection_id);
+            turn.tells(&setter)?;
+            turn.tells(&other)?;
             let held = hold_writes(&mut setter, &mut other, within, grace).await;
+            answered(&turn, &other, &held);
             if held.is_ok() {
+                answered(&turn, &setter, &held);
                 self.connections.give_back(name, setter);
             }
             self.connections.give_back(&second.name, other);
             held
         };
-        match tokio::time::timeout(within + GRACE, work).await {
-            Ok(Ok(position)) => Answer::Position(position),
-            Ok(Err(error)) => answer_of(&error),
-            Err(_) => Answer::Unknown(format!("{name} did not answer within {} s", within.as_secs_f64())),
+        match in_turn(&turn, tokio::time::timeout(within + GRACE, work)).await {
+            Some(Ok(Ok(position))) => Answer::Position(position),
+            Some(Ok(Err(error))) => answer_of(&error),
+            Some(Err(_)) => {
+                Answer::Unknown(format!("{name} did not answer within {} s", within.as_secs_f64()))
+            }
+            None => undone_meanwhile(),
         }
     }
 
@@ -418,6 +437,37 @@ impl Hands for Actor {
 // Nothing panics while one of these is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether an act undoes what was begun on its server.
+fn undoes(act: &Act) -> bool {
+    matches!(act, Act::ReleaseWrites { .. } | Act::MakeReadOnly { .. } | Act::UnmakeSource { .. })
+}
+
+/// Does the work of a turn; nothing more of it once that is over.
+async fn in_turn<T>(turn: &Turn<'_>, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = turn.over() => None,
+        done = work => Some(done),
+    }
+}
+
+fn undone_meanwhile() -> Answer {
+    Answer::Unknown("it was undone before it was done".to_owned())
+}
+
+/// Notes that a session has answered all that it was told, unless nobody knows.
+fn answered<T>(turn: &Turn<'_>, connection: &Connection, done: &Result<T, ManagerError>) {
+    let is_certain = match done {
+        Ok(_) => true,
+        // A statement may have been given up.
+        Err(ManagerError::TooLong { .. }) => false,
+        Err(error) => !matches!(answer_of(error), Answer::Unknown(_)),
+    };
+    if is_certain {
+        turn.answered(connection.server().connection_id);
+    }
 }
 
 /// Whether an acker had no order in a later term.

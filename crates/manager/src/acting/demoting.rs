@@ -1,5 +1,6 @@
 //! Makes a primary that takes no more writes a replica that reads from the log.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use tailwater_session::Connection;
@@ -9,11 +10,12 @@ use super::replication::{Position, ReadFrom, executed, failed, pause, read_from,
 use super::wanted::Wanted;
 use super::{semi_sync, sessions, writing};
 use crate::error::ManagerError;
+use crate::observation::{IoState, ReplicaChannel};
 
 const DOING: &str = "becoming a replica";
 
-/// Makes it a replica of `log`, if it has executed no more than `has`. Sessions in the midst of a transaction are ended: they
-/// cannot commit any more, and what they locked would stop the applier.
+/// Makes it a replica of `log`, if it has executed no more than `has`. Sessions of clients are ended: what they have begun they
+/// cannot commit any more, and what they hold would stop the applier. Who connects from now on finds it read-only.
 ///
 /// # Errors
 /// [`ManagerError::Act`] if clients can write to it, if it has more than `has`, or commits wait for ACKs that nobody gives;
@@ -31,21 +33,14 @@ pub(super) async fn demote(
     if writing::is_writable(connection).await? {
         return Err(failed(connection, DOING, "clients may write to it: make it read-only first".to_owned()));
     }
-    if status(connection).await?.is_some_and(|channel| log.is_source_of(&channel)) {
+    // Whoever did this before may have died before it was started.
+    let is_done = |channel: ReplicaChannel| {
+        log.is_source_of(&channel) && channel.io != IoState::Stopped && channel.sql_running
+    };
+    if status(connection).await?.is_some_and(is_done) {
         return Ok(());
     }
-    loop {
-        let holding = sessions::in_transactions(connection).await?;
-        let to_end: Vec<_> = holding.iter().filter(|session| !session.waits_for_acks()).collect();
-        for session in &to_end {
-            info!(server = connection.endpoint(), session = session.id, "ending a transaction that holds on");
-            sessions::kill(connection, session.id).await?;
-        }
-        if to_end.is_empty() || begun.elapsed() >= patience {
-            break;
-        }
-        pause(begun).await;
-    }
+    end_clients(connection, patience).await?;
     let now = executed(connection).await?;
     if let Some(more) = wanted.lacks(&now) {
         let reason = format!("it has executed {more}, which nobody acknowledged; run: tailwater rejoin");
@@ -55,4 +50,32 @@ pub(super) async fn demote(
     // What it wrote itself it does not ask for again.
     let log = ReadFrom { position: Position::OwnWritesToo, ..log.clone() };
     read_from(connection, &log, patience.saturating_sub(begun.elapsed())).await
+}
+
+/// Ends the sessions of clients that are there now, and is back when they are gone, or `patience` is over. Not those whose
+/// commits wait for ACKs: they would be told that it is done.
+async fn end_clients(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
+    let begun = Instant::now();
+    let found = sessions::that_may_hold(connection).await?;
+    let mut there: BTreeSet<u64> = found.iter().map(|session| session.id).collect();
+    let mut ended = BTreeSet::new();
+    info!(server = connection.endpoint(), sessions = there.len(), "ending the sessions of clients");
+    while !there.is_empty() && begun.elapsed() < patience {
+        let now = sessions::list(connection).await?;
+        let left: Vec<_> = now
+            .iter()
+            .filter(|session| there.contains(&session.id) && !session.waits_for_acks())
+            .map(|session| session.id)
+            .collect();
+        for session in &left {
+            if ended.insert(*session) {
+                sessions::kill(connection, *session).await?;
+            }
+        }
+        there = left.into_iter().collect();
+        if !there.is_empty() {
+            pause(begun).await;
+        }
+    }
+    Ok(())
 }

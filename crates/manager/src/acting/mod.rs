@@ -9,9 +9,11 @@
 //! - `supplying`: gives servers what they lack; `wanted`: which transactions that is.
 //! - [`feed`]: servers that a channel of Tailwater feeds.
 //! - [`hook`]: commands of the operator.
+//! - `begun`: what was begun and may go on, so that what undoes it comes behind it.
 //! - `connections`: one stands to each server; `words`: how each family spells things.
 
 pub mod actor;
+mod begun;
 mod connections;
 mod demoting;
 pub mod draining;

@@ -30,7 +30,7 @@ const READS: [&str; 12] = [
 pub(super) struct Session {
     /// As `KILL` takes it.
     pub(super) id: u64,
-    user: String,
+    pub(super) user: String,
     command: String,
     state: String,
     /// The statement, the front of it.
@@ -68,16 +68,24 @@ impl Session {
     }
 }
 
-/// All sessions.
+/// All sessions, this one among them.
 ///
 /// # Errors
 /// Those of the conversation.
 pub(super) async fn list(connection: &mut Connection) -> Result<Vec<Session>, ManagerError> {
-    let table = match connection.server().flavour {
-        Flavour::MySql => "performance_schema.processlist",
-        Flavour::MariaDb => "information_schema.processlist",
-    };
-    let question = format!("SELECT ID, USER, COMMAND, STATE, LEFT(INFO, 200) FROM {table}");
+    let own = connection.server().connection_id;
+    if connection.server().flavour == Flavour::MySql {
+        let sessions = list_in(connection, "performance_schema").await?;
+        if sessions.iter().any(|session| session.id_32() == own) {
+            return Ok(sessions);
+        }
+        // It is switched off, and shows nobody. The other one is a lock for everybody while it is read.
+    }
+    list_in(connection, "information_schema").await
+}
+
+async fn list_in(connection: &mut Connection, schema: &str) -> Result<Vec<Session>, ManagerError> {
+    let question = format!("SELECT ID, USER, COMMAND, STATE, LEFT(INFO, 200) FROM {schema}.processlist");
     let answer = connection.query(&question).await?;
     let sessions = answer.rows.iter().map(|row| {
         let text = |at: usize| row.get_str(at).unwrap_or_default().to_owned();
@@ -92,11 +100,16 @@ pub(super) async fn list(connection: &mut Connection) -> Result<Vec<Session>, Ma
     Ok(sessions.collect())
 }
 
-/// The sessions of clients, ours not among them, that are in a transaction which holds locks or has changed rows.
+/// The sessions of clients that may hold what an applier would wait for: locks of rows, of tables, of their definitions.
+///
+/// That is all of them. No server tells from outside who holds what: `innodb_trx` shows how it was when nobody had read it for
+/// 0.1 s, which beside a monitoring that reads it more often is long ago, and knows of no locks of definitions, which a
+/// transaction holds that has only read, of no `LOCK TABLES` and no other engine; MariaDB has nothing else by default. Of this account, which is for
+/// Tailwater and whose sessions look from one statement to the next, only those that it does show.
 ///
 /// # Errors
 /// Those of the conversation.
-pub(super) async fn in_transactions(connection: &mut Connection) -> Result<Vec<Session>, ManagerError> {
+pub(super) async fn that_may_hold(connection: &mut Connection) -> Result<Vec<Session>, ManagerError> {
     let answer = connection
         .query(
             "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx \
@@ -107,7 +120,11 @@ pub(super) async fn in_transactions(connection: &mut Connection) -> Result<Vec<S
         answer.rows.iter().filter_map(|row| row.get_str(0)).filter_map(|id| id.parse().ok()).collect();
     let own = connection.server().connection_id;
     let mut sessions = list(connection).await?;
-    sessions.retain(|session| session.is_clients() && ids.contains(&session.id) && session.id_32() != own);
+    let user = sessions.iter().find(|session| session.id_32() == own).map(|session| session.user.clone());
+    sessions.retain(|session| {
+        let is_others = user.as_ref() != Some(&session.user);
+        session.is_clients() && session.id_32() != own && (is_others || ids.contains(&session.id))
+    });
     Ok(sessions)
 }
 

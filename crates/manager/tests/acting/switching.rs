@@ -2,6 +2,7 @@
 //! replica.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,47 +15,63 @@ use tailwater_manager::failover::{Act, Answer};
 use tailwater_manager::hands::{AckerPort, Hands};
 use tailwater_manager::lease::Token;
 use tailwater_manager::lossless::Acks;
+use tailwater_manager::observation::IoState;
 use tailwater_manager::observing::Subject;
 use tailwater_manager::topology::Member;
-use tailwater_sandbox::{Server, ServerKind, require};
-use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_sandbox::link::{Direction, Quality};
+use tailwater_sandbox::{Link, Server, ServerKind, require};
+use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError};
 use tailwater_wire::gtid::GtidSet;
+use tokio::task::JoinHandle;
 
 use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
 
-on_both_families!(writes_are_held_or_not, the_old_primary_becomes_a_replica);
+on_both_families!(
+    writes_are_held_or_not,
+    what_comes_late_is_not_done_behind_its_undoing,
+    the_old_primary_becomes_a_replica,
+);
 
 /// `--read-only` without its administrators.
 const READ_ONLY: u16 = 1290;
 
-fn participant(name: &str, server: &Server) -> Participant {
-    let subject = Subject { name: name.to_owned(), connect: server.connect_options() };
+fn participant(name: &str, connect: ConnectOptions) -> Participant {
+    let subject = Subject { name: name.to_owned(), connect };
     Participant { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
 }
 
 fn actor(cluster: &Cluster) -> Actor {
-    set_up(cluster, BTreeMap::new())
+    set_up(cluster, BTreeMap::new(), reached(cluster))
 }
 
 /// One that leads the log as an acker.
 pub fn actor_with(cluster: &Cluster, acker: Arc<dyn AckerPort>) -> Actor {
-    set_up(cluster, BTreeMap::from([("relay".to_owned(), acker)]))
+    set_up(cluster, BTreeMap::from([("relay".to_owned(), acker)]), reached(cluster))
 }
 
-fn set_up(cluster: &Cluster, ackers: BTreeMap<String, Arc<dyn AckerPort>>) -> Actor {
+/// How both servers are reached, the primary first.
+fn reached(cluster: &Cluster) -> [ConnectOptions; 2] {
+    [cluster.primary.connect_options(), cluster.replica.connect_options()]
+}
+
+fn set_up(
+    cluster: &Cluster,
+    ackers: BTreeMap<String, Arc<dyn AckerPort>>,
+    [primary, replica]: [ConnectOptions; 2],
+) -> Actor {
     Actor::new(Setup {
         run: "s1".into(),
         primary: Party { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
         flavour: cluster.kind.flavour(),
         version: Version::read(cluster.primary.version()),
-        servers: vec![participant("db2", &cluster.replica)],
+        servers: vec![participant("db2", replica)],
         ackers,
         logs: vec![Log { name: "relay".into(), address: address(&cluster.log) }],
         replica_account: ReplicaAccount::default(),
         hooks: Vec::new(),
         limits: Limits { change: PATIENCE, look: PATIENCE, drain: PATIENCE, ..Limits::default() },
     })
-    .with_primary(participant("db1", &cluster.primary))
+    .with_primary(participant("db1", primary))
 }
 
 /// A primary that waits for the ACKs of the server that stands in for the log, and an account that `read_only` binds.
@@ -187,6 +204,74 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
+/// Whoever drives gives an act up when its bound is passed, and it goes on.
+async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let cluster = cluster(kind).await?;
+    let mut links = Vec::new();
+    let mut ways = reached(&cluster);
+    for (way, server) in ways.iter_mut().zip([&cluster.primary, &cluster.replica]) {
+        let link = Link::open((Ipv4Addr::LOCALHOST, server.port()).into()).await?;
+        way.endpoint = Endpoint::tcp("127.0.0.1", link.port());
+        links.push(link);
+    }
+    let actor = Arc::new(set_up(&cluster, BTreeMap::new(), ways));
+    let (primary, candidate) = (|| "db1".to_owned(), || "db2".to_owned());
+    actor.perform(&Act::LookAtServers, Token(7)).await;
+    actor.perform(&Act::LookAtPrimary, Token(7)).await;
+
+    // On its way to hold writes.
+    let within_ms = 60_000;
+    let act = Act::HoldWrites { server: primary(), within_ms, grace_ms: within_ms };
+    let late = begins_late(&actor, act, &links[0]).await;
+    release(&actor).await?;
+    let answer = late.await?;
+    ensure!(!matches!(answer, Answer::Position(_)), "{answer:?}");
+    client(&cluster.primary).await?.execute("INSERT INTO shop.t VALUES (1)").await?;
+
+    // On its way to let a candidate take writes.
+    does(&actor, Act::Prepare { server: candidate(), acks: 1 }).await?;
+    let what = held(&actor, PATIENCE).await?.to_string();
+    does(&actor, Act::AwaitServer { server: candidate(), what, within_ms }).await?;
+    does(&actor, Act::Drain { server: candidate() }).await?;
+    for act in
+        [Act::MakeSource { server: candidate(), acks: 1 }, Act::SettleSource { server: candidate(), acks: 1 }]
+    {
+        does(&actor, act).await?;
+    }
+    let late = begins_late(&actor, Act::MakeWritable { server: candidate() }, &links[1]).await;
+    does(&actor, Act::MakeReadOnly { server: candidate() }).await?;
+    let answer = late.await?;
+    ensure!(!is_writable(&mut connect(&cluster.replica).await?).await?, "behind {answer:?}");
+    release(&actor).await?;
+
+    // What waits on the server is found by whoever has never heard of it.
+    stop_receiving(&cluster).await?;
+    let mut waiting = client(&cluster.primary).await?;
+    let commit = tokio::spawn(async move { waiting.execute("INSERT INTO shop.t VALUES (2)").await });
+    until_running(&cluster.primary, "Waiting for semi-sync").await?;
+    let lost = tokio::time::timeout(Duration::from_millis(100), hold(&actor, PATIENCE, PATIENCE)).await;
+    ensure!(lost.is_err() && !commit.is_finished());
+    release(&self::actor(&cluster)).await?;
+    start_receiving(&mut connect(&cluster.log).await?).await?;
+    commit.await??;
+    client(&cluster.primary).await?.execute("INSERT INTO shop.t VALUES (3)").await?;
+    Ok(())
+}
+
+/// An act whose first word is on its way for seconds, while those of others are not.
+async fn begins_late(actor: &Arc<Actor>, act: Act, link: &Link) -> JoinHandle<Answer> {
+    let latency = Duration::from_secs(3);
+    link.set(Direction::ToServer, Quality { latency, ..Quality::default() });
+    let actor = Arc::clone(actor);
+    let late = tokio::spawn(async move { actor.perform(&act, Token(7)).await });
+    tokio::time::sleep(latency / 6).await;
+    link.set(Direction::ToServer, Quality::default());
+    late
+}
+
 async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -205,6 +290,10 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let mut open = client(&cluster.primary).await?;
     open.execute("BEGIN").await?;
     open.execute("UPDATE shop.t SET id = 20 WHERE id = 2").await?;
+    // One that has only read keeps everybody from changing the table.
+    let mut reader = client(&cluster.primary).await?;
+    reader.execute("BEGIN").await?;
+    reader.query("SELECT * FROM shop.t").await?;
 
     let position = held(&actor, PATIENCE).await?.to_string();
     let within_ms = 60_000;
@@ -219,6 +308,8 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     does(&actor, Act::SettleSource { server: server(), acks: 1 }).await?;
     does(&actor, Act::MakeWritable { server: server() }).await?;
     cluster.replica.sql("UPDATE shop.t SET id = 3 WHERE id = 2").await?;
+    cluster.replica.sql("ALTER TABLE shop.t ADD COLUMN note TEXT").await?;
+    cluster.replica.sql("INSERT INTO shop.t (id) VALUES (4)").await?;
 
     // It has more than was told of: that is for a rejoin.
     let demote = |has: &str| Act::Demote { server: "db1".into(), has: has.to_owned() };
@@ -227,10 +318,19 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     for _ in 0..2 {
         does(&actor, demote(&position)).await?;
     }
-    ensure!(open.execute("COMMIT").await.is_err());
+    for ended in [&mut open, &mut reader] {
+        ensure!(ended.ping().await.is_err());
+    }
     let mut old = connect(&cluster.primary).await?;
     let channel = status(&mut old).await?.context("no channel")?;
     ensure!(address(&cluster.log).is_source_of(&channel) && !is_writable(&mut old).await?, "{channel:?}");
-    let is_there = async || Ok(rows(&cluster.primary).await? == "1,3");
-    cluster.wait(&cluster.primary, "what the new primary wrote", is_there).await
+    let is_there = async || Ok(rows(&cluster.primary).await? == "1,3,4");
+    cluster.wait(&cluster.primary, "what the new primary wrote", is_there).await?;
+    // A manager that dies leaves it stopped: it is told where to read from before it is started.
+    cluster.primary.sql(statement(kind, "STOP REPLICA", "STOP SLAVE")).await?;
+    let has = executed(&mut connect(&cluster.replica).await?).await?.to_string();
+    does(&actor, demote(&has)).await?;
+    let channel = status(&mut connect(&cluster.primary).await?).await?.context("no channel")?;
+    ensure!(channel.io != IoState::Stopped && channel.sql_running, "{channel:?}");
+    Ok(())
 }

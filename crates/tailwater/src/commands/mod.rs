@@ -46,6 +46,7 @@ use tailwater_wire::print::PrintError;
 
 use crate::cli::{Cli, Command};
 use crate::config::ConfigError;
+use crate::control::ControlError;
 use crate::exit::Exit;
 use crate::{bench, demo};
 
@@ -97,6 +98,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))
         .or_else(|| error.downcast_ref::<SandboxError>().map(SandboxError::code))
         .or_else(|| error.downcast_ref::<ConfigError>().map(ConfigError::code))
+        .or_else(|| error.downcast_ref::<ControlError>().map(ControlError::code))
         .or_else(|| error.downcast_ref::<WireError>().map(WireError::code))
         .or_else(|| error.downcast_ref::<PrintError>().map(PrintError::code))
 }

@@ -1,11 +1,52 @@
 //! Asking a daemon.
 
-use std::path::Path;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::protocol::too_long;
-use super::{Answer, LINE_BYTES_MAX, Request};
+use super::{Answer, LINE_BYTES_MAX, Request, SIGN_OF_LIFE_EVERY};
+
+/// A daemon that lives gives many signs of it in this time, however long what it was told takes.
+const SILENCE_MAX: Duration = SIGN_OF_LIFE_EVERY.saturating_mul(10);
+
+/// A daemon cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// There is none.
+    #[error("no daemon listens at {}; is `tailwater run` running with this configuration?", socket.display())]
+    NoDaemon {
+        /// Where it was looked for.
+        socket: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It is there, and does not answer.
+    #[error(
+        "the daemon that listens at {} has given no sign of life for {silent_ms} ms: it stands still; what it was told it may do yet",
+        socket.display()
+    )]
+    Silent {
+        /// Where it listens.
+        socket: PathBuf,
+        /// For how long, in milliseconds.
+        silent_ms: u128,
+    },
+}
+
+impl ControlError {
+    /// The stable code of this error, as documented in docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoDaemon { .. } => "TW-CTL-0001",
+            Self::Silent { .. } => "TW-CTL-0002",
+        }
+    }
+}
 
 /// Asks the daemon that listens at `socket`.
 ///
@@ -18,50 +59,156 @@ pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
 /// A connection to a daemon, for requests that count as long as it stands.
 #[derive(Debug)]
 pub struct Conversation {
-    stream: std::io::BufReader<std::os::unix::net::UnixStream>,
+    socket: PathBuf,
+    stream: BufReader<UnixStream>,
+    silence_max: Duration,
 }
 
 impl Conversation {
     /// With the daemon that listens at `socket`.
     ///
     /// # Errors
-    /// If there is none.
+    /// [`ControlError`].
     pub fn open(socket: &Path) -> anyhow::Result<Self> {
-        let stream = std::os::unix::net::UnixStream::connect(socket).with_context(|| {
-            format!(
-                "no daemon listens at {}; is `tailwater run` running with this configuration?",
-                socket.display()
-            )
+        Self::open_within(socket, SILENCE_MAX)
+    }
+
+    fn open_within(socket: &Path, silence_max: Duration) -> anyhow::Result<Self> {
+        let stream = connect(socket, silence_max).map_err(|error| match is_late(&error) {
+            true => silent(socket, silence_max),
+            false => ControlError::NoDaemon { socket: socket.to_owned(), source: error },
         })?;
-        Ok(Self { stream: std::io::BufReader::new(stream) })
+        Ok(Self { socket: socket.to_owned(), stream: BufReader::new(stream), silence_max })
     }
 
     /// Asks it.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If it does not answer, [`ControlError::Silent`] if it gives no sign of life either.
     pub fn ask(&mut self, request: &Request) -> anyhow::Result<Answer> {
-        use std::io::{BufRead, Read, Write};
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         ensure!(line.len() as u64 <= LINE_BYTES_MAX, too_long("the request"));
-        self.stream.get_mut().write_all(&line)?;
-        let mut answer = Vec::new();
-        (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer)?;
+        let answer = self.exchange(&line).map_err(|error| match is_late(&error) {
+            true => silent(&self.socket, self.silence_max).into(),
+            false => anyhow::Error::new(error),
+        })?;
         serde_json::from_slice(&answer).context("the daemon's answer is not understood")
     }
+
+    fn exchange(&mut self, line: &[u8]) -> io::Result<Vec<u8>> {
+        self.stream.get_mut().write_all(line)?;
+        let mut answer = Vec::new();
+        // Empty lines are signs of life.
+        while matches!(answer.as_slice(), [] | [b'\n']) {
+            answer.clear();
+            if (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer)? == 0 {
+                break;
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// A connection on which nothing waits for longer than that, its own making included: a daemon that stands still accepts nobody, and
+/// once enough have asked in vain there is no room to wait for it.
+fn connect(socket: &Path, silence_max: Duration) -> io::Result<UnixStream> {
+    let stream =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    for direction in [sockopt::Timeout::Send, sockopt::Timeout::Recv] {
+        sockopt::set_socket_timeout(&stream, direction, Some(silence_max))?;
+    }
+    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    Ok(stream.into())
+}
+
+/// How a time-out of a socket shows.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn silent(socket: &Path, silence_max: Duration) -> ControlError {
+    ControlError::Silent { socket: socket.to_owned(), silent_ms: silence_max.as_millis() }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
     use crate::control::socket_of;
+
+    const SHORT: Duration = Duration::from_millis(100);
+
+    fn is_silent(asked: &anyhow::Error) -> bool {
+        asked.downcast_ref::<ControlError>().is_some_and(|error| error.code() == "TW-CTL-0002")
+    }
+
+    #[test]
+    fn every_code_is_documented() {
+        let page = include_str!("../../../../docs/reference/errors.md");
+        let socket = || PathBuf::from("control.sock");
+        let errors = [
+            ControlError::NoDaemon { socket: socket(), source: io::ErrorKind::NotFound.into() },
+            ControlError::Silent { socket: socket(), silent_ms: 1 },
+        ];
+        for error in &errors {
+            // A variant that is added must be listed above, too.
+            match error {
+                ControlError::NoDaemon { .. } | ControlError::Silent { .. } => {}
+            }
+            assert_eq!(page.matches(&format!("\n| {} | ", error.code())).count(), 1, "{error}");
+        }
+        assert_eq!(page.matches("\n| TW-CTL-").count(), errors.len(), "codes that no error has");
+    }
+
+    #[test]
+    fn a_daemon_that_stands_still_is_not_waited_for() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let socket = socket_of(folder.path());
+        let absent = Conversation::open_within(&socket, SHORT).expect_err("nobody listens");
+        assert!(matches!(absent.downcast_ref(), Some(ControlError::NoDaemon { .. })), "{absent:#}");
+        // It accepts nobody: connections wait, until there is no room for more.
+        let listener = UnixListener::bind(&socket)?;
+        rustix::net::listen(&listener, 1)?;
+        let mut waiting = Vec::new();
+        let full = loop {
+            match Conversation::open_within(&socket, SHORT) {
+                Ok(conversation) => waiting.push(conversation),
+                Err(error) => break error,
+            }
+        };
+        assert!(is_silent(&full), "{full:#}");
+        let mut first = waiting.swap_remove(0);
+        let asked = first.ask(&Request::List).expect_err("nobody answers");
+        assert!(is_silent(&asked), "{asked:#}");
+        Ok(())
+    }
+
+    #[test]
+    fn an_answer_that_takes_long_is_waited_for_while_there_are_signs_of_life() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let socket = socket_of(folder.path());
+        let listener = UnixListener::bind(&socket)?;
+        let daemon = std::thread::spawn(move || -> io::Result<()> {
+            let (mut stream, _) = listener.accept()?;
+            for _ in 0..12 {
+                std::thread::sleep(SHORT);
+                stream.write_all(b"\n")?;
+            }
+            stream.write_all(b"{\"channels\": []}\n")
+        });
+        let answer = Conversation::open_within(&socket, SHORT * 10)?.ask(&Request::List)?;
+        assert!(matches!(answer, Answer::Channels(channels) if channels.is_empty()));
+        daemon.join().expect("it ends")?;
+        Ok(())
+    }
 
     #[test]
     fn a_request_that_is_too_long_is_not_sent() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let socket = socket_of(folder.path());
-        let _listener = std::os::unix::net::UnixListener::bind(&socket)?;
+        let _listener = UnixListener::bind(&socket)?;
         let gtids = "x".repeat(LINE_BYTES_MAX as usize);
         let error = ask(&socket, &Request::Seek { channel: "replica".into(), gtids });
         assert!(error.is_err_and(|error| error.to_string().contains("longer than 4194304 bytes")));

@@ -4,15 +4,17 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, warn};
 
 use super::obeying::{answered, obey, pause};
 use super::protocol::too_long;
-use super::{Answer, Controlled, LINE_BYTES_MAX, Request};
+use super::{Answer, Controlled, LINE_BYTES_MAX, Request, SIGN_OF_LIFE_EVERY};
 
 /// Listens at `socket` until the task that is given back is dropped.
 ///
@@ -37,7 +39,7 @@ pub fn listen(socket: &Path, controlled: Arc<Controlled>) -> anyhow::Result<toki
                 }
                 Err(error) => {
                     warn!("control socket: {error}");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }
@@ -67,9 +69,10 @@ async fn talk(stream: UnixStream, controlled: &Controlled, paused: &mut Vec<Stri
         }
         // What follows is the rest of it, and no request.
         let is_cut = line.len() as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n");
-        let answer = if is_cut {
-            Answer::Failed { code: None, message: too_long("the request") }
-        } else {
+        let answer = async {
+            if is_cut {
+                return Answer::Failed { code: None, message: too_long("the request") };
+            }
             match serde_json::from_slice::<Request>(&line) {
                 Ok(Request::Pause { channel }) => {
                     answered(pause(&channel, controlled, paused).await, controlled)
@@ -78,6 +81,7 @@ async fn talk(stream: UnixStream, controlled: &Controlled, paused: &mut Vec<Stri
                 Err(error) => Answer::Failed { code: None, message: format!("not understood: {error}") },
             }
         };
+        let answer = alive(&write, SIGN_OF_LIFE_EVERY, answer).await;
         let Ok(mut answer) = serde_json::to_vec(&answer) else { return };
         answer.push(b'\n');
         if let Err(error) = write.write_all(&answer).await {
@@ -90,6 +94,18 @@ async fn talk(stream: UnixStream, controlled: &Controlled, paused: &mut Vec<Stri
     }
 }
 
+/// Does the work, and tells the other side meanwhile that it is being done.
+async fn alive<T>(write: &OwnedWriteHalf, every: Duration, work: impl Future<Output = T>) -> T {
+    tokio::pin!(work);
+    loop {
+        match tokio::time::timeout(every, &mut work).await {
+            Ok(done) => return done,
+            // Who is gone, or does not read, is told by the answer.
+            Err(_) => drop(write.try_write(b"\n")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +114,20 @@ mod tests {
         let mut line = String::new();
         stream.read_line(&mut line).await?;
         Ok(serde_json::from_str(&line)?)
+    }
+
+    #[tokio::test]
+    async fn what_takes_long_gives_signs_of_life() -> anyhow::Result<()> {
+        let (mut ours, theirs) = UnixStream::pair()?;
+        let (_read, write) = theirs.into_split();
+        let (end, ends) = tokio::sync::oneshot::channel();
+        let work = tokio::spawn(async move { alive(&write, Duration::from_millis(10), ends).await });
+        let mut signs = [0; 3];
+        ours.read_exact(&mut signs).await?;
+        assert_eq!(signs, *b"\n\n\n");
+        assert!(end.send(7).is_ok());
+        assert_eq!(work.await??, 7);
+        Ok(())
     }
 
     #[tokio::test]

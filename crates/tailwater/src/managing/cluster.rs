@@ -1,6 +1,6 @@
 //! One source's cluster: its watch, and its runs, of which there is one at a time.
 
-mod leftovers;
+pub(super) mod leftovers;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -27,6 +27,7 @@ use self::leftovers::Unfinished;
 use super::guarding::KeptGuard;
 use super::ordering::{self, FailoverWish, SwitchoverWish};
 use super::remembering::MemoryFile;
+use super::sharing::{Records, SharedRecords};
 use crate::config::ManagerConfig;
 use crate::wiring::ClusterWiring;
 
@@ -73,6 +74,8 @@ pub struct ClusterParts<H> {
     pub guard: KeptGuard,
     /// Where records lie.
     pub records: AuditFolder,
+    /// Where other managers find those of switchovers; nothing if this one is alone.
+    pub shared: Option<Arc<SharedRecords>>,
     /// Where lies what the manager that comes behind this one may have to know.
     pub memory: MemoryFile,
 }
@@ -235,7 +238,10 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             hands: Arc::new((self.parts.hands)(&id, &wiring, &chronicle)?),
             term: self.parts.lease.clone(),
             confirm,
-            records: Arc::new(self.parts.records.clone()),
+            records: Arc::new(Records {
+                folder: self.parts.records.clone(),
+                shared: self.parts.shared.clone(),
+            }),
             limits: Limits::default(),
         };
         if let Some(finishing) = self.finishing().take().filter(|_| changes) {
@@ -491,6 +497,7 @@ async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let mut unfinished = Unfinished::of(&cluster.parts);
     let mut remembered = Instant::now();
     loop {
+        leftovers::adopt(&cluster.parts, &mut unfinished).await;
         leftovers::recover(&cluster, &mut unfinished).await;
         recast.mark_unchanged();
         let mut findings = cluster.watched().watch.findings();
@@ -507,7 +514,8 @@ async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
             }
         }
         // What was left half done comes first: it may have another server take writes.
-        let waits = unfinished.as_ref().is_some_and(Unfinished::is_untried);
+        let waits =
+            unfinished.as_ref().is_some_and(Unfinished::is_untried) || !leftovers::is_adopted(&cluster.parts);
         let may_act = cluster.parts.lease.check().is_ok() && cluster.parts.guard.is_known();
         if waits || !cluster.parts.config.automatic || !may_act {
             // Somebody may take the lease, or it may come back, as long as this lasts.

@@ -25,15 +25,20 @@ pub fn start(config: &ManagerConfig, holder: &str, folder: &Path, source: &str) 
     })
 }
 
-/// Where what holds failovers of one source's cluster back lies beside the lease; nothing if one manager has it for itself.
+/// What lies beside the lease of one source's cluster under `name`; nothing if one manager has it for itself.
 ///
 /// # Errors
 /// As [`start`].
-pub fn beside(config: &ManagerConfig, holder: &str, source: &str) -> anyhow::Result<Option<EtcdValue>> {
+pub fn beside(
+    config: &ManagerConfig,
+    holder: &str,
+    source: &str,
+    name: &str,
+) -> anyhow::Result<Option<EtcdValue>> {
     if config.lease == LeaseConfig::File {
         return Ok(None);
     }
-    let key = format!("{}{source}/guard", config.etcd_prefix);
+    let key = format!("{}{source}/{name}", config.etcd_prefix);
     let terms = Terms::of(config.lease_ttl_ms)?;
     Ok(Some(EtcdValue::new(etcd_options(config, holder, key, terms)?)?))
 }

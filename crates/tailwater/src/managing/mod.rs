@@ -11,6 +11,7 @@
 //! - [`remembering`]: where lies what a manager knew, for the one that comes behind it.
 //! - [`remote`]: relays on other machines.
 //! - [`requests`]: what the manager can be told and asked.
+//! - [`sharing`]: records where every manager finds them.
 //! - [`starting`]: the configuration and the captures become a manager.
 
 pub mod acker;
@@ -24,4 +25,5 @@ pub mod rejoining;
 pub mod remembering;
 pub mod remote;
 pub mod requests;
+pub mod sharing;
 pub mod starting;

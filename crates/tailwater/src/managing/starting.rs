@@ -27,6 +27,7 @@ use super::rejoining;
 use super::remembering::MemoryFile;
 use super::remote::RemoteRelay;
 use super::requests::Manager;
+use super::sharing::SharedRecords;
 use crate::config::{
     Config, HookConfig, ManagerConfig, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig,
 };
@@ -96,9 +97,11 @@ fn start_cluster(
         lease: lease.handle(),
         guard: KeptGuard::open(
             folder.join(format!("{}.guard", source.name)),
-            leasing::beside(managing, name, &source.name)?,
+            leasing::beside(managing, name, &source.name, "guard")?,
         )?,
         records: AuditFolder::new(folder.join(&source.name)),
+        shared: leasing::beside(managing, name, &source.name, "run")?
+            .map(|etcd| Arc::new(SharedRecords::new(etcd))),
         memory: {
             let status = Arc::clone(&capture.status);
             let path = folder.join(format!("{}.seen", source.name));

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailwater_manager::failover::{Act, Answer, Audit, End};
+use tailwater_manager::driving::AuditStore;
+use tailwater_manager::failover::{Act, Answer, Audit, End, Kind};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::Token;
 use tailwater_manager::recovery::{Recovery, Traces};
@@ -21,6 +22,8 @@ pub(super) const FINISH_PAUSE: Duration = Duration::from_secs(1);
 /// How often what was left half done is tried to be undone or finished, and the pause before the second time, which doubles.
 const RECOVERIES_MAX: u32 = 10;
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
+/// Between two questions what other managers left.
+const ADOPTION_PAUSE: Duration = Duration::from_secs(1);
 /// What began longer ago is left to people.
 const RECENT_SECONDS: i64 = 3600;
 
@@ -41,13 +44,17 @@ impl Unfinished {
                 return None;
             }
         };
-        let traces = unfinished(names.iter().rev().filter_map(|id| match parts.records.load(id) {
+        let mut traces = unfinished(names.iter().rev().filter_map(|id| match parts.records.load(id) {
             Ok(audit) => audit,
             Err(error) => {
                 warn!(source = parts.source, id, "a record cannot be read: {error}");
                 None
             }
         }))?;
+        if traces.kind == Kind::Switchover {
+            // It reads all there are; another manager's record has its own names for them.
+            traces.ackers = parts.relays.iter().map(|relay| relay.name.clone()).collect();
+        }
         let (source, id) = (&parts.source, &traces.run);
         if !is_recent(id, chrono::Utc::now()) {
             warn!(
@@ -67,8 +74,11 @@ impl Unfinished {
 }
 
 /// Whether the last run that changed anything did not end and nobody has recovered it, as [`Unfinished::of`] has it; also while
-/// records cannot be listed.
+/// records cannot be listed, or it is not known what another manager left.
 pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
+    if !is_adopted(parts) {
+        return true;
+    }
     let Ok(names) = parts.records.list() else { return true };
     let records = names.iter().rev().filter_map(|id| parts.records.load(id).ok().flatten());
     unfinished(records).is_some_and(|traces| is_recent(&traces.run, chrono::Utc::now()))
@@ -82,7 +92,7 @@ fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
 }
 
 /// Of records, the newest first, that which was left half done. Runs that changed nothing do not matter.
-fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<Traces> {
+pub(in crate::managing) fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<Traces> {
     let mut recovered = Vec::new();
     // What a recovery that did not get through has ordered is no sign of anybody else.
     let mut terms = BTreeMap::<String, u64>::new();
@@ -108,6 +118,44 @@ fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<Traces> {
         }
     }
     None
+}
+
+/// Whether this manager knows what another that held the lease before it left, or does not hold it itself.
+pub(super) fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
+    match (&parts.shared, parts.lease.check()) {
+        (Some(shared), Ok(term)) => shared.is_read_in(term),
+        _ => true,
+    }
+}
+
+/// Takes over the records of other managers, once in each term: what they left half done is this one's to undo or to finish.
+pub(super) async fn adopt<H>(parts: &ClusterParts<H>, unfinished: &mut Option<Unfinished>) {
+    let (Some(shared), Ok(term)) = (&parts.shared, parts.lease.check()) else { return };
+    if shared.is_read_in(term) {
+        return;
+    }
+    let source = &parts.source;
+    let records = match shared.read().await {
+        Ok(records) => records,
+        Err(reason) => {
+            warn!(source, "what another manager may have left half done is not known: {reason:#}");
+            tokio::time::sleep(ADOPTION_PAUSE).await;
+            return;
+        }
+    };
+    for record in records {
+        let id = &record.id;
+        // One's own is as good, but for an end that did not get there.
+        let known = parts.records.load(id).ok().flatten();
+        if known.is_some_and(|known| known.outcome.is_some() || record.outcome.is_none()) {
+            continue;
+        }
+        if let Err(error) = parts.records.save(&record) {
+            error!(source, id, "another manager's record cannot be stored, and is not acted on: {error}");
+        }
+    }
+    shared.note_read_in(term);
+    *unfinished = Unfinished::of(parts);
 }
 
 /// Undoes or finishes what was left half done, if this manager may act and it is time. Another run that is begun meanwhile goes
@@ -200,7 +248,7 @@ pub(super) async fn finish<H: Hands + 'static>(
 #[cfg(test)]
 mod tests {
     use tailwater_manager::Refusal;
-    use tailwater_manager::failover::{Kind, Note, Phase, Step};
+    use tailwater_manager::failover::{Note, Phase, Step};
 
     use super::*;
 
