@@ -196,8 +196,13 @@ impl Cluster {
             pause(random, 0..1_000).await;
         }
         self.disk("log")?.make_room()?;
-        if !self.trial.relay().context("no daemon")?.is_running() {
-            self.trial.start_relay()?;
+        // One that met the end of the disk may have yet to end itself.
+        for _ in 0..30 {
+            if !self.trial.relay().context("no daemon")?.is_running() {
+                self.trial.start_relay()?;
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(format!(
             "for {after} ms, {}",
