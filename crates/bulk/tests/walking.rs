@@ -5,7 +5,7 @@ use tailwater_bulk::sql::qualified;
 use tailwater_bulk::walk::asking::{SESSION, from_clause, next_chunk};
 use tailwater_bulk::walk::condition::condition;
 use tailwater_bulk::walk::{ServoLimits, TableShape, Walk, WalkKey, WalkPlan};
-use tailwater_sandbox::{ServerKind, require, shared};
+use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
@@ -151,17 +151,23 @@ const MARIADB_CASES: &[Case] = &[
     case("hashed", "t TEXT, i INT NOT NULL UNIQUE, UNIQUE (t)", "t, i", "n, n"),
 ];
 
+/// A connection to a server that has a table of the numbers up to 199 in the database `walking`.
+async fn with_numbers(server: &Server, table: &str) -> Result<Connection> {
+    let mut connection = Connection::connect(&server.socket_options()).await?;
+    connection.execute(SESSION).await?;
+    connection.execute("CREATE DATABASE IF NOT EXISTS walking CHARACTER SET utf8mb4").await?;
+    connection.execute(&format!("CREATE TABLE walking.{table} (n INT PRIMARY KEY)")).await?;
+    let numbers: Vec<_> = (0..200).map(|n| format!("({n})")).collect();
+    connection.execute(&format!("INSERT INTO walking.{table} VALUES {}", numbers.join(","))).await?;
+    Ok(connection)
+}
+
 async fn every_row_is_in_one_chunk(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let server = shared(kind).await?;
-    let mut connection = Connection::connect(&server.socket_options()).await?;
-    connection.execute(SESSION).await?;
-    connection.execute("CREATE DATABASE IF NOT EXISTS walking CHARACTER SET utf8mb4").await?;
-    connection.execute("CREATE TABLE walking.numbers (n INT PRIMARY KEY)").await?;
-    let numbers: Vec<_> = (0..200).map(|n| format!("({n})")).collect();
-    connection.execute(&format!("INSERT INTO walking.numbers VALUES {}", numbers.join(","))).await?;
+    let mut connection = with_numbers(&server, "numbers").await?;
     let more = if kind.flavour() == Flavour::MariaDb { MARIADB_CASES } else { MYSQL_CASES };
     let mut wrong = Vec::new();
     for case in CASES.iter().chain(more) {
@@ -245,13 +251,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let server = shared(kind).await?;
-    let mut connection = Connection::connect(&server.socket_options()).await?;
-    connection.execute(SESSION).await?;
-    connection.execute("CREATE DATABASE IF NOT EXISTS walking CHARACTER SET utf8mb4").await?;
-    connection.execute("CREATE TABLE walking.random_numbers (n INT PRIMARY KEY)").await?;
-    let numbers: Vec<_> = (0..200).map(|n| format!("({n})")).collect();
-    let sql = format!("INSERT INTO walking.random_numbers VALUES {}", numbers.join(","));
-    connection.execute(&sql).await?;
+    let mut connection = with_numbers(&server, "random_numbers").await?;
     let collations = "SELECT collation_name, character_set_name FROM \
                       information_schema.collation_character_set_applicability WHERE character_set_name <> 'binary'";
     let collations = connection.query(collations).await?;

@@ -1,6 +1,7 @@
 //! A target whose disk is full: refused is tried again, until there is room.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -51,17 +52,23 @@ async fn a_full_disk_gets_room() -> Result<()> {
     Ok(())
 }
 
-/// Nothing grows any more while the target goes on running: neither rows nor definitions find room, and then they do.
-async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
+/// A target whose disk can be filled; `None` without a compiler or the servers.
+async fn on_a_disk(kind: ServerKind, folder: &Path) -> Result<Option<(FullDisk, Rig)>> {
     if !FullDisk::is_possible() {
         // Not `eprintln!`, whose output the test harness hides for tests that pass.
         let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
-        return Ok(());
+        return Ok(None);
     }
-    let folder = tempfile::tempdir()?;
-    let disk = FullDisk::compile(folder.path())?;
+    let disk = FullDisk::compile(folder)?;
     let target = spec(kind, 2).environment([disk.environment()]);
-    let Some(rig) = Rig::start_specs(spec(kind, 1), target).await? else { return Ok(()) };
+    let rig = Rig::start_specs(spec(kind, 1), target).await?;
+    Ok(rig.map(|rig| (disk, rig)))
+}
+
+/// Nothing grows any more while the target goes on running: neither rows nor definitions find room, and then they do.
+async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
     let channel = rig.channel(rig.options("full"));
     let numbers: Vec<_> = (1..=100).map(|n| format!("({n})")).collect();
     rig.source
@@ -102,14 +109,8 @@ async fn a_disk_of_mysql_fills_up() -> Result<()> {
 /// Rows are there already and find their places; it is the target's own binlog that may not grow. Servers wait then, a minute at
 /// a time, for somebody to make room, and so does the channel.
 async fn the_targets_binlog_fills_up(kind: ServerKind) -> Result<()> {
-    if !FullDisk::is_possible() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
-        return Ok(());
-    }
     let folder = tempfile::tempdir()?;
-    let disk = FullDisk::compile(folder.path())?;
-    let target = spec(kind, 2).environment([disk.environment()]);
-    let Some(rig) = Rig::start_specs(spec(kind, 1), target).await? else { return Ok(()) };
+    let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
     let channel = rig.channel(ChannelOptions { gtid: GtidMode::Own, ..rig.options("logged") });
     rig.source
         .sql(

@@ -7,12 +7,11 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::data::DataSet;
 use super::program::{self, Measured, Program};
 use super::source::{fill, options};
 use super::{Headline, Plan, WORKERS, kinds, setting, summarise};
 use crate::bench::report::{Machine, Report, Row};
-use crate::cli::TablesBench;
+use crate::cli::{TablesBench, TablesData};
 use crate::trial::{TrialFolder, primary_options};
 
 const CHECK: &str = "compare a primary with its replica";
@@ -38,7 +37,7 @@ impl Checker {
         }
     }
 
-    fn program(self, source: &Server, target: &Server, set: DataSet) -> anyhow::Result<Program> {
+    fn program(self, source: &Server, target: &Server, set: TablesData) -> anyhow::Result<Program> {
         let workers = if self == Self::Ours { WORKERS } else { 1 };
         Ok(match self {
             Self::Ours | Self::OursOne => Program::new(std::env::current_exe()?)
@@ -83,7 +82,7 @@ pub async fn check(options: &TablesBench) -> anyhow::Result<Report> {
 }
 
 /// A primary and its replica, filled alike.
-async fn in_step(kind: ServerKind, set: DataSet, rows: u64) -> anyhow::Result<(Server, Server)> {
+async fn in_step(kind: ServerKind, set: TablesData, rows: u64) -> anyhow::Result<(Server, Server)> {
     let spec = |name: &str| {
         ServerSpec::new(kind)
             .name(name)
@@ -112,7 +111,7 @@ async fn in_step(kind: ServerKind, set: DataSet, rows: u64) -> anyhow::Result<(S
 async fn measure(
     plan: &Plan,
     (source, target): (&Server, &Server),
-    set: DataSet,
+    set: TablesData,
     folder: &Path,
     rows: &mut Vec<Row>,
     notes: &mut Vec<String>,

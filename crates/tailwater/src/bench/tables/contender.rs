@@ -6,8 +6,8 @@ use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 
 use super::WORKERS;
-use super::data::DataSet;
 use super::program::Program;
+use crate::cli::TablesData;
 
 /// What the names of ours begin with.
 pub const OURS: &str = "tailwater";
@@ -76,7 +76,13 @@ impl Dumper {
     ///
     /// # Errors
     /// If the server does not come with its tool.
-    pub fn program(self, source: &Server, set: DataSet, rows: u64, folder: &Path) -> anyhow::Result<Program> {
+    pub fn program(
+        self,
+        source: &Server,
+        set: TablesData,
+        rows: u64,
+        folder: &Path,
+    ) -> anyhow::Result<Program> {
         let workers = WORKERS.to_string();
         Ok(match self {
             Self::OursPlain | Self::OursZstd => {

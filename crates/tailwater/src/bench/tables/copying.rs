@@ -6,11 +6,11 @@ use anyhow::ensure;
 use tailwater_sandbox::{Server, ServerKind};
 
 use super::contender::{self, Dumper, Loader};
-use super::data::DataSet;
 use super::program::{Measured, Program};
 use super::source::{checksums, start_target};
 use super::{Plan, WORKERS, setting};
 use crate::bench::report::Row;
+use crate::cli::TablesData;
 
 /// The measurement's name.
 pub const COPY: &str = "copy to an empty server";
@@ -43,7 +43,7 @@ impl Copier {
         self,
         source: &Server,
         target: &Server,
-        set: DataSet,
+        set: TablesData,
         rows: u64,
         folder: &Path,
     ) -> anyhow::Result<Measured> {
@@ -76,7 +76,7 @@ impl Copier {
 pub async fn measure(
     plan: &Plan,
     source: &Server,
-    set: DataSet,
+    set: TablesData,
     folder: &Path,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {

@@ -10,15 +10,6 @@ use crate::cli::TablesData;
 /// Tables in the manner of sysbench.
 const SYSBENCH_TABLES: u64 = 4;
 
-/// What tables there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DataSet {
-    /// As sysbench makes them: two numbers and two texts of digits, one secondary index.
-    Sysbench,
-    /// Two tables of all kinds of types, with composite keys, several secondary indexes and NULLs.
-    Mixed,
-}
-
 /// One table.
 #[derive(Debug, Clone)]
 pub struct BenchTable {
@@ -31,16 +22,7 @@ pub struct BenchTable {
     row: fn(&mut Vec<u8>, &mut StdRng, u64),
 }
 
-impl From<TablesData> for DataSet {
-    fn from(data: TablesData) -> Self {
-        match data {
-            TablesData::Sysbench => Self::Sysbench,
-            TablesData::Mixed => Self::Mixed,
-        }
-    }
-}
-
-impl DataSet {
+impl TablesData {
     /// All of them, the headline first.
     pub const ALL: [Self; 2] = [Self::Sysbench, Self::Mixed];
 
@@ -221,7 +203,7 @@ mod tests {
 
     #[test]
     fn rows_are_the_same_each_time_and_as_many_as_wanted() {
-        for set in DataSet::ALL {
+        for set in TablesData::ALL {
             let tables = set.tables(1000);
             assert_eq!(tables.iter().map(|table| table.rows).sum::<u64>(), 1000);
             for table in tables {

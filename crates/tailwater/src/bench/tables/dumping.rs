@@ -5,13 +5,12 @@ use std::path::Path;
 use tailwater_sandbox::Server;
 
 use super::contender::Dumper;
-use super::data::DataSet;
 use super::program::{self, Measured};
 use super::source::{fill, start_source};
 use super::writers::Writers;
 use super::{Headline, Plan, kinds, setting, summarise};
 use crate::bench::report::{Machine, Report, Row};
-use crate::cli::TablesBench;
+use crate::cli::{TablesBench, TablesData};
 use crate::trial::TrialFolder;
 
 const PLAIN: &str = "dump, not compressed";
@@ -36,7 +35,7 @@ pub async fn dump(options: &TablesBench) -> anyhow::Result<Report> {
             eprintln!("{kind}, {}: making {} rows", set.name(), plan.rows);
             fill(&source, set, plan.rows).await?;
             measure(&plan, &source, set, folder.path(), &mut rows).await?;
-            if set == DataSet::Sysbench {
+            if set == TablesData::Sysbench {
                 waits(&plan, &source, set, folder.path(), &mut rows).await?;
             }
             source.sql(&format!("SET sql_log_bin=0; DROP DATABASE {}", set.schema())).await?;
@@ -64,7 +63,7 @@ pub async fn dump(options: &TablesBench) -> anyhow::Result<Report> {
 async fn measure(
     plan: &Plan,
     source: &Server,
-    set: DataSet,
+    set: TablesData,
     folder: &Path,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {
@@ -106,7 +105,7 @@ async fn measure(
 async fn run(
     dumper: Dumper,
     source: &Server,
-    set: DataSet,
+    set: TablesData,
     rows: u64,
     folder: &Path,
 ) -> anyhow::Result<(Measured, u64)> {
@@ -133,7 +132,7 @@ fn stall(output: &Path) -> anyhow::Result<Option<f64>> {
 async fn waits(
     plan: &Plan,
     source: &Server,
-    set: DataSet,
+    set: TablesData,
     folder: &Path,
     rows: &mut Vec<Row>,
 ) -> anyhow::Result<()> {

@@ -8,12 +8,11 @@ use tailwater_sandbox::{Server, ServerKind};
 
 use super::contender::Loader;
 use super::copying;
-use super::data::DataSet;
 use super::program::{self, Measured};
 use super::source::{checksums, fill, start_source, start_target};
 use super::{Headline, Plan, kinds, setting, summarise};
 use crate::bench::report::{Machine, Report, Row};
-use crate::cli::TablesBench;
+use crate::cli::{TablesBench, TablesData};
 use crate::trial::TrialFolder;
 
 const LOAD: &str = "load into an empty server";
@@ -59,7 +58,7 @@ struct Dumps {
 }
 
 impl Dumps {
-    async fn make(plan: &Plan, kind: ServerKind, set: DataSet, folder: &Path) -> anyhow::Result<Self> {
+    async fn make(plan: &Plan, kind: ServerKind, set: TablesData, folder: &Path) -> anyhow::Result<Self> {
         let source = start_source(kind, plan.rows).await?;
         eprintln!("{kind}, {}: making {} rows", set.name(), plan.rows);
         fill(&source, set, plan.rows).await?;
@@ -82,7 +81,7 @@ impl Dumps {
 async fn measure(
     plan: &Plan,
     kind: ServerKind,
-    set: DataSet,
+    set: TablesData,
     dumps: &Dumps,
     folder: &Path,
     rows: &mut Vec<Row>,
@@ -125,7 +124,7 @@ async fn measure(
 async fn check(
     plan: &Plan,
     target: &Server,
-    set: DataSet,
+    set: TablesData,
     loader: Loader,
     dumps: &Dumps,
 ) -> anyhow::Result<Option<String>> {

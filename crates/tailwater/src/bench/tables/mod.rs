@@ -23,10 +23,9 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use tailwater_sandbox::ServerKind;
 
-use self::data::DataSet;
 use self::program::Measured;
 use super::report::{Machine, Peer, Report, Row};
-use crate::cli::{ServerFamily, TablesBench};
+use crate::cli::{ServerFamily, TablesBench, TablesData};
 use crate::demo::choose_server;
 use crate::trial::provide;
 
@@ -41,7 +40,7 @@ const WORKERS: usize = 4;
 #[derive(Debug, Clone)]
 struct Plan {
     rows: u64,
-    sets: Vec<DataSet>,
+    sets: Vec<TablesData>,
     repeats: u32,
     quick: bool,
 }
@@ -49,7 +48,7 @@ struct Plan {
 impl Plan {
     fn new(options: &TablesBench) -> Self {
         let rows = if options.quick { ROWS_QUICK } else { ROWS };
-        let sets = options.data.map_or_else(|| DataSet::ALL.to_vec(), |data| vec![data.into()]);
+        let sets = options.data.map_or_else(|| TablesData::ALL.to_vec(), |data| vec![data]);
         Self { rows: options.rows.unwrap_or(rows), sets, repeats: options.repeats, quick: options.quick }
     }
 }
@@ -163,6 +162,6 @@ fn spread(ours: &Row, peer: &Row) -> String {
 }
 
 /// What every measurement says of its setting.
-fn setting(kind: ServerKind, set: DataSet, rows: u64) -> BTreeMap<&'static str, String> {
+fn setting(kind: ServerKind, set: TablesData, rows: u64) -> BTreeMap<&'static str, String> {
     super::report::setting(&[("server", kind.name()), ("data", set.name()), ("rows", &rows.to_string())])
 }

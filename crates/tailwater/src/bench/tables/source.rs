@@ -11,7 +11,8 @@ use tailwater_wire::Flavour;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::data::{BenchTable, DataSet};
+use super::data::BenchTable;
+use crate::cli::TablesData;
 use crate::trial::primary_options;
 
 /// Rows of one transaction that fills a table.
@@ -65,7 +66,7 @@ pub async fn start_target(kind: ServerKind, rows: u64) -> anyhow::Result<Server>
 ///
 /// # Errors
 /// If the server refuses something.
-pub async fn fill(server: &Server, set: DataSet, rows: u64) -> anyhow::Result<()> {
+pub async fn fill(server: &Server, set: TablesData, rows: u64) -> anyhow::Result<()> {
     let connect = ConnectOptions { local_infile: true, ..server.socket_options() };
     let mut connection = Connection::connect(&connect).await?;
     connection.execute("SET SESSION sql_log_bin = 0").await?;
@@ -96,7 +97,7 @@ pub async fn fill(server: &Server, set: DataSet, rows: u64) -> anyhow::Result<()
 
 type Parts = Arc<Mutex<Vec<(Arc<BenchTable>, u64, u64)>>>;
 
-async fn fill_parts(connect: ConnectOptions, set: DataSet, parts: Parts) -> anyhow::Result<()> {
+async fn fill_parts(connect: ConnectOptions, set: TablesData, parts: Parts) -> anyhow::Result<()> {
     let mut connection = Connection::connect(&connect).await?;
     connection.execute("SET SESSION sql_log_bin = 0, unique_checks = 0").await?;
     loop {
@@ -133,7 +134,11 @@ async fn fill_parts(connect: ConnectOptions, set: DataSet, parts: Parts) -> anyh
 ///
 /// # Errors
 /// If one is missing, or cannot be read.
-pub async fn checksums(server: &Server, set: DataSet, rows: u64) -> anyhow::Result<BTreeMap<String, String>> {
+pub async fn checksums(
+    server: &Server,
+    set: TablesData,
+    rows: u64,
+) -> anyhow::Result<BTreeMap<String, String>> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     let mut sums = BTreeMap::new();
     for table in set.tables(rows) {

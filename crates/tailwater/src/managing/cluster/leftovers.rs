@@ -151,7 +151,10 @@ pub(super) async fn adopt<H>(parts: &ClusterParts<H>, unfinished: &mut Option<Un
             continue;
         }
         if let Err(error) = parts.records.save(&record) {
-            error!(source, id, "another manager's record cannot be stored, and is not acted on: {error}");
+            // Nothing is done before it is: no run could keep a record of its own either.
+            error!(source, id, "what another manager left half done cannot be stored here: {error}");
+            tokio::time::sleep(ADOPTION_PAUSE).await;
+            return;
         }
     }
     shared.note_read_in(term);
