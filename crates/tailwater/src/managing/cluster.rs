@@ -28,6 +28,7 @@ use super::guarding::KeptGuard;
 use super::ordering::{self, FailoverWish, SwitchoverWish};
 use super::remembering::MemoryFile;
 use super::sharing::{Records, SharedRecords};
+use crate::causes::WithCauses;
 use crate::config::ManagerConfig;
 use crate::wiring::ClusterWiring;
 
@@ -286,12 +287,13 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 // One that somebody wished needs nobody to look at it before the next.
                 let is_failover = audit.kind == Kind::Failover;
                 if let Err(reason) = self.watch_primary(Some(server)) {
-                    error!(source, server, "the new primary cannot be watched: {reason:#}");
+                    error!(source, server, "the new primary cannot be watched: {}", WithCauses(&reason));
                 }
                 if is_failover && let Err(reason) = self.parts.guard.failed_over(now_ms).await {
                     error!(
                         source,
-                        "the failover cannot be noted, and another may follow it sooner: {reason:#}"
+                        "the failover cannot be noted, and another may follow it sooner: {}",
+                        WithCauses(&reason)
                     );
                 }
             }
@@ -346,7 +348,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         let source = &self.parts.source;
         info!(source, server = leader, "the log follows another server: it is watched as the primary");
         if let Err(reason) = self.watch_primary(Some(&leader)) {
-            error!(source, server = leader, "it cannot be watched: {reason:#}");
+            error!(source, server = leader, "it cannot be watched: {}", WithCauses(&reason));
         }
     }
 
@@ -526,7 +528,7 @@ async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
         let promoted = match cluster.begin_failover(&wish) {
             Ok((_, run)) => run.await.unwrap_or(false),
             Err(reason) => {
-                warn!(source = cluster.parts.source, "no failover: {reason:#}");
+                warn!(source = cluster.parts.source, "no failover: {}", WithCauses(&reason));
                 false
             }
         };

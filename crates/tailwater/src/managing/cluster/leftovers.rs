@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 
 use super::super::ordering;
 use super::{Begun, ClusterParts, ManagedCluster};
+use crate::causes::WithCauses;
 
 /// How often what was left behind a promotion is tried, and the pause before each time.
 const FINISH_TRIES_MAX: u32 = 300;
@@ -138,7 +139,11 @@ pub(super) async fn adopt<H>(parts: &ClusterParts<H>, unfinished: &mut Option<Un
     let records = match shared.read().await {
         Ok(records) => records,
         Err(reason) => {
-            warn!(source, "what another manager may have left half done is not known: {reason:#}");
+            warn!(
+                source,
+                "what another manager may have left half done is not known: {}",
+                WithCauses(&reason)
+            );
             tokio::time::sleep(ADOPTION_PAUSE).await;
             return;
         }
@@ -195,7 +200,7 @@ pub(super) async fn recover<H: Hands + 'static>(
             cluster.audit(&id).ok().flatten().and_then(|audit| audit.outcome)
         }
         Err(reason) => {
-            warn!(source, run, "what it left cannot be recovered now: {reason:#}");
+            warn!(source, run, "what it left cannot be recovered now: {}", WithCauses(&reason));
             None
         }
     };
