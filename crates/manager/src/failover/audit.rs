@@ -153,8 +153,20 @@ pub struct Audit {
     /// Of a switchover: how long no server took writes, in milliseconds.
     #[serde(default)]
     pub pause_ms: Option<u64>,
-    /// How it ended; `None` while it runs, and for ever if the manager died.
+    /// How it ended; `None` while it runs, and for ever if the manager died: see [`Audit::is_cut_off`].
     pub outcome: Option<End>,
+}
+
+impl Audit {
+    /// Whether it was cut off: its manager died or lost the lease in the midst of it, and whoever holds that next has to go on.
+    pub fn is_cut_off(&self) -> bool {
+        let is_loss = |step: &Step| matches!(&step.note, Note::Refused { refusal: Refusal::NoLease { .. } });
+        match &self.outcome {
+            None => true,
+            Some(End::Left { .. }) => self.steps.iter().any(is_loss),
+            Some(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for Step {

@@ -5,6 +5,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::{error, info, warn};
 
-use self::leftovers::Unfinished;
+use self::leftovers::Leftovers;
 use super::guarding::KeptGuard;
 use super::ordering::{self, FailoverWish, SwitchoverWish};
 use super::remembering::MemoryFile;
@@ -90,6 +91,8 @@ pub struct ManagedCluster<H> {
     run: Mutex<Option<Run>>,
     /// Does what the last run left; ended before another begins, which may stop what this would start.
     finishing: Mutex<Option<AbortHandle>>,
+    /// A run of this manager's own was cut off, and nobody has looked at that yet.
+    was_cut_off: AtomicBool,
     /// Told whenever another primary is watched.
     recast: watch::Sender<u64>,
     /// Told whenever a run begins that may change something.
@@ -144,6 +147,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             watched: Mutex::new(watched),
             run: Mutex::new(None),
             finishing: Mutex::new(None),
+            was_cut_off: AtomicBool::new(false),
             recast: watch::Sender::new(0),
             begun: watch::Sender::new(0),
         });
@@ -312,6 +316,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 );
                 // Somebody puts it right, and from then on it counts again who acknowledges.
                 watch.freeze_regimes(false);
+                self.was_cut_off.fetch_or(audit.is_cut_off(), Ordering::Relaxed);
             }
             Some(End::Planned { .. }) | None => {}
         }
@@ -496,11 +501,11 @@ async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let mut recast = cluster.recast.subscribe();
     let mut again_ms = AGAIN_MS_MIN;
     let mut followed = (cluster.parts.followed)();
-    let mut unfinished = Unfinished::of(&cluster.parts);
+    let mut left = Leftovers::default();
     let mut remembered = Instant::now();
     loop {
-        leftovers::adopt(&cluster.parts, &mut unfinished).await;
-        leftovers::recover(&cluster, &mut unfinished).await;
+        leftovers::look(&cluster, &mut left).await;
+        leftovers::recover(&cluster, &mut left).await;
         recast.mark_unchanged();
         let mut findings = cluster.watched().watch.findings();
         tokio::select! {
@@ -515,11 +520,9 @@ async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
                 continue;
             }
         }
-        // What was left half done comes first: it may have another server take writes.
-        let waits =
-            unfinished.as_ref().is_some_and(Unfinished::is_untried) || !leftovers::is_adopted(&cluster.parts);
-        let may_act = cluster.parts.lease.check().is_ok() && cluster.parts.guard.is_known();
-        if waits || !cluster.parts.config.automatic || !may_act {
+        let term = cluster.parts.lease.check().ok();
+        let may_act = term.is_some() && !left.wait(term) && cluster.parts.guard.is_known();
+        if !cluster.parts.config.automatic || !may_act {
             // Somebody may take the lease, or it may come back, as long as this lasts.
             tokio::time::sleep(Duration::from_millis(cluster.parts.config.pace.ping_ms)).await;
             continue;
