@@ -1,14 +1,16 @@
 //! Runs of a cluster whose servers are nowhere: who waits for whom, and what the end of one means for the next.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tailwater_manager::Refusal;
 use tailwater_manager::acting::Actor;
 use tailwater_manager::acting::hook::Party;
 use tailwater_manager::acting::setup::{Limits as ActLimits, ReplicaAccount, Setup};
 use tailwater_manager::driving::run::Confirmed;
+use tailwater_manager::driving::{AuditStore, Confirm, Machine};
 use tailwater_manager::failover::run::Numbered;
-use tailwater_manager::failover::{Act, Answer, Note, Phase, Step};
+use tailwater_manager::failover::{Act, Answer, Audit, Kind, Note, Phase, Step};
 use tailwater_manager::lease::{FileLease, LeaseTask, Standing, Terms, Token};
 use tailwater_manager::lossless::MayBeMissing;
 use tailwater_manager::observing::Subject;
@@ -17,6 +19,7 @@ use tailwater_session::{ConnectOptions, Endpoint};
 use tailwater_wire::Flavour;
 use tokio::sync::Notify;
 
+use super::supervising::FOLLOWED_PAUSE;
 use super::*;
 use crate::managing::requests::Manager;
 
