@@ -296,6 +296,11 @@ pub enum BulkError {
     /// A dump into a stream was told to stop.
     #[error("interrupted; what was written is not a whole dump, and cannot be gone on with: dump again")]
     StreamCut,
+    /// A copy that is to tell the target which transactions it has was told to stop.
+    #[error(
+        "interrupted; the target is to have the data of one point in time: begin anew with --anew, which drops what was copied"
+    )]
+    CopyCut,
     /// The target cannot be told which transactions it has.
     #[error("the GTID state of the target cannot be set: {reason}; load without --set-gtid")]
     GtidState {
@@ -452,6 +457,7 @@ impl BulkError {
             Self::NoAccounts { .. } => "TW-BULK-0084",
             Self::OtherFamily { .. } => "TW-BULK-0085",
             Self::StreamCut => "TW-BULK-0081",
+            Self::CopyCut => "TW-BULK-0086",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
             Self::TargetBehind { .. } => "TW-BULK-0040",

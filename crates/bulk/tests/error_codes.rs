@@ -51,6 +51,7 @@ fn every_code_is_documented() {
         BulkError::NoAccounts { reason: text() },
         BulkError::OtherFamily { what: text(), reason: text() },
         BulkError::StreamCut,
+        BulkError::CopyCut,
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
         BulkError::TargetBehind { target: text(), seconds: 1, position: text() },
@@ -104,6 +105,7 @@ fn every_code_is_documented() {
             | BulkError::NoAccounts { .. }
             | BulkError::OtherFamily { .. }
             | BulkError::StreamCut
+            | BulkError::CopyCut
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
             | BulkError::TargetBehind { .. }

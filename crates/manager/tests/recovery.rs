@@ -1,4 +1,4 @@
-//! What a manager that died left half done: undone, finished, or left alone, by what its record and the servers say.
+//! What a manager that died or lost the lease left half done: undone, finished, or left alone, by what its record and the servers say.
 
 use proptest::prelude::*;
 use tailwater_manager::Refusal;
@@ -63,25 +63,27 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Wherever it dies, what is under way then takes effect or not, and those who recover die as well, or do not get through:
+    /// Wherever it dies, or loses the lease, what is under way then takes effect or not, and those who recover die as well, or do not get through:
     /// the first that does leaves one primary, which has everything that was acknowledged.
     #[test]
-    fn a_switchover_whose_manager_died_anywhere_is_undone_or_finished(
+    fn a_switchover_whose_manager_was_lost_anywhere_is_undone_or_finished(
         ackers in 1usize..4,
         acks in 1usize..4,
         servers in 1usize..3,
         fates in prop::collection::vec(any_fate(), 1..80),
-        dies in 1u32..60,
+        lost in 1u32..60,
+        lives in any::<bool>(),
         recoveries in prop::collection::vec((1u32..30, prop::collection::vec(any_fate(), 1..20)), 0..3),
     ) {
         let mut world = World::new(ackers, servers, acks.min(ackers));
         let mut fates = fates.into_iter().cycle();
         let ordered = order(&world);
         let (audit, stored) =
-            run_until(&mut world, ordered, |_| fates.next().expect("endless"), None, Some(dies));
+            run_until(&mut world, ordered, |_| fates.next().expect("endless"), lives.then_some(lost), (!lives).then_some(lost));
+        world.lease = true;
         let Some(traces) = stored.as_ref().and_then(Traces::of) else {
             // It ended, or nobody has to do anything.
-            let has_ended = audit.outcome.is_some();
+            let has_ended = !audit.is_cut_off();
             prop_assert!(has_ended || world.old_writable, "{}", audit);
             prop_assert!(has_ended || world.captures_from("old") == ackers, "{}", audit);
             return Ok(());

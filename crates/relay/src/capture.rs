@@ -36,7 +36,7 @@ pub struct CaptureOptions {
     pub start: StartPolicy,
     /// The longest that the source may be silent; three times that is a broken link.
     pub heartbeat: Duration,
-    /// How often the semi-sync watch looks.
+    /// How often the source's clock and its semi-sync settings are looked at.
     pub watch_interval: Duration,
     /// The source's own folder in the log.
     pub directory: PathBuf,

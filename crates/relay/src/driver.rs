@@ -24,7 +24,7 @@ use crate::resume::{self, Resume, StartPolicy};
 use crate::source;
 use crate::status::{CaptureState, CaptureStatus};
 use crate::track::StreamTrack;
-use crate::watching::{Watch, keep_retention, watch_semi_sync};
+use crate::watching::{Watch, ask_clock, keep_retention, watch_source};
 
 /// How long the source may take to answer a question. On a link that was cut without a word nothing else tells; and a
 /// source whose commits wait for us must not wait for longer than this either.
@@ -307,6 +307,7 @@ impl Driver {
         check_grants(&mut control, Purpose::Capture).await?;
         let mut source = source::ask_state(&mut control).await?;
         self.status.set_source_variables(source::ask_variables(&mut control).await?);
+        ask_clock(&mut control, &self.status).await?;
         let log_state = self.log_state(source.identity.flavour)?;
         if log_state.tail.is_none() && self.options.start == StartPolicy::Current {
             let current = source::ask_current_binlog(&mut control, &self.connect, self.options.server_id);
@@ -354,7 +355,7 @@ impl Driver {
             log_state.head.clone(),
             catch_up,
         );
-        let watching = watch_semi_sync(control, &self.options, &self.status, &mut self.watch);
+        let watching = watch_source(control, &self.options, &self.status, &mut self.watch);
         let error = tokio::select! {
             result = reading.run(stream) => result,
             result = watching => result,

@@ -12,7 +12,8 @@
 //! - [`track`]: pure: what to do with each event of the stream (append, compare, drop, begin a segment).
 //! - [`resume`]: pure: from where to go on after a restart of either side, or why not to.
 //! - [`watch`]: pure: does the source still wait for us before it acknowledges commits?
-//! - [`source`]: what is asked of a source over an ordinary connection to feed the three above.
+//! - [`source_clock`]: pure: what time it is by the source's clock.
+//! - [`source`]: what is asked of a source over an ordinary connection to feed the four above.
 //! - [`serve`]: the binlog server: replicas connect to the log as if it were the source.
 //! - [`status`]: what the outside may know about a running capture.
 
@@ -29,6 +30,7 @@ mod reading;
 pub mod resume;
 pub mod serve;
 pub mod source;
+pub mod source_clock;
 pub mod status;
 pub mod track;
 pub mod watch;

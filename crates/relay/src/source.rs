@@ -141,6 +141,18 @@ pub async fn ask_current_binlog(
     }
 }
 
+/// Asks the source what time it is, in microseconds since 1970.
+///
+/// # Errors
+/// As [`ask_semi_sync`].
+pub async fn ask_clock(connection: &mut Connection) -> Result<i64, RelayError> {
+    // The only one with fractions that no time zone comes into.
+    let answer = connection.query("SELECT @@timestamp").await?;
+    let seconds = text(&answer, 0, "the time")?.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
+    let wrong = || RelayError::Answer { what: "the time", detail: "it is no number".into() };
+    seconds.map(|seconds| (seconds * 1e6) as i64).ok_or_else(wrong)
+}
+
 /// Takes one look at the source's semi-sync settings and counters.
 ///
 /// # Errors

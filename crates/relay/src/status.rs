@@ -6,10 +6,12 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use tailwater_session::ConnectOptions;
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
+use tracing::warn;
 
 use crate::acker::{Ordered, StopOrder};
+use crate::source_clock::SourceClock;
 use crate::watch::SemiSyncAlarm;
 
 /// What a capture is doing.
@@ -36,13 +38,14 @@ pub struct CaptureStatus {
     event_bytes: AtomicU64,
     acks: AtomicU64,
     syncs: AtomicU64,
-    /// When a transaction was last appended, in milliseconds since 1970.
+    /// When a transaction was last appended, in milliseconds of [`STEADY`]; 0 if none was.
     grown_ms: AtomicU64,
     /// When something last came from the source, a heartbeat too, in milliseconds of [`STEADY`]; 0 if nothing has.
     heard_ms: AtomicU64,
     /// How often the source is asked to send something at least, in milliseconds.
     heartbeat_ms: AtomicU64,
     connections: AtomicU64,
+    clock: Clock,
     detail: Mutex<Detail>,
     /// Told of every change of the state.
     changes: Notify,
@@ -109,18 +112,21 @@ impl CaptureStatus {
         self.detail().source_variables.clone()
     }
 
-    /// When a transaction was last appended, in milliseconds since 1970; 0 if none was since the capture started.
-    pub fn grown_ms(&self) -> u64 {
-        self.grown_ms.load(Ordering::Relaxed)
+    /// How long ago a transaction was last appended, in milliseconds; nothing if none was since the capture started.
+    pub fn grown_ago_ms(&self) -> Option<u64> {
+        ago_ms(&self.grown_ms)
+    }
+
+    /// What time it is by the source's clock, in microseconds since 1970; by this machine's, as it was when the capture
+    /// started, before the source was asked.
+    pub fn source_now_us(&self) -> u64 {
+        u64::try_from(self.clock.known().now_us(steady_us(Instant::now()))).unwrap_or(0)
     }
 
     /// How long ago something last came from the source, a heartbeat too, in milliseconds; nothing if nothing has since the
     /// capture started. A frozen source keeps its connections, and is silent.
     pub fn heard_ago_ms(&self) -> Option<u64> {
-        match self.heard_ms.load(Ordering::Relaxed) {
-            0 => None,
-            heard_ms => Some(steady_ms().saturating_sub(heard_ms)),
-        }
+        ago_ms(&self.heard_ms)
     }
 
     /// How often something comes from the source at least, in milliseconds, while it is read.
@@ -136,6 +142,24 @@ impl CaptureStatus {
     /// Where the server is that it captures from by order; `None` while that is its own source.
     pub fn followed(&self) -> Option<ConnectOptions> {
         self.detail().followed.clone()
+    }
+
+    /// How often [`CaptureStatus::source_now_us`] was found to be wrong, and whoever it was told should ask anew.
+    pub(crate) fn clock_steps(&self) -> watch::Receiver<u64> {
+        self.clock.steps.subscribe()
+    }
+
+    /// The source, asked at `asked`, has just said what time it is.
+    pub(crate) fn hear_clock(&self, source_us: i64, asked: Instant) {
+        let answered_us = steady_us(Instant::now());
+        let stepped_us = self.clock.known().hear(source_us, steady_us(asked), answered_us);
+        if let Some(stepped_us) = stepped_us {
+            warn!(
+                ahead_ms = stepped_us / 1_000,
+                "the source's clock is not where it was thought to be: replicas connect again to ask what time it is"
+            );
+            self.clock.steps.send_modify(|steps| *steps += 1);
+        }
     }
 
     /// Ends when the state changes next.
@@ -181,7 +205,7 @@ impl CaptureStatus {
         self.event_bytes.fetch_add(bytes, Ordering::Relaxed);
         if transactions > 0 {
             self.transactions.fetch_add(transactions, Ordering::Relaxed);
-            self.grown_ms.store(now_ms(), Ordering::Relaxed);
+            self.grown_ms.store(steady_ms(), Ordering::Relaxed);
         }
     }
 
@@ -207,6 +231,29 @@ impl CaptureStatus {
     }
 }
 
+/// The source's clock, for whoever asks for the time.
+#[derive(Debug)]
+struct Clock {
+    known: Mutex<SourceClock>,
+    steps: watch::Sender<u64>,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall_us = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX);
+        let known = SourceClock::assumed(wall_us, steady_us(Instant::now()));
+        Self { known: Mutex::new(known), steps: watch::Sender::default() }
+    }
+}
+
+impl Clock {
+    // Nothing panics while the lock is held, so a poisoned one still guards sound data.
+    fn known(&self) -> std::sync::MutexGuard<'_, SourceClock> {
+        self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
 /// The beginning of a clock that nobody sets: whether a source is silent must not depend on what time it is.
 static STEADY: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -215,7 +262,13 @@ fn steady_ms() -> u64 {
     u64::try_from(STEADY.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+/// Microseconds of [`STEADY`].
+fn steady_us(at: Instant) -> i64 {
+    i64::try_from(at.saturating_duration_since(*STEADY).as_micros()).unwrap_or(i64::MAX)
+}
+
+/// How long ago a moment of [`steady_ms`] was, if there was one.
+fn ago_ms(moment: &AtomicU64) -> Option<u64> {
+    let moment_ms = moment.load(Ordering::Relaxed);
+    (moment_ms > 0).then(|| steady_ms().saturating_sub(moment_ms))
 }

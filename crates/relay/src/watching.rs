@@ -1,6 +1,6 @@
-//! What is looked after at intervals while a capture runs: the age of its segments, and the source's semi-sync settings.
+//! What is looked after at intervals while a capture runs: the age of its segments, the source's clock and its semi-sync settings.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tailwater_log::LogHandle;
 use tailwater_session::Connection;
@@ -39,18 +39,27 @@ pub(crate) struct Watch {
     told: Vec<SemiSyncAlarm>,
 }
 
-/// Looks at the source's semi-sync settings until the connection breaks; alarms are logged when they appear.
-pub(crate) async fn watch_semi_sync(
+/// Asks the source what time it is.
+pub(crate) async fn ask_clock(control: &mut Connection, status: &CaptureStatus) -> Result<(), RelayError> {
+    let asked = Instant::now();
+    let source_us = source::ask_clock(control).await?;
+    status.hear_clock(source_us, asked);
+    Ok(())
+}
+
+/// Looks at the source's clock and its semi-sync settings until the connection breaks; alarms are logged when they appear.
+pub(crate) async fn watch_source(
     mut control: Connection,
     options: &CaptureOptions,
     status: &CaptureStatus,
     watch: &mut Watch,
 ) -> Result<(), RelayError> {
-    if !options.semi_sync {
-        return std::future::pending().await;
-    }
     loop {
         tokio::time::sleep(options.watch_interval).await;
+        ask_clock(&mut control, status).await?;
+        if !options.semi_sync {
+            continue;
+        }
         let now = source::ask_semi_sync(&mut control).await?;
         let alarms = watch::assess(watch.before.as_ref(), &now);
         for alarm in alarms.iter().filter(|alarm| !watch.told.contains(*alarm)) {

@@ -9,10 +9,11 @@
 //!   it. `wiring`: turns the configuration into what the rooms take.
 //! - [`trial`]: a primary, a relay process and a ledgered workload, and the proof that nothing was lost; shared by the demo
 //!   and the fault tests.
-//! - [`demo`], [`bench`]: what they are called. [`moment`]: times as people give and read them.
+//! - [`demo`], [`bench`]: what they are called. `causes`: errors as they are told. [`moment`]: times as people give and read them.
 
 mod archiver;
 pub mod bench;
+mod causes;
 pub mod cli;
 pub mod commands;
 pub mod config;

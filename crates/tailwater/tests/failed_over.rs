@@ -40,7 +40,12 @@ async fn what_holds_back_and_what_refuses() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_primary_is_fenced_before_it_is_replaced() -> Result<()> {
-    silent_primary(ServerKind::Mariadb1011).await
+    silent_primary(ServerKind::Mariadb1011, "automatic = true").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_impatient_manager_replaces_a_silent_primary_and_sits_out_a_stall() -> Result<()> {
+    silent_primary(ServerKind::Mysql97, "automatic = true\n[manager.analysis]\nagreed_after_ms = 800").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,13 +250,14 @@ async fn held_back_and_refused(kind: ServerKind) -> Result<()> {
     led.trial.stop_relay().await
 }
 
-async fn silent_primary(kind: ServerKind) -> Result<()> {
+async fn silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let mut led = Led::start(kind, "automatic = true").await?;
+    let mut led = Led::start(kind, manager).await?;
     let load = led.load(&led.trial.primary, 1);
     more_commits(&load, 50).await?;
+    stall(&mut led, &load).await?;
     led.trial.primary.pause()?;
     let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
     load.redirect(led.follower(&first)?.connect_options());
@@ -272,6 +278,21 @@ async fn silent_primary(kind: ServerKind) -> Result<()> {
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     led.compare(led.follower(&first)?, &led.followers.iter().collect::<Vec<_>>()).await?;
     led.trial.stop_relay().await
+}
+
+/// The primary stands still for less than any limit, and goes on. Three times as long, which the next silence has to last, is
+/// less than any limit, too.
+async fn stall(led: &mut Led, load: &Workload) -> Result<()> {
+    let begun = Instant::now();
+    led.trial.primary.pause()?;
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    led.trial.primary.resume()?;
+    let lasted = begun.elapsed();
+    more_commits(load, 50).await?;
+    let cluster = led.trial.cluster().context("no answer")?;
+    let is_replaced = cluster.primary != PRIMARY_NAME || led.record().is_ok();
+    ensure!(!is_replaced, "it was replaced when it stood still for {lasted:?}: {cluster:?}");
+    Ok(())
 }
 
 async fn cut_off(kind: ServerKind) -> Result<()> {

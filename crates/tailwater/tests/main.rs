@@ -35,6 +35,7 @@ mod rejoined;
 mod resumed;
 mod rooms;
 mod s3_server;
+mod set_clock;
 mod shell;
 mod stood_still;
 mod stored;

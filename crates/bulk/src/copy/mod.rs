@@ -105,12 +105,25 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
 }
 
 /// Copies. What is finished when it fails, is cancelled or is killed is kept, and gone on behind with
-/// [`LoadOptions::resume`].
+/// [`LoadOptions::resume`], but by one that is to tell the target which transactions it has.
 ///
 /// # Errors
-/// Those of a dump and of a load. [`BulkError::NotEmpty`], [`BulkError::EarlierLoad`], [`BulkError::Loading`],
+/// Those of a dump and of a load; [`BulkError::CopyCut`] in place of [`BulkError::Interrupted`] with
+/// [`LoadOptions::set_gtid`]. [`BulkError::NotEmpty`], [`BulkError::EarlierLoad`], [`BulkError::Loading`],
 /// [`BulkError::LocalInfileOff`] and [`BulkError::GtidState`] before anything is changed.
 pub async fn copy(
+    options: &CopyOptions,
+    progress: &Arc<Progress>,
+    stop: &CancellationToken,
+) -> Result<CopyReport, BulkError> {
+    match copy_now(options, progress, stop).await {
+        // Gone on with it would be of two points in time, which no GTID set names.
+        Err(BulkError::Interrupted) if options.load.set_gtid => Err(BulkError::CopyCut),
+        done => done,
+    }
+}
+
+async fn copy_now(
     options: &CopyOptions,
     progress: &Arc<Progress>,
     stop: &CancellationToken,

@@ -153,8 +153,39 @@ pub struct Audit {
     /// Of a switchover: how long no server took writes, in milliseconds.
     #[serde(default)]
     pub pause_ms: Option<u64>,
-    /// How it ended; `None` while it runs, and for ever if the manager died.
+    /// How it ended; `None` while it runs, and for ever if the manager died: see [`Audit::is_cut_off`].
     pub outcome: Option<End>,
+}
+
+impl Audit {
+    /// The record of a run that has not begun.
+    pub(crate) fn new(id: &str, kind: Kind, primary: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            kind,
+            resumes: None,
+            primary: primary.to_owned(),
+            dry_run: false,
+            allow_data_loss: false,
+            token: None,
+            steps: Vec::new(),
+            holds: None,
+            may_be_missing: None,
+            choice: None,
+            pause_ms: None,
+            outcome: None,
+        }
+    }
+
+    /// Whether it was cut off: its manager died or lost the lease in the midst of it, and whoever holds that next has to go on.
+    pub fn is_cut_off(&self) -> bool {
+        let is_loss = |step: &Step| matches!(&step.note, Note::Refused { refusal: Refusal::NoLease { .. } });
+        match &self.outcome {
+            None => true,
+            Some(End::Left { .. }) => self.steps.iter().any(is_loss),
+            Some(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for Step {

@@ -7,15 +7,17 @@
 //!
 //! - [`act`]: what is to be done, and the answers.
 //! - [`order`]: what is asked for.
-//! - [`run`]: the machine.
+//! - [`run`]: the machine. `course`: what it has in common with those of switchovers and recoveries.
 //! - [`audit`]: the record of everything that was done and answered.
 
 pub mod act;
 pub mod audit;
+mod course;
 pub mod order;
 pub mod run;
 
 pub use act::{Act, Answer, Phase};
 pub use audit::{Audit, End, Kind, Note, Step};
+pub(crate) use course::Course;
 pub use order::{Expected, Order};
 pub use run::{Failover, Numbered};

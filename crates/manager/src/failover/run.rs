@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tailwater_wire::gtid::GtidSet;
 
 use super::act::{Act, Answer, Phase};
-use super::audit::{Audit, End, Kind, Note, Step};
+use super::audit::{Audit, End, Kind, Note};
+use super::course::Course;
 use super::order::Order;
 use crate::choice::{Assessment, LogSupply, Question, Server, choose};
 use crate::lease::Token;
@@ -26,14 +27,8 @@ enum Then {
 #[derive(Debug, Clone)]
 pub struct Failover {
     order: Order,
-    phase: Phase,
     /// What comes when the lease was found to be held.
     then: Then,
-    token: Option<Token>,
-    next_number: u32,
-    waiting: BTreeMap<u32, Act>,
-    /// Acts of the phase that wait for those before them.
-    queue: Vec<Act>,
     /// What would undo all that was done, the last first.
     undo: Vec<Act>,
     /// Something could not be undone in this round.
@@ -57,35 +52,20 @@ pub struct Failover {
     left: Vec<Act>,
     refusal: Option<Refusal>,
     plan: Vec<Act>,
-    audit: Audit,
+    course: Course,
 }
 
 impl Failover {
     /// One that has not begun.
     pub fn new(order: Order) -> Self {
         let audit = Audit {
-            id: order.id.clone(),
-            kind: Kind::Failover,
-            resumes: None,
-            primary: order.primary.clone(),
             dry_run: order.dry_run,
             allow_data_loss: order.allow_data_loss,
-            token: None,
-            steps: Vec::new(),
-            holds: None,
-            may_be_missing: None,
-            choice: None,
-            pause_ms: None,
-            outcome: None,
+            ..Audit::new(&order.id, Kind::Failover, &order.primary)
         };
         Self {
             order,
-            phase: Phase::Lease,
             then: Then::Phase(Phase::Confirm),
-            token: None,
-            next_number: 1,
-            waiting: BTreeMap::new(),
-            queue: Vec::new(),
             undo: Vec::new(),
             undo_failed: false,
             tried_again: false,
@@ -102,7 +82,7 @@ impl Failover {
             left: Vec::new(),
             refusal: None,
             plan: Vec::new(),
-            audit,
+            course: Course::new(audit),
         }
     }
 
@@ -113,15 +93,7 @@ impl Failover {
 
     /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: Answer) -> Vec<Numbered> {
-        let act = match self.waiting.remove(&number) {
-            Some(act) if self.audit.outcome.is_none() => act,
-            _ => {
-                self.note(at_ms, Note::Ignored { number });
-                return Vec::new();
-            }
-        };
-        let (outcome, text) = answer.words();
-        self.note(at_ms, Note::Answered { number, outcome: outcome.to_owned(), text });
+        let Some(act) = self.course.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == Act::CheckLease {
             return self.lease_answered(at_ms, answer);
         }
@@ -130,30 +102,24 @@ impl Failover {
 
     /// The lease was lost, or ended: nothing more is done.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
-        if self.audit.outcome.is_none() {
-            let refusal = Refusal::NoLease { reason: reason.to_owned() };
-            self.note(at_ms, Note::Refused { refusal: refusal.clone() });
+        if let Some(refusal) = self.course.lose(at_ms, reason) {
             self.over(Some(refusal));
         }
     }
 
     /// Where it stands.
     pub fn phase(&self) -> Phase {
-        self.phase
+        self.course.phase
     }
 
     /// The term of the lease; goes along with every act.
     pub fn token(&self) -> Option<Token> {
-        self.token
+        self.course.token
     }
 
     /// The record so far; to be stored after each step, before the acts that it returned are done.
     pub fn audit(&self) -> &Audit {
-        &self.audit
-    }
-
-    fn note(&mut self, at_ms: u64, note: Note) {
-        self.audit.steps.push(Step { at_ms, phase: self.phase, note });
+        &self.course.audit
     }
 
     /// Begins a phase: with the question for the lease.
@@ -167,25 +133,17 @@ impl Failover {
     }
 
     fn lease_answered(&mut self, at_ms: u64, answer: Answer) -> Vec<Numbered> {
-        let reason = match answer {
-            Answer::Held(token) if self.token.is_none_or(|first| first == token) => {
-                self.token = Some(token);
-                self.audit.token = Some(token.0);
-                return match self.then.clone() {
-                    Then::Act(act) => vec![self.order_act(at_ms, act)],
-                    Then::Phase(phase) => {
-                        self.phase = phase;
-                        self.start(at_ms, phase)
-                    }
-                };
+        if let Err(reason) = self.course.hold(answer) {
+            self.lease_lost(at_ms, &reason);
+            return Vec::new();
+        }
+        match self.then.clone() {
+            Then::Act(act) => vec![self.order_act(at_ms, act)],
+            Then::Phase(phase) => {
+                self.course.phase = phase;
+                self.start(at_ms, phase)
             }
-            // Between the two somebody else may have acted.
-            Answer::Held(_) => "another term of the lease has begun".to_owned(),
-            Answer::Failed(reason) | Answer::Unknown(reason) => reason,
-            _ => "the question for the lease was answered with something else".to_owned(),
-        };
-        self.lease_lost(at_ms, &reason);
-        Vec::new()
+        }
     }
 
     /// The acts of a phase, the lease being held.
@@ -224,7 +182,7 @@ impl Failover {
         // What may run side by side does; the rest in order, each only after the one before.
         let together = matches!(phase, Phase::Fence | Phase::Follow | Phase::Others | Phase::Undo);
         if !together && acts.len() > 1 {
-            self.queue = acts.split_off(1);
+            self.course.queue = acts.split_off(1);
         }
         let ordered: Vec<Numbered> = acts.into_iter().map(|act| self.order_act(at_ms, act)).collect();
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
@@ -253,18 +211,14 @@ impl Failover {
 
     fn order_act(&mut self, at_ms: u64, act: Act) -> Numbered {
         // Noted before it is done: whether it was is not known until it is answered.
-        if self.phase != Phase::Undo && act.changes() {
+        if self.course.phase != Phase::Undo && act.changes() {
             self.changed = true;
             match act.undone_by() {
                 Some(undo) => self.undo.insert(0, undo),
                 None => self.stays.push(act.clone()),
             }
         }
-        let number = self.next_number;
-        self.next_number += 1;
-        self.note(at_ms, Note::Ordered { number, what: act.clone() });
-        self.waiting.insert(number, act.clone());
-        (number, act)
+        self.course.order(at_ms, act)
     }
 
     /// What an answer means for its act.
@@ -316,21 +270,21 @@ impl Failover {
 
     /// After an act that went well, or whose failure does not matter by itself.
     fn go_on(&mut self, at_ms: u64, act: &Act) -> Vec<Numbered> {
-        if self.phase == Phase::Undo {
+        if self.course.phase == Phase::Undo {
             self.undo.retain(|undo| undo != act);
         }
         self.go_on_behind(at_ms)
     }
 
     fn go_on_behind(&mut self, at_ms: u64) -> Vec<Numbered> {
-        if !self.queue.is_empty() {
-            let next = self.queue.remove(0);
+        if let Some(next) = self.course.next() {
             return self.after_the_lease(at_ms, Then::Act(next));
         }
         // Nobody waits for an acker on a dead host when the others prove everything.
-        let proven = self.phase == Phase::Fence && !self.order.dry_run && self.verdict_now().is_complete();
-        if self.waiting.is_empty() || proven {
-            self.waiting.clear();
+        let proven =
+            self.course.phase == Phase::Fence && !self.order.dry_run && self.verdict_now().is_complete();
+        if self.course.waiting.is_empty() || proven {
+            self.course.waiting.clear();
             return self.conclude(at_ms);
         }
         Vec::new()
@@ -338,20 +292,20 @@ impl Failover {
 
     /// After an act that failed, or nobody knows whether.
     fn failed(&mut self, at_ms: u64, act: &Act, reason: String) -> Vec<Numbered> {
-        if self.phase == Phase::Undo {
+        if self.course.phase == Phase::Undo {
             self.undo_failed = true;
             return self.go_on_behind(at_ms);
         }
-        if self.phase > Phase::Writable {
+        if self.course.phase > Phase::Writable {
             self.left.push(act.clone());
             return self.go_on(at_ms, act);
         }
-        if matches!(self.phase, Phase::Supply | Phase::Drain) && self.order.wanted.is_none() {
+        if matches!(self.course.phase, Phase::Supply | Phase::Drain) && self.order.wanted.is_none() {
             // Another server may do; this one is as far as before.
             if let Some(chosen) = self.chosen.take() {
                 self.rejected.insert(chosen.server, format!("{act}: {reason}"));
             }
-            self.queue.clear();
+            self.course.queue.clear();
             return self.enter(at_ms, Phase::Choose);
         }
         self.refuse(at_ms, Refusal::Step { step: act.to_string(), reason })
@@ -359,7 +313,7 @@ impl Failover {
 
     /// All acts of the phase are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<Numbered> {
-        match self.phase {
+        match self.course.phase {
             Phase::Confirm => self.enter(at_ms, Phase::Fence),
             Phase::Fence => self.enter(at_ms, Phase::FenceHooks),
             Phase::FenceHooks | Phase::Prove => self.prove(at_ms),
@@ -400,16 +354,16 @@ impl Failover {
     }
 
     fn prove(&mut self, at_ms: u64) -> Vec<Numbered> {
-        self.phase = Phase::Prove;
+        self.course.phase = Phase::Prove;
         let verdict = self.verdict_now();
-        self.audit.holds = verdict.holds.as_ref().map(ToString::to_string);
+        self.course.audit.holds = verdict.holds.as_ref().map(ToString::to_string);
         if let Some(refusal) = verdict.refuses(self.order.allow_data_loss).cloned() {
             return self.refuse(at_ms, refusal);
         }
         for refusal in &verdict.refusals {
-            self.note(at_ms, Note::Overridden { refusal: refusal.clone() });
+            self.course.note(at_ms, Note::Overridden { refusal: refusal.clone() });
         }
-        self.audit.may_be_missing.clone_from(&verdict.may_be_missing);
+        self.course.audit.may_be_missing.clone_from(&verdict.may_be_missing);
         self.verdict = Some(verdict);
         self.enter(at_ms, Phase::Choose)
     }
@@ -432,7 +386,7 @@ impl Failover {
             catch_up_ms_max: order.catch_up_ms_max,
         });
         let best = choice.best(order.wanted.as_deref()).cloned();
-        self.audit.choice = Some(choice);
+        self.course.audit.choice = Some(choice);
         match best {
             Ok(best) => {
                 self.chosen = Some(best);
@@ -479,9 +433,9 @@ impl Failover {
 
     /// Stops, and undoes what was done.
     fn refuse(&mut self, at_ms: u64, refusal: Refusal) -> Vec<Numbered> {
-        self.note(at_ms, Note::Refused { refusal: refusal.clone() });
-        self.queue.clear();
-        self.waiting.clear();
+        self.course.note(at_ms, Note::Refused { refusal: refusal.clone() });
+        self.course.queue.clear();
+        self.course.waiting.clear();
         if self.undo.is_empty() {
             self.over(Some(refusal));
             return Vec::new();
@@ -495,26 +449,24 @@ impl Failover {
         let refusal = self.refusal.take().or(refusal);
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
         let stays = std::mem::take(&mut self.stays);
-        self.audit.outcome = Some(match refusal {
+        let outcome = match refusal {
             None if self.order.dry_run => self.planned(server),
             None => End::Promoted { server, left: std::mem::take(&mut self.left) },
             Some(_) if self.promoted => End::Promoted { server, left: self.still_to_do() },
             Some(refusal) if !self.changed => End::Unchanged { refusal },
             Some(refusal) if self.undo.is_empty() => End::Undone { refusal, stays },
             Some(refusal) => End::Left { refusal, to_undo: std::mem::take(&mut self.undo), stays },
-        });
-        self.waiting.clear();
-        self.queue.clear();
-        self.phase = Phase::Over;
+        };
+        self.course.end(outcome);
     }
 
     /// Behind the promotion: what was not answered, and what comes in phases that were not begun.
     fn still_to_do(&mut self) -> Vec<Act> {
         let mut acts: BTreeSet<Act> = std::mem::take(&mut self.left).into_iter().collect();
-        acts.extend(self.waiting.values().filter(|act| act.changes()).cloned());
-        acts.extend(std::mem::take(&mut self.queue));
+        acts.extend(self.course.waiting.values().filter(|act| act.changes()).cloned());
+        acts.extend(std::mem::take(&mut self.course.queue));
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
-        let begun = |phase: Phase| self.phase >= phase;
+        let begun = |phase: Phase| self.course.phase >= phase;
         if !begun(Phase::Follow) {
             acts.extend(
                 self.order

@@ -1,4 +1,4 @@
-//! A failover or switchover whose manager died in the midst of it is undone, or finished. Pure.
+//! A failover or switchover whose manager died in the midst of it, or lost the lease, is undone, or finished. Pure.
 //!
 //! The record says what may have been done: it was stored before each act that changes something, but for those of a switchover
 //! while clients wait. So what is done rests on what the servers say now:

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::traces::Traces;
-use crate::failover::{Act, Answer, Audit, End, Kind, Note, Numbered, Phase, Step};
+use crate::failover::{Act, Answer, Audit, Course, End, Kind, Note, Numbered, Phase};
 use crate::lease::Token;
 use crate::refusal::Refusal;
 use crate::switchover::Primary;
@@ -25,14 +25,8 @@ pub struct Order {
 #[derive(Debug, Clone)]
 pub struct Recovery {
     order: Order,
-    phase: Phase,
     /// What comes when the lease was found to be held.
     then: Then,
-    token: Option<Token>,
-    next_number: u32,
-    waiting: BTreeMap<u32, Act>,
-    /// Acts of the phase that wait for those before them.
-    queue: Vec<Act>,
     /// What the servers say; why of one that says nothing.
     seen: BTreeMap<String, Result<Primary, String>>,
     /// Why nothing is to be done.
@@ -47,7 +41,7 @@ pub struct Recovery {
     promoted: bool,
     left: Vec<Act>,
     refusal: Option<Refusal>,
-    audit: Audit,
+    course: Course,
 }
 
 #[derive(Debug, Clone)]
@@ -59,29 +53,15 @@ enum Then {
 impl Recovery {
     /// One that has not begun.
     pub fn new(order: Order) -> Self {
+        let traces = &order.traces;
         let audit = Audit {
-            id: order.id.clone(),
-            kind: order.traces.kind,
-            resumes: Some(order.traces.run.clone()),
-            primary: order.traces.primary.clone(),
-            dry_run: false,
-            allow_data_loss: false,
-            token: None,
-            steps: Vec::new(),
-            holds: None,
-            may_be_missing: order.traces.may_be_missing.clone(),
-            choice: None,
-            pause_ms: None,
-            outcome: None,
+            resumes: Some(traces.run.clone()),
+            may_be_missing: traces.may_be_missing.clone(),
+            ..Audit::new(&order.id, traces.kind, &traces.primary)
         };
         Self {
             order,
-            phase: Phase::Lease,
             then: Then::Phase(Phase::Confirm),
-            token: None,
-            next_number: 1,
-            waiting: BTreeMap::new(),
-            queue: Vec::new(),
             seen: BTreeMap::new(),
             superseded: None,
             unled: BTreeSet::new(),
@@ -90,7 +70,7 @@ impl Recovery {
             promoted: false,
             left: Vec::new(),
             refusal: None,
-            audit,
+            course: Course::new(audit),
         }
     }
 
@@ -101,96 +81,66 @@ impl Recovery {
 
     /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: Answer) -> Vec<Numbered> {
-        let act = match self.waiting.remove(&number) {
-            Some(act) if self.audit.outcome.is_none() => act,
-            _ => {
-                self.note(at_ms, Note::Ignored { number });
-                return Vec::new();
-            }
-        };
-        let (outcome, text) = answer.words();
-        self.note(at_ms, Note::Answered { number, outcome: outcome.to_owned(), text });
+        let Some(act) = self.course.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == Act::CheckLease {
             return self.lease_answered(at_ms, answer);
         }
         self.take(&act, answer);
-        if !self.queue.is_empty() {
-            let next = self.queue.remove(0);
+        if let Some(next) = self.course.next() {
             return self.after_the_lease(at_ms, Then::Act(next));
         }
-        if self.waiting.is_empty() { self.conclude(at_ms) } else { Vec::new() }
+        if self.course.waiting.is_empty() { self.conclude(at_ms) } else { Vec::new() }
     }
 
     /// The lease was lost, or ended: nothing more is done.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
-        if self.audit.outcome.is_none() {
-            let refusal = Refusal::NoLease { reason: reason.to_owned() };
-            self.note(at_ms, Note::Refused { refusal: refusal.clone() });
+        if let Some(refusal) = self.course.lose(at_ms, reason) {
             self.over(Some(refusal));
         }
     }
 
     /// Where it stands.
     pub fn phase(&self) -> Phase {
-        self.phase
+        self.course.phase
     }
 
     /// The term of the lease; goes along with every act.
     pub fn token(&self) -> Option<Token> {
-        self.token
+        self.course.token
     }
 
     /// The record so far.
     pub fn audit(&self) -> &Audit {
-        &self.audit
-    }
-
-    fn note(&mut self, at_ms: u64, note: Note) {
-        self.audit.steps.push(Step { at_ms, phase: self.phase, note });
+        &self.course.audit
     }
 
     fn after_the_lease(&mut self, at_ms: u64, then: Then) -> Vec<Numbered> {
         self.then = then;
-        vec![self.order_act(at_ms, Act::CheckLease)]
+        vec![self.course.order(at_ms, Act::CheckLease)]
     }
 
     fn lease_answered(&mut self, at_ms: u64, answer: Answer) -> Vec<Numbered> {
-        let reason = match answer {
-            Answer::Held(token) if self.token.is_none_or(|first| first == token) => {
-                self.token = Some(token);
-                self.audit.token = Some(token.0);
-                return match self.then.clone() {
-                    Then::Act(act) => vec![self.order_act(at_ms, act)],
-                    Then::Phase(phase) => {
-                        self.phase = phase;
-                        self.start(at_ms)
-                    }
-                };
+        if let Err(reason) = self.course.hold(answer) {
+            self.lease_lost(at_ms, &reason);
+            return Vec::new();
+        }
+        match self.then.clone() {
+            Then::Act(act) => vec![self.course.order(at_ms, act)],
+            Then::Phase(phase) => {
+                self.course.phase = phase;
+                self.start(at_ms)
             }
-            Answer::Held(_) => "another term of the lease has begun".to_owned(),
-            Answer::Failed(reason) | Answer::Unknown(reason) => reason,
-            _ => "the question for the lease was answered with something else".to_owned(),
-        };
-        self.lease_lost(at_ms, &reason);
-        Vec::new()
-    }
-
-    fn order_act(&mut self, at_ms: u64, act: Act) -> Numbered {
-        let number = self.next_number;
-        self.next_number += 1;
-        self.note(at_ms, Note::Ordered { number, what: act.clone() });
-        self.waiting.insert(number, act.clone());
-        (number, act)
+        }
     }
 
     /// The acts of the phase, the lease being held.
     fn start(&mut self, at_ms: u64) -> Vec<Numbered> {
-        self.undoes_the_rest = self.phase == Phase::Undo && !self.may_be_writable();
-        let mut acts = self.acts(self.phase);
-        if self.phase == Phase::Routes && acts.len() > 1 {
-            self.queue = acts.split_off(1);
+        self.undoes_the_rest = self.course.phase == Phase::Undo && !self.may_be_writable();
+        let mut acts = self.acts(self.course.phase);
+        if self.course.phase == Phase::Routes && acts.len() > 1 {
+            self.course.queue = acts.split_off(1);
         }
-        let ordered: Vec<Numbered> = acts.into_iter().map(|act| self.order_act(at_ms, act)).collect();
+        let ordered: Vec<Numbered> = acts.into_iter().map(|act| self.course.order(at_ms, act)).collect();
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
     }
 
@@ -267,13 +217,13 @@ impl Recovery {
 
     /// All acts of the phase are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<Numbered> {
-        let next = match self.phase {
+        let next = match self.course.phase {
             Phase::Confirm => match self.decide() {
                 Ok(phase) => Some(phase),
                 Err(reason) => {
                     let run = self.order.traces.run.clone();
                     let refusal = Refusal::Interrupted { run, reason };
-                    self.note(at_ms, Note::Refused { refusal: refusal.clone() });
+                    self.course.note(at_ms, Note::Refused { refusal: refusal.clone() });
                     self.over(Some(refusal));
                     return Vec::new();
                 }
@@ -368,26 +318,24 @@ impl Recovery {
         let refusal = self.refusal.take().or(refusal);
         let server = self.order.traces.candidate.clone().unwrap_or_default();
         let stays = self.order.traces.stays.clone();
-        let is_begun = self.phase > Phase::Confirm;
-        self.audit.outcome = Some(match refusal {
+        let is_begun = self.course.phase > Phase::Confirm;
+        let outcome = match refusal {
             _ if self.promoted => End::Promoted { server, left: self.still_to_do() },
             Some(refusal) if !is_begun => End::Unchanged { refusal },
             Some(refusal) if self.undo.is_empty() => End::Undone { refusal, stays },
             Some(refusal) => End::Left { refusal, to_undo: std::mem::take(&mut self.undo), stays },
             None => End::Promoted { server, left: Vec::new() },
-        });
-        self.waiting.clear();
-        self.queue.clear();
-        self.phase = Phase::Over;
+        };
+        self.course.end(outcome);
     }
 
     /// What failed, what was not answered, and what comes in phases that were not begun.
     fn still_to_do(&mut self) -> Vec<Act> {
         let mut acts = std::mem::take(&mut self.left);
-        acts.extend(self.waiting.values().filter(|act| act.changes()).cloned());
-        acts.append(&mut self.queue);
+        acts.extend(self.course.waiting.values().filter(|act| act.changes()).cloned());
+        acts.append(&mut self.course.queue);
         let phases = [Phase::Follow, Phase::Routes, Phase::Others];
-        let begun = phases.into_iter().position(|phase| phase == self.phase).map_or(0, |at| at + 1);
+        let begun = phases.into_iter().position(|phase| phase == self.course.phase).map_or(0, |at| at + 1);
         for phase in phases.into_iter().skip(begun) {
             acts.extend(self.acts(phase));
         }

@@ -1,4 +1,4 @@
-//! What the record of a run that never ended says may have been done.
+//! What the record of a run that was cut off says may have been done.
 
 use crate::failover::{Act, Audit, Kind, Note};
 use crate::lossless::MayBeMissing;
@@ -35,9 +35,9 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Reads a record. Nothing if the run has ended, or changed nothing that has to be undone.
+    /// Reads a record. Nothing if the run was not cut off, or changed nothing that has to be undone.
     pub fn of(audit: &Audit) -> Option<Self> {
-        if audit.outcome.is_some() || audit.dry_run || audit.resumes.is_some() {
+        if !audit.is_cut_off() || audit.dry_run || audit.resumes.is_some() {
             return None;
         }
         let mut traces = Self {

@@ -75,7 +75,7 @@ impl Switchover {
     /// What comes behind an act that went well, while others of the phase are still under way: an acker that has everything
     /// stops, and a candidate that has, becomes a source.
     pub(super) fn next_of(&mut self, at_ms: u64, act: &Act) -> Option<Act> {
-        match (self.phase, act) {
+        match (self.course.phase, act) {
             (Phase::Fence, Act::AwaitAcker { acker, .. }) => Some(Act::StopAcker { acker: acker.clone() }),
             (Phase::Fence, Act::AwaitServer { server, .. }) => Some(Act::Drain { server: server.clone() }),
             (Phase::Fence, Act::Drain { server }) => {
@@ -96,9 +96,9 @@ impl Switchover {
     /// Behind the promotion: what was not answered, and what comes in phases that were not begun.
     pub(super) fn still_to_do(&mut self) -> Vec<Act> {
         let mut acts = std::mem::take(&mut self.left);
-        acts.extend(self.waiting.values().filter(|act| act.changes()).cloned());
-        acts.append(&mut self.queue);
-        let begun = [Phase::Routes, Phase::Others].into_iter().position(|phase| phase == self.phase);
+        acts.extend(self.course.waiting.values().filter(|act| act.changes()).cloned());
+        acts.append(&mut self.course.queue);
+        let begun = [Phase::Routes, Phase::Others].into_iter().position(|phase| phase == self.course.phase);
         for phase in [Phase::Routes, Phase::Others].into_iter().skip(begun.map_or(0, |at| at + 1)) {
             acts.extend(self.acts(0, phase));
         }

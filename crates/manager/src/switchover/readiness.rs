@@ -65,7 +65,7 @@ impl Switchover {
         self.servers.retain(|server| server.name != self.order.primary);
         let choice = self.choice();
         let best = choice.best(self.order.wanted.as_deref()).cloned();
-        self.audit.choice = Some(choice);
+        self.course.audit.choice = Some(choice);
         match best {
             Ok(best) => {
                 self.chosen = Some(best);

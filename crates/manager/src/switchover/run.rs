@@ -7,7 +7,7 @@ use tailwater_wire::gtid::GtidSet;
 use super::catching_up::{CatchingUp, Verdict};
 use super::order::{Order, Primary};
 use crate::choice::{Assessment, Server};
-use crate::failover::{Act, Answer, Audit, End, Kind, Note, Numbered, Phase, Step};
+use crate::failover::{Act, Answer, Audit, Course, End, Kind, Note, Numbered, Phase};
 use crate::lease::Token;
 use crate::lossless::Acker;
 use crate::refusal::Refusal;
@@ -23,14 +23,8 @@ enum Then {
 #[derive(Debug, Clone)]
 pub struct Switchover {
     pub(super) order: Order,
-    pub(super) phase: Phase,
     /// What comes when the lease was found to be held, by the number of the question.
     then: BTreeMap<u32, Then>,
-    token: Option<Token>,
-    next_number: u32,
-    pub(super) waiting: BTreeMap<u32, Act>,
-    /// Acts of the phase that wait for those before them.
-    pub(super) queue: Vec<Act>,
     /// What would undo all that was done, the last first.
     pub(super) undo: Vec<Act>,
     /// What could not be undone is tried once more.
@@ -56,35 +50,17 @@ pub struct Switchover {
     promoted: bool,
     pub(super) left: Vec<Act>,
     refusal: Option<Refusal>,
-    pub(super) audit: Audit,
+    pub(super) course: Course,
 }
 
 impl Switchover {
     /// One that has not begun.
     pub fn new(order: Order) -> Self {
-        let audit = Audit {
-            id: order.id.clone(),
-            kind: Kind::Switchover,
-            resumes: None,
-            primary: order.primary.clone(),
-            dry_run: order.dry_run,
-            allow_data_loss: false,
-            token: None,
-            steps: Vec::new(),
-            holds: None,
-            may_be_missing: None,
-            choice: None,
-            pause_ms: None,
-            outcome: None,
-        };
+        let audit =
+            Audit { dry_run: order.dry_run, ..Audit::new(&order.id, Kind::Switchover, &order.primary) };
         Self {
             order,
-            phase: Phase::Lease,
             then: BTreeMap::new(),
-            token: None,
-            next_number: 1,
-            waiting: BTreeMap::new(),
-            queue: Vec::new(),
             undo: Vec::new(),
             tried_again: false,
             undo_failed: false,
@@ -101,7 +77,7 @@ impl Switchover {
             promoted: false,
             left: Vec::new(),
             refusal: None,
-            audit,
+            course: Course::new(audit),
         }
     }
 
@@ -112,15 +88,7 @@ impl Switchover {
 
     /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: Answer) -> Vec<Numbered> {
-        let act = match self.waiting.remove(&number) {
-            Some(act) if self.audit.outcome.is_none() => act,
-            _ => {
-                self.note(at_ms, Note::Ignored { number });
-                return Vec::new();
-            }
-        };
-        let (outcome, text) = answer.words();
-        self.note(at_ms, Note::Answered { number, outcome: outcome.to_owned(), text });
+        let Some(act) = self.course.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == Act::CheckLease {
             return self.lease_answered(at_ms, number, answer);
         }
@@ -129,32 +97,31 @@ impl Switchover {
 
     /// The lease was lost, or ended: nothing more is done.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
-        if self.audit.outcome.is_none() {
-            let refusal = Refusal::NoLease { reason: reason.to_owned() };
-            self.note(at_ms, Note::Refused { refusal: refusal.clone() });
+        if let Some(refusal) = self.course.lose(at_ms, reason) {
             self.over(Some(refusal));
         }
     }
 
     /// Where it stands.
     pub fn phase(&self) -> Phase {
-        self.phase
+        self.course.phase
     }
 
     /// The term of the lease; goes along with every act.
     pub fn token(&self) -> Option<Token> {
-        self.token
+        self.course.token
     }
 
     /// The record so far; to be stored after each step, before the acts that it returned are done.
     pub fn audit(&self) -> &Audit {
-        &self.audit
+        &self.course.audit
     }
 
     /// When the acts that are waited for have to be answered: whoever drives answers them then, with [`Answer::Unknown`].
     /// `None` while clients can write.
     pub fn deadline_ms(&self) -> Option<u64> {
-        let paused_at_ms = self.paused_at_ms.filter(|_| !self.promoted && self.phase != Phase::Undo)?;
+        let paused_at_ms =
+            self.paused_at_ms.filter(|_| !self.promoted && self.course.phase != Phase::Undo)?;
         Some(paused_at_ms.saturating_add(self.order.write_pause_ms_max))
     }
 
@@ -165,12 +132,8 @@ impl Switchover {
 
     /// Whether clients wait for each act.
     pub fn is_hurried(&self) -> bool {
-        let is_told = self.audit.pause_ms.is_some();
-        !is_told && self.paused_at_ms.is_some() && self.phase != Phase::Pause
-    }
-
-    fn note(&mut self, at_ms: u64, note: Note) {
-        self.audit.steps.push(Step { at_ms, phase: self.phase, note });
+        let is_told = self.course.audit.pause_ms.is_some();
+        !is_told && self.paused_at_ms.is_some() && self.course.phase != Phase::Pause
     }
 
     /// Begins a phase: with the question for the lease.
@@ -186,19 +149,11 @@ impl Switchover {
 
     fn lease_answered(&mut self, at_ms: u64, number: u32, answer: Answer) -> Vec<Numbered> {
         let then = self.then.remove(&number);
-        let reason = match answer {
-            Answer::Held(token) if self.token.is_none_or(|first| first == token) => {
-                self.token = Some(token);
-                self.audit.token = Some(token.0);
-                return then.map_or_else(Vec::new, |then| self.go(at_ms, then));
-            }
-            // Between the two somebody else may have acted.
-            Answer::Held(_) => "another term of the lease has begun".to_owned(),
-            Answer::Failed(reason) | Answer::Unknown(reason) => reason,
-            _ => "the question for the lease was answered with something else".to_owned(),
-        };
-        self.lease_lost(at_ms, &reason);
-        Vec::new()
+        if let Err(reason) = self.course.hold(answer) {
+            self.lease_lost(at_ms, &reason);
+            return Vec::new();
+        }
+        then.map_or_else(Vec::new, |then| self.go(at_ms, then))
     }
 
     /// What waited for the lease, which is held; unless it is too late for it.
@@ -210,7 +165,7 @@ impl Switchover {
                 Then::Phase(_) => "have the candidate and the ackers ready".to_owned(),
             };
             let refusal = self.exceeded(step);
-            if self.waiting.is_empty() {
+            if self.course.waiting.is_empty() {
                 return self.refuse(at_ms, refusal);
             }
             // Nothing is undone while it is being done.
@@ -219,10 +174,10 @@ impl Switchover {
         }
         match then {
             // Beside it something failed.
-            Then::Act(_) if self.refusal.is_some() && self.phase != Phase::Undo => self.go_on(at_ms),
+            Then::Act(_) if self.refusal.is_some() && self.course.phase != Phase::Undo => self.go_on(at_ms),
             Then::Act(act) => vec![self.order_act(at_ms, act)],
             Then::Phase(phase) => {
-                self.phase = phase;
+                self.course.phase = phase;
                 self.start(at_ms, phase)
             }
         }
@@ -237,7 +192,7 @@ impl Switchover {
         // What may run side by side does; the rest in order, each only after the one before.
         let in_order = matches!(phase, Phase::Confirm | Phase::CatchUp | Phase::Routes);
         if in_order && acts.len() > 1 {
-            self.queue = acts.split_off(1);
+            self.course.queue = acts.split_off(1);
         }
         let ordered: Vec<Numbered> = acts.into_iter().map(|act| self.order_act(at_ms, act)).collect();
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
@@ -245,7 +200,7 @@ impl Switchover {
 
     fn order_act(&mut self, at_ms: u64, act: Act) -> Numbered {
         // Noted before it is done: whether it was is not known until it is answered.
-        if self.phase != Phase::Undo && act.changes() {
+        if self.course.phase != Phase::Undo && act.changes() {
             self.changed = true;
             let undo = match &act {
                 // Of all three at once.
@@ -269,11 +224,7 @@ impl Switchover {
                 None => self.stays.push(act.clone()),
             }
         }
-        let number = self.next_number;
-        self.next_number += 1;
-        self.note(at_ms, Note::Ordered { number, what: act.clone() });
-        self.waiting.insert(number, act.clone());
-        (number, act)
+        self.course.order(at_ms, act)
     }
 
     /// What an answer means for its act.
@@ -291,7 +242,7 @@ impl Switchover {
             // The judge of what is not told is the rule that needs it.
             (Act::ReadAcker { .. }, _) => {}
             (Act::HoldWrites { .. }, Answer::Position(position)) => {
-                self.audit.holds = Some(position.to_string());
+                self.course.audit.holds = Some(position.to_string());
                 self.position = Some(position);
             }
             (Act::MakeWritable { .. }, Answer::Done | Answer::Noted(_)) => {
@@ -301,7 +252,7 @@ impl Switchover {
             (_, Answer::Done | Answer::Noted(_)) => {}
             (_, other) => return self.failed(at_ms, act, other.words().1),
         }
-        if self.phase == Phase::Undo {
+        if self.course.phase == Phase::Undo {
             self.undo.retain(|undo| undo != act);
             if matches!(act, Act::ReleaseWrites { .. }) {
                 self.pause_is_over(at_ms);
@@ -314,7 +265,7 @@ impl Switchover {
     }
 
     fn pause_is_over(&mut self, at_ms: u64) {
-        self.audit.pause_ms = self.paused_at_ms.map(|began| at_ms.saturating_sub(began));
+        self.course.audit.pause_ms = self.paused_at_ms.map(|began| at_ms.saturating_sub(began));
     }
 
     /// Whether nobody has been able to write for longer than is allowed.
@@ -324,20 +275,19 @@ impl Switchover {
 
     /// After an act that went well, or whose failure does not matter by itself.
     fn go_on(&mut self, at_ms: u64) -> Vec<Numbered> {
-        if !self.queue.is_empty() {
-            let next = self.queue.remove(0);
+        if let Some(next) = self.course.next() {
             return self.after_the_lease(at_ms, Then::Act(next));
         }
         match self.refusal.clone() {
-            _ if !self.waiting.is_empty() => Vec::new(),
-            Some(refusal) if self.phase != Phase::Undo => self.refuse(at_ms, refusal),
+            _ if !self.course.waiting.is_empty() => Vec::new(),
+            Some(refusal) if self.course.phase != Phase::Undo => self.refuse(at_ms, refusal),
             _ => self.conclude(at_ms),
         }
     }
 
     /// After an act that failed, or nobody knows whether.
     fn failed(&mut self, at_ms: u64, act: &Act, reason: String) -> Vec<Numbered> {
-        if self.phase == Phase::Undo {
+        if self.course.phase == Phase::Undo {
             self.undo_failed = true;
             return self.go_on(at_ms);
         }
@@ -346,21 +296,21 @@ impl Switchover {
             return self.go_on(at_ms);
         }
         let is_candidates = matches!(act, Act::AwaitServer { .. } | Act::Prepare { .. });
-        let is_before = matches!(self.phase, Phase::Prepare | Phase::CatchUp);
+        let is_before = matches!(self.course.phase, Phase::Prepare | Phase::CatchUp);
         if is_before && is_candidates && self.order.wanted.is_none() {
             // Another server may do; nothing has changed for this one.
             if let Some(chosen) = self.chosen.take() {
                 self.rejected.insert(chosen.server, format!("{act}: {reason}"));
             }
-            self.waiting.clear();
-            self.queue.clear();
+            self.course.waiting.clear();
+            self.course.queue.clear();
             return self.choose(at_ms);
         }
         // What runs beside it is waited for: nothing is undone while it is being done.
         let step = act.to_string();
         let refusal = if self.is_late(at_ms) { self.exceeded(step) } else { Refusal::Step { step, reason } };
         self.refusal.get_or_insert(refusal);
-        self.queue.clear();
+        self.course.queue.clear();
         self.go_on(at_ms)
     }
 
@@ -371,7 +321,7 @@ impl Switchover {
 
     /// All acts of the phase are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<Numbered> {
-        let next = match self.phase {
+        let next = match self.course.phase {
             Phase::Confirm => return self.choose(at_ms),
             Phase::Prepare if self.order.dry_run => None,
             Phase::Prepare => Some(Phase::CatchUp),
@@ -422,9 +372,9 @@ impl Switchover {
 
     /// Stops, and undoes what was done.
     pub(super) fn refuse(&mut self, at_ms: u64, refusal: Refusal) -> Vec<Numbered> {
-        self.note(at_ms, Note::Refused { refusal: refusal.clone() });
-        self.queue.clear();
-        self.waiting.clear();
+        self.course.note(at_ms, Note::Refused { refusal: refusal.clone() });
+        self.course.queue.clear();
+        self.course.waiting.clear();
         if self.undo.is_empty() {
             self.over(Some(refusal));
             return Vec::new();
@@ -438,16 +388,14 @@ impl Switchover {
         let refusal = self.refusal.take().or(refusal);
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
         let stays = std::mem::take(&mut self.stays);
-        self.audit.outcome = Some(match refusal {
+        let outcome = match refusal {
             None if self.order.dry_run => self.planned(server),
             None => End::Promoted { server, left: std::mem::take(&mut self.left) },
             Some(_) if self.promoted => End::Promoted { server, left: self.still_to_do() },
             Some(refusal) if !self.changed => End::Unchanged { refusal },
             Some(refusal) if self.undo.is_empty() => End::Undone { refusal, stays },
             Some(refusal) => End::Left { refusal, to_undo: std::mem::take(&mut self.undo), stays },
-        });
-        self.waiting.clear();
-        self.queue.clear();
-        self.phase = Phase::Over;
+        };
+        self.course.end(outcome);
     }
 }

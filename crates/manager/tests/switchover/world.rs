@@ -249,7 +249,8 @@ pub fn run(
     run_until(world, order, fate, lease_goes, None).0
 }
 
-/// The same, with a manager that dies when the act of that number is begun; what is under way then takes effect, or not. Gives
+/// The same, with a manager that dies when the act of that number is begun. What is under way then, or when the lease was lost, takes
+/// effect, or not. Gives
 /// the record as it had it, and as it was stored last.
 pub fn run_until(
     world: &mut World,
@@ -276,11 +277,7 @@ pub fn run_until(
             under_way.push(UnderWay { ends_ms: std::cmp::Reverse(at_ms + takes_ms), number, act });
         }
         if is_last {
-            for UnderWay { number, act, .. } in under_way {
-                if matches!(fates[&number], Fate::Done | Fate::DoneUnheard) {
-                    world.apply(&act);
-                }
-            }
+            end_unheard(world, under_way, &fates);
             break;
         }
         let Some(UnderWay { ends_ms, number, act }) = under_way.pop() else { break };
@@ -315,10 +312,22 @@ pub fn run_until(
             // What comes late changes nothing any more.
             assert!(next.is_empty() && switchover.answer(at_ms, number, Answer::Done).is_empty());
             stored = Some(switchover.audit().clone());
+            if !world.lease {
+                end_unheard(world, under_way, &fates);
+            }
             break;
         }
     }
     (switchover.audit().clone(), stored)
+}
+
+/// What was under way when nobody was there any more to hear of it.
+fn end_unheard(world: &mut World, under_way: BinaryHeap<UnderWay>, fates: &BTreeMap<u32, Fate>) {
+    for UnderWay { number, act, .. } in under_way {
+        if matches!(fates[&number], Fate::Done | Fate::DoneUnheard) {
+            world.apply(&act);
+        }
+    }
 }
 
 /// Never two on which clients' commits go through, and none that lacks one.

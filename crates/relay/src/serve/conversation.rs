@@ -28,6 +28,8 @@ const AHEAD_PATIENCE: Duration = Duration::from_secs(10);
 pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Result<(), SessionError> {
     let registered = shared.clients.add(client.connection_id(), client.user(), client.peer());
     let mut session = Session::default();
+    // What it is told of the time counts from here on.
+    let clock_steps = shared.served.status.clock_steps();
     loop {
         let payload = tokio::select! {
             () = shared.stop.cancelled() => return say_goodbye(client).await,
@@ -69,7 +71,7 @@ pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Resu
                 };
                 return match begun {
                     Ok((request, begin)) => {
-                        sending::send(client, shared, &registered, request, begin, holding).await
+                        sending::send(client, shared, &registered, clock_steps, request, begin, holding).await
                     }
                     Err(refusal) => {
                         info!(code = refusal.code, "no stream: {}", refusal.message);

@@ -30,11 +30,12 @@ const STEPS_MAX: usize = 4096;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Sends a client its stream, until it goes, is told to, or has all that it asked for. `holding` keeps the log from being
-/// purged until this does.
+/// purged until this does; `clock_steps` has seen those that came before the client could ask for the time.
 pub(super) async fn send(
     client: ClientSession,
     shared: &Shared,
     registered: &Registered,
+    clock_steps: watch::Receiver<u64>,
     request: DumpRequest,
     begin: Begin,
     holding: Watermark,
@@ -82,6 +83,7 @@ pub(super) async fn send(
         wait_for_more: request.wait_for_more,
         heartbeat_period: request.heartbeat_period,
         semi_sync,
+        clock_steps: is_replica.then_some(clock_steps),
         filter: StreamFilter::new(&request, begin.clone(), flavour, ServerId(shared.options.server_id)),
         reader,
         state: State::Between,
@@ -97,6 +99,8 @@ struct Sending<'a> {
     wait_for_more: bool,
     heartbeat_period: Option<Duration>,
     semi_sync: bool,
+    /// Tells when it was told the wrong time; programs that only look do not ask for it.
+    clock_steps: Option<watch::Receiver<u64>>,
     filter: StreamFilter,
     reader: LogReader,
     state: State,
@@ -133,6 +137,8 @@ enum Filled {
     AtEnd,
     /// The client has all that it asked for.
     Complete,
+    /// The client was told the wrong time.
+    ToldWrongTime,
 }
 
 impl Sending<'_> {
@@ -169,6 +175,10 @@ impl Sending<'_> {
                     continue;
                 }
                 Filled::Complete => return sender.finish_eof().await,
+                Filled::ToldWrongTime => {
+                    let_ask_anew();
+                    return Ok(());
+                }
                 Filled::AtEnd if !self.wait_for_more => return sender.finish_eof().await,
                 Filled::AtEnd => {}
             }
@@ -196,6 +206,10 @@ impl Sending<'_> {
                 () = self.shared.stop.cancelled() => return Ok(ControlFlow::Break(())),
                 () = registered.stop().cancelled() => {
                     return ended_by(registered, sender).await.map(ControlFlow::Break);
+                }
+                () = stepped(self.clock_steps.as_mut()) => {
+                    let_ask_anew();
+                    return Ok(ControlFlow::Break(()));
                 }
                 changed = tail.changed(), if is_told => {
                     if changed.is_ok() {
@@ -266,6 +280,10 @@ impl Sending<'_> {
                         }
                     }
                 },
+                // Not within a transaction: there some that go by position do not find their place again.
+                State::Between if self.clock_steps.as_ref().is_some_and(has_stepped) => {
+                    return Ok(Filled::ToldWrongTime);
+                }
                 State::Between => match self.reader.try_next()? {
                     None => {
                         if let Some(heartbeat) = self.filter.idle() {
@@ -399,6 +417,25 @@ impl std::convert::From<LogError> for Failure {
     fn from(error: LogError) -> Self {
         Self::Log(error)
     }
+}
+
+/// A replica whose connection is lost connects again at once, and asks for the time as it does.
+fn let_ask_anew() {
+    info!("the replica is let go, to ask what time it is");
+}
+
+fn has_stepped(clock_steps: &watch::Receiver<u64>) -> bool {
+    clock_steps.has_changed().unwrap_or(false)
+}
+
+/// Ends when the clock that a client was told has stepped.
+async fn stepped(clock_steps: Option<&mut watch::Receiver<u64>>) {
+    if let Some(clock_steps) = clock_steps
+        && clock_steps.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Ends a stream that somebody wants ended. A replica of which there are two is told so, in the servers' words; one that

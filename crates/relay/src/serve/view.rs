@@ -1,6 +1,6 @@
 //! What a statement can ask for, as it is at the moment.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use tailwater_log::{Entry, SourceIdentity};
 use tailwater_session::server::ClientSession;
@@ -23,7 +23,7 @@ const RETRY_SECONDS: u64 = 2;
 pub(super) fn look(shared: &Shared, client: &ClientSession) -> Option<View> {
     let log = shared.log_view()?;
     let source = shared.served.log.source()?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_us = shared.served.status.source_now_us();
     let variables = shared.served.status.source_variables();
     let oldest = log.catalog().files().first().and_then(|file| file.segments.first());
     let gtids = match log.gtids() {
@@ -59,10 +59,10 @@ pub(super) fn look(shared: &Shared, client: &ClientSession) -> Option<View> {
         files: log.catalog().files().iter().map(|file| (file.name.clone(), file.size())).collect(),
         replicas: clients.iter().filter_map(replica_view).collect(),
         processes: clients.iter().map(|client| process_view(client, &log)).collect(),
-        capture: capture_view(shared, &source, u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
+        capture: capture_view(shared, &source, now_us),
         source_variables: variables,
         semi_sync: true,
-        now_us: u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
+        now_us,
         uptime_seconds: shared.began.elapsed().as_secs(),
         user: format!("{}@{}", client.user(), client.peer().ip()),
         connection_id: client.connection_id(),
@@ -116,7 +116,7 @@ fn process_view(client: &Client, log: &impl History) -> ProcessView {
     }
 }
 
-fn capture_view(shared: &Shared, source: &SourceIdentity, now_ms: u64) -> CaptureView {
+fn capture_view(shared: &Shared, source: &SourceIdentity, now_us: u64) -> CaptureView {
     let served = &shared.served;
     let snapshot = served.status.snapshot();
     let state = match &snapshot.state {
@@ -156,7 +156,7 @@ fn capture_view(shared: &Shared, source: &SourceIdentity, now_ms: u64) -> Captur
         source_uuid: source.server_uuid.clone(),
         file,
         position,
-        seconds_behind: (snapshot.state == CaptureState::Streaming).then(|| seconds_behind(shared, now_ms)),
+        seconds_behind: (snapshot.state == CaptureState::Streaming).then(|| seconds_behind(shared, now_us)),
         retry_seconds: RETRY_SECONDS,
         last_error: snapshot.last_failure.filter(|_| snapshot.state != CaptureState::Streaming).map(
             |failure| CaptureError {
@@ -172,12 +172,13 @@ fn capture_view(shared: &Shared, source: &SourceIdentity, now_ms: u64) -> Captur
 
 /// How old the newest transaction is, if it has just come; a stream that has been silent for a moment has brought all
 /// that there is.
-fn seconds_behind(shared: &Shared, now_ms: u64) -> u64 {
+fn seconds_behind(shared: &Shared, now_us: u64) -> u64 {
     const MOMENT_MS: u64 = 1_000;
-    let grown_ms = shared.served.status.grown_ms();
-    let newest_ms = shared.served.log.last_transaction().map_or(now_ms, |entry| entry.commit_time_us / 1_000);
-    match now_ms.saturating_sub(grown_ms) {
-        0..=MOMENT_MS => now_ms.saturating_sub(newest_ms) / 1_000,
+    match shared.served.status.grown_ago_ms() {
+        Some(0..=MOMENT_MS) => {
+            let newest_us = shared.served.log.last_transaction().map_or(now_us, |entry| entry.commit_time_us);
+            now_us.saturating_sub(newest_us) / 1_000_000
+        }
         _ => 0,
     }
 }

@@ -166,6 +166,8 @@ impl Report {
             "{}: {headline}\n{} x {}, {} MiB, kernel {}, fdatasync {:.0} µs",
             self.name, machine.cpus, machine.cpu, machine.memory_mib, machine.kernel, machine.fdatasync_us
         );
+        let variants = self.rows.iter().map(|row| row.variant.chars().count());
+        let width = variants.max().unwrap_or(0).max(34);
         let mut measurement = "";
         let mut setting = None;
         for row in &self.rows {
@@ -183,7 +185,7 @@ impl Report {
             let spread = format!("{:.0} .. {:.0}", row.min, row.max);
             let _ = writeln!(
                 text,
-                "    {:<34} {:>10.0}   {spread:<20} {}",
+                "    {:<width$} {:>10.0}   {spread:<20} {}",
                 row.variant,
                 row.median,
                 also.join(", ")

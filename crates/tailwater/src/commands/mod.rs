@@ -44,6 +44,7 @@ use tailwater_session::SessionError;
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
+use crate::causes::WithCauses;
 use crate::cli::{Cli, Command};
 use crate::config::ConfigError;
 use crate::control::ControlError;
@@ -84,8 +85,8 @@ fn on_runtime<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
 /// An error as one line: the stable code of the innermost error of ours, then everything that was being done.
 pub fn render_error(error: &anyhow::Error) -> String {
     match error.chain().find_map(code_of) {
-        Some(code) => format!("{code}: {error:#}"),
-        None => format!("{error:#}"),
+        Some(code) => format!("{code}: {}", WithCauses(error)),
+        None => WithCauses(error).to_string(),
     }
 }
 

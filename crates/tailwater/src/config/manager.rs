@@ -9,6 +9,9 @@ use tailwater_manager::analysis::Settings;
 use tailwater_manager::lossless::UNVERIFIED_MS_MAX;
 use tailwater_manager::watching::Pace;
 
+/// The least `agreed_after_ms`: a manager that stood still itself for less does not know it.
+const AGREED_AFTER_MS_MIN: u64 = 500;
+
 /// `[manager]`
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -188,6 +191,9 @@ impl ManagerConfig {
         if !(2_000..=86_400_000).contains(&self.lease_ttl_ms) {
             return Err("manager.lease_ttl_ms is 2000 to 86400000".into());
         }
+        if self.analysis.agreed_after_ms < AGREED_AFTER_MS_MIN {
+            return Err(format!("manager.analysis.agreed_after_ms is at least {AGREED_AFTER_MS_MIN}"));
+        }
         let pace = &self.pace;
         let times =
             [pace.ping_ms, pace.ping_timeout_ms, pace.look_ms, pace.look_timeout_ms, pace.hurried_look_ms];
@@ -238,6 +244,7 @@ mod tests {
         check("etcd_ca_file = 'ca.pem'", "without manager.etcd_endpoints");
         check("lease_ttl_ms = 100", "2000");
         check("replica_password_file = 'p'", "without");
+        check("[analysis]\nagreed_after_ms = 499", "at least 500");
         check("[pace]\nping_ms = 1", "at least 10");
         check("[pace]\npong_ms = 100", "pong_ms");
         check("[[fence_hook]]\nname = 'off'\ncommand = []", "no program");

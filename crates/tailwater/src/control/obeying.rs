@@ -7,6 +7,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::{Answer, Controlled, ControlledSource, Request};
+use crate::causes::WithCauses;
 use crate::managing;
 use crate::managing::acker::{AckerFailure, AckerOrder};
 use crate::managing::requests::ManagerRequest;
@@ -31,7 +32,7 @@ pub(super) fn answered(obeyed: anyhow::Result<()>, controlled: &Controlled) -> A
         Ok(()) => Answer::Channels(controlled.reports().1),
         Err(error) => Answer::Failed {
             code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
-            message: format!("{error:#}"),
+            message: WithCauses(&error).to_string(),
         },
     }
 }
@@ -76,7 +77,7 @@ async fn managed(request: ManagerRequest, controlled: &Controlled) -> Answer {
             code: error
                 .downcast_ref::<tailwater_manager::ManagerError>()
                 .map(|error| error.code().to_owned()),
-            message: format!("{error:#}"),
+            message: WithCauses(&error).to_string(),
         },
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::causes::WithCauses;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tailwater_manager::analysis::Guard;
@@ -135,7 +136,7 @@ impl KeptGuard {
             match self.look(&mut *etcd.lock().await).await {
                 Ok(()) => is_told = false,
                 Err(reason) if !is_told => {
-                    warn!(source, "what holds failovers back cannot be asked: {reason:#}");
+                    warn!(source, "what holds failovers back cannot be asked: {}", WithCauses(&reason));
                     is_told = true;
                 }
                 Err(_) => {}
@@ -207,7 +208,7 @@ impl KeptGuard {
         let kept = replace(&self.path, &bytes).with_context(|| format!("write {}", self.path.display()));
         match kept {
             // Etcd has it: the file is only what a manager begins with.
-            Err(reason) if self.etcd.is_some() => error!("{reason:#}"),
+            Err(reason) if self.etcd.is_some() => error!("{}", WithCauses(&reason)),
             kept => kept?,
         }
         *self.lock() = guard;

@@ -32,6 +32,7 @@ use tracing::{debug, error, info, warn};
 
 use super::cluster::ManagedCluster;
 use super::starting;
+use crate::causes::WithCauses;
 use crate::config::{Config, SourceConfig};
 use crate::wiring;
 
@@ -480,11 +481,11 @@ fn is_done_with(source: &str, server: &str, done: anyhow::Result<RejoinReport>) 
             true
         }
         Err(error) if error.downcast_ref::<ApplyError>().is_some_and(is_refusal) => {
-            error!(source, server, "the former primary is left as it is: {error:#}");
+            error!(source, server, "the former primary is left as it is: {}", WithCauses(&error));
             true
         }
         Err(error) => {
-            warn!(source, server, "the former primary is not brought back yet: {error:#}");
+            warn!(source, server, "the former primary is not brought back yet: {}", WithCauses(&error));
             false
         }
     }

@@ -12,6 +12,7 @@ use tailwater_manager::observation::Unreached;
 use tailwater_manager::watching::{RelayEye, RelayLook, RelaySeen};
 
 use super::acker::AckerFailure;
+use crate::causes::WithCauses;
 use crate::config::{Config, RelayConfig};
 use crate::http::{OrderBody, RelayText, Secret};
 use crate::wiring::{ClusterWiring, other_state};
@@ -155,7 +156,7 @@ pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
     let asked = config.relays.iter().map(|relay| async move {
         match RemoteRelay::of(relay) {
             Ok(remote) => remote.text().await.map_err(|unreached| unreached.message),
-            Err(error) => Err(format!("{error:#}")),
+            Err(error) => Err(WithCauses(&error).to_string()),
         }
     });
     let answers = futures_util::future::join_all(asked).await;

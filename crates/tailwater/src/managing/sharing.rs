@@ -13,6 +13,7 @@ use tailwater_manager::lease::{EtcdValue, Token};
 use tracing::warn;
 
 use super::cluster::leftovers::unfinished;
+use crate::causes::WithCauses;
 
 /// How often a record is stored anew because another manager has stored one meanwhile.
 const TRIES_MAX: u32 = 5;
@@ -133,7 +134,7 @@ impl AuditStore for Records {
         // Where people look it stands, whatever becomes of the other.
         self.folder.save(audit)?;
         shared.map_err(|reason| {
-            let source = io::Error::other(format!("{reason:#}"));
+            let source = io::Error::other(WithCauses(&reason).to_string());
             RecordError { path: format!("{} in etcd", audit.id).into(), source }
         })
     }

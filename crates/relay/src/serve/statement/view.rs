@@ -36,7 +36,7 @@ pub struct View {
     pub source_variables: BTreeMap<String, String>,
     /// Whether replicas can acknowledge what they get.
     pub semi_sync: bool,
-    /// Now, in microseconds since 1970.
+    /// Now, in microseconds since 1970, by the source's clock.
     pub now_us: u64,
     /// Seconds since the server started.
     pub uptime_seconds: u64,

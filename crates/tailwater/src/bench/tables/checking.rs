@@ -11,6 +11,7 @@ use super::program::{self, Measured, Program};
 use super::source::{fill, options};
 use super::{Headline, Plan, WORKERS, kinds, setting, summarise};
 use crate::bench::report::{Machine, Report, Row};
+use crate::causes::WithCauses;
 use crate::cli::{TablesBench, TablesData};
 use crate::trial::{TrialFolder, primary_options};
 
@@ -127,7 +128,8 @@ async fn measure(
             let run = match run {
                 Err(error) if *checker == Checker::Peer && kind.flavour() == Flavour::MySql => {
                     // It asks for statements that newer servers do not have any more.
-                    let note = format!("{kind}, {}: {PEER} does not work: {error:#}", set.name());
+                    let note =
+                        format!("{kind}, {}: {PEER} does not work: {}", set.name(), WithCauses(&error));
                     if repeat == 0 {
                         notes.push(note);
                     }

@@ -1,7 +1,8 @@
-//! What runs leave: acts behind a promotion that failed, and records that never ended.
+//! What runs leave: acts behind a promotion that failed, and records of those that were cut off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tailwater_manager::driving::AuditStore;
@@ -13,7 +14,9 @@ use tailwater_manager::watching::Wish;
 use tracing::{error, info, warn};
 
 use super::super::ordering;
+use super::super::sharing::SharedRecords;
 use super::{Begun, ClusterParts, ManagedCluster};
+use crate::causes::WithCauses;
 
 /// How often what was left behind a promotion is tried, and the pause before each time.
 const FINISH_TRIES_MAX: u32 = 300;
@@ -27,16 +30,16 @@ const ADOPTION_PAUSE: Duration = Duration::from_secs(1);
 /// What began longer ago is left to people.
 const RECENT_SECONDS: i64 = 3600;
 
-/// A run that this manager, or the one before it, did not end, and that is to be undone or finished.
-pub(super) struct Unfinished {
+/// A run that this manager, or the one before it, did not bring to an end, and that is to be undone or finished.
+struct Unfinished {
     traces: Traces,
     tries: u32,
     next: Instant,
 }
 
 impl Unfinished {
-    /// The last run that changed anything, if it did not end and nobody has recovered it.
-    pub(super) fn of<H>(parts: &ClusterParts<H>) -> Option<Self> {
+    /// The last run that changed anything, if it was cut off and nobody has recovered it.
+    fn of<H>(parts: &ClusterParts<H>) -> Option<Self> {
         let names = match parts.records.list() {
             Ok(names) => names,
             Err(error) => {
@@ -57,23 +60,15 @@ impl Unfinished {
         }
         let (source, id) = (&parts.source, &traces.run);
         if !is_recent(id, chrono::Utc::now()) {
-            warn!(
-                source,
-                id, "this run was begun and never ended, and is too old to be touched: see its record"
-            );
+            warn!(source, id, "this run was cut off half way, and is too old to be touched: see its record");
             return None;
         }
-        warn!(source, id, "this run was begun and never ended: it is to be undone, or finished");
+        warn!(source, id, "this run was cut off half way: it is to be undone, or finished");
         Some(Self { traces, tries: 0, next: Instant::now() })
-    }
-
-    /// Nothing was tried yet.
-    pub(super) fn is_untried(&self) -> bool {
-        self.tries == 0
     }
 }
 
-/// Whether the last run that changed anything did not end and nobody has recovered it, as [`Unfinished::of`] has it; also while
+/// Whether the last run that changed anything was cut off and nobody has recovered it, as [`Unfinished::of`] has it; also while
 /// records cannot be listed, or it is not known what another manager left.
 pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     if !is_adopted(parts) {
@@ -105,8 +100,8 @@ pub(in crate::managing) fn unfinished(newest_first: impl Iterator<Item = Audit>)
             }
             (Some(_), Some(run)) => recovered.push(run.clone()),
             (Some(End::Unchanged { .. } | End::Planned { .. }), None) => {}
-            (Some(_), None) => return None,
-            (None, None) => match Traces::of(&audit) {
+            (Some(_), None) if !audit.is_cut_off() => return None,
+            (_, None) => match Traces::of(&audit) {
                 Some(traces) if recovered.contains(&traces.run) => return None,
                 Some(mut traces) => {
                     let term = terms.get(&traces.run).copied().unwrap_or_default();
@@ -121,26 +116,56 @@ pub(in crate::managing) fn unfinished(newest_first: impl Iterator<Item = Audit>)
 }
 
 /// Whether this manager knows what another that held the lease before it left, or does not hold it itself.
-pub(super) fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
+fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
     match (&parts.shared, parts.lease.check()) {
         (Some(shared), Ok(term)) => shared.is_read_in(term),
         _ => true,
     }
 }
 
-/// Takes over the records of other managers, once in each term: what they left half done is this one's to undo or to finish.
-pub(super) async fn adopt<H>(parts: &ClusterParts<H>, unfinished: &mut Option<Unfinished>) {
-    let (Some(shared), Ok(term)) = (&parts.shared, parts.lease.check()) else { return };
-    if shared.is_read_in(term) {
+/// What a manager knows of runs that were cut off.
+#[derive(Default)]
+pub(super) struct Leftovers {
+    unfinished: Option<Unfinished>,
+    /// The term in which it has looked for one.
+    looked_in: Option<Token>,
+}
+
+impl Leftovers {
+    /// Whether something comes before all else: it may have another server take writes.
+    pub(super) fn wait(&self, now: Option<Token>) -> bool {
+        self.looked_in != now || self.unfinished.as_ref().is_some_and(|left| left.tries == 0)
+    }
+}
+
+/// Looks for what was left half done, once in each term, and again when a run of this manager's own was cut off. Takes over the
+/// records of other managers before: what they left is this one's to undo or to finish.
+pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftovers) {
+    let parts = &cluster.parts;
+    let Ok(term) = parts.lease.check() else { return };
+    let was_cut_off = cluster.was_cut_off.swap(false, Ordering::Relaxed);
+    if leftovers.looked_in == Some(term) && !was_cut_off {
         return;
     }
+    if let Some(shared) = &parts.shared
+        && !shared.is_read_in(term)
+        && !adopt(parts, shared, term).await
+    {
+        tokio::time::sleep(ADOPTION_PAUSE).await;
+        return;
+    }
+    *leftovers = Leftovers { unfinished: Unfinished::of(parts), looked_in: Some(term) };
+}
+
+/// Takes over the records of other managers; whether it did.
+async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedRecords, term: Token) -> bool {
     let source = &parts.source;
     let records = match shared.read().await {
         Ok(records) => records,
         Err(reason) => {
-            warn!(source, "what another manager may have left half done is not known: {reason:#}");
-            tokio::time::sleep(ADOPTION_PAUSE).await;
-            return;
+            let reason = WithCauses(&reason);
+            warn!(source, "what another manager may have left half done is not known: {reason}");
+            return false;
         }
     };
     for record in records {
@@ -153,19 +178,18 @@ pub(super) async fn adopt<H>(parts: &ClusterParts<H>, unfinished: &mut Option<Un
         if let Err(error) = parts.records.save(&record) {
             // Nothing is done before it is: no run could keep a record of its own either.
             error!(source, id, "what another manager left half done cannot be stored here: {error}");
-            tokio::time::sleep(ADOPTION_PAUSE).await;
-            return;
+            return false;
         }
     }
     shared.note_read_in(term);
-    *unfinished = Unfinished::of(parts);
+    true
 }
 
 /// Undoes or finishes what was left half done, if this manager may act and it is time. Another run that is begun meanwhile goes
 /// on from what it finds, and ends this.
 pub(super) async fn recover<H: Hands + 'static>(
     cluster: &Arc<ManagedCluster<H>>,
-    unfinished: &mut Option<Unfinished>,
+    Leftovers { unfinished, .. }: &mut Leftovers,
 ) {
     let Some(left) = unfinished.as_mut() else { return };
     if !cluster.is_free() || Instant::now() < left.next {
@@ -195,7 +219,7 @@ pub(super) async fn recover<H: Hands + 'static>(
             cluster.audit(&id).ok().flatten().and_then(|audit| audit.outcome)
         }
         Err(reason) => {
-            warn!(source, run, "what it left cannot be recovered now: {reason:#}");
+            warn!(source, run, "what it left cannot be recovered now: {}", WithCauses(&reason));
             None
         }
     };
@@ -289,6 +313,11 @@ mod tests {
         assert_eq!(found(&[]), "");
         assert_eq!(found(&[record("b", None, promoted())]), "");
         assert_eq!(found(&[record("b", None, None), record("a", None, promoted())]), "b");
+        // One that could not be undone is left to people, but for one whose lease was lost.
+        assert_eq!(found(&[record("b", None, left()), record("a", None, None)]), "");
+        let mut lost = record("b", None, left());
+        lost.steps.push(Step { at_ms: 2, phase: Phase::Pause, note: Note::Refused { refusal: refusal() } });
+        assert_eq!(found(&[lost]), "b");
         // A failover that was refused changes nothing of it.
         assert_eq!(found(&[record("c", None, unchanged()), record("b", None, None)]), "b");
         assert_eq!(found(&[record("c", None, undone()), record("b", None, None)]), "");

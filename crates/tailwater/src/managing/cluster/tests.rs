@@ -1,14 +1,16 @@
 //! Runs of a cluster whose servers are nowhere: who waits for whom, and what the end of one means for the next.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tailwater_manager::Refusal;
 use tailwater_manager::acting::Actor;
 use tailwater_manager::acting::hook::Party;
 use tailwater_manager::acting::setup::{Limits as ActLimits, ReplicaAccount, Setup};
 use tailwater_manager::driving::run::Confirmed;
+use tailwater_manager::driving::{AuditStore, Confirm, Machine};
 use tailwater_manager::failover::run::Numbered;
-use tailwater_manager::failover::{Act, Answer, Note, Phase, Step};
+use tailwater_manager::failover::{Act, Answer, Audit, Kind, Note, Phase, Step};
 use tailwater_manager::lease::{FileLease, LeaseTask, Standing, Terms, Token};
 use tailwater_manager::lossless::MayBeMissing;
 use tailwater_manager::observing::Subject;
@@ -17,6 +19,7 @@ use tailwater_session::{ConnectOptions, Endpoint};
 use tailwater_wire::Flavour;
 use tokio::sync::Notify;
 
+use super::supervising::FOLLOWED_PAUSE;
 use super::*;
 use crate::managing::requests::Manager;
 
@@ -312,6 +315,49 @@ async fn a_run_that_was_left_half_done_is_told_until_it_is_recovered() -> anyhow
     assert!(stage.cluster.is_half_way());
     recovery(7, promoted())?;
     assert!(!stage.cluster.is_half_way());
+    Ok(())
+}
+
+/// A run that lost the lease half way is gone on with by who holds it next, be it the same manager; one that could not be undone
+/// is left to people.
+#[tokio::test]
+async fn a_run_that_lost_the_lease_half_way_is_gone_on_with() -> anyhow::Result<()> {
+    let held = Act::HoldWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
+    let released = Act::ReleaseWrites { server: "db1".to_owned(), acks: 0 };
+    let lost = Refusal::NoLease { reason: "as the script says".to_owned() };
+    let failed = Refusal::Step { step: "drain db2".to_owned(), reason: "as the script says".to_owned() };
+    for (refusal, is_gone_on_with) in [(lost, true), (failed, false)] {
+        let folder = tempfile::tempdir()?;
+        let (stage, hands) = idle_stage(folder.path()).await?;
+        let gate = Arc::new(Gate::default());
+        let confirm: Arc<dyn Confirm> = Arc::clone(&gate) as _;
+        let (_, task) = stage.cluster.begin("switchover", |id, _, _| {
+            let notes =
+                [Note::Ordered { number: 1, what: held.clone() }, Note::Refused { refusal: refusal.clone() }];
+            let steps = notes.into_iter().map(|note| Step { at_ms: 1, phase: Phase::Pause, note }).collect();
+            let audit =
+                Audit { kind: Kind::Switchover, token: Some(stage.token.0), steps, ..audit(id, "db1") };
+            let end = End::Left { refusal, to_undo: vec![released.clone()], stays: Vec::new() };
+            Ok(Begun {
+                machine: Scripted { audit, end, token: stage.token },
+                confirm,
+                led_by: None,
+                changes: true,
+            })
+        })?;
+        gate.0.notify_one();
+        assert!(!task.await?);
+        assert_eq!(stage.cluster.is_half_way(), is_gone_on_with);
+        let begun = std::time::Instant::now();
+        while is_gone_on_with && stage.cluster.is_half_way() {
+            assert!(begun.elapsed() < PATIENCE, "nobody goes on with it");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if !is_gone_on_with {
+            tokio::time::sleep(5 * FOLLOWED_PAUSE).await;
+        }
+        assert_eq!(hands.0.lock().unwrap().contains(&released), is_gone_on_with);
+    }
     Ok(())
 }
 

@@ -1,0 +1,43 @@
+//! Errors with what caused them.
+
+use std::fmt::{self, Display, Formatter};
+
+/// An error with its causes, each told once: most of ours say in their own words what caused them.
+pub(crate) struct WithCauses<'a>(pub &'a anyhow::Error);
+
+impl Display for WithCauses<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut told = self.0.to_string();
+        for cause in self.0.chain().skip(1) {
+            let cause = cause.to_string();
+            if !told.contains(&cause) {
+                told = format!("{told}: {cause}");
+            }
+        }
+        f.write_str(&told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Context;
+    use tailwater_bulk::BulkError;
+
+    use super::*;
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let source = io::Error::other("no route to the store");
+        let error = BulkError::File { action: "list", path: "s3://bucket/x".into(), source };
+        let error = Err::<(), _>(error).context("the dump").unwrap_err();
+        assert_eq!(
+            WithCauses(&error).to_string(),
+            "the dump: cannot list s3://bucket/x: no route to the store"
+        );
+        // One that says nothing of its cause.
+        let error = Err::<(), _>(io::Error::other("why")).context("what").context("where").unwrap_err();
+        assert_eq!(WithCauses(&error).to_string(), "where: what: why");
+    }
+}

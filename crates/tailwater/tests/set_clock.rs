@@ -1,0 +1,139 @@
+//! The daemon's wall clock is beside its source's, and is set: replicas go on showing how far they really are behind.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, SlowSync, SteppedClock, require};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use crate::shell::{PROGRAM, Shell};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How far the clock is set, and the most that a replica may show of it.
+const BESIDE_MS: i64 = 1_000_000;
+const LAG_SECONDS_MAX: u64 = 500;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_show_their_true_lag_mysql() -> Result<()> {
+    replicas_show_their_true_lag(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_show_their_true_lag_mariadb() -> Result<()> {
+    replicas_show_their_true_lag(ServerKind::Mariadb118).await
+}
+
+async fn replicas_show_their_true_lag(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    if !SlowSync::is_possible() {
+        eprintln!("SKIPPED replicas_show_their_true_lag: no C compiler (package gcc)");
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let spec = TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    };
+    let mut trial = Trial::start(spec).await?;
+    let clock = SteppedClock::compile(shell.path())?;
+    trial.add_environment(clock.environment());
+    clock.set_beside_ms(BESIDE_MS)?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    trial
+        .primary
+        .sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT AUTO_INCREMENT PRIMARY KEY)")
+        .await?;
+    let replica = Server::start(ServerSpec::new(kind).name("replica").options(["--server-id=2"])).await?;
+    replica.replicate(&trial.replica_of_relay()).await?;
+
+    shows_its_lag(&trial, &replica).await?;
+    clock.set_beside_ms(0)?;
+    shows_its_lag(&trial, &replica).await?;
+    ensure!(let_go(&trial)? == 0, "nobody was told a wrong time");
+
+    // While the source is away nobody knows its clock, and the replica is told that of the daemon.
+    trial.stop_relay().await?;
+    trial.primary.stop().await?;
+    clock.set_beside_ms(BESIDE_MS)?;
+    trial.start_relay()?;
+    until_streaming(&trial).await?;
+    trial.primary.restart(None).await?;
+    trial.wait_captured().await?;
+    shows_its_lag(&trial, &replica).await?;
+    ensure!(let_go(&trial)? == 1, "the replica was told a wrong time once: {}", trial.relay_words());
+    trial.stop_relay().await
+}
+
+/// How often a replica was let go because of the time.
+fn let_go(trial: &Trial) -> Result<usize> {
+    Ok(std::fs::read_to_string(trial.relay_output())?.matches("the replica is let go").count())
+}
+
+/// Waits until the daemon streams to a replica.
+async fn until_streaming(trial: &Trial) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        if let Ok(mut connection) = Connection::connect(&trial.serve_options()).await {
+            let processes = connection.query("SHOW PROCESSLIST").await?;
+            let command = processes.column("Command").context("no command")?;
+            let is_dump = |command: &str| command.contains("Binlog Dump");
+            if processes.rows.iter().any(|row| row.get_str(command).is_some_and(is_dump)) {
+                return Ok(());
+            }
+        }
+        ensure!(begin.elapsed() < PATIENCE, "no replica comes: {}", trial.relay_words());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Writes what the replica cannot apply for a while, and sees what it says of its lag: one that has all says 0 whatever it was
+/// told.
+async fn shows_its_lag(trial: &Trial, replica: &Server) -> Result<()> {
+    let behind = match replica.kind().flavour() {
+        Flavour::MySql => ("SHOW REPLICA STATUS", "Seconds_Behind_Source"),
+        Flavour::MariaDb => ("SHOW SLAVE STATUS", "Seconds_Behind_Master"),
+    };
+    let begin = Instant::now();
+    while replica.sql("SELECT COUNT(*) FROM shop.t").await.is_err() {
+        ensure!(begin.elapsed() < PATIENCE, "it does not replicate: {:?}", replica.replica_status().await?);
+    }
+    let mut holding = Connection::connect(&replica.connect_options()).await?;
+    holding.execute("LOCK TABLES shop.t READ").await?;
+    trial.primary.sql("INSERT INTO shop.t VALUES (NULL)").await?;
+    let mut asking = Connection::connect(&replica.connect_options()).await?;
+    let mut true_lags = 0;
+    while true_lags < 10 {
+        let status = asking.query(behind.0).await?;
+        let lag = status.column(behind.1).and_then(|column| status.first()?.get_u64(column));
+        ensure!(lag.is_none_or(|lag| lag <= LAG_SECONDS_MAX), "it shows a lag of {lag:?} s");
+        // 0 is what it says without looking at a clock, too.
+        true_lags += usize::from(lag.is_some_and(|lag| lag > 0));
+        ensure!(begin.elapsed() < PATIENCE, "no lag is shown: {:?}", replica.replica_status().await?);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    holding.close().await;
+    let gtids = written(&trial.primary).await?;
+    ensure!(replica.wait_for_gtids(&gtids, PATIENCE).await?, "it does not come to {gtids}");
+    Ok(())
+}
+
+async fn written(source: &Server) -> Result<String> {
+    let variable = match source.kind().flavour() {
+        Flavour::MySql => "gtid_executed",
+        Flavour::MariaDb => "gtid_binlog_pos",
+    };
+    Ok(source.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
+}
