@@ -92,6 +92,11 @@ impl ActiveSegment {
         self.whole_end
     }
 
+    /// Offset behind the last whole entry that stands in the file.
+    pub(crate) fn readable_end(&self) -> u64 {
+        self.whole_end.min(self.written)
+    }
+
     /// Behind the last byte appended.
     pub(crate) fn position(&self) -> LogPosition {
         LogPosition { segment: self.header.segment, offset: self.written + self.buffer.len() as u64 }
@@ -220,17 +225,13 @@ impl ActiveSegment {
 
     /// What the flusher is to sync.
     pub(crate) fn sync_target(&self) -> SyncTarget {
-        SyncTarget {
-            segment: self.header.segment,
-            file: Arc::clone(&self.file),
-            end: self.whole_end.min(self.written),
-        }
+        SyncTarget { segment: self.header.segment, file: Arc::clone(&self.file), end: self.readable_end() }
     }
 
     /// Makes what is written durable, and visible as far as it is whole.
     pub(crate) fn sync(&self, shared: &Shared) -> Result<(), LogError> {
         self.file.sync().map_err(|error| self.failed(shared, "fdatasync", error))?;
-        shared.complete(self.header.segment, self.whole_end.min(self.written))
+        shared.complete(self.header.segment, self.readable_end())
     }
 
     /// Cuts what was appended behind the last whole entry.

@@ -232,6 +232,16 @@ impl LogHandle {
         LogReader::open(Arc::clone(&self.shared.reading), bound, from)
     }
 
+    /// The same, which also gives what stands in its file and is not durable yet: a crash of the machine may take that away
+    /// again. For those who wait until it is [durable](Self::subscribe) before anything comes of it, and have used the time.
+    ///
+    /// # Errors
+    /// As [`LogHandle::reader`].
+    pub fn reader_ahead(&self, from: LogPosition) -> Result<LogReader, LogError> {
+        let bound = Bound::Ahead(Arc::clone(&self.shared), self.shared.subscribe_written());
+        LogReader::open(Arc::clone(&self.shared.reading), bound, from)
+    }
+
     /// Keeps everything from `position` on from being purged for as long as the watermark lives. `name` is shown to the
     /// operator when that holds a purge up.
     pub fn register_reader(&self, name: &str, position: LogPosition) -> Watermark {

@@ -56,12 +56,26 @@ pub(crate) struct Shared {
     pub reading: Arc<dyn Directory>,
     pub archive: Option<Archive>,
     durable: watch::Sender<Durable>,
+    /// Up to where whole entries stand in their file, for readers that run ahead of what is durable. Also changes, to the same, when
+    /// the log's state does.
+    written: watch::Sender<LogPosition>,
     tail: Mutex<Tail>,
     segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
     control: Mutex<Control>,
     watermarks: Mutex<BTreeMap<u64, WatermarkState>>,
     readers: Mutex<Readers>,
+}
+
+/// What stands at the place of a reader that runs ahead.
+#[derive(Debug)]
+pub(crate) enum Ahead {
+    /// An entry that is durable: it is in the index.
+    Durable,
+    /// One that stands in its file, and up to where that can be read.
+    Entry(Entry, u64),
+    /// Nothing that is whole and written.
+    Nothing,
 }
 
 /// The newest segment's index, and the entries that wait for their bytes to be durable.
@@ -118,6 +132,7 @@ impl Shared {
             reading,
             archive,
             durable: watch::Sender::new(durable),
+            written: watch::Sender::new(LogPosition::ZERO),
             tail: Mutex::default(),
             segments: Mutex::new(segments),
             poison: OnceLock::new(),
@@ -133,6 +148,10 @@ impl Shared {
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Durable> {
         self.durable.subscribe()
+    }
+
+    pub(crate) fn subscribe_written(&self) -> watch::Receiver<LogPosition> {
+        self.written.subscribe()
     }
 
     /// The GTIDs of everything durable.
@@ -216,11 +235,48 @@ impl Shared {
         let position = LogPosition { segment: start.segment, offset: start.end };
         // Under the tail's lock, so that positions are published in their order.
         self.durable.send_modify(|durable| durable.position = position);
+        self.raise_written(position);
     }
 
     /// Takes an entry whose bytes are not durable yet.
     pub(crate) fn add_pending(&self, entry: Entry) {
         lock(&self.tail).pending.push_back(entry);
+    }
+
+    /// Everything of `segment` up to `end` stands in its file: lets readers see it that run ahead.
+    pub(crate) fn publish_written(&self, segment: u64, end: u64) {
+        let tail = lock(&self.tail);
+        if tail.segment == segment {
+            self.raise_written(LogPosition { segment, offset: end });
+        }
+    }
+
+    /// Under the tail's lock, as segments begin.
+    fn raise_written(&self, position: LogPosition) {
+        self.written.send_if_modified(|written| {
+            let raised = *written < position;
+            *written = position.max(*written);
+            raised
+        });
+    }
+
+    /// The entry at `position` if it stands in its file and is not durable yet, and up to where the file can be read.
+    pub(crate) fn written_entry(&self, position: LogPosition) -> Ahead {
+        let tail = lock(&self.tail);
+        // Entries that become durable leave the queue under the same lock.
+        if self.durable().position > position {
+            return Ahead::Durable;
+        }
+        if self.poison.get().is_some() {
+            // What a failed write or fdatasync has left there, nobody knows.
+            return Ahead::Nothing;
+        }
+        let written = *self.written.borrow();
+        let at = tail.pending.binary_search_by_key(&position, |entry| entry.position);
+        match at.ok().and_then(|at| tail.pending.get(at)).filter(|entry| entry.end() <= written) {
+            Some(entry) => Ahead::Entry(entry.clone(), written.offset),
+            None => Ahead::Nothing,
+        }
     }
 
     /// Everything of `segment` up to `end` is on stable storage: indexes it and lets readers see it.
@@ -265,6 +321,7 @@ impl Shared {
             }
         }
         self.durable.send_modify(|durable| durable.position = position);
+        self.raise_written(position);
         Ok(())
     }
 
@@ -322,6 +379,7 @@ impl Shared {
             tracing::error!(code = error.code(), "the log stops: {error}");
         }
         self.durable.send_modify(|durable| durable.state = LogState::Poisoned);
+        self.written.send_modify(|_| ());
     }
 
     /// The writer is gone in good order.
@@ -331,6 +389,7 @@ impl Shared {
                 durable.state = LogState::Closed;
             }
         });
+        self.written.send_modify(|_| ());
     }
 
     /// [`LogError::Poisoned`] after any failure.

@@ -1,4 +1,4 @@
-//! Reading the log: whole transactions, and never a byte that is not durable.
+//! Reading the log: whole transactions, and never a byte that is not durable, unless a reader asks for those too.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use crate::handle::{if_purged, segment_numbers};
 use crate::index::{IndexDamage, Record, SegmentHeader};
 use crate::index_file::{IndexReader, NextRecord};
 use crate::position::{Entry, LogPosition, SourceIdentity};
-use crate::progress::{Durable, LogState, Shared};
+use crate::progress::{Ahead, Durable, LogState, Shared};
 use crate::segment::{FIRST_EVENT_OFFSET, index_name, segment_name};
 use crate::storage::{Directory, File, OpenMode};
 
@@ -25,6 +25,8 @@ const READ_BYTES: usize = 256 << 10;
 pub(crate) enum Bound {
     /// To what the writer in this process has published.
     Live(Arc<Shared>, watch::Receiver<Durable>),
+    /// To what stands in its file, durable or not.
+    Ahead(Arc<Shared>, watch::Receiver<LogPosition>),
     /// To what the index says.
     Indexed,
 }
@@ -96,7 +98,7 @@ impl LogReader {
         self.segment.as_ref().map(|segment| (&segment.header.source, segment.header.source_file.as_str()))
     }
 
-    /// The next entry; `None` at the end of what is durable now.
+    /// The next entry; `None` at the end of what is durable now, or written for one [ahead](crate::LogHandle::reader_ahead).
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Purged`], [`LogError::Io`].
@@ -104,7 +106,11 @@ impl LogReader {
         loop {
             let durable = self.durable_end();
             if durable.is_some_and(|durable| self.position >= durable) {
-                return Ok(None);
+                match self.written_entry()? {
+                    Ahead::Durable => continue,
+                    Ahead::Nothing => return Ok(None),
+                    Ahead::Entry(entry, readable_end) => return Ok(self.give_ahead(entry, readable_end)),
+                }
             }
             if self.segment.is_none() && !self.open_next(self.position.segment)? {
                 return Ok(None);
@@ -114,6 +120,12 @@ impl LogReader {
             let next = segment.index.peek()?;
             let corrupt = |reason: String| LogError::corrupt(segment.index.path(), at, reason);
             match next {
+                // It was given before it was durable.
+                NextRecord::Record(Record::Entry(entry), length)
+                    if matches!(self.bound, Bound::Ahead(..)) && entry.end() <= self.position =>
+                {
+                    segment.index.advance(length);
+                }
                 NextRecord::Record(Record::Entry(entry), length) => {
                     if entry.position != self.position || entry.length == 0 {
                         let reason =
@@ -125,14 +137,12 @@ impl LogReader {
                         return Err(corrupt(reason));
                     }
                     segment.index.advance(length);
-                    self.position = entry.end();
-                    self.entry = Span { start: entry.position.offset, end: entry.end().offset };
-                    self.event = Span { start: self.entry.start, end: self.entry.start };
                     segment.readable_end = match durable {
-                        Some(durable) if durable.segment == self.position.segment => durable.offset,
-                        None if segment.may_grow => self.entry.end,
+                        Some(durable) if durable.segment == entry.position.segment => durable.offset,
+                        None if segment.may_grow => entry.end().offset,
                         _ => u64::MAX,
                     };
+                    self.go_to(&entry);
                     return Ok(Some(entry));
                 }
                 NextRecord::Record(Record::Seal { length, .. }, _) => {
@@ -165,18 +175,27 @@ impl LogReader {
             // What is published while this looks is a change that the wait below sees.
             let state = match &mut self.bound {
                 Bound::Live(_, durable) => Some(durable.borrow_and_update().state),
+                Bound::Ahead(shared, written) => {
+                    written.mark_unchanged();
+                    Some(shared.durable().state)
+                }
                 Bound::Indexed => None,
             };
             if let Some(entry) = self.try_next()? {
                 return Ok(Some(entry));
             }
             match (&mut self.bound, state) {
-                (Bound::Live(shared, _), Some(LogState::Poisoned)) => {
+                (Bound::Live(shared, _) | Bound::Ahead(shared, _), Some(LogState::Poisoned)) => {
                     shared.check()?;
                     return Ok(None);
                 }
                 (Bound::Live(_, durable), Some(LogState::Open)) => {
                     if durable.changed().await.is_err() {
+                        return Ok(None);
+                    }
+                }
+                (Bound::Ahead(_, written), Some(LogState::Open)) => {
+                    if written.changed().await.is_err() {
                         return Ok(None);
                     }
                 }
@@ -255,9 +274,32 @@ impl LogReader {
 
     fn durable_end(&self) -> Option<LogPosition> {
         match &self.bound {
-            Bound::Live(shared, _) => Some(shared.durable().position),
+            Bound::Live(shared, _) | Bound::Ahead(shared, _) => Some(shared.durable().position),
             Bound::Indexed => None,
         }
+    }
+
+    fn written_entry(&mut self) -> Result<Ahead, LogError> {
+        let Bound::Ahead(shared, _) = &self.bound else { return Ok(Ahead::Nothing) };
+        let shared = Arc::clone(shared);
+        if self.segment.is_none() && !self.open_next(self.position.segment)? {
+            return Ok(Ahead::Nothing);
+        }
+        Ok(shared.written_entry(self.position))
+    }
+
+    /// The index is behind then, and catches up when this is durable.
+    fn give_ahead(&mut self, entry: Entry, readable_end: u64) -> Option<Entry> {
+        let segment = self.segment.as_mut()?;
+        segment.readable_end = readable_end;
+        self.go_to(&entry);
+        Some(entry)
+    }
+
+    fn go_to(&mut self, entry: &Entry) {
+        self.position = entry.end();
+        self.entry = Span { start: entry.position.offset, end: entry.end().offset };
+        self.event = Span { start: self.entry.start, end: self.entry.start };
     }
 
     fn seek(&mut self, from: LogPosition) -> Result<(), LogError> {

@@ -11,7 +11,9 @@ use crate::events::{Source, Transaction, header};
 use crate::position::{LogPosition, SourceIdentity};
 use crate::storage::Directory;
 use crate::storage::simulated::{Failure, Faults, Random, SimulatedDirectory};
-use crate::{LogDir, LogError, LogHandle, LogOptions, LogState, LogWriter, Recovery, Retention};
+use crate::{
+    LogDir, LogError, LogHandle, LogOptions, LogReader, LogState, LogWriter, Recovery, Retention, Watermark,
+};
 
 fn options() -> LogOptions {
     LogOptions {
@@ -163,8 +165,14 @@ impl World {
     }
 
     fn work(&mut self, mut writer: LogWriter, steps: u64) -> Ended {
+        let mut ahead = RunningAhead::start(&writer);
         for _ in 0..steps {
-            if let Err(error) = self.step(&mut writer) {
+            let done = self.step(&mut writer);
+            if self.random.one_in(2) {
+                ahead.read(&self.transactions);
+                assert!(ahead.reader.position() >= writer.handle().durable().position);
+            }
+            if let Err(error) = done {
                 // Nothing gets through any more.
                 if error.poisons() {
                     assert!(matches!(writer.sync(), Err(LogError::Poisoned { .. })));
@@ -273,6 +281,48 @@ impl World {
         }
         self.source.rewind(end, self.transactions.len() as u64);
         writer
+    }
+}
+
+/// A reader that also gets what is written and not durable.
+struct RunningAhead {
+    reader: LogReader,
+    watermark: Watermark,
+    /// Where the next transaction stands among all, once one was read.
+    next: Option<usize>,
+}
+
+impl RunningAhead {
+    fn start(writer: &LogWriter) -> Self {
+        let handle = writer.handle();
+        let reader = handle.reader_ahead(LogPosition::ZERO).unwrap();
+        let watermark = handle.register_reader("ahead", reader.position());
+        Self { reader, watermark, next: None }
+    }
+
+    /// Reads to the end of what is written: everything once, in order, and as the source wrote it.
+    fn read(&mut self, transactions: &[Transaction]) {
+        while let Some(entry) = self.reader.try_next().unwrap() {
+            self.watermark.advance(entry.position);
+            if !entry.is_transaction() {
+                continue;
+            }
+            let is_this = |transaction: &Transaction| entry.gtid.as_ref() == Some(&transaction.gtid);
+            let at = self.next.or_else(|| transactions.iter().position(is_this)).unwrap();
+            assert!(
+                is_this(&transactions[at]),
+                "{:?} where {} was expected",
+                entry.gtid,
+                transactions[at].gtid
+            );
+            let (mut bytes, mut event) = (Vec::new(), Vec::new());
+            while self.reader.next_event().unwrap().is_some() {
+                self.reader.read_event(&mut event).unwrap();
+                bytes.extend_from_slice(&event);
+            }
+            assert!(bytes == transactions[at].bytes(), "{} has other bytes", transactions[at].gtid);
+            self.next = Some(at + 1);
+        }
     }
 }
 

@@ -437,7 +437,10 @@ impl LogWriter {
         };
         let written = active.write_whole(&self.shared, &self.options);
         let position = LogPosition { segment: active.header().segment, offset: active.whole_end() };
+        let segment = active.header().segment;
+        let end = active.readable_end();
         self.guard(written)?;
+        self.shared.publish_written(segment, end);
         Ok(position)
     }
 

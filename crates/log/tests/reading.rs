@@ -110,6 +110,59 @@ async fn a_tailing_reader_waits_follows_segments_and_ends_with_the_writer() {
 }
 
 #[test]
+fn a_reader_ahead_sees_what_is_written_once_and_goes_on_when_it_is_durable() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MariaDb);
+    let mut writer = open(directory.path());
+    let handle = writer.handle();
+    // Before there is a segment.
+    let mut ahead = handle.reader_ahead(LogPosition::ZERO).unwrap();
+    assert_eq!(ahead.try_next().unwrap(), None);
+    begin_file(&mut writer, &mut source).unwrap();
+    let mut next = || std::iter::from_fn(|| ahead.try_next().unwrap()).find_map(|entry| entry.gtid);
+    for round in 0..6 {
+        let transaction = transact(&mut writer, &mut source, &[20]).unwrap();
+        assert_eq!(next(), None, "it is only in memory");
+        writer.flush().unwrap();
+        let durable = handle.durable().position;
+        assert_eq!(next(), Some(transaction.gtid));
+        assert_eq!(handle.durable().position, durable, "reading makes nothing durable");
+        match round {
+            1 => drop(writer.sync().unwrap()),
+            3 => rotate(&mut writer, &mut source).unwrap(),
+            _ => {}
+        }
+        assert_eq!(next(), None);
+    }
+    writer.sync().unwrap();
+    assert_eq!(next(), None);
+}
+
+#[tokio::test]
+async fn a_reader_ahead_is_woken_by_a_write_and_by_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MySql);
+    let mut writer = open(directory.path());
+    let mut ahead = writer.handle().reader_ahead(LogPosition::ZERO).unwrap();
+    let (sender, mut gtids) = tokio::sync::mpsc::channel(1);
+    let reading = tokio::spawn(async move {
+        while let Some(entry) = ahead.next().await.unwrap() {
+            if let Some(gtid) = entry.gtid {
+                sender.send(gtid).await.unwrap();
+            }
+        }
+    });
+    begin_file(&mut writer, &mut source).unwrap();
+    for _ in 0..20 {
+        let transaction = transact(&mut writer, &mut source, &[20]).unwrap();
+        writer.flush().unwrap();
+        assert_eq!(gtids.recv().await, Some(transaction.gtid));
+    }
+    writer.close().unwrap();
+    reading.await.unwrap();
+}
+
+#[test]
 fn events_of_an_entry_are_read_whole_or_in_chunks_or_passed_over() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);

@@ -184,11 +184,16 @@ impl Contents {
 
     fn fail_to_sync(&mut self) {
         let Some(held) = self.versions.first() else { return };
+        // Whole sectors, also at the file's end: the disk knows nothing of that.
+        let sector = |bytes: &[u8], number: usize| {
+            let start = (number * SECTOR_BYTES).min(bytes.len());
+            let mut sector = bytes[start..(start + SECTOR_BYTES).min(bytes.len())].to_vec();
+            sector.resize(SECTOR_BYTES, 0);
+            sector
+        };
         for number in 0..self.bytes.len().div_ceil(SECTOR_BYTES) {
-            let range = number * SECTOR_BYTES..((number + 1) * SECTOR_BYTES).min(self.bytes.len());
-            let mut before = held.get(range.start..range.end.min(held.len())).unwrap_or_default().to_vec();
-            before.resize(range.len(), 0);
-            if before != self.bytes[range] {
+            let before = sector(held, number);
+            if before != sector(&self.bytes, number) {
                 self.given_up.entry(number).or_insert(before);
             }
         }
