@@ -11,6 +11,7 @@ mod catalogue;
 mod collations;
 mod decoding;
 mod documented;
+mod durable_first;
 mod error_codes;
 mod faults;
 mod following;

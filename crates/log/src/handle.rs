@@ -16,7 +16,7 @@ use crate::index::SegmentHeader;
 use crate::index_file::{self, IndexReader};
 use crate::options::Retention;
 use crate::position::{Entry, LogPosition, SourceIdentity};
-use crate::progress::{Durable, SegmentState, Shared};
+use crate::progress::{Durable, LogState, SegmentState, Shared};
 use crate::reader::{Bound, LogReader};
 use crate::readers::{Readers, RememberedReader};
 use crate::retention::{self, Purge, PurgeLimit, Watermark};
@@ -136,6 +136,22 @@ impl LogHandle {
     /// The same, to wait for changes of.
     pub fn subscribe(&self) -> watch::Receiver<Durable> {
         self.shared.subscribe()
+    }
+
+    /// Waits until everything before `position` is durable; false if the writer has gone, and it will not be.
+    ///
+    /// # Errors
+    /// [`LogError::Poisoned`].
+    pub async fn until_durable(&self, position: LogPosition) -> Result<bool, LogError> {
+        let ended = |durable: &Durable| durable.position >= position || durable.state != LogState::Open;
+        if !ended(&self.durable()) {
+            // The sender lives as long as this.
+            let _ = self.subscribe().wait_for(ended).await;
+        }
+        match self.durable().position >= position {
+            true => Ok(true),
+            false => self.shared.check().map(|()| false),
+        }
     }
 
     /// Every durable transaction, and all before the log's beginning; `None` while the log is empty.

@@ -264,11 +264,12 @@ impl Shared {
     pub(crate) fn written_entry(&self, position: LogPosition) -> Ahead {
         let tail = lock(&self.tail);
         // Entries that become durable leave the queue under the same lock.
-        if self.durable().position > position {
+        let durable = self.durable();
+        if durable.position > position {
             return Ahead::Durable;
         }
-        if self.poison.get().is_some() {
-            // What a failed write or fdatasync has left there, nobody knows.
+        if durable.state != LogState::Open {
+            // It will not be durable; and what a failed write or fdatasync has left there, nobody knows.
             return Ahead::Nothing;
         }
         let written = *self.written.borrow();

@@ -147,11 +147,26 @@ impl LogWriter {
         self.active.as_ref().is_some_and(|active| active.framing().in_transaction())
     }
 
+    /// Whether the log still takes anything: a sync in the background may have failed.
+    ///
+    /// # Errors
+    /// [`LogError::Poisoned`].
+    pub fn check(&self) -> Result<(), LogError> {
+        self.shared.check()
+    }
+
     /// Bytes of whole transactions and events that were appended and are not durable yet.
     pub fn unsynced_bytes(&self) -> u64 {
         self.active
             .as_ref()
             .map_or(0, |active| active.whole_end().saturating_sub(self.durable_offset(active)))
+    }
+
+    /// Those of them that [`sync_in_background`](Self::sync_in_background) was not called for yet.
+    pub fn unrequested_bytes(&self) -> u64 {
+        self.active.as_ref().map_or(0, |active| {
+            active.whole_end().saturating_sub(self.durable_offset(active).max(self.requested_end))
+        })
     }
 
     fn durable_offset(&self, active: &ActiveSegment) -> u64 {
@@ -406,10 +421,7 @@ impl LogWriter {
         let unsynced = self.unsynced_bytes();
         if unsynced > self.options.unsynced_bytes_max {
             self.sync()?;
-        } else if let Some(active) = &self.active
-            && unsynced.min(active.whole_end().saturating_sub(self.requested_end))
-                >= self.options.background_sync_bytes
-        {
+        } else if self.unrequested_bytes() >= self.options.background_sync_bytes {
             // In good time, so that appending need not wait.
             self.sync_in_background()?;
         }

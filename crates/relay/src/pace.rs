@@ -1,4 +1,5 @@
-//! When bytes that nobody has asked an ACK for are synced, so that readers see them soon and the disk is left in peace.
+//! When bytes that nobody has asked an ACK for are written, and handed to another thread to be synced, so that readers see them soon
+//! and the disk is left in peace.
 
 use std::time::{Duration, Instant};
 
@@ -6,30 +7,25 @@ use std::time::{Duration, Instant};
 const DELAY_MAX: Duration = Duration::from_millis(1);
 /// Where that would cut a stream of hundreds of megabytes per second into small pieces, the stream is not kept pace with.
 const DELAYED_BYTES_MAX: u64 = 256 << 10;
-/// So few are synced when nothing more is at hand: what comes meanwhile shares the next sync...
+/// So few are handed over when nothing more is at hand: what comes while they are synced shares the next sync.
 const AT_ONCE_BYTES_MAX: u64 = 32 << 10;
-/// ... which is so much later at least, and no later.
-const AT_ONCE_INTERVAL: Duration = Duration::from_micros(250);
 
-/// What to do with bytes that are not synced before more is read.
+/// What to do with bytes that were not handed over before more is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Sync them.
+    /// Hand them over.
     None,
-    /// Sync them unless more is at hand.
+    /// Hand them over unless more is at hand.
     Look,
-    /// Sync them after so long, unless more is at hand then.
-    Rest(Duration),
-    /// Sync them if nothing more comes for so long.
+    /// Hand them over if nothing more comes for so long.
     Wait(Duration),
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// When it was first seen that bytes are not synced.
+    /// When it was first seen that bytes were not handed over.
     since: Option<Instant>,
-    synced: Option<Instant>,
     /// Whether the source waits for commits to be durable. Then what asks for an ACK comes right behind what does not, and both
     /// shall share a sync.
     acks: bool,
@@ -41,21 +37,19 @@ impl Pace {
         self.acks = true;
     }
 
-    /// Notes that everything is synced.
-    pub(crate) fn synced(&mut self, now: Instant) {
-        (self.since, self.synced) = (None, Some(now));
+    /// Notes that everything was handed over.
+    pub(crate) fn handed_over(&mut self) {
+        self.since = None;
     }
 
     /// What to do with so many bytes, which may end in the midst of a transaction.
-    pub(crate) fn patience(&mut self, unsynced_bytes: u64, in_transaction: bool, now: Instant) -> Patience {
+    pub(crate) fn patience(&mut self, bytes: u64, in_transaction: bool, now: Instant) -> Patience {
         let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
-        if waited >= DELAY_MAX && unsynced_bytes <= DELAYED_BYTES_MAX {
+        if waited >= DELAY_MAX && bytes <= DELAYED_BYTES_MAX {
             return Patience::None;
         }
-        if !self.acks && !in_transaction && unsynced_bytes <= AT_ONCE_BYTES_MAX {
-            let rested = self.synced.map_or(AT_ONCE_INTERVAL, |synced| now.saturating_duration_since(synced));
-            let left = AT_ONCE_INTERVAL.saturating_sub(rested);
-            return if left.is_zero() { Patience::Look } else { Patience::Rest(left) };
+        if !self.acks && !in_transaction && bytes <= AT_ONCE_BYTES_MAX {
+            return Patience::Look;
         }
         Patience::Wait(DELAY_MAX.saturating_sub(waited))
     }
@@ -74,11 +68,9 @@ mod tests {
         // A transaction is not cut, if it does not last.
         assert_eq!(pace.patience(2000, true, at(400)), Patience::Wait(Duration::from_micros(600)));
         assert_eq!(pace.patience(2000, true, at(1000)), Patience::None);
-        pace.synced(at(1100));
-        // Not again and again.
-        assert_eq!(pace.patience(1000, false, at(1200)), Patience::Rest(Duration::from_micros(150)));
-        assert_eq!(pace.patience(1000, false, at(1350)), Patience::Look);
-        assert_eq!(pace.patience(60_000, false, at(1400)), Patience::Wait(Duration::from_micros(800)));
+        pace.handed_over();
+        assert_eq!(pace.patience(1000, false, at(1100)), Patience::Look);
+        assert_eq!(pace.patience(60_000, false, at(1300)), Patience::Wait(Duration::from_micros(800)));
         assert_eq!(pace.patience(256 << 10, false, at(2300)), Patience::None);
         assert_eq!(pace.patience(1 << 20, false, at(2300)), Patience::Wait(Duration::ZERO));
     }

@@ -114,12 +114,14 @@ impl<'a> Reading<'a> {
             } else {
                 match self.next_in_time(&mut stream, &mut pace).await? {
                     Some(chunk) => {
-                        // Once for all that came together.
+                        // Once for all that came together; heartbeats too.
                         self.status.hear();
+                        self.log.check()?;
                         chunk
                     }
                     None => {
-                        self.log.sync()?;
+                        // While the disk is busy with it, more is read, and followers that run ahead prepare what came.
+                        self.log.sync_in_background()?;
                         continue;
                     }
                 }
@@ -162,35 +164,30 @@ impl<'a> Reading<'a> {
                 self.status.count_sync();
                 stream.ack(&file, position).await?;
                 self.status.count_ack();
-            } else if self.log.unsynced_bytes() >= BACKGROUND_SYNC_BYTES {
+            } else if self.log.unrequested_bytes() >= BACKGROUND_SYNC_BYTES {
                 self.log.sync_in_background()?;
             }
         }
     }
 
-    /// What the stream gives next; `None` if what came before it has to be synced first.
+    /// What the stream gives next; `None` if what came before it has to be handed to the disk first.
     async fn next_in_time(
         &self,
         stream: &mut DumpStream,
         pace: &mut Pace,
     ) -> Result<Option<Option<EventChunk>>, RelayError> {
-        let (unsynced_bytes, now) = (self.log.unsynced_bytes(), Instant::now());
-        if unsynced_bytes == 0 {
-            pace.synced(now);
+        let bytes = self.log.unrequested_bytes();
+        if bytes == 0 {
+            pace.handed_over();
             return Ok(Some(stream.next().await?));
         }
-        match pace.patience(unsynced_bytes, self.log.in_transaction(), now) {
+        match pace.patience(bytes, self.log.in_transaction(), Instant::now()) {
             Patience::None => Ok(None),
             Patience::Look => Ok(tokio::select! {
                 biased;
                 chunk = stream.next() => Some(chunk?),
                 () = std::future::ready(()) => None,
             }),
-            Patience::Rest(left) => {
-                // The runtime's clock ticks in milliseconds, and nothing else on this thread minds so short a time.
-                std::thread::sleep(left);
-                Ok(if stream.pull().await? { Some(stream.next().await?) } else { None })
-            }
             Patience::Wait(left) => match tokio::time::timeout(left, stream.next()).await {
                 Ok(chunk) => Ok(Some(chunk?)),
                 Err(_) => Ok(None),

@@ -41,14 +41,20 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Connects as many as the options say.
+    /// Connects as many as the options say, all at once.
     ///
     /// # Errors
-    /// [`ApplyError::Session`].
+    /// [`ApplyError::Session`]; [`ApplyError::Fault`].
     pub(super) async fn connect(shared: &Arc<Shared>) -> Result<Self, ApplyError> {
-        let mut workers = Vec::new();
+        let mut connecting = JoinSet::new();
         for number in 0..shared.options.workers.max(1) {
-            workers.push(Worker::connect(number, Arc::clone(shared)).await?);
+            connecting.spawn(Worker::connect(number, Arc::clone(shared)));
+        }
+        let mut workers = Vec::with_capacity(connecting.len());
+        while let Some(connected) = connecting.join_next().await {
+            let channel = || shared.options.name.clone();
+            let dead = |error| ApplyError::Fault { channel: channel(), what: Dead(Some(error)).to_string() };
+            workers.push(connected.map_err(dead)??);
         }
         Ok(Self::of(workers, work))
     }

@@ -47,8 +47,8 @@ const KEY_SEED: u64 = 0x5457;
 pub(super) enum Read {
     /// To be applied.
     Transaction(Held),
-    /// Not to be applied: the target has it already, or an operator leaves it out. The GTID is that of what does not count
-    /// as applied yet.
+    /// Not to be applied, and durable: the target has it already, or an operator leaves it out. The GTID is that of what does
+    /// not count as applied yet.
     Passed { span: Span, gtid: Option<Gtid> },
     /// An XA transaction that is held until it is completed, and is applied with what completes it.
     Prepared { span: Span, gtid: Option<Gtid> },
@@ -146,7 +146,8 @@ struct Reader {
 impl Reader {
     async fn open(setup: ReaderSetup, out: ReadsSender) -> Result<Self, ApplyError> {
         let low = setup.shared.applied().low();
-        let log = setup.log.reader(low)?;
+        // Followers of a log at its end prepare what is being made durable, and commit it then.
+        let log = setup.log.reader_ahead(low)?;
         let options = &setup.shared.options;
         let connection = connect(options).await?;
         let flavour = setup.log.source().map_or(connection.server().flavour, |source| source.flavour);
@@ -222,13 +223,13 @@ impl Reader {
             _ => {}
         }
         if self.setup.shared.applied().contains(&span) {
-            self.push(Read::Passed { span, gtid: entry.gtid }).await?;
+            self.pass(span, entry.gtid).await?;
             return Ok(true);
         }
         let last = matches!(&self.setup.shared.options.until, Some(Until::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid));
         if self.is_of_origin(&entry) {
             // It counts as applied from the beginning on.
-            self.push(Read::Passed { span, gtid: None }).await?;
+            self.pass(span, None).await?;
         } else if self.is_skipped(&entry) {
             self.leave_out(entry, span).await?;
         } else {
@@ -251,7 +252,7 @@ impl Reader {
     async fn leave_out(&mut self, entry: Entry, span: Span) -> Result<(), ApplyError> {
         let prepared = self.let_go(&entry);
         if prepared.is_none() && !self.needs_gtid(&entry) {
-            return self.push(Read::Passed { span, gtid: entry.gtid }).await;
+            return self.pass(span, entry.gtid).await;
         }
         let empty = Transaction::empty(span, entry.gtid.clone(), entry.commit_time_us);
         self.hand_over(&mut Source { entry, format: None }, Transaction { prepared, ..empty }).await
@@ -396,6 +397,18 @@ impl Reader {
         // What is held here must be with the workers before it can become free.
         self.hand_on().await;
         self.memory.reserve(bytes).await
+    }
+
+    /// Passes over what counts as applied from then on: it has to be durable.
+    async fn pass(&mut self, span: Span, gtid: Option<Gtid>) -> Result<(), ApplyError> {
+        if self.setup.log.durable().position < span.end {
+            self.hand_on().await;
+            if !self.setup.log.until_durable(span.end).await? {
+                // The log is closed, as will be found next.
+                return Ok(());
+            }
+        }
+        self.push(Read::Passed { span, gtid }).await
     }
 
     async fn push(&mut self, read: Read) -> Result<(), ApplyError> {

@@ -189,9 +189,9 @@ impl Run {
             untransactional: std::sync::Mutex::default(),
             statements: Statements::default(),
             stop,
+            log: log.clone(),
             options,
         });
-        let crew = Crew::connect(&shared).await?;
         let (done, done_receiver) = watch::channel(0);
         let reader_stop = CancellationToken::new();
         let stop_reader = reader_stop.clone().drop_guard();
@@ -205,6 +205,8 @@ impl Run {
             done: done_receiver,
             stop: reader_stop,
         })?;
+        // It reads while they connect.
+        let crew = Crew::connect(&shared).await?;
         Ok(Self {
             shared,
             publisher: Publisher::new(store),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tailwater_log::{LogHandle, LogPosition};
 use tailwater_session::SessionError;
 use tailwater_wire::Flavour;
 use tokio::sync::watch;
@@ -46,6 +47,7 @@ pub(super) struct Shared {
     pub(super) statements: Statements,
     /// The run is to end: nothing that may take days is to be waited for.
     pub(super) stop: CancellationToken,
+    pub(super) log: LogHandle,
 }
 
 impl Shared {
@@ -81,7 +83,7 @@ impl Worker {
         Ok(Self { number, writer, shared, turn, give_way })
     }
 
-    /// Applies a batch and commits it; `None` if it was told to stop before it could begin to.
+    /// Applies a batch and commits it; `None` if it was told to stop before it could begin to, or the log will not hold it.
     ///
     /// # Errors
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
@@ -98,7 +100,9 @@ impl Worker {
         if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
             self.wait_turn(batch).await;
-            self.log_prepared(batch).await?;
+            if !self.until_durable(batch).await? || !self.log_prepared(batch).await? {
+                return Ok(None);
+            }
             let progress = self.progress(batch, STATEMENTS_ROW);
             let applied = self.shared.statements.apply(&self.shared, held, progress).await?;
             return Ok(applied.then(|| timing(begun.elapsed(), None)));
@@ -106,7 +110,11 @@ impl Worker {
         let mut conflicts = 0;
         loop {
             let error = match self.attempt(batch).await {
-                Ok(timing) => return Ok(Some(timing)),
+                Ok(Some(timing)) => return Ok(Some(timing)),
+                Ok(None) => {
+                    self.roll_back().await?;
+                    return Ok(None);
+                }
                 Err(error) => error,
             };
             let ApplyError::Session(SessionError::Server { error: server, .. }) = &error else {
@@ -134,10 +142,13 @@ impl Worker {
         self.writer.settle_sql().await
     }
 
-    async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Timing, ApplyError> {
+    /// `None` if the log will not hold it; then it is not committed.
+    async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
         let begun = Instant::now();
         let mut waited = Duration::ZERO;
-        self.log_prepared(batch).await?;
+        if !self.log_prepared(batch).await? {
+            return Ok(None);
+        }
         let mut packets = Packets::default();
         let gtid = match self.shared.options.gtid {
             GtidMode::Preserve => oldest(batch).and_then(|transaction| transaction.gtid.clone()),
@@ -173,33 +184,43 @@ impl Worker {
                 packets.push(self.shared.claim.tolerated_statement(&transaction.gtid_text()));
             }
         }
-        let mut commit_begun = None;
-        if packets.bytes() >= TIMED_BYTES_MIN {
+        let has_run = packets.is_empty();
+        packets.push(self.progress(batch, self.number));
+        let is_durable = self.shared.log.durable().position >= end_of(batch);
+        let mut commit_begun = has_run.then(Instant::now);
+        if !is_durable || packets.bytes() >= TIMED_BYTES_MIN {
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
-            commit_begun = Some(Instant::now());
-        } else if packets.is_empty() {
+            let wait = Instant::now();
+            if !self.until_durable(batch).await? {
+                return Ok(None);
+            }
+            waited += wait.elapsed();
             commit_begun = Some(Instant::now());
         }
-        packets.push(self.progress(batch, self.number));
         packets.push("COMMIT");
         if gtid.is_some() {
             packets.push(GtidSession::reset(self.shared.flavour));
         }
         packets.run(&mut self.writer.connection).await?;
         let commit = commit_begun.map(|commit| commit.elapsed());
-        Ok(timing(begun.elapsed().saturating_sub(waited), commit))
+        Ok(Some(timing(begun.elapsed().saturating_sub(waited), commit)))
     }
 
     /// MySQL prepares an XA transaction under a GTID of its own, and what it does is applied under that of its commit. Under
     /// `gtid = preserve` the former stands on the target as a transaction that only notes progress: without it, servers
     /// behind the target would look for it in vain. It stands before the commit's, so that a crash in between leaves no
     /// gap: it then comes again, and the server passes over what it has.
-    async fn log_prepared(&mut self, batch: &Batch<Held>) -> Result<(), ApplyError> {
+    ///
+    /// False if the log will not hold it.
+    async fn log_prepared(&mut self, batch: &Batch<Held>) -> Result<bool, ApplyError> {
         if self.shared.options.gtid != GtidMode::Preserve || self.shared.flavour != Flavour::MySql {
-            return Ok(());
+            return Ok(true);
         }
         let prepared = oldest(batch).and_then(|transaction| transaction.prepared.as_ref());
-        let Some(gtid) = prepared.and_then(|prepared| prepared.gtid.as_ref()) else { return Ok(()) };
+        let Some(gtid) = prepared.and_then(|prepared| prepared.gtid.as_ref()) else { return Ok(true) };
+        if !self.until_durable(batch).await? {
+            return Ok(false);
+        }
         let applied = self.shared.applied().encode();
         let mut packets = Packets::default();
         packets.push(GtidSession::statement(gtid));
@@ -208,7 +229,18 @@ impl Worker {
         packets.push(self.shared.claim.progress_statement(self.number, &applied, &gtid.to_string(), 0));
         packets.push("COMMIT");
         packets.push(GtidSession::reset(self.shared.flavour));
-        packets.run(&mut self.writer.connection).await
+        packets.run(&mut self.writer.connection).await?;
+        Ok(true)
+    }
+
+    /// Waits until the log holds a batch whatever happens: what a crash could take from the log must not be on the target. False
+    /// if that will not be, or the run is to end before.
+    async fn until_durable(&self, batch: &Batch<Held>) -> Result<bool, ApplyError> {
+        tokio::select! {
+            biased;
+            durable = self.shared.log.until_durable(end_of(batch)) => Ok(durable?),
+            () = self.shared.stop.cancelled() => Ok(false),
+        }
     }
 
     fn push_rows<'t>(
@@ -267,6 +299,12 @@ fn row_changes(transaction: &Transaction) -> &[RowChanges] {
 /// turn.
 fn oldest(batch: &Batch<Held>) -> Option<&Held> {
     batch.first.iter().chain(&batch.rest).next()
+}
+
+/// Up to where the log holds what a batch is of.
+fn end_of(batch: &Batch<Held>) -> LogPosition {
+    let ends = batch.first.iter().chain(&batch.rest).map(|held| held.span.end);
+    ends.max().unwrap_or(LogPosition::ZERO)
 }
 
 /// The transaction of a batch that is more than rows in memory.

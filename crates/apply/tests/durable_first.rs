@@ -1,0 +1,131 @@
+//! What is written to the log and not durable yet is prepared on the target, and committed when it is durable.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_apply::Channel;
+use tailwater_apply::channel::{ChannelOptions, ChannelState};
+use tailwater_apply::scheduler::CommitOrder;
+use tailwater_log::{LogHandle, LogOptions, LogPosition, LogWriter};
+use tailwater_sandbox::ServerKind;
+use tailwater_wire::event::EventHeader;
+
+use crate::support::{PATIENCE, Rig};
+
+/// The entries of a log, with their events.
+fn entries(log: &LogHandle) -> Result<Vec<Vec<Vec<u8>>>> {
+    let mut reader = log.reader(LogPosition::ZERO)?;
+    let mut entries = Vec::new();
+    while reader.try_next()?.is_some() {
+        let mut events = Vec::new();
+        while reader.next_event()?.is_some() {
+            let mut event = Vec::new();
+            reader.read_event(&mut event)?;
+            events.push(event);
+        }
+        entries.push(events);
+    }
+    Ok(entries)
+}
+
+/// A writer whose syncs are the test's.
+fn writer(folder: &Path, log: &LogHandle) -> Result<LogWriter> {
+    let options = LogOptions { background_sync_bytes: u64::MAX, ..LogOptions::default() };
+    let mut writer = LogWriter::open(folder, options)?;
+    let segment = log.segments().into_iter().next().context("nothing was captured")?;
+    writer.start_segment(&segment.source_file, segment.source_offset, &segment.source)?;
+    Ok(writer)
+}
+
+fn append(writer: &mut LogWriter, entry: &[Vec<u8>]) -> Result<()> {
+    for event in entry {
+        writer.append(&EventHeader::parse(event)?, event, true, true)?;
+    }
+    Ok(())
+}
+
+/// How many rows of `t` the target shows, and how many rows transactions that have not ended have changed or noted there.
+async fn committed_and_open(rig: &Rig) -> Result<(u64, u64)> {
+    // Servers tell anew what is open only to those who have not asked for 0.1 s.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let number = async |sql: &str| -> Result<u64> {
+        let lines = rig.target.sql(sql).await?;
+        Ok(lines.first().context("no answer")?.parse()?)
+    };
+    let committed = number("SELECT COUNT(*) FROM shop.t").await?;
+    Ok((
+        committed,
+        number("SELECT COALESCE(SUM(trx_rows_modified),0) FROM information_schema.innodb_trx").await?,
+    ))
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so().await? {
+        ensure!(begun.elapsed() < PATIENCE, "waited for {what} in vain");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+async fn is_durable_first(kind: ServerKind, order: CommitOrder) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+    for id in 1..=3 {
+        rig.source.sql(&format!("INSERT INTO shop.t VALUES ({id})")).await?;
+    }
+    let newest = rig.newest_gtid().await?;
+    until("the source to be captured", async || {
+        Ok(rig.log().gtid_set().is_some_and(|all| all.contains(&newest)))
+    })
+    .await?;
+    let captured = entries(&rig.log())?;
+    let (before, rows) = captured.split_at(captured.len() - 3);
+
+    let folder = tempfile::tempdir()?;
+    let mut writer = writer(folder.path(), &rig.log())?;
+    before.iter().try_for_each(|entry| append(&mut writer, entry))?;
+    writer.sync()?;
+    let options = ChannelOptions { commit_order: order, ..rig.options("second") };
+    let channel = Channel::start(options, writer.handle(), false);
+    until("the table", async || Ok(rig.target.sql("SELECT 1 FROM shop.t").await.is_ok())).await?;
+
+    // The first is prepared while it is not durable, and stays so.
+    append(&mut writer, &rows[0])?;
+    writer.flush()?;
+    until("a row to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (committed, open) = committed_and_open(&rig).await?;
+    ensure!((committed, open > 0) == (0, true), "{committed} rows committed, {open} prepared");
+    // In the background, as captures sync what nobody waits for.
+    writer.sync_in_background()?;
+    until("the first row", async || Ok(committed_and_open(&rig).await? == (1, 0))).await?;
+
+    // One that was durable from the beginning on.
+    append(&mut writer, &rows[1])?;
+    writer.sync()?;
+    until("the second row", async || Ok(committed_and_open(&rig).await? == (2, 0))).await?;
+
+    // And one that never will be: the writer goes.
+    append(&mut writer, &rows[2])?;
+    writer.flush()?;
+    until("another row to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    drop(writer);
+    until("the channel to stop", async || Ok(channel.status().borrow().state == ChannelState::Stopped))
+        .await?;
+    let (committed, open) = committed_and_open(&rig).await?;
+    ensure!((committed, open) == (2, 0), "{committed} rows committed, {open} prepared");
+    channel.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_mariadb_in_independent_order() -> Result<()> {
+    is_durable_first(ServerKind::Mariadb1011, CommitOrder::Independent).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_mysql_in_the_sources_order() -> Result<()> {
+    is_durable_first(ServerKind::Mysql97, CommitOrder::Source).await
+}
