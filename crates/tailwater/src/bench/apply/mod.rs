@@ -27,7 +27,7 @@ use self::contender::{Contender, Native};
 use self::ours::Captured;
 use self::plan::{Act, Conditions, HEADLINE, Plan, Scene};
 use self::replay::{Stage, replay};
-use self::steady::Steady;
+use self::steady::{Promise, Steady};
 use self::summary::{delay_row, replay_row, screen_row, summarise};
 use self::target::Target;
 use self::workload::Workload;
@@ -229,14 +229,22 @@ impl Run {
         }
         let workload = Workload { kind: act.workload, rows: act.rows };
         let mut steady = Steady::start(kind, workload).await?;
-        for contender in contenders {
-            self.bar.set_message(format!("{kind}, a steady stream: {contender}"));
-            let delay = steady.measure(contender, rate, plan.steady_seconds).await?;
-            self.say(&format!(
-                "{kind}, {:.0} transactions/s: {contender}: p50 {:.1} ms, p99 {:.1} ms",
-                delay.rate, delay.p50_ms, delay.p99_ms
-            ));
-            self.rows.push(delay_row(kind, contender, rate, delay));
+        for promise in [Promise::None, Promise::Lossless] {
+            if promise == Promise::Lossless {
+                steady.wait_for_followers().await?;
+            }
+            for contender in &contenders {
+                self.bar.set_message(format!("{kind}, a steady stream, {}: {contender}", promise.name()));
+                let delay = steady.measure(*contender, rate, plan.steady_seconds).await?;
+                self.say(&format!(
+                    "{kind}, {:.0} transactions/s, {}: {contender}: p50 {:.1} ms, p99 {:.1} ms",
+                    delay.rate,
+                    promise.name(),
+                    delay.p50_ms,
+                    delay.p99_ms
+                ));
+                self.rows.push(delay_row(kind, *contender, promise, rate, delay));
+            }
         }
         steady.stop().await
     }

@@ -9,6 +9,7 @@ use tailwater_sandbox::{OwnedProcess, SlowSync};
 
 use super::backlog::{Backlog, copy_folder, wait_until};
 use super::contender::CommitOrder;
+use super::steady::Promise;
 use super::target::Target;
 use crate::bench::bulk::durable_bytes;
 use crate::control::{self, Answer, Request};
@@ -42,7 +43,7 @@ impl Captured {
     pub async fn capture(backlog: &Backlog, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join("captured");
         std::fs::create_dir(&folder)?;
-        let mut daemon = Daemon::start(&folder, &source_config(backlog), None)?;
+        let mut daemon = Daemon::start(&folder, &source_config(backlog, Promise::None), None)?;
         let logs = backlog.source.sql("SHOW BINARY LOGS").await?;
         let size = |line: &String| line.split('\t').nth(1).and_then(|size| size.parse::<u64>().ok());
         let bytes: u64 = logs.iter().filter_map(size).sum();
@@ -67,23 +68,23 @@ impl Captured {
     }
 }
 
-/// Starts a daemon in a folder, which may hold a log already: it captures whatever the source commits and applies
-/// everything to the target.
+/// Starts a daemon in a folder: it captures whatever the source commits, acknowledges it if that is promised, and applies everything
+/// to the target.
 ///
 /// # Errors
 /// If it cannot be started.
-pub fn apply(
+pub fn follow(
     backlog: &Backlog,
     target: &Target,
     order: CommitOrder,
-    slow: Option<&SlowSync>,
+    promise: Promise,
     folder: &Path,
 ) -> anyhow::Result<Daemon> {
-    Daemon::start(folder, &(source_config(backlog) + &channel_config(target, order)), slow)
+    Daemon::start(folder, &(source_config(backlog, promise) + &channel_config(target, order)), None)
 }
 
-/// As [`apply`], but that nothing is applied before [`Daemon::begin`]: as a server is up, and has received everything, before
-/// its replication is started.
+/// Starts one in a folder that holds a log, of which nothing is applied before [`Daemon::begin`]: as a server is up, and has received
+/// everything, before its replication is started.
 ///
 /// # Errors
 /// If it cannot be started, or ends.
@@ -95,7 +96,7 @@ pub async fn stand_by(
     folder: &Path,
 ) -> anyhow::Result<Daemon> {
     let channel = channel_config(target, order) + "stopped = true\n";
-    let mut daemon = Daemon::start(folder, &(source_config(backlog) + &channel), slow)?;
+    let mut daemon = Daemon::start(folder, &(source_config(backlog, Promise::None) + &channel), slow)?;
     wait_until("starting the daemon", PATIENCE, async || {
         daemon.ensure_running()?;
         let answer = control::ask(&daemon.socket(), &Request::List);
@@ -105,11 +106,12 @@ pub async fn stand_by(
     Ok(daemon)
 }
 
-fn source_config(backlog: &Backlog) -> String {
+fn source_config(backlog: &Backlog, promise: Promise) -> String {
     format!(
         "[log]\ndirectory = \"log\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
-         defaults_file = \"source.cnf\"\ntls = \"off\"\nserver_id = 4203\nsemi_sync = false\nstart = \"oldest\"\n",
-        backlog.source.port()
+         defaults_file = \"source.cnf\"\ntls = \"off\"\nserver_id = 4203\nsemi_sync = {}\nstart = \"oldest\"\n",
+        backlog.source.port(),
+        promise == Promise::Lossless
     )
 }
 

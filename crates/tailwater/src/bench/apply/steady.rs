@@ -36,7 +36,27 @@ pub struct Steady {
     workload: Workload,
     next_beacon: u64,
     next_seed: u64,
+    promise: Promise,
     folder: TrialFolder,
+}
+
+/// What the source's clients wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// For nobody.
+    None,
+    /// For whoever follows to have acknowledged each commit: lossless semi-sync.
+    Lossless,
+}
+
+impl Promise {
+    /// As rows name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "asynchronous",
+            Self::Lossless => "lossless semi-sync",
+        }
+    }
 }
 
 /// How late commits arrived.
@@ -60,7 +80,17 @@ impl Steady {
     pub async fn start(kind: tailwater_sandbox::ServerKind, workload: Workload) -> anyhow::Result<Self> {
         let folder = TrialFolder::new(None)?;
         let backlog = Backlog::make(kind, workload, 0, folder.path()).await?;
-        Ok(Self { backlog, workload, next_beacon: 1, next_seed: 1_000, folder })
+        Ok(Self { backlog, workload, next_beacon: 1, next_seed: 1_000, promise: Promise::None, folder })
+    }
+
+    /// Has commits wait from now on until whoever follows has acknowledged them.
+    ///
+    /// # Errors
+    /// If the source refuses.
+    pub async fn wait_for_followers(&mut self) -> anyhow::Result<()> {
+        self.backlog.source.enable_semi_sync_source().await?;
+        self.promise = Promise::Lossless;
+        Ok(())
     }
 
     /// Lets a contender follow while clients commit `rate` transactions per second.
@@ -72,13 +102,16 @@ impl Steady {
         let mut target = Target::start(&self.backlog, Conditions::FULL, None, folder).await?;
         let mut daemon = match contender {
             Contender::Native(native) => {
+                if self.promise == Promise::Lossless {
+                    target.server.enable_semi_sync_replica().await?;
+                }
                 native::follow(&self.backlog, &mut target, native).await?;
                 None
             }
             Contender::Ours(order) => {
                 let log = folder.join(format!("follow-{:08x}", rand::random::<u32>()));
                 std::fs::create_dir(&log)?;
-                Some(ours::apply(&self.backlog, &target, order, None, &log)?)
+                Some(ours::follow(&self.backlog, &target, order, self.promise, &log)?)
             }
         };
         let source = superuser(&self.backlog.source);
@@ -101,6 +134,10 @@ impl Steady {
             .collect();
         ensure!(delays_ms.len() == sent.len(), "{} of {} beacons arrived", delays_ms.len(), sent.len());
         delays_ms.sort_by(f64::total_cmp);
+        if self.promise == Promise::Lossless {
+            let status = self.backlog.source.semi_sync_status().await?;
+            ensure!(status.on && status.unacknowledged == 0, "commits did not wait: {status:?}");
+        }
         self.ensure_equal(&target).await.with_context(|| format!("after: {contender}"))?;
         if let Some(daemon) = daemon {
             daemon.end().await?;

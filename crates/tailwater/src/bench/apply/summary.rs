@@ -9,7 +9,7 @@ use super::backlog::{Backlog, CLIENTS};
 use super::contender::{Contender, Native};
 use super::plan::{Act, Conditions, HEADLINE};
 use super::replay::Replay;
-use super::steady::Delay;
+use super::steady::{Delay, Promise};
 use crate::bench::report::{Machine, Peer, Report, Row, setting};
 
 const REPLAY: &str = "replaying a backlog";
@@ -59,11 +59,12 @@ pub fn screen_row(kind: ServerKind, act: &Act, conditions: Conditions, native: N
 }
 
 /// How late a contender's steady stream arrived; `rate` is what was asked of the clients.
-pub fn delay_row(kind: ServerKind, contender: Contender, rate: f64, delay: Delay) -> Row {
+pub fn delay_row(kind: ServerKind, contender: Contender, promise: Promise, rate: f64, delay: Delay) -> Row {
     let setting = setting(&[
         ("server", kind.name()),
         ("workload", HEADLINE.name()),
         ("durability", Conditions::FULL.durability_name()),
+        ("source", promise.name()),
         ("transactions_per_second", &format!("{rate:.0}")),
     ]);
     let variant = format!("{contender}, p50");
