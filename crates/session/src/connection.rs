@@ -18,6 +18,9 @@ use crate::socket::Socket;
 const QUERYING: &str = "running a statement";
 pub(crate) const READING_ROWS: &str = "reading rows";
 
+/// How long a server's buffer is for a connection that many rows come over: about as much as a socket takes.
+const WIDE_BYTES: usize = 128 << 10;
+
 /// How many results one statement may give (a procedure gives one per SELECT in it).
 const RESULTS_MAX: usize = 10_000;
 
@@ -229,6 +232,20 @@ impl Connection {
         Ok(stream.end().unwrap_or_default())
     }
 
+    /// Has the server send many rows in larger pieces from here on, in fewer system calls of both sides: the buffer that it has for
+    /// a connection is of `net_buffer_length` at first, 16 KiB, and stays as long as the longest statement that came.
+    ///
+    /// # Errors
+    /// Anything that breaks the connection.
+    pub async fn widen_answers(&mut self) -> Result<(), SessionError> {
+        let longest = self.query("SELECT @@SESSION.max_allowed_packet").await?;
+        let longest = longest.first().and_then(|row| row.get_u64(0)).unwrap_or(0);
+        let bytes = usize::try_from(longest / 2).unwrap_or(WIDE_BYTES).min(WIDE_BYTES);
+        // Servers cut spaces off before they log a statement.
+        self.execute(&("DO 0".to_owned() + &" ".repeat(bytes))).await?;
+        Ok(())
+    }
+
     /// Runs a statement and gives its rows one by one, as they come.
     ///
     /// # Errors
@@ -366,6 +383,18 @@ impl Connection {
             Ok(payload) => Row::parse(payload, columns).map(Ok),
             Err(end) => Ok(Err(end)),
         }
+    }
+
+    /// Takes the rows that have come whole in a packet each, without waiting; what is none, or longer, is left to
+    /// [`Connection::read_payload`].
+    pub(crate) fn take_rows(&mut self) -> Bytes {
+        let (bytes_max, capabilities) = (self.rows_bytes_max, self.capabilities);
+        let is_row = |payload: &[u8]| {
+            payload.len() <= bytes_max
+                && payload.first() != Some(&ERR)
+                && !EofPacket::ends(payload, capabilities)
+        };
+        self.stream.take_packets(is_row)
     }
 
     /// Reads the payload of a row, or what stands at the end of all results of the statement.

@@ -41,4 +41,4 @@ pub use granted::Granted;
 pub use grants::{Purpose, check_grants, grant_statement};
 pub use load_data::LoadPiece;
 pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
-pub use rows::{QueryResult, RawRow, Row, RowStream};
+pub use rows::{QueryResult, RawRow, RawRows, Row, RowStream};

@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::command::Command;
-use tailwater_wire::protocol::packet::{self, Frame, PACKET_HEADER_BYTES, PiecedPayload};
+use tailwater_wire::protocol::packet::{self, Frame, PACKET_HEADER_BYTES, PacketHeader, PiecedPayload};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::error::SessionError;
 use crate::socket::Socket;
 
-/// How much room each read of an ordinary exchange gets at least.
+/// How much room each read of an ordinary exchange gets at least, unless told otherwise.
 const READ_AHEAD_BYTES: usize = 16 << 10;
 
 /// How much the buffer grows at once at most: a long packet is believed as its bytes come, not as its header says.
@@ -31,6 +31,8 @@ pub(crate) struct PacketStream {
     buffer: BytesMut,
     out: Vec<u8>,
     sequence: u8,
+    /// How much room each read of an ordinary exchange gets at least.
+    pub(crate) read_ahead_bytes: usize,
     pub(crate) read_timeout: Option<Duration>,
     pub(crate) write_timeout: Option<Duration>,
 }
@@ -42,6 +44,7 @@ impl PacketStream {
             buffer: BytesMut::new(),
             out: Vec::new(),
             sequence: 0,
+            read_ahead_bytes: READ_AHEAD_BYTES,
             read_timeout: None,
             write_timeout: None,
         }
@@ -139,7 +142,7 @@ impl PacketStream {
         loop {
             match packet::frame(&self.buffer, self.sequence, payload_bytes_max) {
                 Ok(Frame::Incomplete { needed }) => {
-                    self.fill(doing, self.buffer.len() + needed, READ_AHEAD_BYTES).await?;
+                    self.fill(doing, self.buffer.len() + needed, self.read_ahead_bytes).await?;
                 }
                 Ok(Frame::Complete { payload_bytes, frame_bytes, last_sequence }) => {
                     self.sequence = last_sequence.wrapping_add(1);
@@ -155,6 +158,23 @@ impl PacketStream {
                 Err(source) => return Err(SessionError::Protocol { doing, source }),
             }
         }
+    }
+
+    /// Takes the whole packets at the front whose payloads are as `wanted` says, with their headers, and counts them; none of a
+    /// payload of several packets. Does not wait.
+    pub(crate) fn take_packets(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Bytes {
+        let mut taken = 0;
+        while let Some(header) = PacketHeader::parse(&self.buffer[taken..]) {
+            let end = taken + PACKET_HEADER_BYTES + header.payload_bytes;
+            let payload = self.buffer.get(taken + PACKET_HEADER_BYTES..end);
+            let is_alone = header.sequence == self.sequence && !header.is_continued();
+            if !is_alone || !payload.is_some_and(&wanted) {
+                break;
+            }
+            self.sequence = self.sequence.wrapping_add(1);
+            taken = end;
+        }
+        self.take(taken)
     }
 
     /// Sends one payload, numbered on from the last packet of the exchange.

@@ -4,10 +4,14 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use tailwater_wire::protocol::ColumnDefinition;
+use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, PacketHeader};
 use tailwater_wire::protocol::resultset::{TextRowValues, parse_text_row};
 
 use crate::connection::{Connection, OkInfo};
 use crate::error::SessionError;
+
+/// How much each read of rows takes if it is there, where they are taken many at a time.
+const BATCH_BYTES: usize = 256 << 10;
 
 /// What a row costs beyond its bytes, for [`crate::ConnectOptions::rows_bytes_max`].
 const ROW_OVERHEAD_BYTES: usize = 64;
@@ -65,23 +69,64 @@ impl Row {
 }
 
 /// One row as it came, whose values are only looked at one after the other.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawRow {
-    payload: Bytes,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRow<'a> {
+    payload: &'a [u8],
     columns: usize,
 }
 
-impl RawRow {
+impl<'a> RawRow<'a> {
+    /// A row of so many values out of the payload that a server sends it in.
+    #[inline]
+    pub fn new(payload: &'a [u8], columns: usize) -> Self {
+        Self { payload, columns }
+    }
+
     /// As it was sent: each value behind its length, or the mark of NULL. Rows of as many columns are the same bytes only if
     /// all their values are.
-    pub fn bytes(&self) -> &[u8] {
-        &self.payload
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// How many values it is to have.
+    #[inline]
+    pub fn columns(&self) -> usize {
+        self.columns
     }
 
     /// Its values, `None` for NULL; behind the first error there are none.
-    pub fn values(&self) -> impl Iterator<Item = Result<Option<&[u8]>, SessionError>> {
+    #[inline]
+    pub fn values(&self) -> impl Iterator<Item = Result<Option<&'a [u8]>, SessionError>> + use<'a> {
         let wrong = |source| SessionError::Protocol { doing: crate::connection::READING_ROWS, source };
-        TextRowValues::new(&self.payload, self.columns).map(move |value| value.map_err(wrong))
+        TextRowValues::new(self.payload, self.columns).map(move |value| value.map_err(wrong))
+    }
+}
+
+/// Rows that came together, as they came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawRows {
+    /// Those that came in a packet each, behind its header.
+    packets: Bytes,
+    /// One that came in several packets, put together.
+    long: Option<Bytes>,
+    columns: usize,
+}
+
+impl RawRows {
+    /// The rows in their order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = RawRow<'_>> {
+        let columns = self.columns;
+        let mut rest = &self.packets[..];
+        let packets = std::iter::from_fn(move || {
+            let header = PacketHeader::parse(rest)?;
+            let (payload, behind) =
+                rest.get(PACKET_HEADER_BYTES..)?.split_at_checked(header.payload_bytes)?;
+            rest = behind;
+            Some(payload)
+        });
+        packets.chain(self.long.as_deref()).map(move |payload| RawRow::new(payload, columns))
     }
 }
 
@@ -145,20 +190,27 @@ impl<'a> RowStream<'a> {
         &self.columns
     }
 
-    /// As [`RowStream::next`], without looking for the row's values.
+    /// The rows that have come and were not given yet, one at least, or `None` at the end: for many rows in less time than
+    /// [`RowStream::next`] takes, which looks for each row's values.
     ///
     /// # Errors
     /// As [`RowStream::next`].
-    pub async fn next_raw(&mut self) -> Result<Option<RawRow>, SessionError> {
-        match self.state {
-            State::Done(_) => Ok(None),
-            State::Rows => match self.connection.read_payload().await? {
-                Ok(payload) => Ok(Some(RawRow { payload, columns: self.columns.len() })),
-                Err(ok) => {
-                    self.state = State::Done(ok);
-                    Ok(None)
-                }
-            },
+    pub async fn next_batch(&mut self) -> Result<Option<RawRows>, SessionError> {
+        if matches!(self.state, State::Done(_)) {
+            return Ok(None);
+        }
+        self.connection.stream.read_ahead_bytes = BATCH_BYTES;
+        let columns = self.columns.len();
+        let packets = self.connection.take_rows();
+        if !packets.is_empty() {
+            return Ok(Some(RawRows { packets, long: None, columns }));
+        }
+        match self.connection.read_payload().await? {
+            Ok(payload) => Ok(Some(RawRows { packets: Bytes::new(), long: Some(payload), columns })),
+            Err(ok) => {
+                self.state = State::Done(ok);
+                Ok(None)
+            }
         }
     }
 

@@ -10,6 +10,7 @@ on_each_server!(
     many_in_one_packet,
     long_rows_and_statements,
     rows_as_a_stream,
+    rows_in_batches,
     a_connection_that_is_killed,
     grants_are_checked,
 );
@@ -137,6 +138,51 @@ async fn rows_as_a_stream(kind: ServerKind) -> Result<()> {
     ensure!(rows.next().await?.is_none());
     let error = connection.query(&sql).await.err();
     ensure!(matches!(error, Some(SessionError::ResultTooLarge { bytes_max: 65_536 })), "{error:?}");
+    Ok(())
+}
+
+async fn rows_in_batches(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    server.sql("SET GLOBAL max_allowed_packet = 128 << 20").await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    let numbers =
+        "WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 900)";
+    // Some rows are longer than what is read at once, one is longer than a packet, and its first byte that of an end.
+    let sql = format!(
+        "{numbers} SELECT CASE WHEN n = 500 THEN REPEAT('x', (16 << 20) + 9) WHEN n % 100 = 0 THEN REPEAT('y', 300000) \
+         WHEN n % 3 = 0 THEN NULL ELSE REPEAT('z', n) END, n FROM numbers ORDER BY n"
+    );
+    let expected = connection.query(&sql).await?.rows;
+    ensure!(expected.len() == 900 && expected[499].get(0).is_some_and(|value| value.len() > 16 << 20));
+    let mut rows = connection.query_stream(&sql).await?;
+    let mut count = 0;
+    while let Some(batch) = rows.next_batch().await? {
+        ensure!(batch.iter().next().is_some(), "a batch of no rows");
+        for row in batch.iter() {
+            let values = row.values().collect::<Result<Vec<_>, _>>()?;
+            let one = expected.get(count).context("too many rows")?;
+            ensure!(values == [one.get(0), one.get(1)], "row {count}");
+            count += 1;
+        }
+    }
+    ensure!(count == 900 && rows.end().is_some() && rows.next_batch().await?.is_none());
+    // An error behind the first rows.
+    let sql =
+        format!("{numbers} SELECT IF(n < 800, REPEAT('x', 999), (SELECT 1 UNION SELECT n)) FROM numbers");
+    let mut rows = connection.query_stream(&sql).await?;
+    let mut count = 0;
+    let error = loop {
+        match rows.next_batch().await {
+            Ok(batch) => count += batch.context("the end")?.iter().count(),
+            Err(error) => break error,
+        }
+    };
+    ensure!(count == 799, "{count} rows");
+    ensure!(error.server_error().map(|error| error.number) == Some(1242), "{error}");
+    ensure!(connection.query("SELECT 42").await?.scalar() == Some("42"));
     Ok(())
 }
 

@@ -118,9 +118,11 @@ impl Comparing {
     ) -> Result<Sum, BulkError> {
         let mut rows = self.side(side).query_stream(&pair.values(side, range)).await?;
         let (mut count, mut sum) = (0, 0u128);
-        while let Some(row) = rows.next_raw().await? {
-            count += 1;
-            sum = sum.wrapping_add(xxh3_128_with_seed(row.bytes(), seed));
+        while let Some(batch) = rows.next_batch().await? {
+            for row in batch.iter() {
+                count += 1;
+                sum = sum.wrapping_add(xxh3_128_with_seed(row.bytes(), seed));
+            }
         }
         Ok(Sum { rows: count, hashes: Some(format!("{sum:032x}")) })
     }

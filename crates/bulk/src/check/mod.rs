@@ -244,6 +244,7 @@ pub(crate) async fn connect(
         // Values come as the bytes that they are compared by.
         connection.execute("SET NAMES utf8mb4").await?;
         connection.execute("SET SESSION character_set_results = binary").await?;
+        connection.widen_answers().await?;
     }
     if worker == 0 {
         refuse_same(&mut source, &mut target).await?;

@@ -293,17 +293,19 @@ async fn send(
     let server = reader.endpoint().to_owned();
     let mut rows = reader.query_stream(sql).await?;
     let mut piece = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
-    while let Some(row) = rows.next_raw().await? {
-        sent.rows += 1;
-        if to.is_closed() {
-            continue;
-        }
-        put_row(&mut piece, &row)?;
-        if piece.len() >= PIECE_BYTES {
-            sent.bytes += piece.len() as u64;
-            let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
-            // That nobody takes it shows above.
-            let _ = to.send(LoadPiece::Bytes(Bytes::from(full))).await;
+    while let Some(batch) = rows.next_batch().await? {
+        for row in batch.iter() {
+            sent.rows += 1;
+            if to.is_closed() {
+                continue;
+            }
+            put_row(&mut piece, &row)?;
+            if piece.len() >= PIECE_BYTES {
+                sent.bytes += piece.len() as u64;
+                let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
+                // That nobody takes it shows above.
+                let _ = to.send(LoadPiece::Bytes(Bytes::from(full))).await;
+            }
         }
     }
     // Outside of its transaction the statement has read what is there now.

@@ -67,7 +67,7 @@ impl ChunkFile {
     ///
     /// # Errors
     /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes make no sense.
-    pub fn put(&mut self, row: &RawRow) -> Result<u64, BulkError> {
+    pub fn put(&mut self, row: &RawRow<'_>) -> Result<u64, BulkError> {
         let before = self.gathered.len();
         self.encoder.put(row, &mut self.gathered)?;
         let bytes = (self.gathered.len() - before) as u64;

@@ -113,7 +113,7 @@ impl Encoder {
     ///
     /// # Errors
     /// If the row's bytes make no sense.
-    pub fn put(&mut self, row: &RawRow, out: &mut Vec<u8>) -> Result<(), SessionError> {
+    pub fn put(&mut self, row: &RawRow<'_>, out: &mut Vec<u8>) -> Result<(), SessionError> {
         match self.table.format {
             RowFormat::Tsv => tsv::put_row(out, row)?,
             RowFormat::Csv => {
@@ -136,7 +136,7 @@ impl Encoder {
         Ok(())
     }
 
-    fn put_sql(&mut self, row: &RawRow, out: &mut Vec<u8>) -> Result<(), SessionError> {
+    fn put_sql(&mut self, row: &RawRow<'_>, out: &mut Vec<u8>) -> Result<(), SessionError> {
         let before = out.len();
         match self.statement_bytes {
             0 => out.extend_from_slice(&self.table.insert),

@@ -15,9 +15,6 @@ use crate::progress::Progress;
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotReader};
 use crate::throttle::Throttle;
 
-/// Progress is told when so many rows came.
-const TOLD_ROWS: u64 = 1000;
-
 /// What all workers of a dump share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -91,15 +88,14 @@ impl Worker {
         let mut rows = self.reader.connection.query_stream(&sql).await?;
         let mut file =
             ChunkFile::create(files.as_ref(), &name, &table.rows, *compression, *compression_level)?;
-        let (mut untold_rows, mut untold_bytes) = (0, 0);
-        while let Some(row) = rows.next_raw().await? {
-            untold_bytes += file.put(&row)?;
-            untold_rows += 1;
-            if untold_rows == TOLD_ROWS {
-                progress.rows(std::mem::take(&mut untold_rows), std::mem::take(&mut untold_bytes));
+        while let Some(batch) = rows.next_batch().await? {
+            let (mut rows, mut bytes) = (0, 0);
+            for row in batch.iter() {
+                bytes += file.put(&row)?;
+                rows += 1;
             }
+            progress.rows(rows, bytes);
         }
-        progress.rows(untold_rows, untold_bytes);
         // Outside of its transaction the statement has read what is there now.
         if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
             return Err(BulkError::SnapshotLost { server });

@@ -211,6 +211,7 @@ async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkErr
     // Who wants to change a table may wait for another reader, and this one behind him.
     reader.execute(&lock_wait_statement(options)).await?;
     stay(&mut reader).await?;
+    reader.widen_answers().await?;
     Ok(reader)
 }
 

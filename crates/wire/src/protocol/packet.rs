@@ -20,6 +20,7 @@ pub struct PacketHeader {
 
 impl PacketHeader {
     /// Reads the header at the front of `bytes`, or `None` while fewer than [`PACKET_HEADER_BYTES`] are there.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let [low, middle, high, sequence, ..] = *bytes else { return None };
         Some(Self { payload_bytes: u32::from_le_bytes([low, middle, high, 0]) as usize, sequence })
@@ -32,6 +33,7 @@ impl PacketHeader {
     }
 
     /// Whether the payload goes on in the next packet.
+    #[inline]
     pub fn is_continued(self) -> bool {
         self.payload_bytes == PACKET_PAYLOAD_BYTES_MAX
     }

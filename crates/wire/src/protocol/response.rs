@@ -127,6 +127,7 @@ impl EofPacket {
     /// Whether `payload`, standing where a row or a column definition could, ends them instead.
     ///
     /// A row may begin with `0xfe` too (a value of 16 MiB and more), so the length decides.
+    #[inline]
     pub fn ends(payload: &[u8], capabilities: Capabilities) -> bool {
         let bytes_max = if capabilities.has(Capabilities::DEPRECATE_EOF) {
             super::packet::PACKET_PAYLOAD_BYTES_MAX

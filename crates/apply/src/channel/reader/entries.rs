@@ -46,7 +46,7 @@ pub(super) fn read_entry(log: &mut LogReader, entry: &Entry) -> Result<Bytes, Ap
 /// # Errors
 /// [`ApplyError::Record`] if something else stands there now; [`ApplyError::Log`].
 pub(super) fn again(log: &LogHandle, entry: &Entry, channel: &str) -> Result<LogReader, ApplyError> {
-    let mut reader = log.reader(entry.position)?;
+    let mut reader = log.reader_ahead(entry.position)?;
     if reader.try_next()?.as_ref() == Some(entry) {
         return Ok(reader);
     }

@@ -78,7 +78,7 @@ pub async fn check(options: &TablesBench) -> anyhow::Result<Report> {
             measure(&plan, (&source, &target), set, folder.path(), &mut rows, &mut notes).await?;
         }
     }
-    let ours = Headline { name: "check", measurement: CHECK, ours: Checker::Ours.name() };
+    let ours = Headline { name: "check", measurement: CHECK, ours: Checker::Ours.name(), against: &[] };
     summarise(&ours, rows, &[(PEER.to_owned(), version)], machine, notes)
 }
 

@@ -12,6 +12,9 @@ use crate::cli::TablesData;
 /// What the names of ours begin with.
 pub const OURS: &str = "tailwater";
 
+/// The peer whose files are on the disk when it ends, as ours are.
+pub const SYNCED: &str = "mydumper, plain, whole tables, synced";
+
 /// Files that a peer's dump of a big table is split into, so that its threads share the table.
 const PEER_PARTS: u64 = 16;
 
@@ -24,6 +27,8 @@ pub enum Dumper {
     OursZstd,
     /// mydumper, not compressed, a file for each table.
     MydumperWhole,
+    /// The same, and then all its files synced to the disk, as ours are.
+    MydumperSynced,
     /// mydumper, not compressed, tables split by `--rows`.
     MydumperParts,
     /// mydumper with gzip, the only compression that it has, tables split by `--rows`.
@@ -34,10 +39,11 @@ pub enum Dumper {
 
 impl Dumper {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::OursPlain,
         Self::OursZstd,
         Self::MydumperWhole,
+        Self::MydumperSynced,
         Self::MydumperParts,
         Self::MydumperGzip,
         Self::Stock,
@@ -49,6 +55,7 @@ impl Dumper {
             Self::OursPlain => "tailwater, plain",
             Self::OursZstd => "tailwater, zstd",
             Self::MydumperWhole => "mydumper, plain, whole tables",
+            Self::MydumperSynced => SYNCED,
             Self::MydumperParts => "mydumper, plain, in parts",
             Self::MydumperGzip => "mydumper, gzip, in parts",
             Self::Stock => match kind.flavour() {
@@ -62,7 +69,9 @@ impl Dumper {
     pub fn tool(self, kind: ServerKind) -> &'static str {
         match self {
             Self::OursPlain | Self::OursZstd => OURS,
-            Self::MydumperWhole | Self::MydumperParts | Self::MydumperGzip => "mydumper",
+            Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
+                "mydumper"
+            }
             Self::Stock => self.name(kind),
         }
     }
@@ -94,7 +103,7 @@ impl Dumper {
                     .path_argument("--socket=", source.socket())
                     .arguments([folder])
             }
-            Self::MydumperWhole | Self::MydumperParts | Self::MydumperGzip => {
+            Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
                 let program = Program::new("mydumper")
                     .arguments(["--user=root", "--database", set.schema(), "--threads", &workers])
                     // The shortest of its locks.
@@ -103,7 +112,7 @@ impl Dumper {
                     .path_argument("--outputdir=", folder);
                 let parts = format!("--rows={}", (rows / PEER_PARTS).max(1000));
                 match self {
-                    Self::MydumperWhole => program,
+                    Self::MydumperWhole | Self::MydumperSynced => program,
                     Self::MydumperGzip => program.arguments([parts.as_str(), "--compress"]),
                     _ => program.arguments([parts]),
                 }

@@ -42,9 +42,9 @@ pub async fn load(options: &TablesBench) -> anyhow::Result<Report> {
             copying::measure(&plan, &dumps.source, set, folder.path(), &mut rows).await?;
         }
     }
-    let ours = Headline { name: "load", measurement: LOAD, ours: "tailwater, zstd" };
+    let ours = Headline { name: "load", measurement: LOAD, ours: "tailwater, zstd", against: &[] };
     let mut report = summarise(&ours, rows, &versions, machine, notes)?;
-    let copied = Headline { name: "copy", measurement: copying::COPY, ours: copying::OURS };
+    let copied = Headline { name: "copy", measurement: copying::COPY, ours: copying::OURS, against: &[] };
     report.notes.extend(super::ratios(&copied, &report.rows));
     Ok(report)
 }

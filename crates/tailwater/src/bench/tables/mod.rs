@@ -74,6 +74,8 @@ struct Headline {
     name: &'static str,
     measurement: &'static str,
     ours: &'static str,
+    /// The peers that do all that ours does, if some do less; those are named in the notes.
+    against: &'static [&'static str],
 }
 
 /// The rows with what they come to: the headline is the first server's, for the data in the manner of sysbench.
@@ -93,7 +95,8 @@ fn summarise(
     }
     rows.sort_by_key(|row| order.iter().position(|measurement| *measurement == row.measurement));
     notes.extend(ratios(headline, &rows));
-    let (ours, peers) = contests(headline, &rows).next().context("nothing was measured")?;
+    let (ours, mut peers) = contests(headline, &rows).next().context("nothing was measured")?;
+    peers.retain(|row| headline.against.is_empty() || headline.against.contains(&row.variant.as_str()));
     let version = |name: &str| {
         let known = versions.iter().find(|(tool, _)| name.starts_with(tool.as_str()));
         known.map(|(_, version)| version.clone()).unwrap_or_default()
