@@ -250,7 +250,7 @@ impl Reader {
 
     /// Passes over what an operator leaves out. Of an XA transaction that it completes, nothing is held any more either.
     async fn leave_out(&mut self, entry: Entry, span: Span) -> Result<(), ApplyError> {
-        let prepared = self.let_go(&entry);
+        let prepared = self.let_go(&entry).await;
         if prepared.is_none() && !self.needs_gtid(&entry) {
             return self.pass(span, entry.gtid).await;
         }

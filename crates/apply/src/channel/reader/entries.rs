@@ -41,14 +41,16 @@ pub(super) fn read_entry(log: &mut LogReader, entry: &Entry) -> Result<Bytes, Ap
     }
 }
 
-/// A reader that has just given `entry`, which was read before.
+/// A reader that has just given `entry`, which was read before and may not have been durable then.
 ///
 /// # Errors
-/// [`ApplyError::Record`] if something else stands there now; [`ApplyError::Log`].
-pub(super) fn again(log: &LogHandle, entry: &Entry, channel: &str) -> Result<LogReader, ApplyError> {
-    let mut reader = log.reader_ahead(entry.position)?;
-    if reader.try_next()?.as_ref() == Some(entry) {
-        return Ok(reader);
+/// [`ApplyError::Record`] if something else stands there now, or will; [`ApplyError::Log`].
+pub(super) async fn again(log: &LogHandle, entry: &Entry, channel: &str) -> Result<LogReader, ApplyError> {
+    if log.until_durable(entry.end()).await? {
+        let mut reader = log.reader(entry.position)?;
+        if reader.try_next()?.as_ref() == Some(entry) {
+            return Ok(reader);
+        }
     }
     let reason = format!("the log has changed at {}", entry.position);
     Err(ApplyError::Record { channel: channel.to_owned(), reason })

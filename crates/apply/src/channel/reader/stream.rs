@@ -42,7 +42,7 @@ impl Reader {
         entry: &Entry,
         out: mpsc::Sender<Streamed>,
     ) -> Result<(), ApplyError> {
-        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
+        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name).await?;
         let mut transaction = TransactionReader::new(entry);
         while let Some(header) = log.next_event()? {
             transaction.event(whole_event(&mut log, &header)?);
@@ -111,8 +111,8 @@ impl Reader {
     }
 
     /// What part of an XA transaction it is that is too large to be held, if it is one.
-    pub(super) fn xa_content(&self, entry: &Entry) -> Result<Option<Content>, ApplyError> {
-        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
+    pub(super) async fn xa_content(&self, entry: &Entry) -> Result<Option<Content>, ApplyError> {
+        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name).await?;
         let mut opening = OpeningReader::new(entry);
         while let Some(header) = log.next_event()?.filter(|_| !opening.is_over()) {
             if opening.wants(&header) {

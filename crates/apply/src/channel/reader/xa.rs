@@ -42,7 +42,7 @@ impl Reader {
         mut transaction: Transaction,
     ) -> Result<Option<(Transaction, Source)>, ApplyError> {
         if matches!(transaction.content, Content::Streamed { .. })
-            && let Some(content) = self.xa_content(entry)?
+            && let Some(content) = self.xa_content(entry).await?
         {
             (transaction.content, transaction.writeset) = (content, Writeset::default());
         }
@@ -82,8 +82,8 @@ impl Reader {
 
     /// What prepared the XA transaction that `entry` completes, if it is held: it is no longer. What cannot be read completes
     /// none.
-    pub(super) fn let_go(&mut self, entry: &Entry) -> Option<Prepared> {
-        match self.xa_content(entry) {
+    pub(super) async fn let_go(&mut self, entry: &Entry) -> Option<Prepared> {
+        match self.xa_content(entry).await {
             Ok(Some(Content::XaCommit { xid } | Content::XaRollback { xid })) => {
                 self.prepared.remove(&xid).map(|held| prepared(&held))
             }
@@ -105,7 +105,7 @@ impl Reader {
     /// Gives `transaction`, which commits it, what an XA transaction did when it was prepared.
     async fn complete(&mut self, held: &Waiting, transaction: &mut Transaction) -> Result<(), ApplyError> {
         let Waiting { span, source: Source { entry, .. } } = held;
-        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
+        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name).await?;
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { entries::read_entry(&mut log, entry)? };
         loop {
