@@ -45,6 +45,16 @@ fn append(writer: &mut LogWriter, entry: &[Vec<u8>]) -> Result<()> {
     Ok(())
 }
 
+/// Two transactions that come one behind the other, each a batch of its own.
+fn flush_two(writer: &mut LogWriter, two: &[Vec<Vec<u8>>]) -> Result<()> {
+    for entry in two {
+        append(writer, entry)?;
+        writer.flush()?;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
+
 /// How many rows of `t` the target shows, and how many rows transactions that have not ended have changed or noted there.
 async fn committed_and_open(rig: &Rig) -> Result<(u64, u64)> {
     // Servers tell anew what is open only to those who have not asked for 0.1 s.
@@ -71,9 +81,10 @@ async fn until(what: &str, is_so: impl AsyncFn() -> Result<bool>) -> Result<()> 
 
 async fn is_durable_first(kind: ServerKind, order: CommitOrder) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
-    rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
-    for id in 1..=3 {
-        rig.source.sql(&format!("INSERT INTO shop.t VALUES ({id})")).await?;
+    let tables = "CREATE TABLE shop.at_once (id INT) ENGINE=MyISAM; CREATE TABLE shop.t (id INT PRIMARY KEY)";
+    rig.source.sql(&format!("CREATE DATABASE shop; {tables}")).await?;
+    for (table, id) in [("t", 1), ("t", 2), ("t", 3), ("t", 4), ("at_once", 1), ("t", 5), ("t", 6)] {
+        rig.source.sql(&format!("INSERT INTO shop.{table} VALUES ({id})")).await?;
     }
     let newest = rig.newest_gtid().await?;
     until("the source to be captured", async || {
@@ -81,7 +92,7 @@ async fn is_durable_first(kind: ServerKind, order: CommitOrder) -> Result<()> {
     })
     .await?;
     let captured = entries(&rig.log())?;
-    let (before, rows) = captured.split_at(captured.len() - 3);
+    let (before, rows) = captured.split_at(captured.len() - 7);
 
     let folder = tempfile::tempdir()?;
     let mut writer = writer(folder.path(), &rig.log())?;
@@ -107,15 +118,33 @@ async fn is_durable_first(kind: ServerKind, order: CommitOrder) -> Result<()> {
     writer.sync()?;
     until("the second row", async || Ok(committed_and_open(&rig).await? == (2, 0))).await?;
 
-    // And one that never will be: the writer goes.
-    append(&mut writer, &rows[2])?;
+    // Two that wait for each other's turn, and a channel that is to stop: it does not wait for a disk that hangs.
+    flush_two(&mut writer, &rows[2..4])?;
+    until("more rows to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    tokio::time::timeout(PATIENCE, channel.pause()).await.context("it does not stop")??;
+    let (committed, open) = committed_and_open(&rig).await?;
+    ensure!((committed, open) == (2, 0), "{committed} rows committed, {open} prepared");
+    writer.sync()?;
+    channel.resume(None).await?;
+    until("these rows", async || Ok(committed_and_open(&rig).await? == (4, 0))).await?;
+
+    // What could not be rolled back is not begun.
+    append(&mut writer, &rows[4])?;
     writer.flush()?;
-    until("another row to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let at_once = async || Ok::<_, anyhow::Error>(rig.target.sql("SELECT id FROM shop.at_once").await?);
+    ensure!(at_once().await?.is_empty(), "a row of MyISAM is there before it is durable");
+    writer.sync()?;
+    until("a row of MyISAM", async || Ok(at_once().await?.len() == 1)).await?;
+
+    // And two that never will be durable: the writer goes.
+    flush_two(&mut writer, &rows[5..7])?;
+    until("the last rows to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
     drop(writer);
     until("the channel to stop", async || Ok(channel.status().borrow().state == ChannelState::Stopped))
         .await?;
     let (committed, open) = committed_and_open(&rig).await?;
-    ensure!((committed, open) == (2, 0), "{committed} rows committed, {open} prepared");
+    ensure!((committed, open) == (4, 0), "{committed} rows committed, {open} prepared");
     channel.end().await;
     Ok(())
 }

@@ -230,8 +230,7 @@ impl ActiveSegment {
 
     /// Makes what is written durable, and visible as far as it is whole.
     pub(crate) fn sync(&self, shared: &Shared) -> Result<(), LogError> {
-        self.file.sync().map_err(|error| self.failed(shared, "fdatasync", error))?;
-        shared.complete(self.header.segment, self.readable_end())
+        shared.sync(self.header.segment, self.file.as_ref(), self.readable_end())
     }
 
     /// Cuts what was appended behind the last whole entry.

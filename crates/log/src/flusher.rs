@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::error::LogError;
 use crate::progress::Shared;
-use crate::segment::segment_name;
 use crate::storage::File;
 
 /// What is to be synced.
@@ -152,16 +151,7 @@ fn run(shared: &Shared, queue: &Queue, pace: Duration) {
             let _ = writeback.file.start_writeback(writeback.offset, writeback.length);
         }
         let Some(target) = sync else { continue };
-        let path = || shared.directory.path_of(&segment_name(target.segment));
-        let result = target
-            .file
-            .sync()
-            .map_err(|error| LogError::write("fdatasync", path(), error))
-            .and_then(|()| shared.complete(target.segment, target.end));
-        if let Err(error) = result {
-            if error.poisons() {
-                shared.poison(&error);
-            }
+        if shared.sync(target.segment, target.file.as_ref(), target.end).is_err() {
             return;
         }
     }

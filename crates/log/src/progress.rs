@@ -16,7 +16,7 @@ use crate::index::{Record, SegmentHeader};
 use crate::position::{Entry, LogPosition};
 use crate::readers::Readers;
 use crate::retention::WatermarkState;
-use crate::segment::index_name;
+use crate::segment::{index_name, segment_name};
 use crate::storage::{Directory, File};
 
 /// How far the log is durable, and whether it goes on.
@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     tail: Mutex<Tail>,
     segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
+    /// Held from an fdatasync until what came of it is known to all: the system tells a failure once, to one of two threads.
+    syncing: Mutex<()>,
     control: Mutex<Control>,
     watermarks: Mutex<BTreeMap<u64, WatermarkState>>,
     readers: Mutex<Readers>,
@@ -136,6 +138,7 @@ impl Shared {
             tail: Mutex::default(),
             segments: Mutex::new(segments),
             poison: OnceLock::new(),
+            syncing: Mutex::default(),
             control: Mutex::new(control),
             watermarks: Mutex::default(),
             readers: Mutex::new(readers),
@@ -280,10 +283,25 @@ impl Shared {
         }
     }
 
+    /// Makes what is written of `segment` durable, and visible up to `end`. A failure poisons the log.
+    pub(crate) fn sync(&self, segment: u64, file: &dyn File, end: u64) -> Result<(), LogError> {
+        let _alone = lock(&self.syncing);
+        self.check()?;
+        let path = || self.directory.path_of(&segment_name(segment));
+        let result = file.sync().map_err(|error| LogError::write("fdatasync", path(), error));
+        let result = result.and_then(|()| self.complete(segment, end));
+        if let Err(error) = &result
+            && error.poisons()
+        {
+            self.poison(error);
+        }
+        result
+    }
+
     /// Everything of `segment` up to `end` is on stable storage: indexes it and lets readers see it.
     ///
     /// The index comes first, so that a reader finds there whatever is durable.
-    pub(crate) fn complete(&self, segment: u64, end: u64) -> Result<(), LogError> {
+    fn complete(&self, segment: u64, end: u64) -> Result<(), LogError> {
         self.check()?;
         let mut tail = lock(&self.tail);
         let tail = &mut *tail;

@@ -45,7 +45,7 @@ pub struct LogWriter {
     /// Whether `gtids` holds all that was before the log's beginning too.
     gtids_known: bool,
     last_transaction: Option<Entry>,
-    /// Up to where the flusher was asked to sync the newest segment.
+    /// Up to where the flusher was asked to sync the newest segment at once.
     requested_end: u64,
     // Fields are dropped in this order: the thread ends before the lock is given up.
     flusher: Flusher,
@@ -460,7 +460,9 @@ impl LogWriter {
         match &self.active {
             Some(active) => {
                 let target = active.sync_target();
-                self.requested_end = target.end;
+                if urgent {
+                    self.requested_end = target.end;
+                }
                 self.flusher.sync(target, urgent)
             }
             None => Ok(()),

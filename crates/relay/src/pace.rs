@@ -37,6 +37,11 @@ impl Pace {
         self.acks = true;
     }
 
+    /// Whether somebody waits for syncs, which are then not left to another thread.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.acks
+    }
+
     /// Notes that everything was handed over.
     pub(crate) fn handed_over(&mut self) {
         self.since = None;

@@ -119,6 +119,10 @@ impl<'a> Reading<'a> {
                         self.log.check()?;
                         chunk
                     }
+                    None if pace.is_awaited() => {
+                        self.log.sync()?;
+                        continue;
+                    }
                     None => {
                         // While the disk is busy with it, more is read, and followers that run ahead prepare what came.
                         self.log.sync_in_background()?;

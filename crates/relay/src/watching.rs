@@ -56,10 +56,19 @@ pub(crate) async fn watch_source(
 ) -> Result<(), RelayError> {
     loop {
         tokio::time::sleep(options.watch_interval).await;
-        ask_clock(&mut control, status).await?;
+        let asked = ask_clock(&mut control, status).await;
         if !options.semi_sync {
+            if let Err(error) = asked {
+                // No commit waits for what this looks at: the stream goes on, and the clock as it was.
+                warn!(
+                    code = error.code(),
+                    "the source is not asked for its time until it is connected to anew: {error}"
+                );
+                return std::future::pending().await;
+            }
             continue;
         }
+        asked?;
         let now = source::ask_semi_sync(&mut control).await?;
         let alarms = watch::assess(watch.before.as_ref(), &now);
         for alarm in alarms.iter().filter(|alarm| !watch.told.contains(*alarm)) {

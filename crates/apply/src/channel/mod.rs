@@ -349,11 +349,11 @@ impl Supervisor {
                 return None;
             }
             _ => match failure.transaction {
-                Some(transaction) => {
+                Some(transaction) if failure.error.is_refusal() => {
                     self.refused.clone_from(&transaction.gtid);
                     diagnose::diagnose(&self.options, &transaction, failure.error).await
                 }
-                None => failure.error,
+                _ => failure.error,
             },
         };
         self.careful_until = None;

@@ -189,6 +189,7 @@ impl Run {
             untransactional: std::sync::Mutex::default(),
             statements: Statements::default(),
             stop,
+            given_back: CancellationToken::new(),
             log: log.clone(),
             options,
         });

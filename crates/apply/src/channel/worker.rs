@@ -29,6 +29,9 @@ const CONFLICTS_MAX: u32 = 20;
 /// From this size on the commit is sent behind all else, so that its time is known.
 const TIMED_BYTES_MIN: usize = 64 << 10;
 
+/// So long is waited for the log's disk when the run is to end.
+const SYNC_PATIENCE: Duration = Duration::from_secs(2);
+
 /// What a channel's workers share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -47,6 +50,8 @@ pub(super) struct Shared {
     pub(super) statements: Statements,
     /// The run is to end: nothing that may take days is to be waited for.
     pub(super) stop: CancellationToken,
+    /// A batch was given back: what stands behind it is not waited for, and its turn will not come.
+    pub(super) given_back: CancellationToken,
     pub(super) log: LogHandle,
 }
 
@@ -89,7 +94,9 @@ impl Worker {
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
     pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
         let timing = self.commit(batch).await?;
-        if timing.is_some() && self.shared.options.commit_order == CommitOrder::Source {
+        if timing.is_none() {
+            self.shared.given_back.cancel();
+        } else if self.shared.options.commit_order == CommitOrder::Source {
             // From here, and not by way of the coordinator: the next one waits.
             self.shared.turn.send_replace(batch.id);
         }
@@ -99,8 +106,8 @@ impl Worker {
     async fn commit(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
         if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
-            self.wait_turn(batch).await;
-            if !self.until_durable(batch).await? || !self.log_prepared(batch).await? {
+            let may_begin = self.wait_turn(batch).await && self.until_durable(batch).await?;
+            if !may_begin || !self.log_prepared(batch).await? {
                 return Ok(None);
             }
             let progress = self.progress(batch, STATEMENTS_ROW);
@@ -128,7 +135,9 @@ impl Worker {
             }
             debug!(worker = self.number, number, "run again: another transaction was in the way");
             // Whoever is in the way of a batch in the source's order is gone when its turn comes.
-            self.wait_turn(batch).await;
+            if !self.wait_turn(batch).await {
+                return Ok(None);
+            }
             tokio::time::sleep(Duration::from_millis(u64::from(conflicts.min(10)))).await;
         }
     }
@@ -146,7 +155,7 @@ impl Worker {
     async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
         let begun = Instant::now();
         let mut waited = Duration::ZERO;
-        if !self.log_prepared(batch).await? {
+        if !is_undoable(batch) && !self.until_durable(batch).await? || !self.log_prepared(batch).await? {
             return Ok(None);
         }
         let mut packets = Packets::default();
@@ -169,7 +178,9 @@ impl Worker {
             if !holds {
                 // Everything again, alone.
                 self.roll_back().await?;
-                self.wait_turn(batch).await;
+                if !self.wait_turn(batch).await {
+                    return Ok(None);
+                }
                 waited = wait.elapsed();
                 if let Some(gtid) = &gtid {
                     packets.push(GtidSession::statement(gtid));
@@ -236,10 +247,15 @@ impl Worker {
     /// Waits until the log holds a batch whatever happens: what a crash could take from the log must not be on the target. False
     /// if that will not be, or the run is to end before.
     async fn until_durable(&self, batch: &Batch<Held>) -> Result<bool, ApplyError> {
+        // What is under way is finished first, unless the disk hangs.
+        let stopped = async {
+            self.shared.stop.cancelled().await;
+            tokio::time::sleep(SYNC_PATIENCE).await;
+        };
         tokio::select! {
             biased;
             durable = self.shared.log.until_durable(end_of(batch)) => Ok(durable?),
-            () = self.shared.stop.cancelled() => Ok(false),
+            () = stopped => Ok(false),
         }
     }
 
@@ -268,10 +284,14 @@ impl Worker {
         batch.commit_after.is_none_or(|before| *self.turn.borrow() >= before)
     }
 
-    async fn wait_turn(&mut self, batch: &Batch<Held>) {
-        if let Some(before) = batch.commit_after {
+    /// False if it will not come.
+    async fn wait_turn(&mut self, batch: &Batch<Held>) -> bool {
+        let Some(before) = batch.commit_after else { return true };
+        tokio::select! {
+            biased;
             // The sender lives as long as `shared`.
-            let _ = self.turn.wait_for(|turn| *turn >= before).await;
+            _ = self.turn.wait_for(|turn| *turn >= before) => true,
+            () = self.shared.given_back.cancelled() => false,
         }
     }
 
@@ -283,6 +303,7 @@ impl Worker {
             biased;
             _ = self.turn.wait_for(|turn| *turn >= before) => true,
             _ = self.give_way.wait_for(|head| head.is_some_and(|head| head < id)) => false,
+            () = self.shared.given_back.cancelled() => false,
         }
     }
 }
@@ -305,6 +326,12 @@ fn oldest(batch: &Batch<Held>) -> Option<&Held> {
 fn end_of(batch: &Batch<Held>) -> LogPosition {
     let ends = batch.first.iter().chain(&batch.rest).map(|held| held.span.end);
     ends.max().unwrap_or(LogPosition::ZERO)
+}
+
+/// Whether a ROLLBACK undoes all of it: tables without transactions take rows for good at once.
+fn is_undoable(batch: &Batch<Held>) -> bool {
+    let mut changes = batch.first.iter().chain(&batch.rest).flat_map(|held| row_changes(held));
+    changes.all(|changes| changes.table.target.transactional)
 }
 
 /// The transaction of a batch that is more than rows in memory.

@@ -46,12 +46,14 @@ pub(super) fn read_entry(log: &mut LogReader, entry: &Entry) -> Result<Bytes, Ap
 /// # Errors
 /// [`ApplyError::Record`] if something else stands there now, or will; [`ApplyError::Log`].
 pub(super) async fn again(log: &LogHandle, entry: &Entry, channel: &str) -> Result<LogReader, ApplyError> {
-    if log.until_durable(entry.end()).await? {
+    let reason = if log.until_durable(entry.end()).await? {
         let mut reader = log.reader(entry.position)?;
         if reader.try_next()?.as_ref() == Some(entry) {
             return Ok(reader);
         }
-    }
-    let reason = format!("the log has changed at {}", entry.position);
+        format!("the log has changed at {}", entry.position)
+    } else {
+        format!("the log was closed before it held {} for good", entry.position)
+    };
     Err(ApplyError::Record { channel: channel.to_owned(), reason })
 }
