@@ -87,8 +87,6 @@ struct Run {
     lows: Lows,
     rate: Rate,
     careful_until: Option<LogPosition>,
-    /// A worker has given a batch back, because it was told to stop.
-    given_back: bool,
     /// Ends the reader, however the run ends.
     stop_reader: Option<DropGuard>,
 }
@@ -221,7 +219,6 @@ impl Run {
             lows: Lows::new(Instant::now(), low),
             rate: Rate::default(),
             careful_until,
-            given_back: false,
             stop_reader: Some(stop_reader),
         })
     }
@@ -254,7 +251,7 @@ impl Run {
                     if let Err(failure) = self.finish(outcome) {
                         return Err(self.explain(failure).await);
                     }
-                    if self.given_back {
+                    if self.has_given_back() {
                         // Whatever it was to end with before: not all of it is applied.
                         end = Some(End::Told);
                     }
@@ -280,9 +277,14 @@ impl Run {
         match end {
             Some(End::CarefulEnough | End::TolerantEnough) => true,
             // Native replication can go on behind what has no gaps only.
-            Some(End::Told) => self.given_back || self.shared.applied().gaps().next().is_none(),
+            Some(End::Told) => self.has_given_back() || self.shared.applied().gaps().next().is_none(),
             Some(End::Reached | End::LogClosed) | None => false,
         }
+    }
+
+    /// A worker has given a batch back, because it was told to stop, or because the log will not hold it.
+    fn has_given_back(&self) -> bool {
+        self.shared.given_back.is_cancelled()
     }
 
     fn is_careful_enough(&self) -> bool {
@@ -338,10 +340,7 @@ impl Run {
             let transaction = first.map(|held| Arc::clone(held));
             Box::new(Failure { error, batch: Some(span_of(&batch)), transactions, transaction })
         })?;
-        let Some(timing) = timing else {
-            self.given_back = true;
-            return Ok(());
-        };
+        let Some(timing) = timing else { return Ok(()) };
         self.scheduler.done(batch.id, timing);
         let rows: usize = held().map(|held| rows_of(held)).sum();
         let newest = held().max_by_key(|held| held.span.end);
@@ -378,7 +377,7 @@ impl Run {
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
     async fn settle(&mut self, error: ApplyError) -> Box<Failure> {
         let mut watch_turn = interval(crew::LOOK);
-        while !(self.given_back || self.scheduler.is_idle() && self.crew.is_idle()) {
+        while !(self.has_given_back() || self.scheduler.is_idle() && self.crew.is_idle()) {
             self.dispatch().await;
             let outcome = tokio::select! {
                 outcome = self.crew.outcome() => outcome,

@@ -52,6 +52,7 @@ pub(super) struct Shared {
     pub(super) stop: CancellationToken,
     /// A batch was given back: what stands behind it is not waited for, and its turn will not come.
     pub(super) given_back: CancellationToken,
+    /// The log that it is from, which says what is durable.
     pub(super) log: LogHandle,
 }
 

@@ -159,7 +159,7 @@ pub struct Audit {
 
 impl Audit {
     /// The record of a run that has not begun.
-    pub(crate) fn new(id: &str, kind: Kind, primary: &str) -> Self {
+    pub fn new(id: &str, kind: Kind, primary: &str) -> Self {
         Self {
             id: id.to_owned(),
             kind,

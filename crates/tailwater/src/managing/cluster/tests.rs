@@ -147,21 +147,7 @@ impl<H: Hands + 'static> Stage<H> {
 }
 
 fn audit(id: String, primary: &str) -> Audit {
-    Audit {
-        id,
-        kind: Kind::Failover,
-        resumes: None,
-        primary: primary.to_owned(),
-        dry_run: false,
-        allow_data_loss: false,
-        token: None,
-        steps: Vec::new(),
-        holds: None,
-        may_be_missing: None,
-        choice: None,
-        pause_ms: None,
-        outcome: None,
-    }
+    Audit::new(&id, Kind::Failover, primary)
 }
 
 fn unchanged() -> End {
