@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use flate2::read::GzDecoder;
 use tailwater_bulk::folder::{Compression, DumpFolder, Manifest, RowFormat, TableEntry};
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_bulk::snapshot::{Snapshot, SnapshotOptions};
@@ -66,6 +67,9 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Option<Vec<u8>>>
         let mut text = Vec::new();
         if chunk.file.ends_with(".zst") {
             zstd::Decoder::new(file.as_slice())?.read_to_end(&mut text)?;
+        } else if chunk.file.ends_with(".gz") {
+            // What it ends with, and behind which nothing stands, is checked, too.
+            GzDecoder::new(file.as_slice()).read_to_end(&mut text)?;
         } else {
             text = file;
         }
@@ -137,7 +141,7 @@ async fn files_hold_what_a_query_gives(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = fill(&server).await?;
     let folder = tempfile::tempdir()?;
-    for compression in [Compression::Zstd, Compression::None] {
+    for compression in [Compression::Zstd, Compression::Gzip, Compression::None] {
         let folder = folder.path().join(RowFormat::Tsv.ending(compression));
         let manifest = run(DumpOptions { compression, ..options(server.connect_options(), &folder) }).await?;
         ensure!(manifest.finished_at.is_some() && manifest == DumpFolder::read(&folder)?);
@@ -283,6 +287,12 @@ async fn an_interrupted_dump_goes_on(kind: ServerKind) -> Result<()> {
     let mut connection = fill(&server).await?;
     let folder = tempfile::tempdir()?;
     let folder = folder.path().join("dump");
+    // What is there is read again, however it is compressed.
+    let compression = match kind.flavour() {
+        Flavour::MySql => Compression::Gzip,
+        Flavour::MariaDb => Compression::Zstd,
+    };
+    let options = |connect, folder: &Path| DumpOptions { compression, ..options(connect, folder) };
     let (mut interruptions, mut finished) = (0, BTreeMap::new());
     // Each run gets a few chunks further.
     let manifest = loop {

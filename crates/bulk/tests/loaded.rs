@@ -119,7 +119,9 @@ async fn everything_arrives_as_it_was(kind: ServerKind) -> Result<()> {
     }
     let source = source(kind).await?;
     let before = all(&source).await?;
-    for (compression, chunk_rows) in [(Compression::Zstd, 2), (Compression::None, 1000)] {
+    for (compression, chunk_rows) in
+        [(Compression::Zstd, 2), (Compression::Gzip, 20), (Compression::None, 1000)]
+    {
         let folder = written::write(&source, compression, chunk_rows).await?;
         let target = started(kind).await?;
         let report = load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flate2::write::GzEncoder;
 use tailwater_session::RawRow;
 
 use super::encoding::{Encoder, TableRows};
@@ -29,6 +30,7 @@ pub struct ChunkFile {
 enum Sink {
     Plain(Box<dyn NewFile>),
     Zstd(zstd::Encoder<'static, Box<dyn NewFile>>),
+    Gzip(GzEncoder<Box<dyn NewFile>>),
 }
 
 impl ChunkFile {
@@ -52,6 +54,9 @@ impl ChunkFile {
                     // Ours covers the bytes before; this one is for those who use the file without a manifest.
                     encoder.include_checksum(true)?;
                     Sink::Zstd(encoder)
+                }
+                Compression::Gzip => {
+                    Sink::Gzip(GzEncoder::new(file, flate2::Compression::new(level.unsigned_abs())))
                 }
             })
         });
@@ -84,6 +89,7 @@ impl ChunkFile {
         let written = match &mut self.sink {
             Sink::Plain(file) => file.write_all(&self.gathered),
             Sink::Zstd(encoder) => encoder.write_all(&self.gathered),
+            Sink::Gzip(encoder) => encoder.write_all(&self.gathered),
         };
         self.gathered.clear();
         // One giant row must not pin its memory until the chunk ends.
@@ -104,6 +110,7 @@ impl ChunkFile {
         let file = match sink {
             Sink::Plain(file) => Ok(file),
             Sink::Zstd(encoder) => encoder.finish(),
+            Sink::Gzip(encoder) => encoder.finish(),
         };
         // What a power cut leaves of a file without rows is found by its length, and costs nothing to read again. Databases
         // may have thousands of empty tables.

@@ -51,8 +51,8 @@ pub struct DumpOptions {
     pub compression: Compression,
     /// How they hold rows.
     pub rows: RowFormat,
-    /// The level of Zstandard.
-    pub compression_level: i32,
+    /// The level of the compression, which the compression has to have; the usual one if absent.
+    pub compression_level: Option<i32>,
     /// The most rows of a chunk of a table with a key.
     pub chunk_rows_max: u64,
     /// About how many bytes, before compression, a chunk may have.
@@ -86,7 +86,7 @@ impl DumpOptions {
             connections: 4,
             compression: Compression::default(),
             rows: RowFormat::default(),
-            compression_level: 3,
+            compression_level: None,
             chunk_rows_max: 10_000_000,
             chunk_bytes_max: 64 << 20,
             lock_wait_max: Duration::from_secs(5),

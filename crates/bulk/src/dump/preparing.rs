@@ -5,6 +5,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use flate2::read::MultiGzDecoder;
 use tailwater_session::{Connection, SessionError};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
@@ -112,7 +113,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         throttle: Arc::clone(&options.throttle),
         snapshot: number,
         compression: options.compression,
-        compression_level: options.compression_level,
+        compression_level: options.compression_level.unwrap_or(options.compression.level_usual()),
         ending: options.rows.ending(options.compression),
     });
     Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot })
@@ -208,6 +209,7 @@ fn crc32(files: &dyn DumpFiles, name: &str, compression: Compression) -> Option<
     let mut content: Box<dyn Read> = match compression {
         Compression::None => Box::new(file),
         Compression::Zstd => Box::new(zstd::Decoder::new(file).ok()?),
+        Compression::Gzip => Box::new(MultiGzDecoder::new(file)),
     };
     let mut checksum = crc32fast::Hasher::new();
     let mut piece = vec![0; 256 << 10];

@@ -75,6 +75,28 @@ pub enum Compression {
     /// Zstandard.
     #[default]
     Zstd,
+    /// gzip, which more programs read.
+    Gzip,
+}
+
+impl Compression {
+    /// The level that its own tool takes if none is named.
+    pub fn level_usual(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::Zstd => 3,
+            Self::Gzip => 6,
+        }
+    }
+
+    /// Its highest level, which takes the most time.
+    pub fn level_max(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::Zstd => 19,
+            Self::Gzip => 9,
+        }
+    }
 }
 
 /// How data files hold rows.
@@ -109,10 +131,13 @@ impl RowFormat {
         match (self, compression) {
             (Self::Tsv, Compression::None) => "tsv",
             (Self::Tsv, Compression::Zstd) => "tsv.zst",
+            (Self::Tsv, Compression::Gzip) => "tsv.gz",
             (Self::Sql, Compression::None) => "sql",
             (Self::Sql, Compression::Zstd) => "sql.zst",
+            (Self::Sql, Compression::Gzip) => "sql.gz",
             (Self::Csv, Compression::None) => "csv",
             (Self::Csv, Compression::Zstd) => "csv.zst",
+            (Self::Csv, Compression::Gzip) => "csv.gz",
         }
     }
 }

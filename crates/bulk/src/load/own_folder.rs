@@ -146,6 +146,7 @@ fn table(folder: &Path, entry: &TableEntry, compression: Compression) -> Result<
     let packing = match compression {
         Compression::None => Packing::None,
         Compression::Zstd => Packing::Zstd,
+        Compression::Gzip => Packing::Gzip,
     };
     let mut chunks = Vec::with_capacity(entry.chunks.len());
     for (number, chunk) in (0..).zip(&entry.chunks) {

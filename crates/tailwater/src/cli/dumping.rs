@@ -34,9 +34,9 @@ pub struct DumpArgs {
     /// How files of rows are compressed; zstd if absent.
     #[arg(long, value_enum)]
     pub compression: Option<CompressionArg>,
-    /// The level of the compression.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
-    pub compression_level: i32,
+    /// The level of the compression: 1 to 19 of zstd (3 if absent), 1 to 9 of gzip (6 if absent).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub compression_level: Option<i32>,
     /// The most rows of a file, of tables with a key.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk_rows_max: u64,
@@ -82,6 +82,8 @@ pub enum CompressionArg {
     None,
     /// Zstandard.
     Zstd,
+    /// gzip: more programs read it; it takes several times the time.
+    Gzip,
 }
 
 #[derive(Debug, Args)]

@@ -74,13 +74,19 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
 }
 
 fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
+    let compression = match arguments.compression {
+        Some(CompressionArg::None) => Compression::None,
+        Some(CompressionArg::Zstd) | None => Compression::Zstd,
+        Some(CompressionArg::Gzip) => Compression::Gzip,
+    };
+    if let Some(level) = arguments.compression_level.filter(|_| compression != Compression::None) {
+        let max = compression.level_max();
+        ensure!(level <= max, "--compression-level {level}: this compression has levels from 1 to {max}");
+    }
     Ok(DumpOptions {
         selection: selection(&arguments.database, &arguments.table, &arguments.exclude_table)?,
         connections: usize::from(arguments.workers),
-        compression: match arguments.compression {
-            Some(CompressionArg::None) => Compression::None,
-            Some(CompressionArg::Zstd) | None => Compression::Zstd,
-        },
+        compression,
         rows: match arguments.format {
             Some(FormatArg::Tsv) | None => RowFormat::Tsv,
             Some(FormatArg::Sql) => RowFormat::Sql,

@@ -25,6 +25,8 @@ pub enum Dumper {
     OursPlain,
     /// Ours, Zstandard at its usual level 3.
     OursZstd,
+    /// Ours, gzip at its usual level 6, which is mydumper's too.
+    OursGzip,
     /// mydumper, not compressed, a file for each table.
     MydumperWhole,
     /// The same, and then all its files synced to the disk, as ours are.
@@ -39,9 +41,10 @@ pub enum Dumper {
 
 impl Dumper {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::OursPlain,
         Self::OursZstd,
+        Self::OursGzip,
         Self::MydumperWhole,
         Self::MydumperSynced,
         Self::MydumperParts,
@@ -54,6 +57,7 @@ impl Dumper {
         match self {
             Self::OursPlain => "tailwater, plain",
             Self::OursZstd => "tailwater, zstd",
+            Self::OursGzip => "tailwater, gzip",
             Self::MydumperWhole => "mydumper, plain, whole tables",
             Self::MydumperSynced => SYNCED,
             Self::MydumperParts => "mydumper, plain, in parts",
@@ -68,7 +72,7 @@ impl Dumper {
     /// The program.
     pub fn tool(self, kind: ServerKind) -> &'static str {
         match self {
-            Self::OursPlain | Self::OursZstd => OURS,
+            Self::OursPlain | Self::OursZstd | Self::OursGzip => OURS,
             Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
                 "mydumper"
             }
@@ -78,7 +82,7 @@ impl Dumper {
 
     /// Whether what it writes is compressed.
     pub fn compresses(self) -> bool {
-        matches!(self, Self::OursZstd | Self::MydumperGzip)
+        matches!(self, Self::OursZstd | Self::OursGzip | Self::MydumperGzip)
     }
 
     /// How it is called to dump into a folder that is not there yet.
@@ -94,8 +98,12 @@ impl Dumper {
     ) -> anyhow::Result<Program> {
         let workers = WORKERS.to_string();
         Ok(match self {
-            Self::OursPlain | Self::OursZstd => {
-                let compression = if self.compresses() { "zstd" } else { "none" };
+            Self::OursPlain | Self::OursZstd | Self::OursGzip => {
+                let compression = match self {
+                    Self::OursZstd => "zstd",
+                    Self::OursGzip => "gzip",
+                    _ => "none",
+                };
                 Program::new(std::env::current_exe()?)
                     .arguments(["dump", "--output=json", "--user=root", "--database", set.schema()])
                     .arguments(["--workers", &workers])

@@ -7,7 +7,7 @@ use tailwater_sandbox::{Server, ServerKind};
 
 use super::contender::{self, Dumper, Loader};
 use super::program::{Measured, Program};
-use super::source::{checksums, start_target};
+use super::source::{checksums, empty};
 use super::{Plan, WORKERS, setting};
 use crate::bench::report::Row;
 use crate::cli::TablesData;
@@ -69,13 +69,14 @@ impl Copier {
     }
 }
 
-/// Measures all of them in turns, each into a fresh server.
+/// Measures all of them in turns, each into the emptied target.
 ///
 /// # Errors
 /// If one fails, or ours copies other rows.
 pub async fn measure(
     plan: &Plan,
     source: &Server,
+    target: &Server,
     set: TablesData,
     folder: &Path,
     rows: &mut Vec<Row>,
@@ -85,8 +86,8 @@ pub async fn measure(
     let mut runs: Vec<(Copier, Vec<Measured>)> = COPIERS.map(|copier| (copier, Vec::new())).into();
     for repeat in 0..plan.repeats {
         for (copier, measured) in &mut runs {
-            let target = start_target(kind, plan.rows).await?;
-            let run = copier.run(source, &target, set, plan.rows, folder).await?;
+            empty(target, set).await?;
+            let run = copier.run(source, target, set, plan.rows, folder).await?;
             eprintln!(
                 "{kind}, {}, {}, repeat {}: {:.2} s, CPU {:.2} s, servers' {:.2} s, {:.0} MiB of memory",
                 set.name(),
@@ -97,7 +98,7 @@ pub async fn measure(
                 run.server_cpu_seconds,
                 run.memory_mib
             );
-            let same = *copier != Copier::Ours || checksums(&target, set, plan.rows).await? == wanted;
+            let same = *copier != Copier::Ours || checksums(target, set, plan.rows).await? == wanted;
             ensure!(same, "{} has copied other rows", contender::OURS);
             measured.push(run);
         }

@@ -9,7 +9,7 @@ use tailwater_sandbox::{Server, ServerKind};
 use super::contender::Loader;
 use super::copying;
 use super::program::{self, Measured};
-use super::source::{checksums, fill, start_source, start_target};
+use super::source::{checksums, empty, fill, start_source, start_target};
 use super::{Headline, Plan, kinds, setting, summarise};
 use crate::bench::report::{Machine, Report, Row};
 use crate::cli::{TablesBench, TablesData};
@@ -28,8 +28,9 @@ pub async fn load(options: &TablesBench) -> anyhow::Result<Report> {
     let machine = Machine::look(folder.path())?;
     let mut rows = Vec::new();
     let mut notes = vec![format!(
-        "{} connections each through the Unix socket, into a fresh server without a binlog that syncs each commit; \
-             contenders take turns, the figure is the median of the repeats, the spread their least and greatest",
+        "{} connections each through the Unix socket, into an empty server without a binlog that syncs each commit; \
+             contenders take turns at one server, emptied and idle, whose memory one load that is not counted has touched; the \
+             figure is the median of the repeats, the spread their least and greatest",
         super::WORKERS
     )];
     let mut versions = vec![("myloader".to_owned(), myloader)];
@@ -37,9 +38,10 @@ pub async fn load(options: &TablesBench) -> anyhow::Result<Report> {
         for set in plan.sets.iter().copied() {
             let dumps = Dumps::make(&plan, kind, set, folder.path()).await?;
             versions.push((Loader::Stock.name(kind).to_owned(), dumps.version.clone()));
-            measure(&plan, kind, set, &dumps, folder.path(), &mut rows, &mut notes).await?;
+            let target = start_target(kind, plan.rows).await?;
+            measure(&plan, &target, set, &dumps, folder.path(), &mut rows, &mut notes).await?;
             std::fs::remove_dir_all(&dumps.folder)?;
-            copying::measure(&plan, &dumps.source, set, folder.path(), &mut rows).await?;
+            copying::measure(&plan, &dumps.source, &target, set, folder.path(), &mut rows).await?;
         }
     }
     let ours = Headline { name: "load", measurement: LOAD, ours: "tailwater, zstd", against: &[] };
@@ -77,22 +79,26 @@ impl Dumps {
     }
 }
 
-/// Measures all loaders in turns, each on a fresh server.
+/// Measures all loaders in turns.
 async fn measure(
     plan: &Plan,
-    kind: ServerKind,
+    target: &Server,
     set: TablesData,
     dumps: &Dumps,
     folder: &Path,
     rows: &mut Vec<Row>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<()> {
+    let kind = target.kind();
+    let first = Loader::OursPlain;
+    let program = first.program(target, &Dumps::of(&dumps.folder, first))?;
+    program.run(&[target], &folder.join("output")).await?;
     let mut runs: Vec<(Loader, Vec<Measured>)> = Loader::ALL.map(|loader| (loader, Vec::new())).into();
     for repeat in 0..plan.repeats {
         for (loader, measured) in &mut runs {
-            let target = start_target(kind, plan.rows).await?;
-            let program = loader.program(&target, &Dumps::of(&dumps.folder, *loader))?;
-            let run = program.run(&[&target], &folder.join("output")).await?;
+            empty(target, set).await?;
+            let program = loader.program(target, &Dumps::of(&dumps.folder, *loader))?;
+            let run = program.run(&[target], &folder.join("output")).await?;
             eprintln!(
                 "{kind}, {}, {}, repeat {}: {:.2} s, CPU {:.2} s, server's {:.2} s, {:.0} MiB of memory",
                 set.name(),
@@ -104,7 +110,7 @@ async fn measure(
                 run.memory_mib
             );
             if repeat == 0
-                && let Some(note) = check(plan, &target, set, *loader, dumps).await?
+                && let Some(note) = check(plan, target, set, *loader, dumps).await?
             {
                 notes.push(note);
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -19,6 +20,10 @@ use crate::trial::primary_options;
 const FILL_ROWS: u64 = 50_000;
 /// Connections that fill.
 const FILLERS: usize = 3;
+/// A server at rest has no more: its own threads always write some.
+const DIRTY_PAGES_MAX: u64 = 100;
+/// How long it may take to come to rest.
+const REST_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What all servers run with: enough memory for the data, a redo log that is not the limit, and the durability that the
 /// server has by default where it has no binlog.
@@ -60,6 +65,35 @@ pub async fn start_target(kind: ServerKind, rows: u64) -> anyhow::Result<Server>
         .options(["--server-id=2", "--skip-log-bin"])
         .options(options(kind, rows));
     Ok(Server::start(spec).await?)
+}
+
+/// Has a target empty again, and idle, with the memory that it had: memory that a process touches for the first time costs
+/// a virtual machine more than a load does, and whoever came first would pay for all.
+///
+/// # Errors
+/// If it refuses something, or does not come to rest.
+pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
+    let mut connection = Connection::connect(&target.socket_options()).await?;
+    for schema in [set.schema(), "tailwater"] {
+        connection.execute(&format!("DROP DATABASE IF EXISTS {schema}")).await?;
+    }
+    let percentage = "innodb_max_dirty_pages_pct";
+    let before = connection.query(&format!("SELECT @@GLOBAL.{percentage}")).await?;
+    let before = before.scalar().unwrap_or_default().to_owned();
+    connection.execute(&format!("SET GLOBAL {percentage} = 0")).await?;
+    let begin = Instant::now();
+    loop {
+        let answer = connection.query("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'").await?;
+        let dirty = answer.first().and_then(|row| row.get_str(1)).context("no count of dirty pages")?;
+        if dirty.parse::<u64>()? <= DIRTY_PAGES_MAX {
+            break;
+        }
+        ensure!(begin.elapsed() < REST_PATIENCE, "the target still has {dirty} dirty pages");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    connection.execute(&format!("SET GLOBAL {percentage} = {before}")).await?;
+    connection.close().await;
+    Ok(())
 }
 
 /// Makes and fills tables.
