@@ -39,6 +39,7 @@ mod storage;
 mod tail_recovery;
 mod tear;
 mod verify;
+mod window;
 mod writer;
 
 #[cfg(test)]

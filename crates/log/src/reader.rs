@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::{Bytes, BytesMut};
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
 use tokio::sync::watch;
 
@@ -16,9 +18,7 @@ use crate::position::{Entry, LogPosition, SourceIdentity};
 use crate::progress::{Ahead, Durable, LogState, Shared};
 use crate::segment::{FIRST_EVENT_OFFSET, index_name, segment_name};
 use crate::storage::{Directory, File, OpenMode};
-
-/// How much of a segment is read at once.
-const READ_BYTES: usize = 256 << 10;
+use crate::window::{WINDOW_BYTES, Windows};
 
 /// How far a reader may go.
 #[derive(Debug)]
@@ -41,6 +41,7 @@ pub struct LogReader {
     directory: Arc<dyn Directory>,
     bound: Bound,
     segment: Option<OpenSegment>,
+    windows: Arc<Windows>,
     /// Behind the last entry given.
     position: LogPosition,
     /// The bytes of the present entry that were not read yet.
@@ -62,8 +63,9 @@ struct OpenSegment {
     index: IndexReader,
     file: Arc<dyn File>,
     path: PathBuf,
-    window: Vec<u8>,
+    window: Bytes,
     window_offset: u64,
+    windows: Arc<Windows>,
     /// Beside a writer in another process: the segment was the newest when it was opened.
     may_grow: bool,
     /// Behind it nothing is kept in the window: those bytes may not be written yet.
@@ -80,6 +82,7 @@ impl LogReader {
             directory,
             bound,
             segment: None,
+            windows: Arc::default(),
             position: from,
             entry: Span::default(),
             event: Span::default(),
@@ -233,7 +236,7 @@ impl LogReader {
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
     pub fn read_event_chunk(&mut self, bytes_max: usize) -> Result<&[u8], LogError> {
-        let count = bytes_max.min((self.event.end - self.event.start) as usize).min(READ_BYTES);
+        let count = bytes_max.min((self.event.end - self.event.start) as usize).min(WINDOW_BYTES);
         let Some(segment) = self.segment.as_mut().filter(|_| count > 0) else { return Ok(&[]) };
         let bytes = segment.read(self.event.start, count)?;
         self.event.start += count as u64;
@@ -247,7 +250,7 @@ impl LogReader {
     pub fn read_event(&mut self, buffer: &mut Vec<u8>) -> Result<(), LogError> {
         buffer.clear();
         loop {
-            let chunk = self.read_event_chunk(READ_BYTES)?;
+            let chunk = self.read_event_chunk(WINDOW_BYTES)?;
             if chunk.is_empty() {
                 return Ok(());
             }
@@ -265,11 +268,39 @@ impl LogReader {
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
     pub fn read_chunk(&mut self, bytes_max: usize) -> Result<&[u8], LogError> {
-        let count = bytes_max.min((self.entry.end - self.entry.start) as usize).min(READ_BYTES);
+        let count = bytes_max.min((self.entry.end - self.entry.start) as usize).min(WINDOW_BYTES);
         let Some(segment) = self.segment.as_mut().filter(|_| count > 0) else { return Ok(&[]) };
         let bytes = segment.read(self.entry.start, count)?;
         self.entry.start += count as u64;
         Ok(bytes)
+    }
+
+    /// The whole of the present entry, of which nothing was read before.
+    ///
+    /// It is not copied if it lies in what was read at once, 256 KiB, and the memory of such pieces that somebody still has
+    /// an entry of is not more than `shared_bytes_max`. An entry that is kept may keep its whole piece.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Io`].
+    pub fn read_entry(&mut self, shared_bytes_max: usize) -> Result<Bytes, LogError> {
+        let Span { start, end } = self.entry;
+        let length = usize::try_from(end - start).unwrap_or(usize::MAX);
+        if let Some(segment) = self.segment.as_mut().filter(|_| length <= WINDOW_BYTES) {
+            let range = segment.find(start, length)?;
+            self.entry.start = end;
+            return Ok(match segment.windows.lent_bytes() <= shared_bytes_max {
+                true => segment.window.slice(range),
+                false => Bytes::copy_from_slice(&segment.window[range]),
+            });
+        }
+        let mut bytes = BytesMut::with_capacity(length);
+        loop {
+            let chunk = self.read_chunk(WINDOW_BYTES)?;
+            if chunk.is_empty() {
+                return Ok(bytes.freeze());
+            }
+            bytes.extend_from_slice(chunk);
+        }
     }
 
     fn durable_end(&self) -> Option<LogPosition> {
@@ -366,7 +397,8 @@ impl LogReader {
                     index,
                     file,
                     path,
-                    window: Vec::new(),
+                    window: Bytes::new(),
+                    windows: Arc::clone(&self.windows),
                     window_offset: 0,
                     may_grow,
                     readable_end: u64::MAX,
@@ -405,22 +437,30 @@ fn is_newest(
 }
 
 impl OpenSegment {
-    /// `count` bytes at `offset`, at most [`READ_BYTES`], through a window that is read in big pieces.
+    /// `count` bytes at `offset`, at most [`WINDOW_BYTES`], through a window that is read in big pieces.
     fn read(&mut self, offset: u64, count: usize) -> Result<&[u8], LogError> {
+        let range = self.find(offset, count)?;
+        Ok(&self.window[range])
+    }
+
+    /// Where in the window they are.
+    fn find(&mut self, offset: u64, count: usize) -> Result<Range<usize>, LogError> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + count as u64 > window_end {
             // No further than may be kept: who follows the log at its end would otherwise read, with each entry, a quarter
             // of a megabyte of what is reserved for entries to come.
             let readable = usize::try_from(self.readable_end.saturating_sub(offset)).unwrap_or(usize::MAX);
-            self.window.resize(READ_BYTES.min(readable), 0);
-            let filled = self.file.read_full_at(&mut self.window, offset);
-            self.window.truncate(*filled.as_ref().unwrap_or(&0));
+            // Before the next one is lent, so that its memory may be lent again.
+            self.window = Bytes::new();
+            let mut window = self.windows.lend(WINDOW_BYTES.min(readable));
+            let filled = self.file.read_full_at(window.bytes_mut(), offset);
+            let filled = filled.map_err(|error| LogError::io("read", &self.path, error))?;
+            self.window = window.filled(filled);
             self.window_offset = offset;
-            filled.map_err(|error| LogError::io("read", &self.path, error))?;
         }
         let start = (offset - self.window_offset) as usize;
         match self.window.get(start..start + count) {
-            Some(bytes) => Ok(bytes),
+            Some(_) => Ok(start..start + count),
             None => Err(LogError::corrupt(&self.path, offset, "the file ends before its index does")),
         }
     }

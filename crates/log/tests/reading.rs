@@ -1,5 +1,8 @@
 //! Readers: whole transactions, nothing that is not durable, live and beside the writer.
 
+use std::collections::VecDeque;
+
+use bytes::Bytes;
 use tailwater_log::{EntryKind, LogDir, LogError, LogPosition, LogState, LogWriter};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{ChecksumAlgorithm, EventType};
@@ -34,6 +37,38 @@ fn segments_are_the_sources_files_byte_for_byte() {
         assert!(std::fs::read(&segments[1].path).unwrap() == source.file);
         assert_eq!(segments[1].bytes, source.file.len() as u64);
         assert!(read_all(directory.path()) == expected);
+    }
+}
+
+#[test]
+fn entries_that_are_kept_stay_what_they_were() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MariaDb);
+    let mut writer = open(directory.path());
+    begin_file(&mut writer, &mut source).unwrap();
+    // Within what is read at once, across its end, and longer than it.
+    let sizes = [1, 70_000, 100_000, 90_000, 200_000, 255_000, 700_000, 20];
+    let wanted: Vec<_> = (0..12)
+        .flat_map(|_| sizes)
+        .map(|size| transact(&mut writer, &mut source, &[size]).unwrap().bytes())
+        .collect();
+    writer.close().unwrap();
+    // All kept and shared; all copied; and as it comes, with some of them let go.
+    for (shared_bytes_max, kept_max) in [(usize::MAX, usize::MAX), (0, usize::MAX), (1 << 20, 5)] {
+        let mut reader = LogDir::open_read_only(directory.path()).unwrap().reader(LogPosition::ZERO).unwrap();
+        let (mut kept, mut wanted) = (VecDeque::new(), wanted.iter());
+        let check = |(bytes, wanted): (Bytes, &Vec<u8>)| assert!(bytes == *wanted);
+        while let Some(entry) = reader.try_next().unwrap() {
+            if entry.is_transaction() {
+                kept.push_back((reader.read_entry(shared_bytes_max).unwrap(), wanted.next().unwrap()));
+                assert!(reader.read_chunk(1).unwrap().is_empty());
+            }
+            if kept.len() > kept_max {
+                kept.pop_front().map(check);
+            }
+        }
+        kept.into_iter().for_each(check);
+        assert!(wanted.next().is_none());
     }
 }
 

@@ -343,7 +343,11 @@ impl Reader {
         span: Span,
     ) -> Result<Option<(Transaction, Source)>, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
-        let bytes = if large { Bytes::new() } else { entries::read_entry(&mut self.log, entry)? };
+        let bytes = match large {
+            true => Bytes::new(),
+            // In the worst case small ones keep as much again as they may have themselves.
+            false => self.log.read_entry(self.setup.shared.options.memory_bytes_max)?,
+        };
         let transaction = self.decode_bytes(entry, span, bytes).await?;
         let Some((mut transaction, source)) = self.hold_xa(entry, transaction).await? else {
             return Ok(None);

@@ -1,6 +1,5 @@
 //! Entries of the log, as the reader needs them.
 
-use bytes::{Bytes, BytesMut};
 use tailwater_log::{Entry, LogHandle, LogPosition, LogReader};
 use tailwater_wire::event::EventType;
 
@@ -26,19 +25,6 @@ pub(super) fn format_description(log: &LogHandle, low: LogPosition) -> Result<Op
         }
     }
     Ok(None)
-}
-
-/// The bytes of the entry that `log` just gave.
-pub(super) fn read_entry(log: &mut LogReader, entry: &Entry) -> Result<Bytes, ApplyError> {
-    let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
-    let mut bytes = BytesMut::with_capacity(length);
-    loop {
-        let chunk = log.read_chunk(usize::MAX)?;
-        if chunk.is_empty() {
-            return Ok(bytes.freeze());
-        }
-        bytes.extend_from_slice(chunk);
-    }
 }
 
 /// A reader that has just given `entry`, which was read before and may not have been durable then.

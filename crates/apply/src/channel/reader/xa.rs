@@ -107,7 +107,7 @@ impl Reader {
         let Waiting { span, source: Source { entry, .. } } = held;
         let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name).await?;
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
-        let bytes = if large { Bytes::new() } else { entries::read_entry(&mut log, entry)? };
+        let bytes = if large { Bytes::new() } else { log.read_entry(0)? };
         loop {
             match self.decoder.xa_rows(entry, *span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(rows) => {
