@@ -237,8 +237,13 @@ impl Reader {
             if self.target.turn_to(span.start)? {
                 self.decoder.forget();
             }
-            match self.decode(&entry, span).await? {
-                Some((transaction, mut source)) => {
+            let transaction = self.decode(&entry, span).await?;
+            if !self.until_durable(self.read_again_until(&transaction)).await? {
+                return Ok(true);
+            }
+            match self.hold_xa(&entry, transaction).await? {
+                Some((mut transaction, mut source)) => {
+                    filter_transaction(self.target.filters(), &mut transaction)?;
                     self.refuse_lost(&transaction)?;
                     self.hand_over(&mut source, transaction).await?;
                 }
@@ -250,7 +255,10 @@ impl Reader {
 
     /// Passes over what an operator leaves out. Of an XA transaction that it completes, nothing is held any more either.
     async fn leave_out(&mut self, entry: Entry, span: Span) -> Result<(), ApplyError> {
-        let prepared = self.let_go(&entry).await;
+        if !self.until_durable(span.end).await? {
+            return Ok(());
+        }
+        let prepared = self.let_go(&entry);
         if prepared.is_none() && !self.needs_gtid(&entry) {
             return self.pass(span, entry.gtid).await;
         }
@@ -336,28 +344,9 @@ impl Reader {
         preserves && entry.gtid.as_ref().is_some_and(|gtid| !is_logged(gtid))
     }
 
-    /// Decodes it; `None` for what is held until another completes it. With where its rows stand.
-    async fn decode(
-        &mut self,
-        entry: &Entry,
-        span: Span,
-    ) -> Result<Option<(Transaction, Source)>, ApplyError> {
+    async fn decode(&mut self, entry: &Entry, span: Span) -> Result<Transaction, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { entries::read_entry(&mut self.log, entry)? };
-        let transaction = self.decode_bytes(entry, span, bytes).await?;
-        let Some((mut transaction, source)) = self.hold_xa(entry, transaction).await? else {
-            return Ok(None);
-        };
-        filter_transaction(self.target.filters(), &mut transaction)?;
-        Ok(Some((transaction, source)))
-    }
-
-    async fn decode_bytes(
-        &mut self,
-        entry: &Entry,
-        span: Span,
-        bytes: Bytes,
-    ) -> Result<Transaction, ApplyError> {
         loop {
             match self.decoder.transaction(entry, span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(transaction) => return Ok(*transaction),
@@ -401,14 +390,19 @@ impl Reader {
 
     /// Passes over what counts as applied from then on: it has to be durable.
     async fn pass(&mut self, span: Span, gtid: Option<Gtid>) -> Result<(), ApplyError> {
-        if self.setup.log.durable().position < span.end {
-            self.hand_on().await;
-            if !self.setup.log.until_durable(span.end).await? {
-                // The log is closed, as will be found next.
-                return Ok(());
-            }
+        if self.until_durable(span.end).await? {
+            self.push(Read::Passed { span, gtid }).await?;
         }
-        self.push(Read::Passed { span, gtid }).await
+        Ok(())
+    }
+
+    /// Waits until the log holds everything before `end` for good; false if it was closed before, as will be found next.
+    async fn until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
+        if self.setup.log.durable().position < end {
+            // What was read before need not wait for it.
+            self.hand_on().await;
+        }
+        Ok(self.setup.log.until_durable(end).await?)
     }
 
     async fn push(&mut self, read: Read) -> Result<(), ApplyError> {
