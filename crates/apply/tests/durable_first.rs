@@ -109,7 +109,7 @@ async fn is_durable_first(kind: ServerKind, order: CommitOrder) -> Result<()> {
     before.iter().try_for_each(|entry| append(&mut writer, entry))?;
     writer.sync()?;
     let options = ChannelOptions { commit_order: order, ..rig.options("second") };
-    let channel = Channel::start(options, writer.handle(), false);
+    let channel = Channel::start(options, writer.handle(), rig.source_time(), false);
     until("the table", async || Ok(rig.target.sql("SELECT 1 FROM shop.t").await.is_ok())).await?;
 
     // The first is prepared while it is not durable, and stays so.
@@ -189,7 +189,7 @@ async fn is_taken_up_again(kind: ServerKind) -> Result<()> {
     before.iter().try_for_each(|entry| append(&mut log, entry))?;
     log.sync()?;
     let options = ChannelOptions { transaction_bytes_max: 10_000, ..rig.options("second") };
-    let start = |log: &LogWriter| Channel::start(options.clone(), log.handle(), false);
+    let start = |log: &LogWriter| Channel::start(options.clone(), log.handle(), rig.source_time(), false);
     let rows = async || Ok::<_, anyhow::Error>(rig.target.sql("SELECT id FROM shop.t ORDER BY id").await?);
     let mut channel = start(&log);
     until("the table", async || Ok(rows().await.is_ok())).await?;

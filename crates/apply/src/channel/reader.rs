@@ -9,7 +9,7 @@ mod tables;
 mod xa;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tailwater_log::{Entry, LogHandle, LogPosition, LogReader};
@@ -38,6 +38,9 @@ const HANDED_MAX: usize = 256;
 
 /// What was read waits in this many hands-over, at most.
 const HANDS_OVER_MAX: usize = 4;
+
+/// How often it is looked at what time it is while a transaction waits for its time.
+const DELAY_LOOK: Duration = Duration::from_secs(1);
 
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;
@@ -233,7 +236,7 @@ impl Reader {
         } else if self.is_skipped(&entry) {
             self.leave_out(entry, span).await?;
         } else {
-            self.delay(&entry).await?;
+            self.delay(&entry).await;
             if self.target.turn_to(span.start)? {
                 self.decoder.forget();
             }
@@ -366,17 +369,25 @@ impl Reader {
         Ok(())
     }
 
-    async fn delay(&mut self, entry: &Entry) -> Result<(), ApplyError> {
-        let delay = self.setup.shared.options.delay;
+    async fn delay(&mut self, entry: &Entry) {
+        let (delay, source_time) = {
+            let shared = &self.setup.shared;
+            (shared.options.delay, shared.source_time.clone())
+        };
         if delay.is_zero() || entry.commit_time_us == 0 {
-            return Ok(());
+            return;
         }
-        let due = UNIX_EPOCH + Duration::from_micros(entry.commit_time_us) + delay;
-        if let Ok(wait) = due.duration_since(SystemTime::now()) {
+        let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        let due_us = entry.commit_time_us.saturating_add(delay_us);
+        loop {
+            let wait = source_time.until(due_us);
+            if wait.is_zero() {
+                return;
+            }
             self.hand_on().await;
-            tokio::time::sleep(wait).await;
+            // Meanwhile the source may be asked what time it is, and say another.
+            tokio::time::sleep(wait.min(DELAY_LOOK)).await;
         }
-        Ok(())
     }
 
     async fn reserve(&mut self, bytes: usize) -> Result<OwnedSemaphorePermit, ApplyError> {
