@@ -19,7 +19,7 @@ use super::record::{Phase, Record};
 use super::rows::Target;
 use super::{accounts, carried, definitions, gtid, target};
 use crate::copy::rows::CopyRows;
-use crate::error::BulkError;
+use crate::error::{BulkError, GoOn};
 use crate::folder::DumpFiles;
 use crate::progress::Progress;
 use crate::schema::TableName;
@@ -241,7 +241,7 @@ impl Load<'_> {
         let there = definitions::tables_there(connection, names).await?;
         if let Some(first) = there.first() {
             if earlier.is_some_and(|phase| phase < Phase::Done) {
-                return Err(BulkError::EarlierLoad { server });
+                return Err(BulkError::EarlierLoad { server, go_on: GoOn::Resume });
             }
             if !self.options.merge {
                 return Err(BulkError::NotEmpty { server, count: there.len(), first: first.to_string() });
