@@ -158,11 +158,15 @@ impl Load<'_> {
         }
         let (mut phase, resumed) = self.begin(&mut connection).await?;
         let again = resumed || self.options.merge;
-        if let Some(rows) = self.rows.filter(|rows| resumed && (rows.is_anew() || phase <= Phase::Rows)) {
-            let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
-            info!(finished, "tables of the earlier copy are kept");
-            // What is not finished begins with its table.
-            phase = Phase::Tables;
+        if let Some(rows) = self.rows.filter(|_| resumed) {
+            if rows.is_anew() || phase <= Phase::Rows {
+                let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
+                info!(finished, "tables of the earlier copy are kept");
+                // What is not finished begins with its table.
+                phase = Phase::Tables;
+            } else if self.options.set_gtid {
+                return Err(of_an_earlier_point(phase));
+            }
         }
         if phase <= Phase::Tables {
             self.make_tables(&mut connection, again).await?;
@@ -368,6 +372,17 @@ impl Load<'_> {
         connection.execute(&sql).await?;
         self.record.forget_table(connection, table).await
     }
+}
+
+/// All rows are there since an earlier copy, and not those of this one's snapshot, whose GTID state the target would be told.
+fn of_an_earlier_point(phase: Phase) -> BulkError {
+    let what_to_do = match phase {
+        Phase::Done => "drop its tables to copy them once more",
+        _ => "begin anew with --anew, which drops what was copied",
+    };
+    let reason =
+        format!("all rows are there since an earlier copy, and stand at another point in time; {what_to_do}");
+    BulkError::GtidState { reason }
 }
 
 /// A file's rows are there.
