@@ -11,7 +11,7 @@ use tailwater_log::{LogHandle, LogOptions, LogPosition, LogWriter};
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::event::EventHeader;
 
-use crate::support::{PATIENCE, Rig};
+use crate::support::{PATIENCE, Rig, wait_for};
 
 /// The entries of a log, with their events.
 fn entries(log: &LogHandle) -> Result<Vec<Vec<Vec<u8>>>> {
@@ -29,10 +29,15 @@ fn entries(log: &LogHandle) -> Result<Vec<Vec<Vec<u8>>>> {
     Ok(entries)
 }
 
-/// A writer whose syncs are the test's.
-fn writer(folder: &Path, log: &LogHandle) -> Result<LogWriter> {
+/// A writer whose syncs are the test's, of a log that may have been closed before.
+fn open(folder: &Path) -> Result<LogWriter> {
     let options = LogOptions { background_sync_bytes: u64::MAX, ..LogOptions::default() };
-    let mut writer = LogWriter::open(folder, options)?;
+    Ok(LogWriter::open(folder, options)?)
+}
+
+/// The same, of a log that begins as `log` does.
+fn writer(folder: &Path, log: &LogHandle) -> Result<LogWriter> {
+    let mut writer = open(folder)?;
     let segment = log.segments().into_iter().next().context("nothing was captured")?;
     writer.start_segment(&segment.source_file, segment.source_offset, &segment.source)?;
     Ok(writer)
@@ -79,6 +84,11 @@ async fn until(what: &str, is_so: impl AsyncFn() -> Result<bool>) -> Result<()> 
     Ok(())
 }
 
+/// Waits until a channel has stopped in good order.
+async fn stopped(channel: &Channel) -> Result<()> {
+    wait_for(channel, "stop", |status| status.state == ChannelState::Stopped).await.map(drop)
+}
+
 async fn is_durable_first(kind: ServerKind, order: CommitOrder) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let tables = "CREATE TABLE shop.at_once (id INT) ENGINE=MyISAM; CREATE TABLE shop.t (id INT PRIMARY KEY)";
@@ -99,7 +109,7 @@ async fn is_durable_first(kind: ServerKind, order: CommitOrder) -> Result<()> {
     before.iter().try_for_each(|entry| append(&mut writer, entry))?;
     writer.sync()?;
     let options = ChannelOptions { commit_order: order, ..rig.options("second") };
-    let channel = Channel::start(options, writer.handle(), false);
+    let channel = Channel::start(options, writer.handle(), rig.source_time(), false);
     until("the table", async || Ok(rig.target.sql("SELECT 1 FROM shop.t").await.is_ok())).await?;
 
     // The first is prepared while it is not durable, and stays so.
@@ -141,8 +151,7 @@ async fn is_durable_first(kind: ServerKind, order: CommitOrder) -> Result<()> {
     flush_two(&mut writer, &rows[5..7])?;
     until("the last rows to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
     drop(writer);
-    until("the channel to stop", async || Ok(channel.status().borrow().state == ChannelState::Stopped))
-        .await?;
+    stopped(&channel).await?;
     let (committed, open) = committed_and_open(&rig).await?;
     ensure!((committed, open) == (4, 0), "{committed} rows committed, {open} prepared");
     channel.end().await;
@@ -157,4 +166,57 @@ async fn on_mariadb_in_independent_order() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_mysql_in_the_sources_order() -> Result<()> {
     is_durable_first(ServerKind::Mysql97, CommitOrder::Source).await
+}
+
+/// What is read a second time from the log, and waits for it to be durable, when the log is closed instead.
+async fn is_taken_up_again(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, b LONGBLOB)").await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (1, REPEAT('b', 100000))").await?;
+    let prepared = "XA START 'x'; INSERT INTO shop.t VALUES (2, 'b'); XA END 'x'; XA PREPARE 'x'";
+    rig.source.sql(&format!("{prepared}; XA COMMIT 'x'")).await?;
+    let newest = rig.newest_gtid().await?;
+    until("the source to be captured", async || {
+        Ok(rig.log().gtid_set().is_some_and(|all| all.contains(&newest)))
+    })
+    .await?;
+    let captured = entries(&rig.log())?;
+    let (before, read_again) = captured.split_at(captured.len() - 3);
+    let (large, in_two_parts) = read_again.split_at(1);
+
+    let folder = tempfile::tempdir()?;
+    let mut log = writer(folder.path(), &rig.log())?;
+    before.iter().try_for_each(|entry| append(&mut log, entry))?;
+    log.sync()?;
+    let options = ChannelOptions { transaction_bytes_max: 10_000, ..rig.options("second") };
+    let start = |log: &LogWriter| Channel::start(options.clone(), log.handle(), rig.source_time(), false);
+    let rows = async || Ok::<_, anyhow::Error>(rig.target.sql("SELECT id FROM shop.t ORDER BY id").await?);
+    let mut channel = start(&log);
+    until("the table", async || Ok(rows().await.is_ok())).await?;
+    for (transaction, has, is_to_have) in [(large, &[][..], &["1"][..]), (in_two_parts, &["1"], &["1", "2"])]
+    {
+        transaction.iter().try_for_each(|entry| append(&mut log, entry))?;
+        log.flush()?;
+        // It is read, and nothing tells of that.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(log);
+        stopped(&channel).await?;
+        ensure!(rows().await? == has, "{:?}", rows().await?);
+        channel.end().await;
+        log = open(folder.path())?;
+        channel = start(&log);
+        until("the row", async || Ok(rows().await? == is_to_have)).await?;
+    }
+    channel.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_mariadb_reads_again_is_taken_up_again() -> Result<()> {
+    is_taken_up_again(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_mysql_reads_again_is_taken_up_again() -> Result<()> {
+    is_taken_up_again(ServerKind::Mysql97).await
 }

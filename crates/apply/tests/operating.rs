@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
-use tailwater_apply::channel::{ChannelEdit, ChannelOptions, ChannelState, GtidMode, Until};
+use tailwater_apply::channel::{ChannelEdit, ChannelOptions, ChannelState, GtidMode, SourceTime, Until};
 use tailwater_apply::filter::{FilterSet, Operation, Rewrite, Rule};
 use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::{Server, ServerKind};
@@ -14,7 +14,7 @@ use tailwater_wire::Flavour;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::support::{Rig, wait_for};
+use crate::support::{PATIENCE, Rig, wait_for};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_filters_are_edited_under_load() -> Result<()> {
@@ -65,6 +65,39 @@ async fn a_target_need_not_take_what_it_is_told() -> Result<()> {
     channel.pause().await?;
     let told = rig.target.sql(position).await?;
     ensure!(told == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?, "{told:?}");
+    channel.end().await;
+    Ok(())
+}
+
+/// Clocks differ: how late a channel is, and is to be, goes by that of the source.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_is_late_by_the_sources_clock() -> Result<()> {
+    const BESIDE_S: u32 = 5000;
+    let Some(rig) = Rig::start(ServerKind::Mysql97, &[], &[]).await? else { return Ok(()) };
+    rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+    // By this clock all that comes is that old.
+    let (now, beside_us) = (rig.source_time(), u64::from(BESIDE_S) * 1_000_000);
+    let beside = SourceTime::new(move || now.now_us() + beside_us);
+    let options = ChannelOptions { delay: Duration::from_secs(3600), ..rig.options("replica") };
+    let channel = Channel::start(options, rig.log(), beside, false);
+    rig.wait_applied(&channel).await?;
+
+    let mut holding = Connection::connect(&rig.target.connect_options()).await?;
+    holding.execute("LOCK TABLES shop.t READ").await?;
+    rig.source.sql("INSERT INTO shop.t VALUES (1)").await?;
+    let status = wait_for(&channel, "be late", |status| status.lag_seconds > 0.0).await?;
+    let lags = f64::from(BESIDE_S)..f64::from(BESIDE_S) + PATIENCE.as_secs_f64();
+    ensure!(lags.contains(&status.lag_seconds), "{status:?}");
+    holding.close().await;
+    rig.wait_applied(&channel).await?;
+    channel.end().await;
+
+    // By the source's own clock it is not that old.
+    let options = ChannelOptions { delay: Duration::from_secs(3600), ..rig.options("replica") };
+    let channel = rig.channel(options);
+    rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(ids(&rig.target, "shop.t").await? == [1]);
     channel.end().await;
     Ok(())
 }
@@ -232,7 +265,7 @@ async fn compare_with_filters(rig: &Rig) -> Result<()> {
 
 async fn stops_where_it_is_told_to(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
-    let channel = Channel::start(rig.options("replica"), rig.log(), true);
+    let channel = Channel::start(rig.options("replica"), rig.log(), rig.source_time(), true);
     rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
     rig.source.sql("INSERT INTO shop.t VALUES (1)").await?;
     let first = rig.newest_gtid().await?;

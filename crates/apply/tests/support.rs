@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;
-use tailwater_apply::channel::{ChannelFault, ChannelOptions, ChannelState, ChannelStatus};
+use tailwater_apply::channel::{ChannelFault, ChannelOptions, ChannelState, ChannelStatus, SourceTime};
 use tailwater_log::{LogHandle, LogOptions};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::{Capture, CaptureOptions};
@@ -118,7 +118,13 @@ impl Rig {
     }
 
     pub fn channel(&self, options: ChannelOptions) -> Channel {
-        Channel::start(options, self.log(), false)
+        Channel::start(options, self.log(), self.source_time(), false)
+    }
+
+    /// The source's clock, as the capture knows it.
+    pub fn source_time(&self) -> SourceTime {
+        let status = self.capture.as_ref().expect("it is captured").status();
+        SourceTime::new(move || status.source_now_us())
     }
 
     /// What the source has, in its notation.

@@ -1,10 +1,40 @@
 //! What can go wrong with a dump or a load.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tailwater_session::{ServerError, SessionError};
+
+/// How what an error has ended is brought to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GoOn {
+    /// What is there is gone on behind.
+    Resume,
+    /// It is to be of one point in time, which what is there would not be.
+    Anew,
+}
+
+impl fmt::Display for GoOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resume => "What was loaded is kept: go on with --resume",
+            Self::Anew => "Begin anew with --anew, which drops what was copied",
+        })
+    }
+}
+
+impl GoOn {
+    fn behind_an_earlier(self) -> &'static str {
+        match self {
+            Self::Resume => {
+                "go on with --resume, or begin anew: a copy with --anew, a load when what it made is dropped"
+            }
+            Self::Anew => "begin anew with --anew, which drops what was copied",
+        }
+    }
+}
 
 /// Why a dump or a load could not go on. What was finished before is kept, and gone on behind.
 #[derive(Debug, thiserror::Error)]
@@ -148,12 +178,14 @@ pub enum BulkError {
     },
     /// An earlier load of the same dump was interrupted.
     #[error(
-        "an earlier load or copy of the same into {server} was interrupted; go on with --resume, or begin anew: a copy with --anew, \
-         a load when what it made is dropped"
+        "an earlier load or copy of the same into {server} was interrupted; {}",
+        go_on.behind_an_earlier()
     )]
     EarlierLoad {
         /// Where.
         server: String,
+        /// What to do about it.
+        go_on: GoOn,
     },
     /// Another process loads the same dump into the same server.
     #[error("another process loads this dump into {server}; wait for it, or stop it")]
@@ -183,7 +215,7 @@ pub enum BulkError {
     },
     /// The target refuses a definition.
     #[error(
-        "cannot make {what} ({}): {error}; the statement begins: {statement}. What was loaded is kept: go on with --resume",
+        "cannot make {what} ({}): {error}; the statement begins: {statement}. {go_on}",
         path.display()
     )]
     Definition {
@@ -195,12 +227,11 @@ pub enum BulkError {
         statement: String,
         /// The server's error.
         error: Box<ServerError>,
+        /// What to do when that is mended.
+        go_on: GoOn,
     },
     /// Rows cannot be loaded.
-    #[error(
-        "cannot load {} into {table}: {error}. What was loaded before is kept: go on with --resume",
-        path.display()
-    )]
+    #[error("cannot load {} into {table}: {error}. {go_on}", path.display())]
     Rows {
         /// The table.
         table: String,
@@ -208,6 +239,8 @@ pub enum BulkError {
         path: PathBuf,
         /// Why.
         error: Box<SessionError>,
+        /// What to do when that is mended.
+        go_on: GoOn,
     },
     /// A row is too long to be sent as values.
     #[error(
@@ -384,12 +417,14 @@ pub enum BulkError {
         advice: &'static str,
     },
     /// Indexes that were left until all rows of their table are there cannot be made.
-    #[error("cannot make the indexes of {table}: {error}. Its rows are there: go on with --resume")]
+    #[error("cannot make the indexes of {table}, whose rows are there: {error}. {go_on}")]
     Indexes {
         /// The table.
         table: String,
         /// The server's error.
         error: Box<ServerError>,
+        /// What to do when that is mended.
+        go_on: GoOn,
     },
     /// A server cannot be copied as its files lie.
     #[error("a binary copy is not possible: {reason}; nothing was changed. Without --binary rows are copied")]
@@ -405,6 +440,12 @@ pub enum BulkError {
         /// What it said.
         reason: String,
         /// What is left of it.
+        left: String,
+    },
+    /// A copy of files was told to stop.
+    #[error("interrupted; {left}")]
+    BinaryCut {
+        /// What is left of it, and what to do.
         left: String,
     },
     /// A cloned server does not come back.
@@ -473,6 +514,49 @@ impl BulkError {
             Self::BinaryUnfit { .. } => "TW-BULK-0100",
             Self::BinaryFailed { .. } => "TW-BULK-0101",
             Self::NotBack { .. } => "TW-BULK-0102",
+            Self::BinaryCut { .. } => "TW-BULK-0103",
+        }
+    }
+
+    /// Of a copy that is to be of one point in time: what ended it cannot be gone on behind.
+    pub(crate) fn of_one_point(mut self) -> Self {
+        match &mut self {
+            Self::Interrupted => return Self::CopyCut,
+            Self::EarlierLoad { go_on, .. }
+            | Self::Definition { go_on, .. }
+            | Self::Rows { go_on, .. }
+            | Self::Indexes { go_on, .. } => *go_on = GoOn::Anew,
+            _ => {}
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_of_one_point_is_begun_anew() {
+        let refusal = || ServerError { number: 1064, sql_state: "42000".into(), message: "no".into() };
+        let (table, path, go_on) = (String::new, PathBuf::new, GoOn::Resume);
+        for error in [
+            BulkError::Interrupted,
+            BulkError::EarlierLoad { server: String::new(), go_on },
+            BulkError::Definition {
+                what: String::new(),
+                path: path(),
+                statement: String::new(),
+                error: Box::new(refusal()),
+                go_on,
+            },
+            BulkError::Rows { table: table(), path: path(), error: Box::new(SessionError::LoadBody), go_on },
+            BulkError::Indexes { table: table(), error: Box::new(refusal()), go_on },
+        ] {
+            assert!(error.to_string().contains("--resume"), "{error}");
+            let error = error.of_one_point();
+            let said = error.to_string();
+            assert!(said.contains("--anew") && !said.contains("--resume"), "{error}");
         }
     }
 }

@@ -34,6 +34,6 @@ pub mod throttle;
 pub mod walk;
 
 pub use dump::{DumpOptions, DumpReport, dump, dump_stream};
-pub use error::BulkError;
+pub use error::{BulkError, GoOn};
 pub use progress::Progress;
 pub use throttle::{Throttle, ThrottleQuery, ThrottleRules};

@@ -114,7 +114,13 @@ async fn an_interrupted_copy_keeps_what_it_finished(kind: ServerKind) -> Result<
     options.load.set_gtid = false;
     let report = run(&options).await?;
     ensure!((1..3).contains(&report.tables_before), "{report:?}");
-    ensure_equal(&all(&source).await?, &all(&target).await?)
+    ensure_equal(&all(&source).await?, &all(&target).await?)?;
+    // Nor is what a finished one has of the point in time at which it is looked at again.
+    source.sql("INSERT INTO shop.digits VALUES (10)").await?;
+    options.load.set_gtid = true;
+    let refused = run(&options).await;
+    ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
+    Ok(())
 }
 
 async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
@@ -128,7 +134,24 @@ async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
     interrupted(&options).await?;
     let mut connection = Connection::connect(&source.connect_options()).await?;
     connection.execute("DELETE FROM shop.small WHERE id > 3").await?;
+    let says_anew = |done: &Result<CopyReport, BulkError>, code: &str| {
+        let says = |said: &str| said.contains("--anew") && !said.contains("--resume");
+        done.as_ref().is_err_and(|error| error.code() == code && says(&error.to_string()))
+    };
+    let again = run(&options).await;
+    ensure!(says_anew(&again, "TW-BULK-0023"), "{again:?}");
     options.anew = true;
+    // The target refuses a view.
+    let broken = "CREATE TABLE shop.gone (id INT); CREATE VIEW shop.of_gone AS SELECT id FROM shop.gone; DROP TABLE shop.gone";
+    source.sql(broken).await?;
+    let refused = run(&options).await;
+    ensure!(says_anew(&refused, "TW-BULK-0027"), "{refused:?}");
+    // All rows are there, of an earlier point in time than it would be told by now.
+    let mut resumed = options.clone();
+    (resumed.load.resume, resumed.anew) = (true, false);
+    let refused = run(&resumed).await;
+    ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
+    source.sql("DROP VIEW shop.of_gone").await?;
     let report = run(&options).await?;
     ensure!(report.tables_before == 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;

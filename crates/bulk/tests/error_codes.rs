@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailwater_bulk::BulkError;
+use tailwater_bulk::{BulkError, GoOn};
 use tailwater_session::{ServerError, SessionError};
 
 #[test]
@@ -31,7 +31,7 @@ fn every_code_is_documented() {
         BulkError::Missing { what: text(), server: text() },
         BulkError::NoDefinition { object: text() },
         BulkError::NotEmpty { server: text(), count: 1, first: text() },
-        BulkError::EarlierLoad { server: text() },
+        BulkError::EarlierLoad { server: text(), go_on: GoOn::Resume },
         BulkError::Loading { server: text() },
         BulkError::Unfinished { path: path(), tables: 1 },
         BulkError::Mixed { path: path(), points: 2 },
@@ -40,8 +40,14 @@ fn every_code_is_documented() {
             path: path(),
             statement: text(),
             error: Box::new(refusal.clone()),
+            go_on: GoOn::Resume,
         },
-        BulkError::Rows { table: text(), path: path(), error: Box::new(SessionError::LoadBody) },
+        BulkError::Rows {
+            table: text(),
+            path: path(),
+            error: Box::new(SessionError::LoadBody),
+            go_on: GoOn::Resume,
+        },
         BulkError::RowOverPacket { table: text(), path: path(), bytes_max: 1 },
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
@@ -62,10 +68,11 @@ fn every_code_is_documented() {
         BulkError::SameServer { server: text() },
         BulkError::NotKept,
         BulkError::NotRepairable { server: text(), error: Box::new(refusal.clone()), advice: "grant it" },
-        BulkError::Indexes { table: text(), error: Box::new(refusal) },
+        BulkError::Indexes { table: text(), error: Box::new(refusal), go_on: GoOn::Resume },
         BulkError::BinaryUnfit { reason: text() },
         BulkError::BinaryFailed { what: text(), reason: text(), left: text() },
         BulkError::NotBack { server: text(), seconds: 1, reason: text() },
+        BulkError::BinaryCut { left: text() },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -74,6 +81,7 @@ fn every_code_is_documented() {
             | BulkError::BinaryUnfit { .. }
             | BulkError::BinaryFailed { .. }
             | BulkError::NotBack { .. }
+            | BulkError::BinaryCut { .. }
             | BulkError::Damaged { .. }
             | BulkError::NewerFormat { .. }
             | BulkError::Busy { .. }

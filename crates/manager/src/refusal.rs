@@ -129,6 +129,14 @@ pub enum Refusal {
         /// Why it was, or why it cannot be undone or finished.
         reason: String,
     },
+    /// Another manager has led the cluster since: what was left is not to be undone or finished any more.
+    #[error("{run} was left half done, and somebody has acted since: {by}")]
+    Superseded {
+        /// The run.
+        run: String,
+        /// Whom somebody has led, and in which term.
+        by: String,
+    },
 }
 
 impl Refusal {
@@ -148,6 +156,7 @@ impl Refusal {
             Self::NotReady { .. } => "TW-MGR-0070",
             Self::PauseExceeded { .. } => "TW-MGR-0071",
             Self::Interrupted { .. } => "TW-MGR-0072",
+            Self::Superseded { .. } => "TW-MGR-0073",
         }
     }
 
@@ -167,7 +176,8 @@ impl Refusal {
             | Self::Step { .. }
             | Self::NotReady { .. }
             | Self::PauseExceeded { .. }
-            | Self::Interrupted { .. } => false,
+            | Self::Interrupted { .. }
+            | Self::Superseded { .. } => false,
         }
     }
 }

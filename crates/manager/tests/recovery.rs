@@ -245,18 +245,24 @@ fn where_it_is_not_certain_nothing_is_done() {
     let refusal = Refusal::NoLease { reason: String::new() };
     assert_eq!(Traces::of(&Audit { outcome: Some(End::Unchanged { refusal }), ..switchover.clone() }), None);
 
-    // Somebody has led an acker since.
-    let mut effects = 0;
-    let traces = Traces::of(&switchover).expect("traces");
-    let audit = recover(traces, None, |act, _| {
-        effects += usize::from(act.changes());
-        match act {
-            Act::CheckLease => Answer::Held(Token(9)),
-            Act::CheckAcker { term: 7, .. } => Answer::Noted("was led in term 8".to_owned()),
-            _ => seen(false, 9),
-        }
-    });
-    assert!(effects == 0 && audit.end().contains("somebody has acted since: relay0 was led"), "{audit}");
+    // Somebody has led an acker since: that is the end of it, if they were not cut off in the midst of that.
+    for (stopped, code, why) in [
+        (false, "TW-MGR-0073", "somebody has acted since: relay0 was led in term 8"),
+        (true, "TW-MGR-0072", "somebody has acted since: relay0 was stopped in term 8"),
+    ] {
+        let mut effects = 0;
+        let traces = Traces::of(&switchover).expect("traces");
+        let audit = recover(traces, None, |act, _| {
+            effects += usize::from(act.changes());
+            match act {
+                Act::CheckLease => Answer::Held(Token(9)),
+                Act::CheckAcker { term: 7, .. } => Answer::Led { term: Token(8), stopped },
+                _ => seen(false, 9),
+            }
+        });
+        let Some(End::Unchanged { refusal }) = &audit.outcome else { panic!("{audit}") };
+        assert!(effects == 0 && refusal.code() == code && refusal.to_string().contains(why), "{audit}");
+    }
 }
 
 /// One that cannot be asked may have been led elsewhere by somebody who knew more.

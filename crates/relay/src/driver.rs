@@ -24,7 +24,7 @@ use crate::resume::{self, Resume, StartPolicy};
 use crate::source;
 use crate::status::{CaptureState, CaptureStatus};
 use crate::track::StreamTrack;
-use crate::watching::{Watch, ask_clock, keep_retention, watch_source};
+use crate::watching::{Watch, Whom, ask_clock, keep_retention, watch_source};
 
 /// How long the source may take to answer a question. On a link that was cut without a word nothing else tells; and a
 /// source whose commits wait for us must not wait for longer than this either.
@@ -355,7 +355,8 @@ impl Driver {
             log_state.head.clone(),
             catch_up,
         );
-        let watching = watch_source(control, &self.options, &self.status, &mut self.watch);
+        let whom = Whom { connect: &self.connect, identity: &source.identity };
+        let watching = watch_source(control, whom, &self.options, &self.status, &mut self.watch);
         let error = tokio::select! {
             result = reading.run(stream) => result,
             result = watching => result,

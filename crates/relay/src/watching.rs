@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use tailwater_log::LogHandle;
-use tailwater_session::Connection;
-use tracing::{info, warn};
+use tailwater_log::{LogHandle, SourceIdentity};
+use tailwater_session::{ConnectOptions, Connection};
+use tracing::{debug, info, warn};
 
 use crate::capture::CaptureOptions;
 use crate::status::CaptureStatus;
@@ -47,9 +47,38 @@ pub(crate) async fn ask_clock(control: &mut Connection, status: &CaptureStatus) 
     Ok(())
 }
 
-/// Looks at the source's clock and its semi-sync settings until the connection breaks; alarms are logged when they appear.
+/// Whom a capture reads from.
+#[derive(Clone, Copy)]
+pub(crate) struct Whom<'a> {
+    pub connect: &'a ConnectOptions,
+    pub identity: &'a SourceIdentity,
+}
+
+impl Whom<'_> {
+    /// Connects once more, however long it takes; whoever answers in its place has another clock.
+    async fn connect_again(self, pause: Duration) -> Connection {
+        loop {
+            tokio::time::sleep(pause).await;
+            match self.connect_once().await {
+                Ok(Some(control)) => return control,
+                Ok(None) => debug!("another server answers in the source's place"),
+                Err(error) => debug!(code = error.code(), "the source cannot be asked: {error}"),
+            }
+        }
+    }
+
+    async fn connect_once(self) -> Result<Option<Connection>, RelayError> {
+        let mut control = Connection::connect(self.connect).await?;
+        let found = source::ask_state(&mut control).await?.identity;
+        Ok(self.identity.same_server(&found).then_some(control))
+    }
+}
+
+/// Looks at the source's clock and its semi-sync settings; alarms are logged when they appear. Ends with the connection only where
+/// commits wait for what is looked at.
 pub(crate) async fn watch_source(
     mut control: Connection,
+    whom: Whom<'_>,
     options: &CaptureOptions,
     status: &CaptureStatus,
     watch: &mut Watch,
@@ -62,9 +91,9 @@ pub(crate) async fn watch_source(
                 // No commit waits for what this looks at: the stream goes on, and the clock as it was.
                 warn!(
                     code = error.code(),
-                    "the source is not asked for its time until it is connected to anew: {error}"
+                    "the source is connected to anew, to be asked for its time: {error}"
                 );
-                return std::future::pending().await;
+                control = whom.connect_again(options.watch_interval).await;
             }
             continue;
         }

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use tailwater_relay::CaptureOptions;
 use tailwater_sandbox::link::Direction;
 use tailwater_sandbox::{Link, ServerKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{Running, Source, run, through, until_acknowledged};
+use crate::support::{PATIENCE, Running, Source, run, through, until_acknowledged};
 
 /// A transaction of this many MiB, in 1 MiB rows.
 async fn big_transaction(source: &Source, mib: u32) -> Result<()> {
@@ -94,6 +95,66 @@ fn restarts_and_cuts_of_mysql_97() -> Result<()> {
 #[test]
 fn restarts_and_cuts_of_mariadb_1011() -> Result<()> {
     run(restarts_and_cuts(ServerKind::Mariadb1011))
+}
+
+/// The connection by which a capture asks the source, if there is one now: the other one is its stream.
+async fn control(source: &Source) -> Result<Option<String>> {
+    let user = source.server.replication_options().user;
+    let lines = source.server.sql("SHOW PROCESSLIST").await?;
+    let of_control = |line: &String| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let is_it = fields.get(1) == Some(&user.as_str())
+            && fields.get(4).is_some_and(|command| !command.starts_with("Binlog Dump"));
+        fields.first().filter(|_| is_it).map(|id| (*id).to_owned())
+    };
+    Ok(lines.iter().find_map(of_control))
+}
+
+/// Only the connection that the source is asked by is killed, again and again.
+async fn nobody_asks(kind: ServerKind, semi_sync: bool) -> Result<()> {
+    let started = match semi_sync {
+        true => Source::start_waiting(kind, &[]).await?,
+        false => Source::start(kind, &[]).await?,
+    };
+    let Some(mut source) = started else { return Ok(()) };
+    let capture = Running::start(CaptureOptions { semi_sync, ..source.options("log", 44) })?;
+    capture.until_streaming().await?;
+    source.prepare().await?;
+    let load = source.load(4, None);
+    until_acknowledged(&load, 50).await?;
+    for _ in 0..3 {
+        let killed = control(&source).await?.context("the source is not asked")?;
+        source.server.sql(&format!("KILL {killed}")).await?;
+        let begin = Instant::now();
+        while control(&source).await?.is_none_or(|now| now == killed) {
+            ensure!(begin.elapsed() < PATIENCE, "the source is not asked any more");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        until_acknowledged(&load, 50).await?;
+    }
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    source.check_complete("log").await?;
+    source.check_ledger("log")?;
+    let streams = capture.status.snapshot().connections;
+    // Commits that wait must not wait for what nobody looks after.
+    ensure!(if semi_sync { streams > 1 } else { streams == 1 }, "{streams} streams");
+    capture.stop().await
+}
+
+#[test]
+fn nobody_asks_mysql() -> Result<()> {
+    run(nobody_asks(ServerKind::Mysql97, false))
+}
+
+#[test]
+fn nobody_asks_mariadb() -> Result<()> {
+    run(nobody_asks(ServerKind::Mariadb1011, false))
+}
+
+#[test]
+fn nobody_asks_mysql_that_waits() -> Result<()> {
+    run(nobody_asks(ServerKind::Mysql97, true))
 }
 
 /// Passes connections on to a server, and changes a bit of what the server sends once, when `due` bytes have passed.

@@ -1,4 +1,4 @@
-//! The daemon's wall clock is beside its source's, and is set: replicas go on showing how far they really are behind.
+//! The daemon's wall clock is beside its source's, and is set: replicas and channels go on showing how far they really are behind.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,26 +15,26 @@ use crate::shell::{PROGRAM, Shell};
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How far the clock is set, and the most that a replica may show of it.
+/// How far the clock is set, and the most that a replica or channel may show of it.
 const BESIDE_MS: i64 = 1_000_000;
 const LAG_SECONDS_MAX: u64 = 500;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_show_their_true_lag_mysql() -> Result<()> {
-    replicas_show_their_true_lag(ServerKind::Mysql97).await
+async fn true_lags_are_shown_mysql() -> Result<()> {
+    true_lags_are_shown(ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_show_their_true_lag_mariadb() -> Result<()> {
-    replicas_show_their_true_lag(ServerKind::Mariadb118).await
+async fn true_lags_are_shown_mariadb() -> Result<()> {
+    true_lags_are_shown(ServerKind::Mariadb118).await
 }
 
-async fn replicas_show_their_true_lag(kind: ServerKind) -> Result<()> {
+async fn true_lags_are_shown(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     if !SlowSync::is_possible() {
-        eprintln!("SKIPPED replicas_show_their_true_lag: no C compiler (package gcc)");
+        eprintln!("SKIPPED true_lags_are_shown: no C compiler (package gcc)");
         return Ok(());
     }
     let shell = Shell::new()?;
@@ -50,6 +50,15 @@ async fn replicas_show_their_true_lag(kind: ServerKind) -> Result<()> {
     let clock = SteppedClock::compile(shell.path())?;
     trial.add_environment(clock.environment());
     clock.set_beside_ms(BESIDE_MS)?;
+    let mut spec = ServerSpec::new(kind).name("target").options(["--server-id=3"]);
+    if kind.flavour() == Flavour::MySql {
+        spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
+    }
+    let target = Server::start(spec).await?;
+    let socket = target.socket().display();
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"target\"\nsource = \"primary\"\nsocket = \"{socket}\"\nuser = \"root\"\ntls = \"off\"\n"
+    ))?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     trial
@@ -60,8 +69,10 @@ async fn replicas_show_their_true_lag(kind: ServerKind) -> Result<()> {
     replica.replicate(&trial.replica_of_relay()).await?;
 
     shows_its_lag(&trial, &replica).await?;
+    channel_shows_its_lag(&trial, &shell, &target).await?;
     clock.set_beside_ms(0)?;
     shows_its_lag(&trial, &replica).await?;
+    channel_shows_its_lag(&trial, &shell, &target).await?;
     ensure!(let_go(&trial)? == 0, "nobody was told a wrong time");
 
     // While the source is away nobody knows its clock, and the replica is told that of the daemon.
@@ -73,6 +84,7 @@ async fn replicas_show_their_true_lag(kind: ServerKind) -> Result<()> {
     trial.primary.restart(None).await?;
     trial.wait_captured().await?;
     shows_its_lag(&trial, &replica).await?;
+    channel_shows_its_lag(&trial, &shell, &target).await?;
     ensure!(let_go(&trial)? == 1, "the replica was told a wrong time once: {}", trial.relay_words());
     trial.stop_relay().await
 }
@@ -127,6 +139,30 @@ async fn shows_its_lag(trial: &Trial, replica: &Server) -> Result<()> {
     holding.close().await;
     let gtids = written(&trial.primary).await?;
     ensure!(replica.wait_for_gtids(&gtids, PATIENCE).await?, "it does not come to {gtids}");
+    Ok(())
+}
+
+/// The same of a channel, as it is listed.
+async fn channel_shows_its_lag(trial: &Trial, shell: &Shell, target: &Server) -> Result<()> {
+    let begin = Instant::now();
+    while target.sql("SELECT COUNT(*) FROM shop.t").await.is_err() {
+        ensure!(begin.elapsed() < PATIENCE, "the channel does not follow: {}", trial.relay_words());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut holding = Connection::connect(&target.connect_options()).await?;
+    holding.execute("LOCK TABLES shop.t READ").await?;
+    trial.primary.sql("INSERT INTO shop.t VALUES (NULL)").await?;
+    loop {
+        let listed = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?;
+        let lag = listed.first().and_then(|channel| channel["lag_seconds"].as_f64()).context("no lag")?;
+        ensure!(lag <= LAG_SECONDS_MAX as f64, "it shows a lag of {lag} s");
+        if lag > 0.0 {
+            break;
+        }
+        ensure!(begin.elapsed() < PATIENCE, "no lag is shown: {}", trial.relay_words());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    holding.close().await;
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 //!   the target, with `writer` and `packets`. `statements`, `statement_filter`, `fingerprint`, `noted`,
 //!   `predecessor`: what is no rows.
 //! - `store`: progress on the target. `gtids`, `gtid_session`: identity there; `gtid_progress`: what is applied, which
-//!   `publish` tells it. `retention`: what is kept for one that loses commits. `rate`: how fast. `diagnose`: which row.
+//!   `publish` tells it. `retention`: what is kept for one that loses commits. `rate`: how fast; [`source_time`]: how late. `diagnose`: which row.
 
 mod begin;
 mod crew;
@@ -25,6 +25,7 @@ mod rate;
 mod reader;
 mod retention;
 mod run;
+pub mod source_time;
 pub(crate) mod statement_filter;
 mod statements;
 pub mod status;
@@ -44,6 +45,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 pub use options::{ChannelOptions, ChannelStart, GtidMode, Until};
+pub use source_time::SourceTime;
 pub use status::{ChannelFault, ChannelState, ChannelStatus};
 
 use crate::error::{ApplyError, Retry};
@@ -100,8 +102,9 @@ pub fn reader_name(channel: &str) -> String {
 }
 
 impl Channel {
-    /// Starts a channel, on the tokio runtime that this is called in. It begins to apply at once, unless `stopped`.
-    pub fn start(options: ChannelOptions, log: LogHandle, stopped: bool) -> Self {
+    /// Starts a channel, on the tokio runtime that this is called in. It begins to apply at once, unless `stopped`. How late it is
+    /// goes by `source_time`.
+    pub fn start(options: ChannelOptions, log: LogHandle, source_time: SourceTime, stopped: bool) -> Self {
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let (name, target) = (options.name.clone(), options.target.endpoint.clone());
         let state = if stopped { ChannelState::Stopped } else { ChannelState::Connecting };
@@ -117,6 +120,7 @@ impl Channel {
             backoff: backoff(),
             options,
             log,
+            source_time,
             status: sender,
             commands: received,
             wanted: !stopped,
@@ -223,6 +227,7 @@ fn backoff() -> Backoff {
 struct Supervisor {
     options: ChannelOptions,
     log: LogHandle,
+    source_time: SourceTime,
     status: watch::Sender<ChannelStatus>,
     commands: mpsc::Receiver<(Command, Answer)>,
     /// Whether it is to apply.
@@ -267,6 +272,7 @@ impl Supervisor {
         let setup = RunSetup {
             options: self.options.clone(),
             log: self.log.clone(),
+            source_time: self.source_time.clone(),
             stop: stop.clone(),
             careful_until: self.careful_until,
             status: self.status.clone(),

@@ -72,7 +72,7 @@ pub struct ChannelOptions {
     pub memory_bytes_max: usize,
     /// Longer source transactions are read from the log while they are written, in bytes.
     pub transaction_bytes_max: u64,
-    /// Transactions are applied this long after they committed on the source.
+    /// Transactions are applied this long after they committed on the source, by its clock.
     pub delay: Duration,
     /// What is left out, and what goes elsewhere.
     pub filters: FilterSet,

@@ -9,7 +9,7 @@ mod tables;
 mod xa;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tailwater_log::{Entry, LogHandle, LogPosition, LogReader};
@@ -38,6 +38,9 @@ const HANDED_MAX: usize = 256;
 
 /// What was read waits in this many hands-over, at most.
 const HANDS_OVER_MAX: usize = 4;
+
+/// How often it is looked at what time it is while a transaction waits for its time.
+const DELAY_LOOK: Duration = Duration::from_secs(1);
 
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;
@@ -233,12 +236,17 @@ impl Reader {
         } else if self.is_skipped(&entry) {
             self.leave_out(entry, span).await?;
         } else {
-            self.delay(&entry).await?;
+            self.delay(&entry).await;
             if self.target.turn_to(span.start)? {
                 self.decoder.forget();
             }
-            match self.decode(&entry, span).await? {
-                Some((transaction, mut source)) => {
+            let transaction = self.decode(&entry, span).await?;
+            if !self.until_durable(self.read_again_until(&transaction)).await? {
+                return Ok(true);
+            }
+            match self.hold_xa(&entry, transaction).await? {
+                Some((mut transaction, mut source)) => {
+                    filter_transaction(self.target.filters(), &mut transaction)?;
                     self.refuse_lost(&transaction)?;
                     self.hand_over(&mut source, transaction).await?;
                 }
@@ -250,7 +258,10 @@ impl Reader {
 
     /// Passes over what an operator leaves out. Of an XA transaction that it completes, nothing is held any more either.
     async fn leave_out(&mut self, entry: Entry, span: Span) -> Result<(), ApplyError> {
-        let prepared = self.let_go(&entry).await;
+        if !self.until_durable(span.end).await? {
+            return Ok(());
+        }
+        let prepared = self.let_go(&entry);
         if prepared.is_none() && !self.needs_gtid(&entry) {
             return self.pass(span, entry.gtid).await;
         }
@@ -336,32 +347,13 @@ impl Reader {
         preserves && entry.gtid.as_ref().is_some_and(|gtid| !is_logged(gtid))
     }
 
-    /// Decodes it; `None` for what is held until another completes it. With where its rows stand.
-    async fn decode(
-        &mut self,
-        entry: &Entry,
-        span: Span,
-    ) -> Result<Option<(Transaction, Source)>, ApplyError> {
+    async fn decode(&mut self, entry: &Entry, span: Span) -> Result<Transaction, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = match large {
             true => Bytes::new(),
             // In the worst case small ones keep as much again as they may have themselves.
             false => self.log.read_entry(self.setup.shared.options.memory_bytes_max)?,
         };
-        let transaction = self.decode_bytes(entry, span, bytes).await?;
-        let Some((mut transaction, source)) = self.hold_xa(entry, transaction).await? else {
-            return Ok(None);
-        };
-        filter_transaction(self.target.filters(), &mut transaction)?;
-        Ok(Some((transaction, source)))
-    }
-
-    async fn decode_bytes(
-        &mut self,
-        entry: &Entry,
-        span: Span,
-        bytes: Bytes,
-    ) -> Result<Transaction, ApplyError> {
         loop {
             match self.decoder.transaction(entry, span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(transaction) => return Ok(*transaction),
@@ -381,17 +373,25 @@ impl Reader {
         Ok(())
     }
 
-    async fn delay(&mut self, entry: &Entry) -> Result<(), ApplyError> {
-        let delay = self.setup.shared.options.delay;
+    async fn delay(&mut self, entry: &Entry) {
+        let (delay, source_time) = {
+            let shared = &self.setup.shared;
+            (shared.options.delay, shared.source_time.clone())
+        };
         if delay.is_zero() || entry.commit_time_us == 0 {
-            return Ok(());
+            return;
         }
-        let due = UNIX_EPOCH + Duration::from_micros(entry.commit_time_us) + delay;
-        if let Ok(wait) = due.duration_since(SystemTime::now()) {
+        let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        let due_us = entry.commit_time_us.saturating_add(delay_us);
+        loop {
+            let wait = source_time.until(due_us);
+            if wait.is_zero() {
+                return;
+            }
             self.hand_on().await;
-            tokio::time::sleep(wait).await;
+            // Meanwhile the source may be asked what time it is, and say another.
+            tokio::time::sleep(wait.min(DELAY_LOOK)).await;
         }
-        Ok(())
     }
 
     async fn reserve(&mut self, bytes: usize) -> Result<OwnedSemaphorePermit, ApplyError> {
@@ -405,14 +405,19 @@ impl Reader {
 
     /// Passes over what counts as applied from then on: it has to be durable.
     async fn pass(&mut self, span: Span, gtid: Option<Gtid>) -> Result<(), ApplyError> {
-        if self.setup.log.durable().position < span.end {
-            self.hand_on().await;
-            if !self.setup.log.until_durable(span.end).await? {
-                // The log is closed, as will be found next.
-                return Ok(());
-            }
+        if self.until_durable(span.end).await? {
+            self.push(Read::Passed { span, gtid }).await?;
         }
-        self.push(Read::Passed { span, gtid }).await
+        Ok(())
+    }
+
+    /// Waits until the log holds everything before `end` for good; false if it was closed before, as will be found next.
+    async fn until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
+        if self.setup.log.durable().position < end {
+            // What was read before need not wait for it.
+            self.hand_on().await;
+        }
+        Ok(self.setup.log.until_durable(end).await?)
     }
 
     async fn push(&mut self, read: Read) -> Result<(), ApplyError> {

@@ -1,7 +1,7 @@
 //! One run of a channel, from taking it over to its end: reader, scheduler and workers, joined.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tailwater_log::{LogHandle, LogPosition, Watermark};
 use tailwater_session::{Purpose, check_grants};
@@ -21,6 +21,7 @@ use super::publish::Publisher;
 use super::rate::Rate;
 use super::reader::{self, Held, Read, ReaderSetup, Reads};
 use super::retention::Lows;
+use super::source_time::SourceTime;
 use super::statements::Statements;
 use super::status::ChannelStatus;
 use super::store::{Claim, Kept, Store};
@@ -51,6 +52,7 @@ pub(super) enum End {
 pub(super) struct RunSetup {
     pub(super) options: ChannelOptions,
     pub(super) log: LogHandle,
+    pub(super) source_time: SourceTime,
     pub(super) stop: CancellationToken,
     /// Transactions one by one, each in its own commit, up to here: somewhere before it one is refused.
     pub(super) careful_until: Option<LogPosition>,
@@ -163,7 +165,7 @@ fn scheduler(options: &ChannelOptions) -> Scheduler<Held> {
 
 impl Run {
     async fn begin(setup: RunSetup) -> Result<Self, ApplyError> {
-        let RunSetup { options, log, stop, careful_until, status } = setup;
+        let RunSetup { options, log, source_time, stop, careful_until, status } = setup;
         let options = one_by_one(options, careful_until.is_some());
         let TakenOver { store, claim, kept, flavour, target, begun } =
             TakenOver::take(&options, &log).await?;
@@ -189,6 +191,7 @@ impl Run {
             stop,
             given_back: CancellationToken::new(),
             log: log.clone(),
+            source_time,
             options,
         });
         let (done, done_receiver) = watch::channel(0);
@@ -433,7 +436,8 @@ impl Run {
         let now = Instant::now();
         self.watermark.advance(self.lows.note(now, low));
         let rate = self.rate.per_second(now);
-        let lag = lag_seconds(self.progress.oldest_commit_us());
+        let oldest_us = self.progress.oldest_commit_us();
+        let lag = oldest_us.map_or(Duration::ZERO, |oldest_us| self.shared.source_time.since(oldest_us));
         let gtids = gtids::text(self.progress.gtids());
         let held = self.scheduler.outstanding().weight.bytes as u64;
         let untransactional = self.shared.untransactional().iter().cloned().collect();
@@ -441,7 +445,7 @@ impl Run {
             status.tables_without_transactions = untransactional;
             status.low = low.to_string();
             status.gtids = gtids;
-            status.lag_seconds = lag;
+            status.lag_seconds = lag.as_secs_f64();
             status.transactions_per_second = rate;
             status.held_bytes = held;
         });
@@ -467,13 +471,6 @@ fn interval(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
-}
-
-/// How long ago the oldest transaction committed that is not applied; 0 if none is known.
-fn lag_seconds(oldest_commit_us: Option<u64>) -> f64 {
-    let Some(oldest) = oldest_commit_us else { return 0.0 };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.saturating_sub(Duration::from_micros(oldest)).as_secs_f64()
 }
 
 fn rows_of(transaction: &Transaction) -> usize {

@@ -46,7 +46,7 @@ pub struct ChannelStatus {
     pub gtids_untold: Option<String>,
     /// The newest transaction that is applied.
     pub newest_gtid: String,
-    /// How long ago the oldest transaction that is not applied committed on the source; 0 if there is none.
+    /// How long ago, by the source's clock, the oldest transaction that is not applied committed there; 0 if there is none.
     pub lag_seconds: f64,
     /// Transactions applied since the process began.
     pub transactions_total: u64,

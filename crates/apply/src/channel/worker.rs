@@ -15,6 +15,7 @@ use super::gtid_session::GtidSession;
 use super::options::{ChannelOptions, GtidMode};
 use super::packets::Packets;
 use super::reader::Held;
+use super::source_time::SourceTime;
 use super::statements::Statements;
 use super::store::{Claim, STATEMENTS_ROW};
 use super::writer::Writer;
@@ -54,6 +55,8 @@ pub(super) struct Shared {
     pub(super) given_back: CancellationToken,
     /// The log that it is from, which says what is durable.
     pub(super) log: LogHandle,
+    /// By which it is told how late the channel is.
+    pub(super) source_time: SourceTime,
 }
 
 impl Shared {

@@ -122,7 +122,7 @@ async fn run_once(kind: ServerKind) -> Result<()> {
     Tally::prepare(&rig.source).await?;
     let load = Tally::start(&rig.source, 2, random.random());
     let options = rig.options("definitions");
-    let mut applier = Applier::start(options.clone(), rig.log())?;
+    let mut applier = Applier::start(options.clone(), &rig)?;
     let (mut appliers, mut targets) = (0, 0);
     let rounds = if is_long() { 6 } else { 1 };
     let own = if kind.flavour() == Flavour::MariaDb { OF_MARIADB } else { &[] };
@@ -135,7 +135,7 @@ async fn run_once(kind: ServerKind) -> Result<()> {
                     tokio::time::sleep(Duration::from_millis(random.random_range(0..60))).await;
                     applier.kill();
                     appliers += 1;
-                    applier = Applier::start(options.clone(), rig.log())?;
+                    applier = Applier::start(options.clone(), &rig)?;
                 }
                 // With the applier there: what was lost of its notes, it remembers.
                 6 => {
@@ -176,7 +176,7 @@ async fn mysql_definitions_run_once() -> Result<()> {
 async fn one_that_ran_is_not_native_replication(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") };
-    let applier = Applier::start(options.clone(), rig.log())?;
+    let applier = Applier::start(options.clone(), &rig)?;
     rig.source.sql("CREATE DATABASE kept; CREATE TABLE kept.a (id INT PRIMARY KEY)").await?;
     rig.wait_applied(&applier.channel).await?;
     let mut other = Connection::connect(&rig.target.connect_options()).await?;
@@ -187,7 +187,7 @@ async fn one_that_ran_is_not_native_replication(kind: ServerKind) -> Result<()> 
     until(&rig.target, altered, "2").await?;
     applier.kill();
     other.execute("ROLLBACK").await?;
-    let applier = Applier::start(options, rig.log())?;
+    let applier = Applier::start(options, &rig)?;
     rig.wait_applied(&applier.channel).await?;
     rig.ensure_equal(&["kept"]).await?;
     applier.end().await;

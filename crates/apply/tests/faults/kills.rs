@@ -76,7 +76,7 @@ impl Play {
             applier.kill();
             self.kills.applier += 1;
         }
-        self.applier = Some(Applier::start(self.options.clone(), self.rig.log())?);
+        self.applier = Some(Applier::start(self.options.clone(), &self.rig)?);
         Ok(())
     }
 
@@ -110,7 +110,7 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
         target,
         ..rig.options("kills")
     };
-    let applier = Some(Applier::start(options.clone(), rig.log())?);
+    let applier = Some(Applier::start(options.clone(), &rig)?);
     // A target that syncs every single transaction is slower than five.
     let clients = if gtid == GtidMode::Preserve { 2 } else { 5 };
     let load = Tally::start(&rig.source, clients, random.random());

@@ -33,7 +33,7 @@ async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
     let mut watcher = Connection::connect(&rig.target.connect_options()).await?;
     for _ in 0..if is_long() { 4 } else { 1 } {
         let begun = received(&mut watcher).await?;
-        let applier = Applier::start(options.clone(), rig.log())?;
+        let applier = Applier::start(options.clone(), &rig)?;
         let status = applier.channel.status();
         let midway = async {
             loop {
@@ -49,7 +49,7 @@ async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
         applier.kill();
         ensure!(rig.target.sql("SELECT COUNT(*) FROM large.t").await? == ["0"], "half of it is committed");
     }
-    let applier = Applier::start(options, rig.log())?;
+    let applier = Applier::start(options, &rig)?;
     rig.wait_applied(&applier.channel).await?;
     applier.channel.pause().await?;
     rig.ensure_equal(&["large"]).await?;

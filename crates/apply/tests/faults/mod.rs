@@ -19,12 +19,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::ChannelOptions;
-use tailwater_log::LogHandle;
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_session::{ConnectOptions, Connection};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::support::Rig;
 
 pub fn is_long() -> bool {
     std::env::var_os("TAILWATER_LONG").is_some()
@@ -63,11 +64,11 @@ impl Drop for Abrupt {
 }
 
 impl Applier {
-    pub fn start(options: ChannelOptions, log: LogHandle) -> Result<Self> {
+    pub fn start(options: ChannelOptions, rig: &Rig) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let channel = {
             let _entered = runtime.enter();
-            Channel::start(options, log, false)
+            Channel::start(options, rig.log(), rig.source_time(), false)
         };
         Ok(Self { runtime: Abrupt(Some(runtime)), channel })
     }

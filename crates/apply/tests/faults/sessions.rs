@@ -21,7 +21,7 @@ async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
         format!("XA START '{name}'; {statement}; XA END '{name}'; XA PREPARE '{name}'")
     };
     let options = ChannelOptions { transaction_bytes_max: bytes_max, ..rig.options("xa") };
-    let mut applier = Applier::start(options.clone(), rig.log())?;
+    let mut applier = Applier::start(options.clone(), &rig)?;
     rig.source
         .sql(&prepare("one", "INSERT INTO xa.t VALUES (1,1),(2,2); INSERT INTO xa.k VALUES (1)"))
         .await?;
@@ -34,7 +34,7 @@ async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
             "what is prepared is not there yet"
         );
         applier.kill();
-        applier = Applier::start(options.clone(), rig.log())?;
+        applier = Applier::start(options.clone(), &rig)?;
     }
     rig.source.sql("SET GLOBAL binlog_checksum=NONE").await?;
     rig.source.sql("XA COMMIT 'one'; XA ROLLBACK 'two'").await?;
@@ -45,7 +45,7 @@ async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
     rig.wait_applied(&applier.channel).await?;
     rig.source.sql("SET GLOBAL binlog_checksum=CRC32").await?;
     applier.kill();
-    let applier = Applier::start(options.clone(), rig.log())?;
+    let applier = Applier::start(options.clone(), &rig)?;
     rig.wait_applied(&applier.channel).await?;
     applier.channel.pause().await?;
     rig.ensure_equal(&["xa"]).await?;
@@ -76,7 +76,7 @@ async fn statements_within_xa_meet_the_filters() -> Result<()> {
         .await?;
     let rows_of_u = Rule { tables: "xa.u".into(), operations: vec![Operation::Insert] };
     let filters = FilterSet { exclude: vec![rows_of_u], ..FilterSet::default() };
-    let applier = Applier::start(ChannelOptions { filters, ..rig.options("xa") }, rig.log())?;
+    let applier = Applier::start(ChannelOptions { filters, ..rig.options("xa") }, &rig)?;
     rig.source
         .sql("XA START 'rows'; INSERT INTO xa.t VALUES (1); INSERT INTO xa.u VALUES (1); XA END 'rows'; XA PREPARE 'rows'")
         .await?;
@@ -103,7 +103,7 @@ async fn statements_within_xa_meet_the_filters() -> Result<()> {
 async fn every_gtid_of_mysql_is_logged() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mysql97, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("xa") };
-    let applier = Applier::start(options.clone(), rig.log())?;
+    let applier = Applier::start(options.clone(), &rig)?;
     rig.source
         .sql("CREATE DATABASE xa; CREATE TABLE xa.t (id INT PRIMARY KEY, n INT); INSERT INTO xa.t VALUES (1,1)")
         .await?;
@@ -118,7 +118,7 @@ async fn every_gtid_of_mysql_is_logged() -> Result<()> {
     until(&rig.target, &logged, "1").await?;
     applier.kill();
     other.execute("ROLLBACK").await?;
-    let applier = Applier::start(options, rig.log())?;
+    let applier = Applier::start(options, &rig)?;
     rig.wait_applied(&applier.channel).await?;
     // A transaction that is rolled back, one with a statement in it, and one that an operator leaves out.
     rig.source

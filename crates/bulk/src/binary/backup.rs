@@ -104,7 +104,7 @@ pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
 ///
 /// # Errors
 /// [`BulkError::BinaryUnfit`] before anything is done; [`BulkError::BinaryFailed`] with the program's last words;
-/// [`BulkError::Interrupted`]; [`BulkError::File`].
+/// [`BulkError::BinaryCut`]; [`BulkError::File`].
 pub async fn back_up(
     options: &BackupOptions,
     progress: &Arc<Progress>,
@@ -186,10 +186,11 @@ async fn run(
     let said = tempfile::tempfile().and_then(|file| Ok((file.try_clone()?, file)));
     let (said, to_read) =
         said.map_err(|source| BulkError::File { action: "make", path: std::env::temp_dir(), source })?;
+    let left = || format!("{} holds what it had copied; remove it before another try", directory.display());
     let failed = |reason: String| BulkError::BinaryFailed {
         what: format!("mariadb-backup, {what},"),
         reason,
-        left: format!("{} holds what it had copied; remove it before another try", directory.display()),
+        left: left(),
     };
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).kill_on_drop(true).spawn();
     let mut child = spawned.map_err(|error| failed(error.to_string()))?;
@@ -200,7 +201,7 @@ async fn run(
         () = stop.cancelled() => {
             // It must have let go of its locks on the server before this is said.
             let _ = child.kill().await;
-            return Err(BulkError::Interrupted);
+            return Err(BulkError::BinaryCut { left: left() });
         }
     };
     if status.success() {

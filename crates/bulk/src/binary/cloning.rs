@@ -1,6 +1,7 @@
 //! Has a MySQL server clone another: all its InnoDB data, its accounts, and where it stands in the donor's history.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ const SYSTEM_SCHEMAS: [&str; 4] = ["mysql", "sys", "information_schema", "perfor
 const NAMED_MAX: usize = 5;
 /// How often it is looked how far the recipient is, and whether it is back.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often the recipient is told to give up, [`LOOK`] apart.
+const KILLS_MAX: u32 = 20;
 
 /// Which server is to become a copy of which.
 #[derive(Debug, Clone)]
@@ -78,8 +81,8 @@ pub async fn plan(options: &CloneOptions) -> Result<ClonePlan, BulkError> {
 ///
 /// # Errors
 /// [`BulkError::BinaryUnfit`] before anything is changed; [`BulkError::BinaryFailed`] if the recipient gives up, which
-/// may leave it without data; [`BulkError::NotBack`] if it has everything and does not come back;
-/// [`BulkError::Interrupted`] if it was told to stop: then the recipient is told, too.
+/// may leave it without data; [`BulkError::BinaryCut`] if it was told to stop: then the recipient is told, too;
+/// [`BulkError::NotBack`] if it has everything and does not come back, or that is not waited for.
 pub async fn clone(
     options: &CloneOptions,
     progress: &Arc<Progress>,
@@ -101,17 +104,25 @@ pub async fn clone(
         literal(donor.password.expose())
     );
     info!(donor = %format!("{host}:{port}"), recipient = recipient.endpoint(), "cloning");
+    let mut cloning = std::pin::pin!(recipient.execute(&sql));
     let cloned = tokio::select! {
-        cloned = recipient.execute(&sql) => cloned.map(drop),
-        () = stop.cancelled() => {
-            kill(&options.recipient, id).await?;
-            return Err(BulkError::Interrupted);
-        }
+        biased;
+        cloned = &mut cloning => Some(cloned.map(drop)),
+        () = stop.cancelled() => give_up(&options.recipient, id, cloning).await?.map(|cloned| cloned.map(drop)),
         never = watch(&options.recipient, progress) => match never {},
     };
-    match cloned {
+    let cut = || BulkError::BinaryCut {
+        left: format!(
+            "{} was told to give the copy up, and keeps nothing of it: run the same again",
+            options.recipient.endpoint
+        ),
+    };
+    match cloned.ok_or_else(cut)? {
         // A supervised server restarts at once, and the connection breaks.
         Ok(()) => {}
+        Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED && stop.is_cancelled() => {
+            return Err(cut());
+        }
         Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED => {
             return Err(BulkError::BinaryFailed {
                 what: "the recipient's CLONE INSTANCE".into(),
@@ -126,7 +137,13 @@ pub async fn clone(
     }
     let (point, bytes) = tokio::select! {
         back = wait_back(options) => back?,
-        () = stop.cancelled() => return Err(BulkError::Interrupted),
+        () = stop.cancelled() => {
+            return Err(BulkError::NotBack {
+                server: options.recipient.endpoint.to_string(),
+                seconds: begun.elapsed().as_secs(),
+                reason: "interrupted".into(),
+            });
+        }
     };
     Ok(Cloned { point, bytes, elapsed: begun.elapsed() })
 }
@@ -235,7 +252,23 @@ async fn names(connection: &mut Connection, sql: &str) -> Result<Option<String>,
     Ok((!names.is_empty()).then_some(shown + &more))
 }
 
-/// Tells the recipient to give up.
+/// Has the recipient give up what `cloning` waits for, and gives its answer: until then it keeps locks on the donor. `None` if it
+/// does not answer.
+async fn give_up<T>(
+    recipient: &ConnectOptions,
+    id: u32,
+    mut cloning: Pin<&mut impl Future<Output = T>>,
+) -> Result<Option<T>, BulkError> {
+    for _ in 0..KILLS_MAX {
+        kill(recipient, id).await?;
+        // It counts for nothing if the statement had not begun yet.
+        if let Ok(cloned) = tokio::time::timeout(LOOK, &mut cloning).await {
+            return Ok(Some(cloned));
+        }
+    }
+    Ok(None)
+}
+
 async fn kill(recipient: &ConnectOptions, id: u32) -> Result<(), BulkError> {
     let mut connection = Connection::connect(recipient).await?;
     connection.execute(&format!("KILL QUERY {id}")).await?;

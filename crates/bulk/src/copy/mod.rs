@@ -116,11 +116,9 @@ pub async fn copy(
     progress: &Arc<Progress>,
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
-    match copy_now(options, progress, stop).await {
-        // Gone on with it would be of two points in time, which no GTID set names.
-        Err(BulkError::Interrupted) if options.load.set_gtid => Err(BulkError::CopyCut),
-        done => done,
-    }
+    let done = copy_now(options, progress, stop).await;
+    // Gone on with it would be of two points in time, which no GTID set names.
+    if options.load.set_gtid { done.map_err(BulkError::of_one_point) } else { done }
 }
 
 async fn copy_now(

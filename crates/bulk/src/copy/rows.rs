@@ -92,8 +92,8 @@ impl CopyRows {
             chunks.into_iter().filter(|(_, chunk)| is_kept(chunk)).map(|(table, _)| table).collect();
         if one_point && !finished.is_empty() {
             let reason = format!(
-                "{} tables are there since before the interruption, and stand at another point in time; drop what the copy \
-                 has made to begin anew",
+                "{} tables are there since before the interruption, and stand at another point in time; begin anew \
+                 with --anew, which drops what was copied",
                 finished.len()
             );
             return Err(BulkError::GtidState { reason });

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::contents::{Definition, Dialect, Packing, file_name};
 use super::{events, feed, mydumper, statements};
-use crate::error::BulkError;
+use crate::error::{BulkError, GoOn};
 use crate::folder::DumpFiles;
 use crate::folder::files::{document, failed};
 use crate::schema::{TableName, script};
@@ -114,6 +114,7 @@ pub(super) async fn make_passing(
                     path: definition.path.clone(),
                     statement: front,
                     error: Box::new(error),
+                    go_on: GoOn::Resume,
                 });
             }
             Err(error) => return Err(error.into()),

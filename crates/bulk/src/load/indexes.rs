@@ -10,7 +10,7 @@ use tailwater_session::{Connection, SessionError};
 
 use super::contents::LoadTable;
 use super::record::Record;
-use crate::error::BulkError;
+use crate::error::{BulkError, GoOn};
 use crate::schema::TableName;
 use crate::sql::{literal, qualified, quoted};
 
@@ -181,7 +181,11 @@ pub(crate) async fn make_waiting(
             Ok(_) => {}
             Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_KEY_NAME => {}
             Err(SessionError::Server { error, .. }) => {
-                return Err(BulkError::Indexes { table: table.to_string(), error: Box::new(error) });
+                return Err(BulkError::Indexes {
+                    table: table.to_string(),
+                    error: Box::new(error),
+                    go_on: GoOn::Resume,
+                });
             }
             Err(error) => return Err(error.into()),
         }

@@ -12,7 +12,7 @@ use super::feed;
 use super::inserts::Inserts;
 use super::record::Record;
 use super::statements::{self, Statements};
-use crate::error::BulkError;
+use crate::error::{BulkError, GoOn};
 use crate::fields::stored;
 use crate::folder::DumpFiles;
 use crate::schema::TableName;
@@ -156,7 +156,7 @@ impl Target {
 
     fn failed(&self, chunk: &LoadChunk, error: SessionError) -> BulkError {
         let (table, path) = (self.table.to_string(), chunk.path.clone());
-        BulkError::Rows { table, path, error: Box::new(error) }
+        BulkError::Rows { table, path, error: Box::new(error), go_on: GoOn::Resume }
     }
 
     /// Loads a file, in one transaction with the note that it is there. Gives how many rows it held; `None` if it is there

@@ -19,7 +19,7 @@ use super::record::{Phase, Record};
 use super::rows::Target;
 use super::{accounts, carried, definitions, gtid, target};
 use crate::copy::rows::CopyRows;
-use crate::error::BulkError;
+use crate::error::{BulkError, GoOn};
 use crate::folder::DumpFiles;
 use crate::progress::Progress;
 use crate::schema::TableName;
@@ -158,11 +158,15 @@ impl Load<'_> {
         }
         let (mut phase, resumed) = self.begin(&mut connection).await?;
         let again = resumed || self.options.merge;
-        if let Some(rows) = self.rows.filter(|rows| resumed && (rows.is_anew() || phase <= Phase::Rows)) {
-            let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
-            info!(finished, "tables of the earlier copy are kept");
-            // What is not finished begins with its table.
-            phase = Phase::Tables;
+        if let Some(rows) = self.rows.filter(|_| resumed) {
+            if rows.is_anew() || phase <= Phase::Rows {
+                let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
+                info!(finished, "tables of the earlier copy are kept");
+                // What is not finished begins with its table.
+                phase = Phase::Tables;
+            } else if self.options.set_gtid {
+                return Err(of_an_earlier_point(phase));
+            }
         }
         if phase <= Phase::Tables {
             self.make_tables(&mut connection, again).await?;
@@ -241,7 +245,7 @@ impl Load<'_> {
         let there = definitions::tables_there(connection, names).await?;
         if let Some(first) = there.first() {
             if earlier.is_some_and(|phase| phase < Phase::Done) {
-                return Err(BulkError::EarlierLoad { server });
+                return Err(BulkError::EarlierLoad { server, go_on: GoOn::Resume });
             }
             if !self.options.merge {
                 return Err(BulkError::NotEmpty { server, count: there.len(), first: first.to_string() });
@@ -368,6 +372,17 @@ impl Load<'_> {
         connection.execute(&sql).await?;
         self.record.forget_table(connection, table).await
     }
+}
+
+/// All rows are there since an earlier copy, and not those of this one's snapshot, whose GTID state the target would be told.
+fn of_an_earlier_point(phase: Phase) -> BulkError {
+    let what_to_do = match phase {
+        Phase::Done => "drop its tables to copy them once more",
+        _ => "begin anew with --anew, which drops what was copied",
+    };
+    let reason =
+        format!("all rows are there since an earlier copy, and stand at another point in time; {what_to_do}");
+    BulkError::GtidState { reason }
 }
 
 /// A file's rows are there.

@@ -24,7 +24,7 @@ use crate::error::ManagerError;
 use crate::failover::{Act, Answer};
 use crate::hands::{AckerError, AckerReport, Hands};
 use crate::lease::Token;
-use crate::lossless::Waiting;
+use crate::lossless::{Stop, Waiting};
 use crate::observing::{Subject, observe, observe_all};
 use crate::switchover::Primary;
 
@@ -470,11 +470,11 @@ fn answered<T>(turn: &Turn<'_>, connection: &Connection, done: &Result<T, Manage
     }
 }
 
-/// Whether an acker had no order in a later term.
+/// Whether an acker had an order in a later term.
 fn led_since(report: &AckerReport, term: u64) -> Answer {
-    match report.term.0 {
-        last if last <= term => Answer::Done,
-        last => Answer::Noted(format!("was led in term {last}")),
+    match report.term {
+        Token(last) if last <= term => Answer::Done,
+        last => Answer::Led { term: last, stopped: report.acker.stop != Stop::Unknown },
     }
 }
 

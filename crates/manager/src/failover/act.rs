@@ -123,7 +123,7 @@ pub enum Act {
         /// The new primary.
         server: String,
     },
-    /// Ask an acker whether somebody has given it orders in a later term than that: if so, there is a note of it.
+    /// Ask an acker whether somebody has given it orders in a later term than that.
     CheckAcker {
         /// Which.
         acker: String,
@@ -303,7 +303,14 @@ pub enum Answer {
     Primary(Primary),
     /// To [`Act::HoldWrites`]: done, and all that the primary executed.
     Position(GtidSet),
-    /// It is done, for certain.
+    /// To [`Act::CheckAcker`]: somebody has led it in that later term.
+    Led {
+        /// The term.
+        term: Token,
+        /// Whether it stands still by that.
+        stopped: bool,
+    },
+    /// It is done, for certain. To [`Act::CheckAcker`]: nobody has.
     Done,
     /// It is done, for certain, and this belongs into the record.
     Noted(String),
@@ -327,6 +334,8 @@ impl Answer {
             Self::Servers(servers) => ("done", format!("{} servers", servers.len())),
             Self::Primary(primary) => ("done", format!("has executed {}", primary.executed)),
             Self::Position(position) => ("done", format!("has executed {position}")),
+            Self::Led { term, stopped: false } => ("done", format!("was led in term {term}")),
+            Self::Led { term, stopped: true } => ("done", format!("was stopped in term {term}")),
             Self::Done => ("done", String::new()),
             Self::Noted(note) => ("done", note.clone()),
             Self::Failed(reason) => ("failed", reason.clone()),

@@ -7,7 +7,8 @@
 //! - It takes none, and cannot have acknowledged anything: everything is undone.
 //! - It cannot be asked, or the two contradict each other: nothing is done, and why is told.
 //!
-//! If an acker was led in a later term than that of the run, somebody else has acted since, and nothing is done at all.
+//! If an acker was led in a later term than that of the run, somebody else has acted since, and nothing is done at all: what was
+//! left is over, unless that acker was stopped and nothing more, as by a run that was itself cut off.
 //!
 //! - [`traces`]: what a record says.
 //! - [`run`]: the machine.

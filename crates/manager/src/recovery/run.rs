@@ -29,8 +29,9 @@ pub struct Recovery {
     then: Then,
     /// What the servers say; why of one that says nothing.
     seen: BTreeMap<String, Result<Primary, String>>,
-    /// Why nothing is to be done.
-    superseded: Option<String>,
+    /// Ackers that somebody has led since, as they say, and those that stand still by that: nothing is to be done.
+    led: Vec<String>,
+    stopped: Vec<String>,
     /// Ackers that nobody has led since, as they say. Of the others nobody knows; they are not led anywhere.
     unled: BTreeSet<String>,
     /// What is still to be undone, the most pressing first.
@@ -63,7 +64,8 @@ impl Recovery {
             order,
             then: Then::Phase(Phase::Confirm),
             seen: BTreeMap::new(),
-            superseded: None,
+            led: Vec::new(),
+            stopped: Vec::new(),
             unled: BTreeSet::new(),
             undo: Vec::new(),
             undoes_the_rest: false,
@@ -201,8 +203,9 @@ impl Recovery {
             (Act::Glance { server }, other) => {
                 self.seen.insert(server.clone(), Err(other.words().1));
             }
-            (Act::CheckAcker { acker, .. }, Answer::Noted(since)) => {
-                self.superseded = Some(format!("{acker} {since}"));
+            (Act::CheckAcker { acker, .. }, led @ Answer::Led { stopped, .. }) => {
+                let who = if stopped { &mut self.stopped } else { &mut self.led };
+                who.push(format!("{acker} {}", led.words().1));
             }
             (Act::CheckAcker { acker, .. }, Answer::Done) => {
                 self.unled.insert(acker.clone());
@@ -220,9 +223,7 @@ impl Recovery {
         let next = match self.course.phase {
             Phase::Confirm => match self.decide() {
                 Ok(phase) => Some(phase),
-                Err(reason) => {
-                    let run = self.order.traces.run.clone();
-                    let refusal = Refusal::Interrupted { run, reason };
+                Err(refusal) => {
                     self.course.note(at_ms, Note::Refused { refusal: refusal.clone() });
                     self.over(Some(refusal));
                     return Vec::new();
@@ -250,10 +251,19 @@ impl Recovery {
     }
 
     /// Forward or back, by what the servers say; or why neither.
-    fn decide(&mut self) -> Result<Phase, String> {
-        if let Some(reason) = self.superseded.take() {
-            return Err(format!("somebody has acted since: {reason}"));
+    fn decide(&mut self) -> Result<Phase, Refusal> {
+        let run = self.order.traces.run.clone();
+        if !self.stopped.is_empty() {
+            let reason = format!("somebody has acted since: {}", self.stopped.join(", "));
+            return Err(Refusal::Interrupted { run, reason });
         }
+        if !self.led.is_empty() {
+            return Err(Refusal::Superseded { run, by: self.led.join(", ") });
+        }
+        self.forward_or_back().map_err(|reason| Refusal::Interrupted { run, reason })
+    }
+
+    fn forward_or_back(&mut self) -> Result<Phase, String> {
         let traces = &self.order.traces;
         if self.unled.is_empty() && !traces.ackers.is_empty() {
             return Err(format!("none of {} can be asked", traces.ackers.join(", ")));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::{ChannelStart, ChannelState, ChannelStatus};
 use tailwater_apply::filter::FilterSet;
+use tailwater_bulk::BulkError;
 use tailwater_bulk::load::LoadOptions;
 use tailwater_bulk::schema::Selection;
 use tailwater_session::{ConnectOptions, Connection};
@@ -40,7 +41,8 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     if arguments.binary {
         refuse_running_events(&source, &target).await?;
         // The target's GTIDs are the source's then, and the channel begins behind them.
-        let exit = clone_server(&clone_options(source, target, &arguments.clone), output).await?;
+        let cloned = clone_server(&clone_options(source, target, &arguments.clone), output).await;
+        let exit = cloned.map_err(|error| of_channel(error, name))?;
         return if exit == Exit::Done { start(&config, name, output).await } else { Ok(exit) };
     }
     super::init_messages();
@@ -58,6 +60,16 @@ async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Ex
     told(config, &start)?;
     let channels = begun(config, name).await?;
     print(&channels, Some(name), output)
+}
+
+/// Says what is left to do for the channel where the target has all of the clone.
+fn of_channel(error: anyhow::Error, name: &str) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(BulkError::NotBack { .. }) => error.context(format!(
+            "when the target is back, `tailwater channel start {name}` starts the channel behind the clone"
+        )),
+        _ => error,
+    }
 }
 
 /// A clone has the source's events as they are there: they would run on both.
@@ -154,5 +166,26 @@ async fn begun(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>
             }
             _ => tokio::time::sleep(Duration::from_millis(100)).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::render_error;
+
+    #[test]
+    fn a_channel_is_started_when_its_clone_is_back() {
+        let not_back = BulkError::NotBack { server: "db2".into(), seconds: 1, reason: "refused".into() };
+        let said = render_error(&of_channel(not_back.into(), "replica"));
+        assert!(
+            said.starts_with("TW-BULK-0102") && said.contains("`tailwater channel start replica`"),
+            "{said}"
+        );
+        assert!(said.contains("db2 has all of the copy"), "{said}");
+        // Here the same is run again.
+        let cut = BulkError::BinaryCut { left: "run the same again".into() };
+        let said = render_error(&of_channel(cut.into(), "replica"));
+        assert!(!said.contains("channel start"), "{said}");
     }
 }

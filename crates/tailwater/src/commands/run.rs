@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tailwater_apply::channel::SourceTime;
 use tailwater_apply::{Channel, ChannelOptions};
 use tailwater_relay::Capture;
 use tailwater_relay::serve::BinlogServer;
@@ -121,7 +122,9 @@ fn start(
         if leads {
             warn!(channel = name, "stays stopped: its target is the primary that the log follows now");
         }
-        let channel = Arc::new(Channel::start(options, capture.log(), stopped || leads));
+        let status = capture.status();
+        let source_time = SourceTime::new(move || status.source_now_us());
+        let channel = Arc::new(Channel::start(options, capture.log(), source_time, stopped || leads));
         feeds.insert(name.clone(), Arc::new(ChannelFeed::new(Arc::clone(&channel), capture.log())));
         controlled.channels.insert(name, (channel, capture.log()));
     }

@@ -27,19 +27,15 @@ pub(super) fn format_description(log: &LogHandle, low: LogPosition) -> Result<Op
     Ok(None)
 }
 
-/// A reader that has just given `entry`, which was read before and may not have been durable then.
+/// A reader that has just given `entry`, which was read before and [is durable](super::Reader::until_durable) now.
 ///
 /// # Errors
-/// [`ApplyError::Record`] if something else stands there now, or will; [`ApplyError::Log`].
-pub(super) async fn again(log: &LogHandle, entry: &Entry, channel: &str) -> Result<LogReader, ApplyError> {
-    let reason = if log.until_durable(entry.end()).await? {
-        let mut reader = log.reader(entry.position)?;
-        if reader.try_next()?.as_ref() == Some(entry) {
-            return Ok(reader);
-        }
-        format!("the log has changed at {}", entry.position)
-    } else {
-        format!("the log was closed before it held {} for good", entry.position)
-    };
+/// [`ApplyError::Record`] if something else stands there; [`ApplyError::Log`].
+pub(super) fn again(log: &LogHandle, entry: &Entry, channel: &str) -> Result<LogReader, ApplyError> {
+    let mut reader = log.reader(entry.position)?;
+    if reader.try_next()?.as_ref() == Some(entry) {
+        return Ok(reader);
+    }
+    let reason = format!("the log has changed at {}", entry.position);
     Err(ApplyError::Record { channel: channel.to_owned(), reason })
 }

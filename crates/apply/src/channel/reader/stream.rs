@@ -36,13 +36,13 @@ pub(super) fn steps() -> (mpsc::Sender<Streamed>, Steps) {
 }
 
 impl Reader {
-    /// Reads a transaction once more and gives its steps to `out`.
+    /// Reads a transaction, which is durable, once more and gives its steps to `out`.
     pub(super) async fn stream(
         &mut self,
         entry: &Entry,
         out: mpsc::Sender<Streamed>,
     ) -> Result<(), ApplyError> {
-        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name).await?;
+        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut transaction = TransactionReader::new(entry);
         while let Some(header) = log.next_event()? {
             transaction.event(whole_event(&mut log, &header)?);
@@ -110,9 +110,9 @@ impl Reader {
         Ok(true)
     }
 
-    /// What part of an XA transaction it is that is too large to be held, if it is one.
-    pub(super) async fn xa_content(&self, entry: &Entry) -> Result<Option<Content>, ApplyError> {
-        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name).await?;
+    /// What part of an XA transaction it is that is too large to be held, if it is one. It has to be durable.
+    pub(super) fn xa_content(&self, entry: &Entry) -> Result<Option<Content>, ApplyError> {
+        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut opening = OpeningReader::new(entry);
         while let Some(header) = log.next_event()?.filter(|_| !opening.is_over()) {
             if opening.wants(&header) {

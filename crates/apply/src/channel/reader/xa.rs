@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use tailwater_log::Entry;
+use tailwater_log::{Entry, LogPosition};
 use tailwater_wire::event::FormatDescription;
 use tracing::debug;
 
@@ -34,6 +34,18 @@ pub(super) struct Source {
 }
 
 impl Reader {
+    /// Up to where the log has to be durable before [`Self::hold_xa`] and what comes behind it: what they read once more may be
+    /// other bytes if it is not.
+    pub(super) fn read_again_until(&self, transaction: &Transaction) -> LogPosition {
+        match &transaction.content {
+            Content::Streamed { .. } => transaction.span.end,
+            Content::XaCommit { xid } => {
+                self.prepared.get(xid).map_or(LogPosition::ZERO, |held| held.span.end)
+            }
+            _ => LogPosition::ZERO,
+        }
+    }
+
     /// Holds what is prepared, and gives what completes it all that it completes; `None` for what is held. With where its rows
     /// stand.
     pub(super) async fn hold_xa(
@@ -42,7 +54,7 @@ impl Reader {
         mut transaction: Transaction,
     ) -> Result<Option<(Transaction, Source)>, ApplyError> {
         if matches!(transaction.content, Content::Streamed { .. })
-            && let Some(content) = self.xa_content(entry).await?
+            && let Some(content) = self.xa_content(entry)?
         {
             (transaction.content, transaction.writeset) = (content, Writeset::default());
         }
@@ -82,8 +94,8 @@ impl Reader {
 
     /// What prepared the XA transaction that `entry` completes, if it is held: it is no longer. What cannot be read completes
     /// none.
-    pub(super) async fn let_go(&mut self, entry: &Entry) -> Option<Prepared> {
-        match self.xa_content(entry).await {
+    pub(super) fn let_go(&mut self, entry: &Entry) -> Option<Prepared> {
+        match self.xa_content(entry) {
             Ok(Some(Content::XaCommit { xid } | Content::XaRollback { xid })) => {
                 self.prepared.remove(&xid).map(|held| prepared(&held))
             }
@@ -105,7 +117,7 @@ impl Reader {
     /// Gives `transaction`, which commits it, what an XA transaction did when it was prepared.
     async fn complete(&mut self, held: &Waiting, transaction: &mut Transaction) -> Result<(), ApplyError> {
         let Waiting { span, source: Source { entry, .. } } = held;
-        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name).await?;
+        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { log.read_entry(0)? };
         loop {

@@ -121,6 +121,8 @@ async fn run(
 ) -> anyhow::Result<(Measured, u64)> {
     let into = folder.join("dump");
     let program = dumper.program(source, set, rows, &into)?;
+    // What the one before has left to be written is not to be waited for by this one.
+    tokio::task::spawn_blocking(rustix::fs::sync).await?;
     let mut measured = program.run(&[source], &folder.join("output")).await?;
     if dumper == Dumper::MydumperSynced {
         let (begin, folder) = (Instant::now(), into.clone());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tailwater_manager::Refusal;
 use tailwater_manager::driving::AuditStore;
 use tailwater_manager::failover::{Act, Answer, Audit, End, Kind};
 use tailwater_manager::hands::Hands;
@@ -68,7 +69,7 @@ impl Unfinished {
     }
 }
 
-/// Whether the last run that changed anything was cut off and nobody has recovered it, as [`Unfinished::of`] has it; also while
+/// Whether the last run that changed anything was cut off and nobody has recovered it, or led the cluster since, as [`Unfinished::of`] has it; also while
 /// records cannot be listed, or it is not known what another manager left.
 pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     if !is_adopted(parts) {
@@ -93,6 +94,9 @@ pub(in crate::managing) fn unfinished(newest_first: impl Iterator<Item = Audit>)
     let mut terms = BTreeMap::<String, u64>::new();
     for audit in newest_first {
         match (&audit.outcome, &audit.resumes) {
+            (Some(End::Unchanged { refusal: Refusal::Superseded { .. } }), Some(run)) => {
+                recovered.push(run.clone());
+            }
             // What was left is to be tried again.
             (None | Some(End::Unchanged { .. } | End::Left { .. }), Some(run)) => {
                 let term = terms.entry(run.clone()).or_default();
@@ -226,6 +230,9 @@ pub(super) async fn recover<H: Hands + 'static>(
     if matches!(ended, Some(End::Promoted { .. } | End::Undone { .. })) {
         info!(source, run, "what it left is undone or finished");
         *unfinished = None;
+    } else if matches!(ended, Some(End::Unchanged { refusal: Refusal::Superseded { .. } })) {
+        info!(source, run, "what it left is over: another manager has led the cluster since");
+        *unfinished = None;
     } else if left.tries >= RECOVERIES_MAX {
         error!(source, run, "what it left is given up: see the records of this run and of its recoveries");
         *unfinished = None;
@@ -274,7 +281,6 @@ pub(super) async fn finish<H: Hands + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use tailwater_manager::Refusal;
     use tailwater_manager::failover::{Note, Phase, Step};
 
     use super::*;
@@ -334,6 +340,11 @@ mod tests {
             ];
             assert_eq!(found(&records), "");
         }
+        // Another manager leads: that is the end of it.
+        let superseded =
+            Refusal::Superseded { run: "b".to_owned(), by: "relay was led in term 8".to_owned() };
+        let over = Some(End::Unchanged { refusal: superseded });
+        assert_eq!(found(&[record("c", Some("b"), over), record("b", None, None)]), "");
         // What it ordered itself does not keep the next from it.
         let half = Audit { token: Some(9), ..record("c", Some("b"), left()) };
         let traces = unfinished([half, record("b", None, None)].into_iter());

@@ -1,6 +1,7 @@
 //! Runs of a cluster whose servers are nowhere: who waits for whom, and what the end of one means for the next.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tailwater_manager::Refusal;
@@ -86,6 +87,19 @@ impl Hands for Idle {
     async fn perform(&self, act: &Act, _: Token) -> Answer {
         self.0.lock().unwrap().push(act.clone());
         Answer::Done
+    }
+}
+
+/// Finds that another manager has led all ackers in a term that is to come.
+#[derive(Clone, Default)]
+struct Superseded(Idle);
+
+impl Hands for Superseded {
+    async fn perform(&self, act: &Act, token: Token) -> Answer {
+        match act {
+            Act::CheckAcker { term, .. } => Answer::Led { term: Token(term + 1), stopped: false },
+            _ => self.0.perform(act, token).await,
+        }
     }
 }
 
@@ -344,6 +358,40 @@ async fn a_run_that_lost_the_lease_half_way_is_gone_on_with() -> anyhow::Result<
         }
         assert_eq!(hands.0.lock().unwrap().contains(&released), is_gone_on_with);
     }
+    Ok(())
+}
+
+/// A failover that was cut off is over once another manager has led the cluster: it is asked for once, and keeps nobody from bringing
+/// former primaries back.
+#[tokio::test]
+async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let hands = Superseded::default();
+    let given = hands.clone();
+    let stage = Stage::set(folder.path(), Box::new(move |_, _, _| Ok(given.clone()))).await?;
+    let records = AuditFolder::new(folder.path().join("records"));
+    let began = chrono::Utc::now() - chrono::TimeDelta::seconds(9);
+    let stopped = Act::StopAcker { acker: "relay".to_owned() };
+    let steps =
+        vec![Step { at_ms: 1, phase: Phase::Fence, note: Note::Ordered { number: 1, what: stopped } }];
+    let id = format!("{}-orders-failover", began.format("%Y%m%dT%H%M%S%3fZ"));
+    records.save(&Audit { token: Some(stage.token.0), steps, ..audit(id.clone(), "db1") })?;
+    assert!(stage.cluster.is_half_way());
+    // As behind a run of this manager's own.
+    stage.cluster.was_cut_off.store(true, Ordering::Relaxed);
+    let begun = std::time::Instant::now();
+    while stage.cluster.is_half_way() {
+        assert!(begun.elapsed() < PATIENCE, "it stays half way");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let recoveries = records.list()?.into_iter().filter(|record| *record != id).collect::<Vec<_>>();
+    let [recovery] = &recoveries[..] else { panic!("{recoveries:?}") };
+    let recovery = records.load(recovery)?.context("no record")?;
+    assert!(
+        matches!(&recovery.outcome, Some(End::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
+        "{recovery}"
+    );
+    assert!(hands.0.0.lock().unwrap().iter().all(|act| !act.changes()));
     Ok(())
 }
 
