@@ -285,7 +285,7 @@ pub enum BulkError {
     /// A dump's rows are for others to load.
     #[error(
         "{}: its rows are {format}, and load takes tsv (tailwater dump --format tsv): run files of SQL with the stock client, \
-         in the order of the manifest; CSV is for other programs",
+         in the order of the manifest; CSV and Parquet are for other programs",
         path.display()
     )]
     RowsFormat {

@@ -18,6 +18,7 @@ mod formats;
 mod fuzzed;
 mod loaded;
 mod loaded_limits;
+mod parquet_files;
 mod planted;
 mod schema;
 mod support;

@@ -192,7 +192,7 @@ impl Worker {
             without = 0;
             let chunk = self.chunk(&mut slot, work, target, &task).await?;
             progress.chunk(chunk.bytes);
-            if work.done(&task, chunk, &shared.folder).await? {
+            if work.done(&task, chunk, Vec::new(), &shared.folder).await? {
                 shared.finished.add(&work.name);
                 if let Some(connection) = &mut slot {
                     record.note_chunk(connection, &work.name, WHOLE).await?;

@@ -1,30 +1,39 @@
 //! One chunk's file while it is written.
 
 use std::io::Write;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use flate2::write::GzEncoder;
 use tailwater_session::RawRow;
 
 use super::encoding::{Encoder, TableRows};
+use super::parquet::{ParquetFile, WrittenParquet};
 use crate::error::BulkError;
 use crate::folder::files::failed;
-use crate::folder::{Compression, DumpFiles, NewFile, WrittenChunk};
+use crate::folder::{Compression, DumpFiles, NewFile, NulledValues, WrittenChunk};
 
-/// How many bytes are gathered before they are compressed and written.
+/// How many bytes of text are gathered before they are compressed and written.
 const GATHERED_BYTES: usize = 256 << 10;
 
 /// A file that gets rows. It is there when it is finished; dropped before, it is not kept.
 pub struct ChunkFile {
     /// For messages.
     path: PathBuf,
+    content: Content,
+    rows: u64,
+    bytes: u64,
+}
+
+enum Content {
+    Text(Box<TextFile>),
+    Parquet(Box<ParquetFile>),
+}
+
+struct TextFile {
     sink: Sink,
     encoder: Encoder,
     gathered: Vec<u8>,
     checksum: crc32fast::Hasher,
-    rows: u64,
-    bytes: u64,
 }
 
 enum Sink {
@@ -41,50 +50,95 @@ impl ChunkFile {
     pub fn create(
         files: &dyn DumpFiles,
         name: &str,
-        rows: &Arc<TableRows>,
+        rows: &TableRows,
         compression: Compression,
         level: i32,
     ) -> Result<Self, BulkError> {
         let path = files.path(name);
-        let created = files.create(name).and_then(|file| {
-            Ok(match compression {
-                Compression::None => Sink::Plain(file),
-                Compression::Zstd => {
-                    let mut encoder = zstd::Encoder::new(file, level)?;
-                    // Ours covers the bytes before; this one is for those who use the file without a manifest.
-                    encoder.include_checksum(true)?;
-                    Sink::Zstd(encoder)
-                }
-                Compression::Gzip => {
-                    Sink::Gzip(GzEncoder::new(file, flate2::Compression::new(level.unsigned_abs())))
-                }
-            })
-        });
-        let sink = created.map_err(failed("create", &path))?;
-        let mut gathered = Vec::with_capacity(GATHERED_BYTES + GATHERED_BYTES / 4);
-        gathered.extend_from_slice(rows.head());
-        let bytes = gathered.len() as u64;
-        let encoder = Encoder::new(Arc::clone(rows));
-        Ok(Self { path, sink, encoder, gathered, checksum: crc32fast::Hasher::new(), rows: 0, bytes })
+        let file = files.create(name).map_err(failed("create", &path))?;
+        let (content, bytes) = match rows {
+            TableRows::Text(text) => {
+                let sink = Sink::new(file, compression, level).map_err(failed("create", &path))?;
+                let mut gathered = Vec::with_capacity(GATHERED_BYTES + GATHERED_BYTES / 4);
+                gathered.extend_from_slice(text.head());
+                let bytes = gathered.len() as u64;
+                let (encoder, checksum) = (Encoder::new(text.clone()), crc32fast::Hasher::new());
+                (Content::Text(Box::new(TextFile { sink, encoder, gathered, checksum })), bytes)
+            }
+            TableRows::Parquet(table) => {
+                let file = ParquetFile::new(file, &path, table, compression, level)?;
+                (Content::Parquet(Box::new(file)), 0)
+            }
+        };
+        Ok(Self { path, content, rows: 0, bytes })
     }
 
     /// Appends a row; how many bytes it takes.
     ///
     /// # Errors
-    /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes make no sense.
+    /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes make no sense; [`BulkError::Answer`] if a value does not.
     pub fn put(&mut self, row: &RawRow<'_>) -> Result<u64, BulkError> {
-        let before = self.gathered.len();
-        self.encoder.put(row, &mut self.gathered)?;
-        let bytes = (self.gathered.len() - before) as u64;
+        let bytes = match &mut self.content {
+            Content::Text(text) => text.put(row, &self.path)?,
+            Content::Parquet(file) => file.put(row)?,
+        } as u64;
         self.rows += 1;
         self.bytes += bytes;
+        Ok(bytes)
+    }
+
+    /// Whether rows wait for [`ChunkFile::write_group`], which takes as long as compressing them does.
+    pub fn is_group(&self) -> bool {
+        matches!(&self.content, Content::Parquet(file) if file.is_group())
+    }
+
+    /// Writes the rows that wait for it.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub fn write_group(&mut self) -> Result<(), BulkError> {
+        match &mut self.content {
+            Content::Text(_) => Ok(()),
+            Content::Parquet(file) => file.write_group(),
+        }
+    }
+
+    /// Writes the rest, has it kept, and gives the file its name. Also what the file lacks.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub fn finish(self, snapshot: usize) -> Result<(WrittenChunk, Vec<NulledValues>), BulkError> {
+        let Self { path, content, rows, mut bytes } = self;
+        let (file, crc32, nulled) = match content {
+            Content::Text(text) => {
+                let (file, crc32, end_bytes) = text.end(&path)?;
+                bytes += end_bytes;
+                (file, crc32, Vec::new())
+            }
+            Content::Parquet(file) => {
+                let WrittenParquet { file, crc32, nulled } = file.end()?;
+                (file, crc32, nulled)
+            }
+        };
+        // What a power cut leaves of a file without rows is found by its length, and costs nothing to read again. Databases
+        // may have thousands of empty tables.
+        let file_bytes = file.finish(rows > 0).map_err(failed("finish", &path))?;
+        Ok((WrittenChunk { rows, bytes, crc32, file_bytes, snapshot }, nulled))
+    }
+}
+
+impl TextFile {
+    fn put(&mut self, row: &RawRow<'_>, path: &Path) -> Result<usize, BulkError> {
+        let before = self.gathered.len();
+        self.encoder.put(row, &mut self.gathered)?;
+        let bytes = self.gathered.len() - before;
         if self.gathered.len() >= GATHERED_BYTES && self.encoder.is_between() {
-            self.flush()?;
+            self.flush(path)?;
         }
         Ok(bytes)
     }
 
-    fn flush(&mut self) -> Result<(), BulkError> {
+    fn flush(&mut self, path: &Path) -> Result<(), BulkError> {
         self.checksum.update(&self.gathered);
         let written = match &mut self.sink {
             Sink::Plain(file) => file.write_all(&self.gathered),
@@ -94,28 +148,37 @@ impl ChunkFile {
         self.gathered.clear();
         // One giant row must not pin its memory until the chunk ends.
         self.gathered.shrink_to(2 * GATHERED_BYTES);
-        written.map_err(failed("write", &self.path))
+        written.map_err(failed("write", path))
     }
 
-    /// Writes the rest, has it kept, and gives the file its name.
-    ///
-    /// # Errors
-    /// [`BulkError::File`]
-    pub fn finish(mut self, snapshot: usize) -> Result<WrittenChunk, BulkError> {
+    /// Writes the rest; gives the file, the CRC32 of all of it before compression, and how many bytes its end took.
+    fn end(mut self, path: &Path) -> Result<(Box<dyn NewFile>, u32, u64), BulkError> {
         let before = self.gathered.len();
         self.encoder.end(&mut self.gathered);
-        self.bytes += (self.gathered.len() - before) as u64;
-        self.flush()?;
-        let Self { path, sink, checksum, rows, bytes, .. } = self;
-        let file = match sink {
+        let end_bytes = (self.gathered.len() - before) as u64;
+        self.flush(path)?;
+        let file = match self.sink {
             Sink::Plain(file) => Ok(file),
             Sink::Zstd(encoder) => encoder.finish(),
             Sink::Gzip(encoder) => encoder.finish(),
         };
-        // What a power cut leaves of a file without rows is found by its length, and costs nothing to read again. Databases
-        // may have thousands of empty tables.
-        let finished = file.and_then(|file| file.finish(rows > 0));
-        let file_bytes = finished.map_err(failed("finish", &path))?;
-        Ok(WrittenChunk { rows, bytes, crc32: checksum.finalize(), file_bytes, snapshot })
+        Ok((file.map_err(failed("finish", path))?, self.checksum.finalize(), end_bytes))
+    }
+}
+
+impl Sink {
+    fn new(file: Box<dyn NewFile>, compression: Compression, level: i32) -> std::io::Result<Self> {
+        Ok(match compression {
+            Compression::None => Self::Plain(file),
+            Compression::Zstd => {
+                let mut encoder = zstd::Encoder::new(file, level)?;
+                // Ours covers the bytes before; this one is for those who use the file without a manifest.
+                encoder.include_checksum(true)?;
+                Self::Zstd(encoder)
+            }
+            Compression::Gzip => {
+                Self::Gzip(GzEncoder::new(file, flate2::Compression::new(level.unsigned_abs())))
+            }
+        })
     }
 }

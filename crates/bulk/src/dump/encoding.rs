@@ -1,13 +1,17 @@
-//! Rows as they stand in files: as tab-separated text, as statements, as comma-separated text.
+//! Rows as they stand in files of text: tab-separated, as statements, comma-separated.
 
 use std::sync::Arc;
 
 use tailwater_session::{RawRow, SessionError};
 
+use super::parquet::ParquetTable;
 use super::tsv;
+use crate::error::BulkError;
+use crate::fields::selected;
 use crate::folder::RowFormat;
 use crate::schema::TableName;
 use crate::sql::{qualified, quoted};
+use crate::walk::shape::ShapeColumn;
 
 /// About how long a statement is, if no row is longer.
 const STATEMENT_BYTES: usize = 512 << 10;
@@ -18,9 +22,41 @@ pub const SQL_HEAD: &str = "SET NAMES utf8mb4;\n\
     foreign_key_checks = 0, unique_checks = 1;\n";
 
 /// A table, as far as its rows' format depends on it.
+#[derive(Debug, Clone)]
+pub enum TableRows {
+    /// Rows are text.
+    Text(Arc<TextRows>),
+    /// Rows are held until they make columns.
+    Parquet(Arc<ParquetTable>),
+}
+
+impl TableRows {
+    /// For a table with these columns.
+    ///
+    /// # Errors
+    /// [`BulkError::Answer`] if the format has no such columns.
+    pub fn new(format: RowFormat, table: &TableName, columns: &[ShapeColumn]) -> Result<Self, BulkError> {
+        let text = |format| Self::Text(Arc::new(TextRows::new(format, table, columns)));
+        Ok(match format {
+            RowFormat::Tsv => text(TextFormat::Tsv),
+            RowFormat::Sql => text(TextFormat::Sql),
+            RowFormat::Csv => text(TextFormat::Csv),
+            RowFormat::Parquet => Self::Parquet(Arc::new(ParquetTable::new(table, columns)?)),
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TextFormat {
+    Tsv,
+    Sql,
+    Csv,
+}
+
+/// A table whose rows are text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableRows {
-    format: RowFormat,
+pub struct TextRows {
+    format: TextFormat,
     forms: Vec<Form>,
     /// What each file begins with.
     head: Vec<u8>,
@@ -54,38 +90,40 @@ impl Form {
     }
 }
 
-/// What to select of a column for comma-separated text, which other programs read: all text in UTF-8, and what is no text as
-/// hexadecimal digits.
-pub fn readable(name: &str, data_type: &str) -> Option<String> {
-    match Form::of(data_type) {
-        Form::Text => Some(format!("CONVERT({} USING utf8mb4)", quoted(name))),
-        Form::Bytes => Some(format!("HEX({})", quoted(name))),
-        Form::Number | Form::Plain => None,
+/// What to select of a column for a format. Formats for other programs have all text in UTF-8; comma-separated text has what is no
+/// text as hexadecimal digits.
+pub fn expression(format: RowFormat, name: &str, data_type: &str) -> String {
+    match (format, Form::of(data_type)) {
+        (RowFormat::Csv | RowFormat::Parquet, Form::Text) => {
+            format!("CONVERT({} USING utf8mb4)", quoted(name))
+        }
+        (RowFormat::Csv, Form::Bytes) => format!("HEX({})", quoted(name)),
+        _ => selected(name, data_type),
     }
 }
 
-impl TableRows {
-    /// For a table with these columns and their types.
-    pub fn new(format: RowFormat, table: &TableName, columns: &[(String, String)]) -> Self {
-        let names: Vec<_> = columns.iter().map(|(name, _)| quoted(name)).collect();
+impl TextRows {
+    /// For a table with these columns.
+    fn new(format: TextFormat, table: &TableName, columns: &[ShapeColumn]) -> Self {
+        let names: Vec<_> = columns.iter().map(|column| quoted(&column.name)).collect();
         let target = qualified(&table.schema, &table.name);
         let insert = format!("INSERT INTO {target} ({}) VALUES\n", names.join(",")).into_bytes();
         let head = match format {
-            RowFormat::Tsv => Vec::new(),
-            RowFormat::Sql => SQL_HEAD.as_bytes().to_vec(),
-            RowFormat::Csv => {
+            TextFormat::Tsv => Vec::new(),
+            TextFormat::Sql => SQL_HEAD.as_bytes().to_vec(),
+            TextFormat::Csv => {
                 let mut line = Vec::new();
-                for (index, (name, _)) in columns.iter().enumerate() {
+                for (index, column) in columns.iter().enumerate() {
                     if index > 0 {
                         line.push(b',');
                     }
-                    put_csv(&mut line, name.as_bytes());
+                    put_csv(&mut line, column.name.as_bytes());
                 }
                 line.extend_from_slice(b"\r\n");
                 line
             }
         };
-        let forms = columns.iter().map(|(_, data_type)| Form::of(data_type)).collect();
+        let forms = columns.iter().map(|column| Form::of(&column.data_type)).collect();
         Self { format, forms, head, insert }
     }
 
@@ -98,14 +136,14 @@ impl TableRows {
 /// Makes bytes of rows.
 #[derive(Debug)]
 pub struct Encoder {
-    table: Arc<TableRows>,
+    table: Arc<TextRows>,
     /// Bytes of the statement that is not ended.
     statement_bytes: usize,
 }
 
 impl Encoder {
     /// One for a file of a table's rows.
-    pub fn new(table: Arc<TableRows>) -> Self {
+    pub fn new(table: Arc<TextRows>) -> Self {
         Self { table, statement_bytes: 0 }
     }
 
@@ -115,8 +153,8 @@ impl Encoder {
     /// If the row's bytes make no sense.
     pub fn put(&mut self, row: &RawRow<'_>, out: &mut Vec<u8>) -> Result<(), SessionError> {
         match self.table.format {
-            RowFormat::Tsv => tsv::put_row(out, row)?,
-            RowFormat::Csv => {
+            TextFormat::Tsv => tsv::put_row(out, row)?,
+            TextFormat::Csv => {
                 let numbers = self.table.forms.iter().map(|form| *form == Form::Number);
                 for (index, (value, is_number)) in row.values().zip(numbers).enumerate() {
                     if index > 0 {
@@ -131,7 +169,7 @@ impl Encoder {
                 }
                 out.extend_from_slice(b"\r\n");
             }
-            RowFormat::Sql => self.put_sql(row, out)?,
+            TextFormat::Sql => self.put_sql(row, out)?,
         }
         Ok(())
     }
@@ -247,10 +285,26 @@ mod tests {
         let mut out = Vec::new();
         put_csv(&mut out, b"a\"b\",\r\n");
         assert_eq!(out, b"\"a\"\"b\"\",\r\n\"");
-        let columns = [("a".to_owned(), "int".to_owned()), ("b\"".to_owned(), "text".to_owned())];
-        let table = TableRows::new(RowFormat::Csv, &TableName::new("s", "t"), &columns);
+        let column = |name: &str, data_type: &str| ShapeColumn {
+            name: name.to_owned(),
+            data_type: data_type.to_owned(),
+            column_type: data_type.to_owned(),
+            charset: None,
+            nullable: true,
+        };
+        let columns = [column("a", "int"), column("b\"", "text")];
+        let table = TextRows::new(TextFormat::Csv, &TableName::new("s", "t"), &columns);
         assert_eq!(table.head(), b"\"a\",\"b\"\"\"\r\n");
-        assert_eq!(readable("b", "text").as_deref(), Some("CONVERT(`b` USING utf8mb4)"));
-        assert_eq!(readable("b", "point").as_deref(), Some("HEX(`b`)"));
+    }
+
+    #[test]
+    fn other_programs_get_utf8() {
+        let of = |format, data_type| expression(format, "b", data_type);
+        assert_eq!(of(RowFormat::Csv, "text"), "CONVERT(`b` USING utf8mb4)");
+        assert_eq!(of(RowFormat::Parquet, "enum"), "CONVERT(`b` USING utf8mb4)");
+        assert_eq!(of(RowFormat::Csv, "point"), "HEX(`b`)");
+        assert_eq!(of(RowFormat::Parquet, "point"), "`b`");
+        assert_eq!(of(RowFormat::Parquet, "float"), "`b` * 1.0e0");
+        assert_eq!(of(RowFormat::Tsv, "text"), "`b`");
     }
 }

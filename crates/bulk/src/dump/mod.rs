@@ -3,12 +3,14 @@
 //!
 //! - [`preparing`]: what is to be dumped, the folder, the snapshot; [`origin`]: is it still the same server.
 //! - [`work`]: which chunk of which table comes next; [`worker`]: reads and writes one after the other.
-//! - [`chunk_file`]: one chunk's file; [`encoding`]: rows as they stand there, [`tsv`] in the format that is loaded.
+//! - [`chunk_file`]: one chunk's file; [`encoding`]: rows as they stand there, [`tsv`] in the format that is loaded, [`parquet`]
+//!   in columns.
 //! - [`stream`]: all of it as one stream of statements.
 
 mod chunk_file;
 pub mod encoding;
 mod origin;
+pub mod parquet;
 pub(crate) mod preparing;
 pub mod stream;
 pub(crate) mod tsv;

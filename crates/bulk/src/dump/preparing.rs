@@ -15,12 +15,11 @@ use super::work::TableWork;
 use super::worker::Shared;
 use super::{DumpOptions, now, origin};
 use crate::error::BulkError;
-use crate::fields::selected;
 use crate::folder::files::{DumpFiles, document, failed};
 use crate::folder::names::{account_files, object_file, schema_file, table_file};
 use crate::folder::{
     AccountEntry, ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest,
-    ObjectEntry, RowFormat, SchemaEntry, TableEntry,
+    ObjectEntry, SchemaEntry, TableEntry,
 };
 use crate::progress::Progress;
 use crate::schema::accounts::Account;
@@ -185,16 +184,17 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
     let listed = files.list().map_err(failed("list", &files.path("")))?;
     let lengths: HashMap<_, _> = listed.into_iter().collect();
     let last: HashSet<_> = folder.last_files().iter().cloned().collect();
-    let compression = folder.manifest().compression;
+    let packing = folder.manifest().packing();
     for table in &mut folder.manifest_mut().tables {
         for chunk in &mut table.chunks {
             let Some(written) = chunk.written else { continue };
             let good = lengths.get(&chunk.file) == Some(&written.file_bytes)
                 && (!last.contains(&chunk.file)
-                    || crc32(files.as_ref(), &chunk.file, compression) == Some(written.crc32));
+                    || crc32(files.as_ref(), &chunk.file, packing) == Some(written.crc32));
             if !good {
                 warn!(file = chunk.file, "the file is not as it was written; it will be dumped again");
                 chunk.written = None;
+                chunk.nulled.clear();
                 table.finished = false;
             }
         }
@@ -204,9 +204,9 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
 }
 
 /// The CRC32 of what a file holds before compression; `None` if it cannot be read.
-fn crc32(files: &dyn DumpFiles, name: &str, compression: Compression) -> Option<u32> {
+fn crc32(files: &dyn DumpFiles, name: &str, packing: Compression) -> Option<u32> {
     let file = files.open(name).ok()?;
-    let mut content: Box<dyn Read> = match compression {
+    let mut content: Box<dyn Read> = match packing {
         Compression::None => Box::new(file),
         Compression::Zstd => Box::new(zstd::Decoder::new(file).ok()?),
         Compression::Gzip => Box::new(MultiGzDecoder::new(file)),
@@ -358,13 +358,8 @@ fn work(
     for (name, shape) in shapes {
         let entry = entries.iter().find(|entry| entry.schema == name.schema && entry.table == name.name);
         let Some(entry) = entry else { continue };
-        let expression = |column: &ShapeColumn| {
-            let readable = match options.rows {
-                RowFormat::Csv => encoding::readable(&column.name, &column.data_type),
-                RowFormat::Tsv | RowFormat::Sql => None,
-            };
-            readable.unwrap_or_else(|| selected(&column.name, &column.data_type))
-        };
+        let expression =
+            |column: &ShapeColumn| encoding::expression(options.rows, &column.name, &column.data_type);
         let expressions: Vec<_> = shape.columns.iter().map(expression).collect();
         // A table may have generated columns only.
         let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
@@ -375,9 +370,7 @@ fn work(
             limits: options.servo_limits(shape.rows_estimate, shape.bytes_estimate),
         };
         let what = format!("table {name}");
-        let columns: Vec<_> =
-            shape.columns.into_iter().map(|column| (column.name, column.data_type)).collect();
-        let rows = TableRows::new(options.rows, &name, &columns);
+        let rows = TableRows::new(options.rows, &name, &shape.columns)?;
         let table = TableWork::new(name, expressions, rows, plan, entry);
         let table = table.map_err(|reason| BulkError::Changed { what, reason })?;
         tables.push((table, shape.rows_estimate));

@@ -1,13 +1,11 @@
 //! Which chunk of which table comes next, for workers that finish in any order.
 
-use std::sync::Arc;
-
 use tailwater_session::Connection;
 use tokio::sync::Mutex;
 
 use super::encoding::TableRows;
 use crate::error::BulkError;
-use crate::folder::{DumpFolder, JournalEntry, TableEntry, WrittenChunk};
+use crate::folder::{DumpFolder, JournalEntry, NulledValues, TableEntry, WrittenChunk};
 use crate::schema::TableName;
 use crate::walk::asking::{from_clause, next_chunk};
 use crate::walk::condition::condition;
@@ -20,7 +18,7 @@ pub(crate) struct TableWork {
     /// What is selected.
     expressions: String,
     /// How it is written.
-    pub(super) rows: Arc<TableRows>,
+    pub(super) rows: TableRows,
     cutting: Mutex<Cutting>,
 }
 
@@ -67,7 +65,7 @@ impl TableWork {
         let next_number =
             u32::try_from(entry.chunks.len()).map_err(|_| "it has too many chunks".to_owned())?;
         let cutting = Mutex::new(Cutting { walk, again, next_number, in_hand: 0, finished: false });
-        Ok(Self { name, expressions, rows: Arc::new(rows), cutting })
+        Ok(Self { name, expressions, rows, cutting })
     }
 
     /// The next chunk; `None` if all are dumped or in other hands. A new one is recorded before anybody works at it.
@@ -107,6 +105,7 @@ impl TableWork {
         &self,
         task: &Task,
         chunk: WrittenChunk,
+        nulled: Vec<NulledValues>,
         folder: &Mutex<DumpFolder>,
     ) -> Result<bool, BulkError> {
         let mut cutting = self.cutting.lock().await;
@@ -119,6 +118,7 @@ impl TableWork {
             table: table.clone(),
             number: task.number,
             chunk,
+            nulled,
         })?;
         cutting.finish_if_all(&mut folder, schema, table)
     }

@@ -10,7 +10,7 @@ use super::chunk_file::ChunkFile;
 use super::work::{TableWork, Task};
 use crate::error::BulkError;
 use crate::folder::names::chunk_file;
-use crate::folder::{Compression, DumpFolder, WrittenChunk};
+use crate::folder::{Compression, DumpFolder, NulledValues, WrittenChunk};
 use crate::progress::Progress;
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotReader};
 use crate::throttle::Throttle;
@@ -52,9 +52,9 @@ impl Worker {
     pub(crate) async fn run(mut self) -> Result<(), BulkError> {
         let shared = Arc::clone(&self.shared);
         while let Some((table, task)) = self.next(&shared).await? {
-            let chunk = self.dump(table, &task).await?;
+            let (chunk, nulled) = self.dump(table, &task).await?;
             self.shared.progress.chunk(chunk.file_bytes);
-            if table.done(&task, chunk, &shared.folder).await? {
+            if table.done(&task, chunk, nulled, &shared.folder).await? {
                 shared.finished.add(&table.name);
                 shared.progress.table();
             }
@@ -79,7 +79,11 @@ impl Worker {
         }
     }
 
-    async fn dump(&mut self, table: &TableWork, task: &Task) -> Result<WrittenChunk, BulkError> {
+    async fn dump(
+        &mut self,
+        table: &TableWork,
+        task: &Task,
+    ) -> Result<(WrittenChunk, Vec<NulledValues>), BulkError> {
         let Shared { progress, compression, compression_level, ending, snapshot, .. } = &*self.shared;
         let name = chunk_file(&table.name.schema, &table.name.name, task.number, ending);
         let files = Arc::clone(self.shared.folder.lock().await.files());
@@ -95,16 +99,26 @@ impl Worker {
                 rows += 1;
             }
             progress.rows(rows, bytes);
+            if file.is_group() {
+                file = blocking(move || file.write_group().map(|()| file)).await?;
+            }
         }
         // Outside of its transaction the statement has read what is there now.
         if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
             return Err(BulkError::SnapshotLost { server });
         }
         let snapshot = *snapshot;
-        match tokio::task::spawn_blocking(move || file.finish(snapshot)).await {
-            Ok(written) => written,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(BulkError::Interrupted),
-        }
+        blocking(move || file.finish(snapshot)).await
+    }
+}
+
+/// Does what takes long without keeping others waiting.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BulkError> + Send + 'static,
+) -> Result<T, BulkError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(BulkError::Interrupted),
     }
 }

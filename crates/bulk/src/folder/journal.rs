@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{ChunkEntry, Manifest, SnapshotPoint, WrittenChunk};
+use super::manifest::{ChunkEntry, Manifest, NulledValues, SnapshotPoint, WrittenChunk};
 use super::names::chunk_file;
 use crate::walk::ChunkRange;
 
@@ -40,6 +40,9 @@ pub enum JournalEntry {
         number: u32,
         /// What is in the file.
         chunk: WrittenChunk,
+        /// What the file lacks.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        nulled: Vec<NulledValues>,
     },
     /// No more chunks will be planned for a table, and all are finished.
     TableFinished {
@@ -120,12 +123,12 @@ impl Manifest {
                     _ => return Err(format!("chunk {number} of {schema}.{table} is planned out of turn")),
                 }
             }
-            JournalEntry::Finished { schema, table, number, chunk } => {
+            JournalEntry::Finished { schema, table, number, chunk, nulled } => {
                 let entry = self.table_mut(&schema, &table).ok_or_else(|| unknown(&schema, &table))?;
                 let slot = entry.chunks.get_mut(number as usize);
                 let slot =
                     slot.ok_or_else(|| format!("chunk {number} of {schema}.{table} was never planned"))?;
-                slot.written = Some(chunk);
+                (slot.written, slot.nulled) = (Some(chunk), nulled);
                 entry.rows =
                     entry.chunks.iter().filter_map(|chunk| chunk.written).map(|chunk| chunk.rows).sum();
             }
@@ -146,7 +149,7 @@ fn unknown(schema: &str, table: &str) -> String {
 }
 
 fn planned(schema: &str, table: &str, number: u32, range: ChunkRange, ending: &str) -> ChunkEntry {
-    ChunkEntry { file: chunk_file(schema, table, number, ending), range, written: None }
+    ChunkEntry { file: chunk_file(schema, table, number, ending), range, written: None, nulled: Vec::new() }
 }
 
 #[cfg(test)]
@@ -206,7 +209,8 @@ mod tests {
 
     fn finished_entry(number: u32, snapshot: usize) -> JournalEntry {
         let chunk = WrittenChunk { rows: 3, bytes: 9, crc32: u32::MAX, file_bytes: 5, snapshot };
-        JournalEntry::Finished { schema: "s".into(), table: "t".into(), number, chunk }
+        let nulled = vec![NulledValues { column: "c".into(), values: u64::from(number) + 1 }];
+        JournalEntry::Finished { schema: "s".into(), table: "t".into(), number, chunk, nulled }
     }
 
     #[test]
@@ -227,6 +231,7 @@ mod tests {
         assert_eq!((manifest.tables[0].rows, manifest.tables[0].chunks.len()), (6, 2));
         assert!(manifest.is_complete());
         assert_eq!(manifest.snapshots_used().len(), 2);
+        assert_eq!(manifest.nulled().into_iter().collect::<Vec<_>>(), [(("s", "t", "c"), 3)]);
         let json = serde_json::to_string_pretty(&manifest).expect("it serialises");
         assert_eq!(serde_json::from_str::<Manifest>(&json).expect("it parses"), manifest);
     }

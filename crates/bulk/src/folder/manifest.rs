@@ -1,6 +1,6 @@
 //! What a dump folder holds, as its manifest says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -110,6 +110,8 @@ pub enum RowFormat {
     Sql,
     /// Comma-separated text with a line of names, for other programs.
     Csv,
+    /// Parquet, columns with types, for other programs.
+    Parquet,
 }
 
 impl RowFormat {
@@ -119,6 +121,7 @@ impl RowFormat {
             Self::Tsv => "tsv",
             Self::Sql => "sql",
             Self::Csv => "csv",
+            Self::Parquet => "parquet",
         }
     }
 
@@ -138,6 +141,8 @@ impl RowFormat {
             (Self::Csv, Compression::None) => "csv",
             (Self::Csv, Compression::Zstd) => "csv.zst",
             (Self::Csv, Compression::Gzip) => "csv.gz",
+            // It is compressed within.
+            (Self::Parquet, _) => "parquet",
         }
     }
 }
@@ -204,6 +209,9 @@ pub struct ChunkEntry {
     /// What is in the file; absent until the chunk is finished.
     #[serde(flatten)]
     pub written: Option<WrittenChunk>,
+    /// What the file lacks of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nulled: Vec<NulledValues>,
 }
 
 /// What a finished chunk holds.
@@ -211,14 +219,23 @@ pub struct ChunkEntry {
 pub struct WrittenChunk {
     /// Rows.
     pub rows: u64,
-    /// Bytes before compression.
+    /// Bytes before compression; of Parquet those of the values.
     pub bytes: u64,
-    /// CRC32 (zlib's) of the bytes before compression.
+    /// CRC32 (zlib's) of the bytes before compression; of Parquet, which is compressed within, those of the file.
     pub crc32: u32,
     /// Bytes of the file.
     pub file_bytes: u64,
     /// The number of the snapshot, in [`Manifest::snapshots`], that it was read at.
     pub snapshot: usize,
+}
+
+/// Values of a column that the format cannot hold, and that are NULL in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NulledValues {
+    /// The column.
+    pub column: String,
+    /// How many values.
+    pub values: u64,
 }
 
 /// Something that is not a table and has a definition.
@@ -295,6 +312,22 @@ impl Manifest {
     pub fn snapshots_used(&self) -> BTreeSet<usize> {
         let written = self.tables.iter().flat_map(|table| &table.chunks).filter_map(|chunk| chunk.written);
         written.map(|written| written.snapshot).collect()
+    }
+
+    /// How many values of each column the format cannot hold: they are NULL in the finished files. By database, table and column.
+    pub fn nulled(&self) -> BTreeMap<(&str, &str, &str), u64> {
+        let mut sums = BTreeMap::new();
+        for table in &self.tables {
+            for nulled in table.chunks.iter().flat_map(|chunk| &chunk.nulled) {
+                *sums.entry((&*table.schema, &*table.table, &*nulled.column)).or_default() += nulled.values;
+            }
+        }
+        sums
+    }
+
+    /// How whole files are compressed: those of Parquet are not.
+    pub fn packing(&self) -> Compression {
+        if self.rows == RowFormat::Parquet { Compression::None } else { self.compression }
     }
 
     /// What names of data files end with.

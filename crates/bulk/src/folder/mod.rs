@@ -19,7 +19,7 @@ pub use files::{DumpFiles, LocalFiles, NewFile};
 pub use journal::JournalEntry;
 pub use manifest::{
     AccountEntry, ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest,
-    ObjectEntry, ObjectKind, RowFormat, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
+    NulledValues, ObjectEntry, ObjectKind, RowFormat, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
 };
 pub use memory::MemoryFiles;
 pub use store::DumpFolder;

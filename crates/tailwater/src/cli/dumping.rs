@@ -28,7 +28,7 @@ pub struct DumpArgs {
     /// Connections that read side by side.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
-    /// How files hold rows; `tailwater load` takes tsv, the stock client sql, other programs csv. tsv if absent.
+    /// How files hold rows; `tailwater load` takes tsv, the stock client sql, other programs csv and parquet. tsv if absent.
     #[arg(long, value_enum)]
     pub format: Option<FormatArg>,
     /// How files of rows are compressed; zstd if absent.
@@ -73,6 +73,8 @@ pub enum FormatArg {
     Sql,
     /// Comma-separated text: UTF-8, and hexadecimal digits of what is no text.
     Csv,
+    /// Parquet: columns with types. It is compressed within.
+    Parquet,
 }
 
 /// How files of rows are compressed.

@@ -91,6 +91,7 @@ fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
             Some(FormatArg::Tsv) | None => RowFormat::Tsv,
             Some(FormatArg::Sql) => RowFormat::Sql,
             Some(FormatArg::Csv) => RowFormat::Csv,
+            Some(FormatArg::Parquet) => RowFormat::Parquet,
         },
         compression_level: arguments.compression_level,
         chunk_rows_max: arguments.chunk_rows_max,
@@ -182,6 +183,9 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
         manifest.snapshots_used().iter().filter_map(|&number| manifest.snapshots.get(number)).collect();
     let seconds = elapsed.as_secs_f64();
     if output == Output::Json {
+        let nulled = manifest.nulled().into_iter().map(|((schema, table, column), values)| {
+            json!({"schema": schema, "table": table, "column": column, "values": values})
+        });
         let line = json!({
             "schema_version": SCHEMA_VERSION,
             "event": "done",
@@ -194,6 +198,7 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
             "method": method,
             "stall_ms": stall.as_secs_f64() * 1000.0,
             "not_in_snapshot": not_in_snapshot.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "nulled": nulled.collect::<Vec<_>>(),
             "seconds": seconds,
         });
         return writeln!(out, "{line}");
@@ -215,6 +220,12 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
     }
     for table in not_in_snapshot {
         writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
+    }
+    for ((schema, table, column), values) in manifest.nulled() {
+        writeln!(
+            out,
+            "{schema}.{table}: {values} dates of column {column} are in no calendar, and NULL in the files"
+        )?;
     }
     Ok(())
 }

@@ -1,0 +1,399 @@
+//! A file of Parquet while it is written: rows are held column by column until they make a group.
+
+use std::io::{self, Write};
+use std::mem;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ::parquet::basic::{Compression as Codec, GzipLevel, Repetition, Type as Physical, ZstdLevel};
+use ::parquet::column::writer::ColumnWriter;
+use ::parquet::data_type::{ByteArray, FixedLenByteArray};
+use ::parquet::errors::ParquetError;
+use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::types::{Type, TypePtr};
+use bytes::Bytes;
+use tailwater_session::RawRow;
+
+use super::types::Kind;
+use super::values;
+use crate::error::BulkError;
+use crate::folder::{Compression, NewFile, NulledValues};
+use crate::schema::TableName;
+use crate::walk::shape::ShapeColumn;
+
+/// About how many bytes of values make a group: what each connection holds in memory.
+const GROUP_BYTES: usize = 16 << 20;
+
+/// The most rows of a group: readers hand out groups to their threads.
+const GROUP_ROWS_MAX: usize = 1 << 20;
+
+/// How many values of a column that have bytes of their own are handed over at a time.
+const BATCH_ROWS: usize = 1024;
+
+/// What a table's files have in common.
+#[derive(Debug)]
+pub struct ParquetTable {
+    name: TableName,
+    columns: Vec<ParquetColumn>,
+    schema: TypePtr,
+}
+
+#[derive(Debug)]
+struct ParquetColumn {
+    name: String,
+    kind: Kind,
+    /// Whether a value may be absent in the file.
+    optional: bool,
+}
+
+impl ParquetTable {
+    /// For a table with these columns. Where there are none, rows have the number 1 for the nothing that is selected.
+    ///
+    /// # Errors
+    /// [`BulkError::Answer`] if Parquet has no such columns.
+    pub fn new(name: &TableName, columns: &[ShapeColumn]) -> Result<Self, BulkError> {
+        let column = |column: &ShapeColumn| {
+            let kind = Kind::of(&column.data_type, &column.column_type);
+            ParquetColumn {
+                name: column.name.clone(),
+                kind,
+                optional: column.nullable || kind.may_be_impossible(),
+            }
+        };
+        let mut columns: Vec<_> = columns.iter().map(column).collect();
+        if columns.is_empty() {
+            let kind = Kind::Integer { bits: 32, signed: true };
+            columns.push(ParquetColumn { name: "1".to_owned(), kind, optional: false });
+        }
+        let fields =
+            columns.iter().map(|column| column.kind.field(&column.name, column.optional).map(Arc::new));
+        let schema = fields.collect::<Result<_, _>>().and_then(|fields| {
+            let schema = Type::group_type_builder("schema").with_repetition(Repetition::REQUIRED);
+            schema.with_fields(fields).build()
+        });
+        let no_columns =
+            |error| BulkError::Answer { table: name.to_string(), reason: format!("its columns: {error}") };
+        Ok(Self { name: name.clone(), columns, schema: Arc::new(schema.map_err(no_columns)?) })
+    }
+}
+
+/// A file that gets rows.
+pub struct ParquetFile {
+    /// For messages.
+    path: PathBuf,
+    table: Arc<ParquetTable>,
+    writer: SerializedFileWriter<Summed>,
+    columns: Vec<Column>,
+    rows_held: usize,
+    bytes_held: usize,
+}
+
+impl ParquetFile {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub fn new(
+        file: Box<dyn NewFile>,
+        path: &Path,
+        table: &Arc<ParquetTable>,
+        compression: Compression,
+        level: i32,
+    ) -> Result<Self, BulkError> {
+        let created_by = format!("tailwater version {}", env!("CARGO_PKG_VERSION"));
+        let writer = codec(compression, level).and_then(|codec| {
+            let properties = WriterProperties::builder().set_compression(codec).set_created_by(created_by);
+            let file = Summed { file, checksum: crc32fast::Hasher::new() };
+            SerializedFileWriter::new(file, Arc::clone(&table.schema), Arc::new(properties.build()))
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            table: Arc::clone(table),
+            writer: writer.map_err(|error| not_written(path, error))?,
+            columns: table.columns.iter().map(Column::new).collect(),
+            rows_held: 0,
+            bytes_held: 0,
+        })
+    }
+
+    /// Takes a row; how many bytes its values are. Nothing is written.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`] if the row's bytes make no sense; [`BulkError::Answer`] if a value is none of its type.
+    pub fn put(&mut self, row: &RawRow<'_>) -> Result<usize, BulkError> {
+        let mut bytes = 0;
+        for ((value, held), column) in row.values().zip(&mut self.columns).zip(&self.table.columns) {
+            let value = value?;
+            let taken = held.put(column, value);
+            bytes += taken.ok_or_else(|| BulkError::Answer {
+                table: self.table.name.to_string(),
+                reason: format!("{} in column {}", shown(value), column.name),
+            })?;
+        }
+        self.rows_held += 1;
+        self.bytes_held += bytes;
+        Ok(bytes)
+    }
+
+    /// Whether rows are held that make a group.
+    pub fn is_group(&self) -> bool {
+        self.bytes_held >= GROUP_BYTES || self.rows_held >= GROUP_ROWS_MAX
+    }
+
+    /// Writes the rows that are held.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub fn write_group(&mut self) -> Result<(), BulkError> {
+        if self.rows_held == 0 {
+            return Ok(());
+        }
+        (self.rows_held, self.bytes_held) = (0, 0);
+        self.write_columns().map_err(|error| not_written(&self.path, error))
+    }
+
+    fn write_columns(&mut self) -> Result<(), ParquetError> {
+        let mut group = self.writer.next_row_group()?;
+        for column in &mut self.columns {
+            let Some(mut writer) = group.next_column()? else { break };
+            column.write(writer.untyped())?;
+            writer.close()?;
+        }
+        group.close()?;
+        Ok(())
+    }
+
+    /// Writes the rest.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub fn end(mut self) -> Result<WrittenParquet, BulkError> {
+        self.write_group()?;
+        let ended = self.writer.into_inner();
+        let Summed { file, checksum } = ended.map_err(|error| not_written(&self.path, error))?;
+        let nulled = self.table.columns.iter().zip(&self.columns).filter(|(_, held)| held.nulled > 0);
+        let nulled =
+            nulled.map(|(column, held)| NulledValues { column: column.name.clone(), values: held.nulled });
+        Ok(WrittenParquet { file, crc32: checksum.finalize(), nulled: nulled.collect() })
+    }
+}
+
+/// All of a file's bytes, which are not kept yet.
+pub struct WrittenParquet {
+    /// To be finished.
+    pub file: Box<dyn NewFile>,
+    /// Of the file's bytes.
+    pub crc32: u32,
+    /// What is NULL in it and was not on the server.
+    pub nulled: Vec<NulledValues>,
+}
+
+fn codec(compression: Compression, level: i32) -> Result<Codec, ParquetError> {
+    Ok(match compression {
+        Compression::None => Codec::UNCOMPRESSED,
+        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(level)?),
+        Compression::Gzip => Codec::GZIP(GzipLevel::try_new(level.unsigned_abs())?),
+    })
+}
+
+fn not_written(path: &Path, error: ParquetError) -> BulkError {
+    let source = match error {
+        ParquetError::External(error) => match error.downcast() {
+            Ok(error) => *error,
+            Err(error) => io::Error::other(error),
+        },
+        error => io::Error::other(error),
+    };
+    BulkError::File { action: "write", path: path.to_owned(), source }
+}
+
+/// The beginning of a value, for messages.
+fn shown(value: Option<&[u8]>) -> String {
+    let beginning =
+        |value: &[u8]| format!("the value {:?}", String::from_utf8_lossy(&value[..value.len().min(40)]));
+    value.map_or_else(|| "NULL".to_owned(), beginning)
+}
+
+/// A file with the checksum of what was written to it.
+struct Summed {
+    file: Box<dyn NewFile>,
+    checksum: crc32fast::Hasher,
+}
+
+impl Write for Summed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.checksum.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// What is held of a column.
+struct Column {
+    /// Those that are there.
+    values: Values,
+    /// Of each row whether its value is there (1) or not (0), if it may be absent.
+    levels: Vec<i16>,
+    /// How many are absent in the file, and were not on the server.
+    nulled: u64,
+}
+
+enum Values {
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Float(Vec<f32>),
+    Double(Vec<f64>),
+    Bytes(Pieces),
+    Fixed(Pieces),
+}
+
+/// Values one behind the other.
+#[derive(Default)]
+struct Pieces {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Column {
+    fn new(column: &ParquetColumn) -> Self {
+        let values = match column.kind.physical() {
+            Physical::INT32 => Values::Int32(Vec::new()),
+            Physical::INT64 => Values::Int64(Vec::new()),
+            Physical::FLOAT => Values::Float(Vec::new()),
+            Physical::DOUBLE => Values::Double(Vec::new()),
+            Physical::FIXED_LEN_BYTE_ARRAY => Values::Fixed(Pieces::default()),
+            Physical::BYTE_ARRAY | Physical::BOOLEAN | Physical::INT96 => Values::Bytes(Pieces::default()),
+        };
+        Self { values, levels: Vec::new(), nulled: 0 }
+    }
+
+    /// Takes a value; how many bytes it is. `None` if it is no value of the column.
+    fn put(&mut self, column: &ParquetColumn, value: Option<&[u8]>) -> Option<usize> {
+        let taken = match value {
+            Some(value) => self.values.put(column.kind, value)?,
+            None => None,
+        };
+        self.nulled += u64::from(value.is_some() && taken.is_none());
+        if !column.optional {
+            return taken;
+        }
+        self.levels.push(taken.is_some().into());
+        Some(taken.unwrap_or(0) + size_of::<i16>())
+    }
+
+    /// Writes what is held.
+    fn write(&mut self, writer: &mut ColumnWriter<'_>) -> Result<(), ParquetError> {
+        let levels = mem::take(&mut self.levels);
+        // A column that may not lack a value has no levels.
+        let levels = (!levels.is_empty()).then_some(&levels[..]);
+        match (&mut self.values, writer) {
+            (Values::Int32(values), ColumnWriter::Int32ColumnWriter(writer)) => {
+                writer.write_batch(values, levels, None)?;
+                values.clear();
+            }
+            (Values::Int64(values), ColumnWriter::Int64ColumnWriter(writer)) => {
+                writer.write_batch(values, levels, None)?;
+                values.clear();
+            }
+            (Values::Float(values), ColumnWriter::FloatColumnWriter(writer)) => {
+                writer.write_batch(values, levels, None)?;
+                values.clear();
+            }
+            (Values::Double(values), ColumnWriter::DoubleColumnWriter(writer)) => {
+                writer.write_batch(values, levels, None)?;
+                values.clear();
+            }
+            (Values::Bytes(pieces), ColumnWriter::ByteArrayColumnWriter(writer)) => {
+                pieces
+                    .write(levels, |values: &[ByteArray], levels| writer.write_batch(values, levels, None))?;
+            }
+            (Values::Fixed(pieces), ColumnWriter::FixedLenByteArrayColumnWriter(writer)) => {
+                pieces.write(levels, |values: &[FixedLenByteArray], levels| {
+                    writer.write_batch(values, levels, None)
+                })?;
+            }
+            _ => return Err(ParquetError::General("a column of another type".to_owned())),
+        }
+        Ok(())
+    }
+}
+
+impl Values {
+    /// Takes a value; how many bytes it is. `Some(None)` if Parquet has no such value, `None` if the type has none.
+    fn put(&mut self, kind: Kind, value: &[u8]) -> Option<Option<usize>> {
+        match self {
+            Self::Int32(numbers) => {
+                let Some(number) = values::whole(kind, value)? else { return Some(None) };
+                numbers.push(values::narrow(kind, number)?);
+                Some(Some(size_of::<i32>()))
+            }
+            Self::Int64(numbers) => {
+                let Some(number) = values::whole(kind, value)? else { return Some(None) };
+                numbers.push(number);
+                Some(Some(size_of::<i64>()))
+            }
+            // It was selected as a DOUBLE, which is exact.
+            Self::Float(numbers) => {
+                numbers.push(values::double(value)? as f32);
+                Some(Some(size_of::<f32>()))
+            }
+            Self::Double(numbers) => {
+                numbers.push(values::double(value)?);
+                Some(Some(size_of::<f64>()))
+            }
+            Self::Bytes(pieces) => {
+                if kind != Kind::Bytes {
+                    values::text(value)?;
+                }
+                Some(Some(pieces.put(value)))
+            }
+            Self::Fixed(pieces) => {
+                let Kind::Decimal { scale, .. } = kind else { return None };
+                Some(Some(pieces.put(&values::unscaled(value, scale)?.to_be_bytes())))
+            }
+        }
+    }
+}
+
+impl Pieces {
+    fn put(&mut self, value: &[u8]) -> usize {
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len());
+        value.len() + size_of::<usize>()
+    }
+
+    /// Hands over all values, some at a time. Their memory goes with them: that of a giant row must not be kept.
+    fn write<T: From<ByteArray>>(
+        &mut self,
+        levels: Option<&[i16]>,
+        mut write: impl FnMut(&[T], Option<&[i16]>) -> Result<usize, ParquetError>,
+    ) -> Result<(), ParquetError> {
+        let (bytes, ends) = (Bytes::from(mem::take(&mut self.bytes)), mem::take(&mut self.ends));
+        let mut begin = 0;
+        let mut values = ends.iter().map(|&end| {
+            let value = bytes.slice(mem::replace(&mut begin, end)..end);
+            T::from(ByteArray::from(value))
+        });
+        match levels {
+            None => {
+                for _ in (0..ends.len()).step_by(BATCH_ROWS) {
+                    let values: Vec<_> = values.by_ref().take(BATCH_ROWS).collect();
+                    write(&values, None)?;
+                }
+            }
+            Some(levels) => {
+                for levels in levels.chunks(BATCH_ROWS) {
+                    let there = levels.iter().filter(|&&level| level > 0).count();
+                    let values: Vec<_> = values.by_ref().take(there).collect();
+                    write(&values, Some(levels))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! What columns of tables become in Parquet.
+
+use ::parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
+use ::parquet::errors::ParquetError;
+use ::parquet::schema::types::Type;
+
+/// The most digits of a DECIMAL that readers take as one. Of longer ones some make a DOUBLE, and some read nothing.
+const DECIMAL_DIGITS_MAX: u8 = 38;
+
+/// How many bytes a DECIMAL takes that is too long for an integer: 38 digits fit.
+pub const DECIMAL_BYTES: usize = 16;
+
+/// What a column's values become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An integer of 8, 16, 32 or 64 bits.
+    Integer {
+        /// How many.
+        bits: i8,
+        /// Whether it may be negative.
+        signed: bool,
+    },
+    /// An exact number.
+    Decimal {
+        /// How many digits, 38 at most.
+        precision: u8,
+        /// How many of them stand behind the point.
+        scale: u8,
+    },
+    /// A number of single precision.
+    Float,
+    /// A number of double precision.
+    Double,
+    /// A day.
+    Date,
+    /// A day and a time of it, to the microsecond.
+    Moment {
+        /// Whether it is in UTC; else in no time zone.
+        utc: bool,
+    },
+    /// A length of time in microseconds, which may be negative or longer than a day: no time of the day.
+    Span,
+    /// BIT, as a number.
+    Bits,
+    /// Text in UTF-8.
+    Text,
+    /// JSON.
+    Json,
+    /// Bytes as they are.
+    Bytes,
+}
+
+impl Kind {
+    /// What a column becomes, by its type and its declaration as `information_schema.columns` has them, in small letters.
+    pub fn of(data_type: &str, column_type: &str) -> Self {
+        let integer = |bits| Self::Integer { bits, signed: !column_type.contains("unsigned") };
+        match data_type {
+            "tinyint" => integer(8),
+            "smallint" => integer(16),
+            "mediumint" | "int" => integer(32),
+            "bigint" => integer(64),
+            "year" => Self::Integer { bits: 32, signed: true },
+            "decimal" => match digits(column_type) {
+                Some((precision, scale)) if (1..=DECIMAL_DIGITS_MAX).contains(&precision) => {
+                    Self::Decimal { precision, scale }
+                }
+                _ => Self::Text,
+            },
+            "float" => Self::Float,
+            "double" => Self::Double,
+            "date" => Self::Date,
+            "datetime" => Self::Moment { utc: false },
+            "timestamp" => Self::Moment { utc: true },
+            "time" => Self::Span,
+            "bit" => Self::Bits,
+            "json" => Self::Json,
+            "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "enum" | "set"
+            | "xmltype" | "uuid" | "inet4" | "inet6" => Self::Text,
+            _ => Self::Bytes,
+        }
+    }
+
+    /// How its values are stored.
+    pub fn physical(self) -> Physical {
+        match self {
+            Self::Integer { bits, .. } if bits <= 32 => Physical::INT32,
+            Self::Decimal { precision, .. } if precision <= 9 => Physical::INT32,
+            Self::Decimal { precision, .. } if precision > 18 => Physical::FIXED_LEN_BYTE_ARRAY,
+            Self::Integer { .. } | Self::Decimal { .. } | Self::Moment { .. } | Self::Span | Self::Bits => {
+                Physical::INT64
+            }
+            Self::Float => Physical::FLOAT,
+            Self::Double => Physical::DOUBLE,
+            Self::Date => Physical::INT32,
+            Self::Text | Self::Json | Self::Bytes => Physical::BYTE_ARRAY,
+        }
+    }
+
+    /// Whether servers keep values of it that no calendar has: they become NULL, also in a column that is NOT NULL.
+    pub fn may_be_impossible(self) -> bool {
+        matches!(self, Self::Date | Self::Moment { .. })
+    }
+
+    fn logical(self) -> Option<LogicalType> {
+        Some(match self {
+            Self::Integer { bits, signed } => LogicalType::integer(bits, signed),
+            Self::Decimal { precision, scale } => LogicalType::decimal(scale.into(), precision.into()),
+            Self::Date => LogicalType::Date,
+            Self::Moment { utc } => LogicalType::timestamp(utc, TimeUnit::MICROS),
+            Self::Bits => LogicalType::integer(64, false),
+            Self::Text => LogicalType::String,
+            Self::Json => LogicalType::Json,
+            Self::Float | Self::Double | Self::Span | Self::Bytes => return None,
+        })
+    }
+
+    /// The column in a schema.
+    ///
+    /// # Errors
+    /// If Parquet has no such column.
+    pub fn field(self, name: &str, optional: bool) -> Result<Type, ParquetError> {
+        let repetition = if optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+        let mut field = Type::primitive_type_builder(name, self.physical())
+            .with_repetition(repetition)
+            .with_logical_type(self.logical());
+        if let Self::Decimal { precision, scale } = self {
+            field = field.with_precision(precision.into()).with_scale(scale.into());
+        }
+        if self.physical() == Physical::FIXED_LEN_BYTE_ARRAY {
+            field = field.with_length(DECIMAL_BYTES as i32);
+        }
+        field.build()
+    }
+}
+
+/// `decimal(10,2)`: how many digits, and how many of them behind the point.
+fn digits(column_type: &str) -> Option<(u8, u8)> {
+    let (inside, _) = column_type.split_once('(')?.1.split_once(')')?;
+    let (precision, scale) = inside.split_once(',').unwrap_or((inside, "0"));
+    let (precision, scale) = (precision.parse().ok()?, scale.parse().ok()?);
+    (scale <= precision).then_some((precision, scale))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_get_the_types_that_say_most() {
+        let integer = |bits, signed| Kind::Integer { bits, signed };
+        for (column_type, kind, physical) in [
+            ("tinyint(1)", integer(8, true), Physical::INT32),
+            ("smallint unsigned", integer(16, false), Physical::INT32),
+            ("mediumint(8) unsigned", integer(32, false), Physical::INT32),
+            ("int(10) unsigned zerofill", integer(32, false), Physical::INT32),
+            ("bigint", integer(64, true), Physical::INT64),
+            ("bigint(20) unsigned", integer(64, false), Physical::INT64),
+            ("year(4)", integer(32, true), Physical::INT32),
+            ("decimal(9,2)", Kind::Decimal { precision: 9, scale: 2 }, Physical::INT32),
+            ("decimal(18,0) unsigned", Kind::Decimal { precision: 18, scale: 0 }, Physical::INT64),
+            ("decimal(38,38)", Kind::Decimal { precision: 38, scale: 38 }, Physical::FIXED_LEN_BYTE_ARRAY),
+            ("decimal(39,0)", Kind::Text, Physical::BYTE_ARRAY),
+            ("decimal(65,30)", Kind::Text, Physical::BYTE_ARRAY),
+            ("decimal", Kind::Text, Physical::BYTE_ARRAY),
+            ("float(7,3)", Kind::Float, Physical::FLOAT),
+            ("double", Kind::Double, Physical::DOUBLE),
+            ("date", Kind::Date, Physical::INT32),
+            ("datetime(6)", Kind::Moment { utc: false }, Physical::INT64),
+            ("timestamp", Kind::Moment { utc: true }, Physical::INT64),
+            ("time(3)", Kind::Span, Physical::INT64),
+            ("bit(64)", Kind::Bits, Physical::INT64),
+            ("enum('int unsigned')", Kind::Text, Physical::BYTE_ARRAY),
+            ("uuid", Kind::Text, Physical::BYTE_ARRAY),
+            ("json", Kind::Json, Physical::BYTE_ARRAY),
+            ("varbinary(9)", Kind::Bytes, Physical::BYTE_ARRAY),
+            ("geometry", Kind::Bytes, Physical::BYTE_ARRAY),
+            ("vector(3)", Kind::Bytes, Physical::BYTE_ARRAY),
+        ] {
+            let data_type = column_type.split(['(', ' ']).next().unwrap();
+            assert_eq!(Kind::of(data_type, column_type), kind, "{column_type}");
+            assert_eq!(kind.physical(), physical, "{column_type}");
+            for optional in [true, false] {
+                let field = kind.field("a.b `c", optional).unwrap();
+                assert_eq!((field.name(), field.is_optional()), ("a.b `c", optional));
+            }
+        }
+    }
+
+    #[test]
+    fn every_length_of_decimal_has_a_column() {
+        for precision in 0..=65u8 {
+            for scale in 0..=precision.min(38) {
+                let kind = Kind::of("decimal", &format!("decimal({precision},{scale})"));
+                assert!(kind.field("d", false).is_ok(), "{precision} {scale}");
+                assert_eq!(kind == Kind::Text, precision == 0 || precision > 38);
+            }
+        }
+    }
+}
