@@ -121,6 +121,9 @@ async fn many_rows_take_bounded_memory(kind: ServerKind) -> Result<()> {
         format!("--{side}host 127.0.0.1 --{side}port {} --{side}user root", server.port())
     };
     run(folder, &format!("dump {dumped} {}", at("", &source)), 0).await?;
+    let columns = folder.join("columns");
+    let columns = columns.to_str().context("the path is no text")?;
+    run(folder, &format!("dump {columns} {} --format parquet", at("", &source)), 0).await?;
     run(folder, &format!("load {dumped} {}", at("", &target)), 0).await?;
     let check = format!("check {} {} --wait none", at("source-", &source), at("target-", &target));
     let check = format!("{check} --database many");

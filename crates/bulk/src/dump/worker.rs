@@ -99,6 +99,8 @@ impl Worker {
                 rows += 1;
             }
             progress.rows(rows, bytes);
+            // A giant row is in the file's hands now.
+            drop(batch);
             if file.is_group() {
                 file = blocking(move || file.write_group().map(|()| file)).await?;
             }

@@ -222,10 +222,7 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
         writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
     }
     for ((schema, table, column), values) in manifest.nulled() {
-        writeln!(
-            out,
-            "{schema}.{table}: {values} dates of column {column} are in no calendar, and NULL in the files"
-        )?;
+        writeln!(out, "dates of no calendar, NULL in the files: {values} in {schema}.{table}.{column}")?;
     }
     Ok(())
 }
