@@ -1,5 +1,5 @@
-//! Dumps databases into a folder: rows go from the wire to files without being turned into values, on several connections
-//! that see the same point in time.
+//! Dumps databases into a folder: rows go from the wire to files without being turned into values, but for Parquet, on several
+//! connections that see the same point in time.
 //!
 //! - [`preparing`]: what is to be dumped, the folder, the snapshot; [`origin`]: is it still the same server.
 //! - [`work`]: which chunk of which table comes next; [`worker`]: reads and writes one after the other.

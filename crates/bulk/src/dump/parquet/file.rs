@@ -104,7 +104,7 @@ impl ParquetFile {
         let created_by = format!("tailwater version {}", env!("CARGO_PKG_VERSION"));
         let writer = codec(compression, level).and_then(|codec| {
             let properties = WriterProperties::builder().set_compression(codec).set_created_by(created_by);
-            let file = Summed { file, checksum: crc32fast::Hasher::new() };
+            let file = Summed { file: Some(file), checksum: crc32fast::Hasher::new() };
             SerializedFileWriter::new(file, Arc::clone(&table.schema), Arc::new(properties.build()))
         });
         Ok(Self {
@@ -170,8 +170,14 @@ impl ParquetFile {
     /// [`BulkError::File`]
     pub fn end(mut self) -> Result<WrittenParquet, BulkError> {
         self.write_group()?;
-        let ended = self.writer.into_inner();
+        // Taken out of the writer, which would make a text of an error.
+        let ended = self.writer.finish().map(|_| mem::take(self.writer.inner_mut()));
         let Summed { file, checksum } = ended.map_err(|error| not_written(&self.path, error))?;
+        let file = file.ok_or(BulkError::File {
+            action: "finish",
+            path: self.path.clone(),
+            source: io::ErrorKind::NotConnected.into(),
+        })?;
         let nulled = self.table.columns.iter().zip(&self.columns).filter(|(_, held)| held.nulled > 0);
         let nulled =
             nulled.map(|(column, held)| NulledValues { column: column.name.clone(), values: held.nulled });
@@ -216,20 +222,28 @@ fn shown(value: Option<&[u8]>) -> String {
 }
 
 /// A file with the checksum of what was written to it.
+#[derive(Default)]
 struct Summed {
-    file: Box<dyn NewFile>,
+    /// `None` when it is taken.
+    file: Option<Box<dyn NewFile>>,
     checksum: crc32fast::Hasher,
 }
 
 impl Write for Summed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
+        let written = self.open()?.write(bytes)?;
         self.checksum.update(&bytes[..written]);
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.open()?.flush()
+    }
+}
+
+impl Summed {
+    fn open(&mut self) -> io::Result<&mut Box<dyn NewFile>> {
+        self.file.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
@@ -395,5 +409,117 @@ impl Pieces {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_wire::protocol::resultset::encode_text_row;
+
+    use super::*;
+
+    fn table(columns: &[(&str, bool)]) -> Arc<ParquetTable> {
+        let column = |(number, (column_type, nullable)): (usize, &(&str, bool))| ShapeColumn {
+            name: format!("c{number}"),
+            data_type: column_type.split('(').next().unwrap_or_default().to_owned(),
+            column_type: (*column_type).to_owned(),
+            charset: None,
+            nullable: *nullable,
+        };
+        let columns: Vec<_> = columns.iter().enumerate().map(column).collect();
+        Arc::new(ParquetTable::new(&TableName::new("s", "t"), &columns).expect("its columns"))
+    }
+
+    fn file(table: &Arc<ParquetTable>, bytes_max: usize) -> ParquetFile {
+        let file = Box::new(Disk { bytes: 0, bytes_max });
+        ParquetFile::new(file, Path::new("t.parquet"), table, Compression::None, 0).expect("a file")
+    }
+
+    /// As a disk that gets full.
+    struct Disk {
+        bytes: usize,
+        bytes_max: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.bytes += bytes.len();
+            if self.bytes > self.bytes_max { Err(io::ErrorKind::StorageFull.into()) } else { Ok(bytes.len()) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl NewFile for Disk {
+        fn finish(self: Box<Self>, _durable: bool) -> io::Result<u64> {
+            Ok(self.bytes as u64)
+        }
+    }
+
+    fn put(file: &mut ParquetFile, values: &[Option<&[u8]>]) -> Result<usize, BulkError> {
+        let mut payload = Vec::new();
+        encode_text_row(values.iter().copied(), &mut payload);
+        file.put(&RawRow::new(&payload, values.len()))
+    }
+
+    #[test]
+    fn what_is_no_value_of_its_column_is_refused() {
+        let table =
+            table(&[("int(11)", false), ("varchar(9)", true), ("decimal(20,2)", true), ("float", true)]);
+        for (values, reason) in [
+            ([None, None, None, None], "NULL in column c0"),
+            ([Some(&b"x"[..]), None, None, None], "the value \"x\" in column c0"),
+            ([Some(b"2147483648"), None, None, None], "in column c0"),
+            ([Some(b"1"), Some(b"\xff"), None, None], "in column c1"),
+            ([Some(b"1"), None, Some(b"1.234"), None], "in column c2"),
+            ([Some(b"1"), None, None, Some(b"")], "in column c3"),
+        ] {
+            let refused = put(&mut file(&table, usize::MAX), &values);
+            let Err(BulkError::Answer { table, reason: found }) = refused else { panic!("{refused:?}") };
+            assert!(table == "s.t" && found.contains(reason), "{found}");
+        }
+        assert!(put(&mut file(&table, usize::MAX), &[Some(b"1"), None, None, None]).is_ok());
+    }
+
+    #[test]
+    fn groups_end_at_so_many_rows_or_bytes() {
+        let table = table(&[("tinyint(4)", false), ("longtext", false)]);
+        let mut file = file(&table, usize::MAX);
+        for _ in 1..GROUP_ROWS_MAX / 4 {
+            assert_eq!(put(&mut file, &[Some(b"1"), Some(b"")]).expect("a row"), 12);
+        }
+        assert!(!file.is_group());
+        put(&mut file, &[Some(b"1"), Some(&vec![b'x'; GROUP_BYTES])]).expect("a row");
+        assert!(file.is_group());
+        file.write_group().expect("a group");
+        assert!(!file.is_group() && file.rows_held == 0);
+        let WrittenParquet { nulled, .. } = file.end().expect("an end");
+        assert_eq!(nulled, []);
+    }
+
+    #[test]
+    fn a_full_disk_is_told_of_wherever_it_is_found() {
+        let table = table(&[("longtext", false)]);
+        let value = vec![b'x'; 100_000];
+        let write = |bytes_max| {
+            let mut file = file(&table, bytes_max);
+            put(&mut file, &[Some(&value)])?;
+            file.write_group()?;
+            file.end()?.file.finish(true).map_err(|error| panic!("{error}"))
+        };
+        let bytes = usize::try_from(write(usize::MAX).expect("it fits")).expect("few");
+        for bytes_max in [0, 50_000, bytes - 1] {
+            let refused = write(bytes_max);
+            let Err(BulkError::File { action: "write", path, source }) = refused else {
+                panic!("{refused:?}")
+            };
+            assert!(
+                path == Path::new("t.parquet") && source.kind() == io::ErrorKind::StorageFull,
+                "{source}"
+            );
+        }
+        assert!(write(bytes).is_ok());
     }
 }
