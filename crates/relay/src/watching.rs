@@ -94,6 +94,9 @@ pub(crate) async fn watch_source(
                     "the source is connected to anew, to be asked for its time: {error}"
                 );
                 control = whom.connect_again(options.watch_interval).await;
+                if let Err(error) = ask_clock(&mut control, status).await {
+                    debug!(code = error.code(), "the source does not tell the time: {error}");
+                }
             }
             continue;
         }

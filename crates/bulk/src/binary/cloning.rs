@@ -108,7 +108,7 @@ pub async fn clone(
     let cloned = tokio::select! {
         biased;
         cloned = &mut cloning => Some(cloned.map(drop)),
-        () = stop.cancelled() => give_up(&options.recipient, id, cloning).await?.map(|cloned| cloned.map(drop)),
+        () = stop.cancelled() => give_up(&options.recipient, id, cloning).await.map(|cloned| cloned.map(drop)),
         never = watch(&options.recipient, progress) => match never {},
     };
     let cut = || BulkError::BinaryCut {
@@ -117,7 +117,14 @@ pub async fn clone(
             options.recipient.endpoint
         ),
     };
-    match cloned.ok_or_else(cut)? {
+    let silent = || BulkError::BinaryCut {
+        left: format!(
+            "{} was told to give the copy up, and has not answered: performance_schema.clone_status there tells whether \
+             it still copies",
+            options.recipient.endpoint
+        ),
+    };
+    match cloned.ok_or_else(silent)? {
         // A supervised server restarts at once, and the connection breaks.
         Ok(()) => {}
         Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED && stop.is_cancelled() => {
@@ -258,15 +265,18 @@ async fn give_up<T>(
     recipient: &ConnectOptions,
     id: u32,
     mut cloning: Pin<&mut impl Future<Output = T>>,
-) -> Result<Option<T>, BulkError> {
+) -> Option<T> {
     for _ in 0..KILLS_MAX {
-        kill(recipient, id).await?;
+        // One that has everything by then shuts down, and cannot be told.
+        if let Err(error) = kill(recipient, id).await {
+            debug!(%error, "cannot be told to give up");
+        }
         // It counts for nothing if the statement had not begun yet.
         if let Ok(cloned) = tokio::time::timeout(LOOK, &mut cloning).await {
-            return Ok(Some(cloned));
+            return Some(cloned);
         }
     }
-    Ok(None)
+    None
 }
 
 async fn kill(recipient: &ConnectOptions, id: u32) -> Result<(), BulkError> {

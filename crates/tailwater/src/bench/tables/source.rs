@@ -77,10 +77,12 @@ pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
     for schema in [set.schema(), "tailwater"] {
         connection.execute(&format!("DROP DATABASE IF EXISTS {schema}")).await?;
     }
-    let percentage = "innodb_max_dirty_pages_pct";
-    let before = connection.query(&format!("SELECT @@GLOBAL.{percentage}")).await?;
-    let before = before.scalar().unwrap_or_default().to_owned();
-    connection.execute(&format!("SET GLOBAL {percentage} = 0")).await?;
+    let before =
+        connection.query("SELECT @@innodb_max_dirty_pages_pct, @@innodb_max_dirty_pages_pct_lwm").await?;
+    let before =
+        before.first().and_then(|row| Some((row.get_str(0)?.to_owned(), row.get_str(1)?.to_owned())));
+    let (most, from) = before.context("no limits of dirty pages")?;
+    connection.execute("SET GLOBAL innodb_max_dirty_pages_pct = 0").await?;
     let begin = Instant::now();
     loop {
         let answer = connection.query("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'").await?;
@@ -91,7 +93,11 @@ pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
         ensure!(begin.elapsed() < REST_PATIENCE, "the target still has {dirty} dirty pages");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    connection.execute(&format!("SET GLOBAL {percentage} = {before}")).await?;
+    // The second is never higher than the first: the server has lowered it, too.
+    for (variable, value) in [("innodb_max_dirty_pages_pct", most), ("innodb_max_dirty_pages_pct_lwm", from)]
+    {
+        connection.execute(&format!("SET GLOBAL {variable} = {value}")).await?;
+    }
     connection.close().await;
     Ok(())
 }
