@@ -4,19 +4,22 @@
 //! - [`manifest`]: what the folder holds.
 //! - [`journal`]: what became finished since the manifest was written.
 //! - [`names`]: how files are called.
-//! - [`files`]: the files themselves, and what a dump needs of whatever keeps them.
+//! - [`files`]: what a dump needs of whatever keeps its files. `local`: a folder of this machine, `past_cache`: how its files are written.
 //! - `recorder`: how the journal is kept there. [`store`]: a dump that is written or read.
 
 pub mod files;
 pub mod journal;
+mod local;
 pub mod manifest;
 pub mod memory;
 pub mod names;
+mod past_cache;
 mod recorder;
 pub mod store;
 
-pub use files::{DumpFiles, LocalFiles, NewFile};
+pub use files::{DumpFiles, NewFile};
 pub use journal::JournalEntry;
+pub use local::LocalFiles;
 pub use manifest::{
     AccountEntry, ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest,
     NulledValues, ObjectEntry, ObjectKind, RowFormat, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,

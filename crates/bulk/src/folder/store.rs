@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{DumpFiles, LocalFiles, document, failed, partial};
+use super::files::{DumpFiles, document, failed, partial};
 use super::journal::JournalEntry;
+use super::local::LocalFiles;
 use super::manifest::{FORMAT, Manifest};
 use super::names::{JOURNAL, MANIFEST, WRITER};
 use super::recorder::{self, Recorder};
