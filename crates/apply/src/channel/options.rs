@@ -90,7 +90,7 @@ impl ChannelOptions {
             start: ChannelStart::Target,
             until: None,
             tolerate_until: None,
-            batch_transactions_max: 1000,
+            batch_transactions_max: 2000,
             batch_bytes_max: 8 << 20,
             memory_bytes_max: 64 << 20,
             transaction_bytes_max: 16 << 20,

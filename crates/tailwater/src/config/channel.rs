@@ -58,7 +58,7 @@ fn default_commit_order() -> CommitOrder {
 }
 
 fn default_batch_transactions_max() -> usize {
-    1000
+    2000
 }
 
 fn default_batch_bytes_max() -> usize {

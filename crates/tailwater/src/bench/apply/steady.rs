@@ -59,6 +59,25 @@ impl Promise {
     }
 }
 
+/// How much clients commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SteadyLoad {
+    /// As much as they come to, with source, target and whoever joins them on one machine, up to a rate.
+    Most,
+    /// Half of that.
+    Half,
+}
+
+impl SteadyLoad {
+    /// As rows name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Most => "full",
+            Self::Half => "half",
+        }
+    }
+}
+
 /// How late commits arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct Delay {

@@ -9,7 +9,7 @@ use super::backlog::{Backlog, CLIENTS};
 use super::contender::{Contender, Native};
 use super::plan::{Act, Conditions, HEADLINE};
 use super::replay::Replay;
-use super::steady::{Delay, Promise};
+use super::steady::{Delay, Promise, SteadyLoad};
 use crate::bench::report::{Machine, Peer, Report, Row, setting};
 
 const REPLAY: &str = "replaying a backlog";
@@ -59,12 +59,20 @@ pub fn screen_row(kind: ServerKind, act: &Act, conditions: Conditions, native: N
 }
 
 /// How late a contender's steady stream arrived; `rate` is what was asked of the clients.
-pub fn delay_row(kind: ServerKind, contender: Contender, promise: Promise, rate: f64, delay: Delay) -> Row {
+pub fn delay_row(
+    kind: ServerKind,
+    contender: Contender,
+    promise: Promise,
+    load: SteadyLoad,
+    rate: f64,
+    delay: Delay,
+) -> Row {
     let setting = setting(&[
         ("server", kind.name()),
         ("workload", HEADLINE.name()),
         ("durability", Conditions::FULL.durability_name()),
         ("source", promise.name()),
+        ("load", load.name()),
         ("transactions_per_second", &format!("{rate:.0}")),
     ]);
     let variant = format!("{contender}, p50");
@@ -140,6 +148,10 @@ fn explanations() -> Vec<String> {
          innodb_flush_log_at_trx_commit=1, relaxed: 0 and 2; buffer pool 512 MiB"
             .into(),
         "CPU seconds are those of the target and of tailwater together".into(),
+        "steady streams: full load is half of the highest rate at which native replication replays, or what clients come to while source, \
+         target and follower share the machine (transactions_per_second of each row), which is less; half load is half of what they came to \
+         with native replication at its best"
+            .into(),
     ]
 }
 
