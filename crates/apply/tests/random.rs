@@ -185,7 +185,7 @@ async fn round(kind: ServerKind, seed: u64, schemas: usize) -> Result<()> {
     ensure!(rows.concat() != "0", "nothing is left to compare");
     for (name, order, batch) in [
         ("small", CommitOrder::Independent, 3),
-        ("large", CommitOrder::Independent, 1000),
+        ("large", CommitOrder::Independent, 2000),
         ("ordered", CommitOrder::Source, 20),
     ] {
         for schema in &schemas {

@@ -14,12 +14,9 @@ const OPEN_PER_WORKER_MAX: usize = 4;
 /// While this share of the workers, in percent, has a next batch already, nothing more is taken: the more there is, the more of
 /// it has to wait for something else, until hardly anything may run beside anything.
 const AHEAD_PERCENT: usize = 50;
-/// A batch of more transactions than this, or of a quarter of what it may have, makes up for its commit.
-const WORTH_TRANSACTIONS: usize = 250;
-/// Transactions that follow each other in the log stay together up to this many, or a quarter of a batch: what is applied then has
-/// fewer gaps, which each commit records, and rows of one table meet. As many as make it worth running, so that
-/// they need not be waited for.
-const STREAK_TRANSACTIONS_MAX: usize = 256;
+/// So many transactions make up for their commit, or a quarter of what a batch may have. As many that follow each other in
+/// the log stay together: what is applied then has fewer gaps, which each commit records, and rows of one table meet.
+const WORTH_TRANSACTIONS: usize = 256;
 
 /// See the module.
 ///
@@ -82,6 +79,10 @@ struct Conflicts {
     searches: u64,
 }
 
+fn worth_transactions(limits: &Limits) -> usize {
+    (limits.transactions_max / 4).clamp(1, WORTH_TRANSACTIONS)
+}
+
 impl<T> Group<T> {
     fn new() -> Self {
         Self {
@@ -113,7 +114,7 @@ impl<T> Group<T> {
         let quarter = |max: usize| max / 4;
         let Ended { transactions, weight } = self.ended;
         self.waits.is_empty()
-            && (transactions > quarter(limits.transactions_max).min(WORTH_TRANSACTIONS)
+            && (transactions >= worth_transactions(limits)
                 || weight.bytes > quarter(limits.bytes_max)
                 || weight.rows > quarter(limits.rows_max))
     }
@@ -239,7 +240,7 @@ impl<T> IndependentOrder<T> {
     /// before it went, for a while; then the lightest of those that wait for the same, once there is one for each worker.
     fn choose(&mut self, limits: &Limits, weight: Weight, closed: &[Slot]) -> Slot {
         let (last, streak) = self.streak;
-        if streak < STREAK_TRANSACTIONS_MAX.min(limits.transactions_max / 4)
+        if streak < worth_transactions(limits)
             && self.groups.get(last as usize).is_some_and(|group| {
                 group.state == State::Open && group.waits == closed && group.fits(limits, weight)
             })

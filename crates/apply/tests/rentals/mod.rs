@@ -209,7 +209,7 @@ async fn a_shop_arrives(kind: ServerKind) -> Result<()> {
     let gone = rig.source.sql("SELECT COUNT(*) FROM rentals.journal WHERE what='customer'").await?.concat();
     eprintln!("{kind}: {rentals} rentals, {gone} customers gone");
     for (name, order, batch) in
-        [("independent", CommitOrder::Independent, 50), ("ordered", CommitOrder::Source, 1000)]
+        [("independent", CommitOrder::Independent, 50), ("ordered", CommitOrder::Source, 2000)]
     {
         rig.target.sql("SET sql_log_bin=0; DROP DATABASE IF EXISTS rentals").await?;
         let mut options = rig.options(name);

@@ -14,7 +14,7 @@ use tailwater_bulk::schema::{Selection, TableName};
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump_paused::Paused;
-use super::dump_place::{dump_files, is_remote};
+use super::dump_place::dump_files;
 use super::throttle::throttle;
 use crate::cli::{CompressionArg, DumpArgs, FormatArg, Output};
 use crate::exit::Exit;
@@ -35,11 +35,8 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
         let plain = matches!(arguments.compression, None | Some(CompressionArg::None));
         ensure!(plain, "standard output is not compressed: pipe it through zstd");
     }
-    // Each connection compresses what it reads; and waits, if that goes over a network.
-    let threads = match is_remote(&arguments.place) || arguments.place == STREAM {
-        true => options.connections,
-        false => std::thread::available_parallelism().map_or(2, usize::from).min(options.connections),
-    } + 1;
+    // Each connection compresses what it reads; and waits for the network or the disk, if that is slower.
+    let threads = options.connections + 1;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
         if arguments.dry_run {

@@ -19,8 +19,3 @@ pub(super) fn dump_files(place: &str) -> anyhow::Result<Arc<dyn DumpFiles>> {
     anyhow::ensure!(!folder.contains("://"), "{place}: want a folder or s3://BUCKET/PREFIX");
     Ok(Arc::new(LocalFiles::new(folder)))
 }
-
-/// Whether the place is not of this machine, so that writing there waits for others.
-pub(super) fn is_remote(place: &str) -> bool {
-    place.starts_with("s3://")
-}

@@ -148,9 +148,11 @@ fn explanations() -> Vec<String> {
          innodb_flush_log_at_trx_commit=1, relaxed: 0 and 2; buffer pool 512 MiB"
             .into(),
         "CPU seconds are those of the target and of tailwater together".into(),
-        "steady streams: full load is half of the highest rate at which native replication replays, or what clients come to while source, \
-         target and follower share the machine (transactions_per_second of each row), which is less; half load is half of what they came to \
-         with native replication at its best"
+        "steady streams: at full load clients are asked for the transactions per second in the row's setting, which is half of the highest \
+         rate at which native replication replays, or half of that at which the source wrote its backlog, if that is less; with source, \
+         target and follower on one machine they may come to fewer, and to another number for each follower: that is the row's own \
+         transactions_per_second. At half load they are asked for half of what they came to with the first follower, which is native \
+         replication at the setting that replays fastest"
             .into(),
     ]
 }
