@@ -19,6 +19,11 @@ pub fn selected(name: &str, data_type: &str) -> String {
     }
 }
 
+/// Whether a server takes longer to print a value than to find it. Rows with such columns are asked for as values, and printed here.
+pub fn is_slow_to_print(data_type: &str) -> bool {
+    matches!(data_type, "float" | "double")
+}
+
 /// What makes a column's value out of its field, here the SQL expression `field`; `None` if the field is the value.
 ///
 /// `data_type` is the type on the server that is loaded. MySQL takes no JSON, and MariaDB no UUID and no address, out of bytes

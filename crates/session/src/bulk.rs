@@ -3,13 +3,11 @@
 
 use tailwater_wire::protocol::MariadbCapabilities;
 use tailwater_wire::protocol::bulk::{Prepared, put_head};
-use tailwater_wire::protocol::command::{COM_STMT_BULK_EXECUTE, COM_STMT_CLOSE, COM_STMT_PREPARE, Command};
-use tailwater_wire::protocol::response::ERR;
+use tailwater_wire::protocol::command::COM_STMT_BULK_EXECUTE;
 
 use crate::connection::{Connection, OkInfo};
 use crate::error::SessionError;
 
-const PREPARING: &str = "preparing a statement";
 const DOING: &str = "running a statement for many rows";
 
 /// A statement that a server has prepared for this connection; it is forgotten with the connection at the latest.
@@ -37,22 +35,7 @@ impl Connection {
     /// # Errors
     /// [`SessionError::Server`] if the server refuses it: the connection stays in order. Anything that breaks the connection.
     pub async fn prepare_bulk(&mut self, sql: &str) -> Result<BulkStatement, SessionError> {
-        self.begin()?;
-        self.stream
-            .send(PREPARING, &Command::Other { command: COM_STMT_PREPARE, body: sql.as_bytes() })
-            .await?;
-        let payload = self.stream.read_packet(PREPARING, self.rows_bytes_max).await?;
-        if payload.first() == Some(&ERR) {
-            return Err(self.server_error(PREPARING, &payload));
-        }
-        let prepared = Prepared::parse(&payload)
-            .map_err(|source| SessionError::Protocol { doing: PREPARING, source })?;
-        for definitions in [prepared.parameters, prepared.columns] {
-            if definitions > 0 {
-                self.read_columns(usize::from(definitions)).await?;
-            }
-        }
-        self.end_unanswered();
+        let (prepared, _) = self.prepare(sql).await?;
         let mut head = vec![COM_STMT_BULK_EXECUTE];
         put_head(&mut head, prepared);
         Ok(BulkStatement { prepared, head })
@@ -81,11 +64,6 @@ impl Connection {
     /// # Errors
     /// Anything that breaks the connection.
     pub async fn close_bulk(&mut self, statement: BulkStatement) -> Result<(), SessionError> {
-        const DOING: &str = "closing a statement";
-        self.begin()?;
-        let id = statement.prepared.id.to_le_bytes();
-        self.stream.send(DOING, &Command::Other { command: COM_STMT_CLOSE, body: &id }).await?;
-        self.end_unanswered();
-        Ok(())
+        self.close_statement(statement.prepared.id).await
     }
 }

@@ -12,7 +12,7 @@ use crate::error::SessionError;
 use crate::login::{self, LoggedIn};
 use crate::options::ConnectOptions;
 use crate::packet_stream::PacketStream;
-use crate::rows::{QueryResult, Row, RowStream};
+use crate::rows::{QueryResult, RowStream};
 use crate::socket::Socket;
 
 const QUERYING: &str = "running a statement";
@@ -341,7 +341,7 @@ impl Connection {
         }
     }
 
-    async fn read_opening(&mut self) -> Result<Opening, SessionError> {
+    pub(crate) async fn read_opening(&mut self) -> Result<Opening, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: QUERYING, source };
         let payload = self.stream.read_packet(QUERYING, self.rows_bytes_max).await?;
         match payload.first() {
@@ -375,14 +375,6 @@ impl Connection {
             EofPacket::parse(&payload, self.capabilities).map_err(wrong)?;
         }
         Ok(columns)
-    }
-
-    /// Reads a row, or what stands at the end of all results of the statement.
-    pub(crate) async fn read_row(&mut self, columns: usize) -> Result<Result<Row, OkInfo>, SessionError> {
-        match self.read_payload().await? {
-            Ok(payload) => Row::parse(payload, columns).map(Ok),
-            Err(end) => Ok(Err(end)),
-        }
     }
 
     /// Takes the rows that have come whole in a packet each, without waiting; what is none, or longer, is left to

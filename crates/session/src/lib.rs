@@ -4,7 +4,8 @@
 //! The map:
 //! - [`options`]: where and how to connect; [`option_file`] reads it from option files and the environment.
 //! - [`connection`]: a logged-in connection, [`Connection::query`] and its kin; [`rows`] is what they give.
-//! - [`bulk`]: rows for a statement that the server has prepared, [`Connection::prepare_bulk`].
+//! - [`bulk`]: rows for a statement that the server has prepared, [`Connection::prepare_bulk`]; rows that such a statement
+//!   gives are [`Connection::query_values`].
 //! - [`load_data`]: rows for the server, [`Connection::load_data`].
 //! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
 //! - [`server`]: the server's side, for clients and replicas that connect to us.
@@ -31,6 +32,7 @@ pub mod rows;
 pub mod server;
 mod socket;
 mod tls;
+mod values;
 
 pub use backoff::Backoff;
 pub use bulk::BulkStatement;

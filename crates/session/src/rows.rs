@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use tailwater_wire::protocol::ColumnDefinition;
+use tailwater_wire::protocol::binary_row::ValueRows;
 use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, PacketHeader};
 use tailwater_wire::protocol::resultset::{TextRowValues, parse_text_row};
 
-use crate::connection::{Connection, OkInfo};
+use crate::connection::{Connection, OkInfo, READING_ROWS};
 use crate::error::SessionError;
 
 /// How much each read of rows takes if it is there, where they are taken many at a time.
@@ -27,7 +28,7 @@ impl Row {
     pub(crate) fn parse(payload: Bytes, columns: usize) -> Result<Self, SessionError> {
         match parse_text_row(&payload, columns) {
             Ok(values) => Ok(Self { payload, values }),
-            Err(source) => Err(SessionError::Protocol { doing: crate::connection::READING_ROWS, source }),
+            Err(source) => Err(SessionError::Protocol { doing: READING_ROWS, source }),
         }
     }
 
@@ -98,20 +99,25 @@ impl<'a> RawRow<'a> {
     /// Its values, `None` for NULL; behind the first error there are none.
     #[inline]
     pub fn values(&self) -> impl Iterator<Item = Result<Option<&'a [u8]>, SessionError>> + use<'a> {
-        let wrong = |source| SessionError::Protocol { doing: crate::connection::READING_ROWS, source };
+        let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
         TextRowValues::new(self.payload, self.columns).map(move |value| value.map_err(wrong))
     }
 }
 
-/// Rows that came together, as they came.
+/// Rows that came together, as they came; or as they would have, if they came as values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawRows {
     /// Those that came in a packet each, behind its header.
     packets: Bytes,
     /// One that came in several packets, put together.
     long: Option<Bytes>,
+    /// Those that were made of values, each behind its length in bytes (u32, little-endian).
+    made: Vec<u8>,
     columns: usize,
 }
+
+/// Of a length before a row that was made of values.
+const LENGTH_BYTES: usize = size_of::<u32>();
 
 impl RawRows {
     /// The rows in their order.
@@ -126,7 +132,30 @@ impl RawRows {
             rest = behind;
             Some(payload)
         });
-        packets.chain(self.long.as_deref()).map(move |payload| RawRow::new(payload, columns))
+        let mut made = &self.made[..];
+        let made = std::iter::from_fn(move || {
+            let (length, behind) = made.split_first_chunk::<LENGTH_BYTES>()?;
+            let (payload, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            made = behind;
+            Some(payload)
+        });
+        packets.chain(self.long.as_deref()).chain(made).map(move |payload| RawRow::new(payload, columns))
+    }
+
+    /// The same rows, if these are values.
+    fn made(self, rows: &ValueRows) -> Result<Self, SessionError> {
+        let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
+        let mut made = Vec::with_capacity(self.packets.len() + self.packets.len() / 4);
+        for row in self.iter() {
+            let begin = made.len();
+            made.extend_from_slice(&[0; LENGTH_BYTES]);
+            rows.put_text_row(row.bytes(), &mut made).map_err(wrong)?;
+            let length = made.len() - begin - LENGTH_BYTES;
+            let too_large = |_| SessionError::ResultTooLarge { bytes_max: u32::MAX as usize };
+            let length = u32::try_from(length).map_err(too_large)?;
+            made[begin..begin + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+        }
+        Ok(Self { packets: Bytes::new(), long: None, made, columns: self.columns })
     }
 }
 
@@ -168,6 +197,15 @@ pub struct RowStream<'a> {
     connection: &'a mut Connection,
     columns: Vec<ColumnDefinition>,
     state: State,
+    /// If they come as values, and are not all read.
+    values: Option<Values>,
+}
+
+/// A prepared statement whose rows come as values.
+#[derive(Debug)]
+pub(crate) struct Values {
+    pub(crate) statement: u32,
+    pub(crate) rows: ValueRows,
 }
 
 #[derive(Debug)]
@@ -182,7 +220,15 @@ impl<'a> RowStream<'a> {
         columns: Vec<ColumnDefinition>,
         ok: Option<OkInfo>,
     ) -> Self {
-        Self { connection, columns, state: ok.map_or(State::Rows, State::Done) }
+        Self { connection, columns, state: ok.map_or(State::Rows, State::Done), values: None }
+    }
+
+    pub(crate) fn of_values(
+        connection: &'a mut Connection,
+        columns: Vec<ColumnDefinition>,
+        values: Values,
+    ) -> Self {
+        Self { connection, columns, state: State::Rows, values: Some(values) }
     }
 
     /// The columns; none for a statement that gives no rows.
@@ -201,16 +247,17 @@ impl<'a> RowStream<'a> {
         }
         self.connection.stream.read_ahead_bytes = BATCH_BYTES;
         let columns = self.columns.len();
+        let raw = |packets, long| RawRows { packets, long, made: Vec::new(), columns };
         let packets = self.connection.take_rows();
-        if !packets.is_empty() {
-            return Ok(Some(RawRows { packets, long: None, columns }));
-        }
-        match self.connection.read_payload().await? {
-            Ok(payload) => Ok(Some(RawRows { packets: Bytes::new(), long: Some(payload), columns })),
-            Err(ok) => {
-                self.state = State::Done(ok);
-                Ok(None)
-            }
+        let rows = if packets.is_empty() {
+            let Some(payload) = self.payload().await? else { return Ok(None) };
+            raw(Bytes::new(), Some(payload))
+        } else {
+            raw(packets, None)
+        };
+        match &self.values {
+            Some(values) => rows.made(&values.rows).map(Some),
+            None => Ok(Some(rows)),
         }
     }
 
@@ -219,15 +266,34 @@ impl<'a> RowStream<'a> {
     /// # Errors
     /// [`SessionError::Server`] if the statement fails half-way; anything that breaks the connection.
     pub async fn next(&mut self) -> Result<Option<Row>, SessionError> {
-        match self.state {
-            State::Done(_) => Ok(None),
-            State::Rows => match self.connection.read_row(self.columns.len()).await? {
-                Ok(row) => Ok(Some(row)),
-                Err(ok) => {
-                    self.state = State::Done(ok);
-                    Ok(None)
-                }
-            },
+        if matches!(self.state, State::Done(_)) {
+            return Ok(None);
+        }
+        let Some(mut payload) = self.payload().await? else { return Ok(None) };
+        if let Some(values) = &self.values {
+            let mut text = Vec::new();
+            let put = values.rows.put_text_row(&payload, &mut text);
+            put.map_err(|source| SessionError::Protocol { doing: READING_ROWS, source })?;
+            payload = text.into();
+        }
+        Row::parse(payload, self.columns.len()).map(Some)
+    }
+
+    /// The next row's payload; `None` at the end.
+    async fn payload(&mut self) -> Result<Option<Bytes>, SessionError> {
+        let read = self.connection.read_payload().await;
+        // Either leaves the connection in order.
+        if matches!(read, Ok(Err(_)) | Err(SessionError::Server { .. }))
+            && let Some(values) = self.values.take()
+        {
+            self.connection.close_statement(values.statement).await?;
+        }
+        match read? {
+            Ok(payload) => Ok(Some(payload)),
+            Err(ok) => {
+                self.state = State::Done(ok);
+                Ok(None)
+            }
         }
     }
 

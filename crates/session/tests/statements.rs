@@ -11,6 +11,7 @@ on_each_server!(
     long_rows_and_statements,
     rows_as_a_stream,
     rows_in_batches,
+    values_are_the_text,
     a_connection_that_is_killed,
     grants_are_checked,
 );
@@ -227,5 +228,146 @@ async fn grants_are_checked(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&options).await?;
     check_grants(&mut connection, Purpose::Capture).await?;
     check_grants(&mut Connection::connect(&server.connect_options()).await?, Purpose::Capture).await?;
+    Ok(())
+}
+
+/// Columns of every kind, and values at their edges.
+fn kinds(flavour: Flavour) -> Vec<(&'static str, &'static [&'static str])> {
+    let mut kinds: Vec<(&str, &[&str])> = vec![
+        ("TINYINT", &["-128", "127", "0"]),
+        ("TINYINT UNSIGNED", &["255"]),
+        ("SMALLINT", &["-32768", "32767"]),
+        ("SMALLINT UNSIGNED", &["65535"]),
+        ("MEDIUMINT", &["-8388608", "8388607"]),
+        ("MEDIUMINT UNSIGNED", &["16777215"]),
+        ("INT", &["-2147483648", "2147483647"]),
+        ("INT(8) UNSIGNED ZEROFILL", &["42", "4294967295"]),
+        ("BIGINT", &["-9223372036854775808", "9223372036854775807"]),
+        ("BIGINT UNSIGNED", &["18446744073709551615"]),
+        ("DECIMAL(65,30)", &["-99999999999999999999999999999999999.5", "0", "1e-30"]),
+        ("BIT(9)", &["b'111111111'", "b'0'"]),
+        ("BIT(64)", &["~0"]),
+        ("YEAR", &["1901", "2155", "0"]),
+        ("DATE", &["'0000-00-00'", "'9999-12-31'", "'2024-02-29'", "'2024-00-00'"]),
+        ("DATETIME", &["'0000-00-00'", "'1000-01-01 00:00:00'", "'9999-12-31 23:59:59'"]),
+        ("DATETIME(3)", &["'2024-02-29 00:00:00.001'", "'2024-02-29 12:00:00'", "'2024-02-29'"]),
+        ("TIMESTAMP(6) NULL", &["'1970-01-01 00:00:01'", "'2038-01-19 03:14:07.999999'", "0"]),
+        ("TIME", &["'-838:59:59'", "'838:59:59'", "0", "'-00:00:01'"]),
+        (
+            "TIME(6)",
+            &["'-838:59:58.999999'", "'00:00:00.000001'", "'23:00:00'", "'24:00:00'", "'100:00:00.5'"],
+        ),
+        ("CHAR(3)", &["''", "'abc'", "'äöü'"]),
+        ("VARCHAR(300) CHARACTER SET latin1", &["REPEAT('ä', 251)"]),
+        ("BINARY(4)", &["0x00FF", "''"]),
+        ("VARBINARY(70)", &["0x00FE0A09", "REPEAT('x', 70)"]),
+        ("TINYBLOB", &["''", "REPEAT(0xFB, 250)"]),
+        ("LONGBLOB", &["REPEAT('x', 70000)"]),
+        ("LONGTEXT", &["REPEAT('ü', 200)"]),
+        ("ENUM('a','ü')", &["'ü'", "0"]),
+        ("SET('a','ü')", &["'a,ü'", "''"]),
+        ("JSON", &["'{\"a\": [1, 2.5]}'"]),
+        ("POINT", &["ST_GeomFromText('POINT(1 2)')"]),
+        (
+            "DOUBLE",
+            &["0.1", "-1.7976931348623157e308", "2.2250738585072014e-308", "1e15", "123456.789", "-0e0"],
+        ),
+        ("DOUBLE(10,3)", &["1.5", "-1234567.125"]),
+        ("FLOAT", &["0.1", "3.4028234e38", "1e-38", "16777216"]),
+    ];
+    if flavour == Flavour::MariaDb {
+        kinds.push(("UUID", &["'123e4567-e89b-12d3-a456-426655440000'"]));
+        kinds.push(("INET6", &["'::1'", "'2001:db8::ff00:42:8329'"]));
+    } else {
+        kinds.push(("VECTOR(3)", &["TO_VECTOR('[1,2,3]')"]));
+    }
+    kinds
+}
+
+/// Rows that come as values say the same as those that come as text.
+async fn values_are_the_text(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let kinds = kinds(kind.flavour());
+    let server = shared(kind).await?;
+    let schema = "tw_values";
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    connection
+        .execute("SET SESSION sql_mode = '', time_zone = '+00:00', character_set_results = binary")
+        .await?;
+    connection.execute(&format!("CREATE DATABASE {schema}")).await?;
+    let columns: Vec<_> = kinds.iter().enumerate().map(|(at, (kind, _))| format!("c{at} {kind}")).collect();
+    connection
+        .execute(&format!(
+            "CREATE TABLE {schema}.t (id INT PRIMARY KEY, {}) CHARACTER SET utf8mb4",
+            columns.join(", ")
+        ))
+        .await?;
+    // One row without any value, and one for each value, with those beside it.
+    let rows = kinds.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
+    connection.execute(&format!("INSERT INTO {schema}.t (id) VALUES (0)")).await?;
+    for row in 0..rows {
+        let values: Vec<_> = kinds.iter().map(|(_, values)| *values.get(row).unwrap_or(&"NULL")).collect();
+        connection
+            .execute(&format!("INSERT INTO {schema}.t VALUES ({}, {})", row + 1, values.join(", ")))
+            .await?;
+    }
+    let sql = format!("SELECT * FROM {schema}.t ORDER BY id");
+    let text = connection.query(&sql).await?.rows;
+    ensure!(text.len() == rows + 1);
+    let mut raw = Vec::new();
+    let mut stream = connection.query_values(&sql).await?;
+    while let Some(batch) = stream.next_batch().await? {
+        for row in batch.iter() {
+            let values = row.values().map(|value| Ok(value?.map(<[u8]>::to_vec)));
+            raw.push(values.collect::<Result<Vec<_>>>()?);
+        }
+    }
+    ensure!(stream.end().is_some() && raw.len() == text.len(), "{} rows", raw.len());
+    let mut stream = connection.query_values(&sql).await?;
+    for (raw, text) in raw.iter().zip(&text) {
+        let one = stream.next().await?.context("a row")?;
+        for (at, value) in raw.iter().enumerate() {
+            ensure!(one.get(at) == value.as_deref(), "column {at} one by one");
+            let kind = at.checked_sub(1).map_or("id", |at| kinds[at].0);
+            let is_double = kind.starts_with("DOUBLE") || kind == "FLOAT";
+            let same = match (value, text.get(at)) {
+                (Some(value), Some(text)) if is_double => {
+                    let number = |text: &[u8]| Ok::<_, anyhow::Error>(str::from_utf8(text)?.parse::<f64>()?);
+                    // As text a FLOAT has six digits only.
+                    let (value, text) = (number(value)?, number(text)?);
+                    if kind == "FLOAT" {
+                        (value - text).abs() <= text.abs() * 1e-5
+                    } else {
+                        value.to_bits() == text.to_bits()
+                    }
+                }
+                (value, text) => value.as_deref() == text,
+            };
+            let shown = |value: Option<&[u8]>| value.map(|value| String::from_utf8_lossy(value).into_owned());
+            ensure!(same, "{kind}: {:?} is not {:?}", shown(value.as_deref()), shown(text.get(at)));
+        }
+    }
+    ensure!(stream.next().await?.is_none());
+    // Nothing is left behind on the server, whatever came of it.
+    let error =
+        connection.query_values(&format!("SELECT 1e0, (SELECT id FROM {schema}.t) FROM {schema}.t")).await;
+    let error = match error {
+        Ok(mut stream) => stream.next().await.err(),
+        Err(error) => Some(error),
+    };
+    ensure!(matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242), "{error:?}");
+    // What cannot be prepared comes as text.
+    connection.execute("SET GLOBAL max_prepared_stmt_count = 0").await?;
+    let mut stream = connection.query_values(&format!("SELECT id FROM {schema}.t ORDER BY id")).await?;
+    for id in 0..=rows {
+        ensure!(stream.next().await?.is_some_and(|row| row.get_u64(0) == Some(id as u64)), "{id}");
+    }
+    ensure!(stream.next().await?.is_none());
+    connection.execute("SET GLOBAL max_prepared_stmt_count = DEFAULT").await?;
+    let left = connection.query("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").await?;
+    ensure!(left.first().and_then(|row| row.get_u64(1)) == Some(0), "{left:?}");
+    connection.execute(&format!("DROP DATABASE {schema}")).await?;
     Ok(())
 }

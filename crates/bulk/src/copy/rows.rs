@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::dump::tsv::put_row;
-use crate::dump::work::{TableWork, Task};
+use crate::dump::work::{ChunkStatement, TableWork, Task};
 use crate::dump::worker::Shared;
 use crate::error::BulkError;
 use crate::folder::WrittenChunk;
@@ -218,11 +218,11 @@ impl Worker {
         target: &Target,
         task: &Task,
     ) -> Result<WrittenChunk, BulkError> {
-        let sql = work.statement(task).await;
+        let statement = work.statement(task).await;
         let mut backoff = backoff(self.number as u64);
         let mut tries = 0;
         loop {
-            let error = match self.try_chunk(slot, target, &sql, task.number).await {
+            let error = match self.try_chunk(slot, target, &statement, task.number).await {
                 Ok(chunk) => return Ok(chunk),
                 Err(error) => error,
             };
@@ -241,7 +241,7 @@ impl Worker {
         &mut self,
         slot: &mut Option<Connection>,
         target: &Target,
-        sql: &str,
+        statement: &ChunkStatement,
         number: u32,
     ) -> Result<WrittenChunk, BulkError> {
         let Copying { options, record, progress, .. } = &*self.copying;
@@ -262,11 +262,13 @@ impl Worker {
         let mut sent = Sent::default();
         let (reader, counted) = (&mut self.reader.connection, &mut sent);
         let loaded = target
-            .load_from(&mut connection, record, &chunk, move |sender| send(reader, sql, sender, counted))
+            .load_from(&mut connection, record, &chunk, move |sender| {
+                send(reader, statement, sender, counted)
+            })
             .await?;
         if loaded.is_none() {
             // An earlier try had committed it, and its answer was lost; its rows are what was read now.
-            sent = count(&mut self.reader.connection, sql).await?;
+            sent = count(&mut self.reader.connection, statement).await?;
         }
         progress.rows(sent.rows, sent.bytes);
         *slot = Some(connection);
@@ -286,12 +288,12 @@ struct Sent {
 /// connection has the snapshot, and must stay in step.
 async fn send(
     reader: &mut Connection,
-    sql: &str,
+    statement: &ChunkStatement,
     to: mpsc::Sender<LoadPiece>,
     sent: &mut Sent,
 ) -> Result<Option<u64>, BulkError> {
     let server = reader.endpoint().to_owned();
-    let mut rows = reader.query_stream(sql).await?;
+    let mut rows = statement.rows(reader).await?;
     let mut piece = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
     while let Some(batch) = rows.next_batch().await? {
         for row in batch.iter() {
@@ -319,11 +321,11 @@ async fn send(
 }
 
 /// How many rows a statement gives, and their bytes.
-async fn count(reader: &mut Connection, sql: &str) -> Result<Sent, BulkError> {
+async fn count(reader: &mut Connection, statement: &ChunkStatement) -> Result<Sent, BulkError> {
     let (sender, mut receiver) = mpsc::channel(1);
     let mut sent = Sent::default();
     let drain = async { while receiver.recv().await.is_some() {} };
-    let (counted, ()) = tokio::join!(send(reader, sql, sender, &mut sent), drain);
+    let (counted, ()) = tokio::join!(send(reader, statement, sender, &mut sent), drain);
     counted?;
     Ok(sent)
 }

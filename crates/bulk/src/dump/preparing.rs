@@ -15,6 +15,7 @@ use super::work::TableWork;
 use super::worker::Shared;
 use super::{DumpOptions, now, origin};
 use crate::error::BulkError;
+use crate::fields::is_slow_to_print;
 use crate::folder::files::{DumpFiles, document, failed};
 use crate::folder::names::{account_files, object_file, schema_file, table_file};
 use crate::folder::{
@@ -371,7 +372,8 @@ fn work(
         };
         let what = format!("table {name}");
         let rows = TableRows::new(options.rows, &name, &shape.columns)?;
-        let table = TableWork::new(name, expressions, rows, plan, entry);
+        let as_values = shape.columns.iter().any(|column| is_slow_to_print(&column.data_type));
+        let table = TableWork::new(name, expressions, as_values, rows, plan, entry);
         let table = table.map_err(|reason| BulkError::Changed { what, reason })?;
         tables.push((table, shape.rows_estimate));
     }

@@ -1,6 +1,6 @@
 //! Which chunk of which table comes next, for workers that finish in any order.
 
-use tailwater_session::Connection;
+use tailwater_session::{Connection, RowStream, SessionError};
 use tokio::sync::Mutex;
 
 use super::encoding::TableRows;
@@ -17,6 +17,8 @@ pub(crate) struct TableWork {
     pub(crate) name: TableName,
     /// What is selected.
     expressions: String,
+    /// Rows are asked for as values.
+    as_values: bool,
     /// How it is written.
     pub(super) rows: TableRows,
     cutting: Mutex<Cutting>,
@@ -41,6 +43,30 @@ pub(crate) struct Task {
     pub(crate) range: ChunkRange,
 }
 
+/// A statement that gives a chunk's rows.
+#[derive(Debug, Clone)]
+pub(crate) struct ChunkStatement {
+    sql: String,
+    as_values: bool,
+}
+
+impl ChunkStatement {
+    /// Begins to read its rows.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub(crate) async fn rows<'c>(
+        &self,
+        connection: &'c mut Connection,
+    ) -> Result<RowStream<'c>, SessionError> {
+        if self.as_values {
+            connection.query_values(&self.sql).await
+        } else {
+            connection.query_stream(&self.sql).await
+        }
+    }
+}
+
 impl TableWork {
     /// What is left of a table, as the manifest knows it.
     ///
@@ -49,6 +75,7 @@ impl TableWork {
     pub(crate) fn new(
         name: TableName,
         expressions: String,
+        as_values: bool,
         rows: TableRows,
         plan: WalkPlan,
         entry: &TableEntry,
@@ -65,7 +92,7 @@ impl TableWork {
         let next_number =
             u32::try_from(entry.chunks.len()).map_err(|_| "it has too many chunks".to_owned())?;
         let cutting = Mutex::new(Cutting { walk, again, next_number, in_hand: 0, finished: false });
-        Ok(Self { name, expressions, rows, cutting })
+        Ok(Self { name, expressions, as_values, rows, cutting })
     }
 
     /// The next chunk; `None` if all are dumped or in other hands. A new one is recorded before anybody works at it.
@@ -138,13 +165,14 @@ impl TableWork {
     }
 
     /// The statement that gives a chunk's rows.
-    pub(crate) async fn statement(&self, task: &Task) -> String {
+    pub(crate) async fn statement(&self, task: &Task) -> ChunkStatement {
         let cutting = self.cutting.lock().await;
         let key = cutting.walk.plan().key.as_ref();
         let TableName { schema, name } = &self.name;
         let from = from_clause(schema, name, task.range.partition.as_deref(), key);
         let holds = condition(key, &task.range.keys).map(|condition| format!(" WHERE {condition}"));
-        format!("SELECT {} {from}{}", self.expressions, holds.unwrap_or_default())
+        let sql = format!("SELECT {} {from}{}", self.expressions, holds.unwrap_or_default());
+        ChunkStatement { sql, as_values: self.as_values }
     }
 }
 

@@ -87,9 +87,9 @@ impl Worker {
         let Shared { progress, compression, compression_level, ending, snapshot, .. } = &*self.shared;
         let name = chunk_file(&table.name.schema, &table.name.name, task.number, ending);
         let files = Arc::clone(self.shared.folder.lock().await.files());
-        let sql = table.statement(task).await;
+        let statement = table.statement(task).await;
         let server = self.reader.connection.endpoint().to_owned();
-        let mut rows = self.reader.connection.query_stream(&sql).await?;
+        let mut rows = statement.rows(&mut self.reader.connection).await?;
         let mut file =
             ChunkFile::create(files.as_ref(), &name, &table.rows, *compression, *compression_level)?;
         while let Some(batch) = rows.next_batch().await? {

@@ -2,6 +2,7 @@
 
 use super::{split_at_nul, split_mode};
 use crate::protocol::auth::{self, AuthPlugin, AuthSwitchRequest};
+use crate::protocol::binary_row::ValueRows;
 use crate::protocol::command::Command;
 use crate::protocol::handshake::{ClientAnswer, HandshakeResponse, HandshakeV10, parse_version};
 use crate::protocol::packet::{self, Frame, PACKET_HEADER_BYTES};
@@ -12,7 +13,7 @@ use crate::protocol::sha256_crypt::Sha256Crypt;
 use crate::protocol::{Capabilities, ColumnDefinition, ErrPacket, OkPacket};
 
 pub(super) fn check(data: &[u8]) {
-    match split_mode(data, 12) {
+    match split_mode(data, 13) {
         Some((0, bytes)) => framing(bytes),
         Some((1, payload)) => greeting(payload),
         Some((2, payload)) => client_answer(payload),
@@ -24,6 +25,7 @@ pub(super) fn check(data: &[u8]) {
         Some((8, payload)) => column_definition(payload),
         Some((9, payload)) => rows(payload),
         Some((10, payload)) => semi_sync(payload),
+        Some((11, payload)) => value_rows(payload),
         Some((_, bytes)) => proofs(bytes),
         None => {}
     }
@@ -157,6 +159,26 @@ fn rows(payload: &[u8]) {
     encode_text_row(values.iter().copied(), &mut bytes);
     let again = parse_text_row(&bytes, values.len()).expect("a row that was read can be written");
     assert!(again.into_iter().map(|range| range.map(|range| &bytes[range])).eq(values));
+}
+
+/// What is made of a row of values is a text row of as many.
+fn value_rows(payload: &[u8]) {
+    let Some((&count, rest)) = payload.split_first() else { return };
+    let Some((types, row)) = rest.split_at_checked(usize::from(count) * 3) else { return };
+    let column = |bytes: &[u8]| ColumnDefinition {
+        column_type: bytes[0],
+        flags: u16::from(bytes[1]),
+        decimals: bytes[2],
+        length_max: u32::from(bytes[2]),
+        ..ColumnDefinition::default()
+    };
+    let columns: Vec<_> = types.chunks_exact(3).map(column).collect();
+    let Some(rows) = ValueRows::new(&columns) else { return };
+    let mut text = Vec::new();
+    if rows.put_text_row(row, &mut text).is_ok() {
+        let values = parse_text_row(&text, columns.len()).expect("a row that was written can be read");
+        assert_eq!(values.len(), columns.len());
+    }
 }
 
 fn semi_sync(payload: &[u8]) {

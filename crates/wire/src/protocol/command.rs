@@ -13,6 +13,8 @@ pub const COM_PING: u8 = 0x0e;
 pub const COM_BINLOG_DUMP: u8 = 0x12;
 /// Prepare a statement.
 pub const COM_STMT_PREPARE: u8 = 0x16;
+/// Run a prepared statement.
+pub const COM_STMT_EXECUTE: u8 = 0x17;
 /// Forget a prepared statement; there is no answer.
 pub const COM_STMT_CLOSE: u8 = 0x19;
 /// Run a prepared statement for many rows of values (MariaDB only).

@@ -7,6 +7,7 @@
 //! - [`auth`]: authentication plugins and their scrambles; [`sha256_crypt`] and [`password_key`] are a server's part of it.
 //! - [`response`]: OK, ERR and EOF packets.
 //! - [`resultset`]: column definitions and rows in text form.
+//! - [`binary_row`]: rows of values that a prepared statement gives.
 //! - [`bulk`]: rows of values for a prepared statement.
 //! - [`command`]: what a client asks for, binlog dumps included.
 //! - [`semi_sync`]: the header that semi-synchronous sources put before events, and the acknowledgement.
@@ -14,6 +15,7 @@
 //! Everything works on whole payloads; reading them off a socket is the caller's.
 
 pub mod auth;
+pub mod binary_row;
 pub mod bulk;
 pub mod capabilities;
 pub mod command;

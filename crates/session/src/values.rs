@@ -1,0 +1,105 @@
+//! Statements that the server prepares, and their rows as it keeps their values: it prints none of them, and floating-point numbers
+//! are what it takes longest to print.
+
+use tailwater_wire::WireError;
+use tailwater_wire::protocol::ColumnDefinition;
+use tailwater_wire::protocol::binary_row::ValueRows;
+use tailwater_wire::protocol::bulk::Prepared;
+use tailwater_wire::protocol::command::{COM_STMT_CLOSE, COM_STMT_EXECUTE, COM_STMT_PREPARE, Command};
+use tailwater_wire::protocol::response::ERR;
+
+use crate::connection::{Connection, Opening};
+use crate::error::SessionError;
+use crate::rows::{RowStream, Values};
+
+const PREPARING: &str = "preparing a statement";
+const RUNNING: &str = "running a prepared statement";
+const CLOSING: &str = "closing a prepared statement";
+
+/// No cursor: all rows come at once; and the count of runs, which is always one.
+const NO_CURSOR_ONCE: [u8; 5] = [0, 1, 0, 0, 0];
+
+impl Connection {
+    /// As [`Connection::query_stream`], of one statement that gives rows. They are the same, but that floating-point numbers have as
+    /// many digits as tell them from all others, whatever the server would have printed, and take it less time.
+    ///
+    /// # Errors
+    /// [`SessionError::Server`] if the statement fails; anything that breaks the connection.
+    pub async fn query_values(&mut self, sql: &str) -> Result<RowStream<'_>, SessionError> {
+        let (prepared, columns) = match self.prepare(sql).await {
+            Ok(prepared) => prepared,
+            // It may have too many, or be none that can be prepared; if it is wrong, that comes again.
+            Err(SessionError::Server { .. }) => return self.query_stream(sql).await,
+            Err(error) => return Err(error),
+        };
+        if prepared.parameters > 0 || columns.is_empty() || ValueRows::new(&columns).is_none() {
+            self.close_statement(prepared.id).await?;
+            return self.query_stream(sql).await;
+        }
+        let columns = match self.run(prepared.id).await {
+            Err(error @ SessionError::Server { .. }) => {
+                self.close_statement(prepared.id).await?;
+                return Err(error);
+            }
+            run => run?,
+        };
+        let Some(rows) = ValueRows::new(&columns) else {
+            let source =
+                WireError::malformed("column definition", "another type than was prepared".to_owned());
+            return Err(SessionError::Protocol { doing: RUNNING, source });
+        };
+        Ok(RowStream::of_values(self, columns, Values { statement: prepared.id, rows }))
+    }
+
+    async fn run(&mut self, statement: u32) -> Result<Vec<ColumnDefinition>, SessionError> {
+        self.begin()?;
+        let body = [&statement.to_le_bytes()[..], &NO_CURSOR_ONCE].concat();
+        self.stream.send(RUNNING, &Command::Other { command: COM_STMT_EXECUTE, body: &body }).await?;
+        match self.read_opening().await? {
+            Opening::Columns(columns) => Ok(columns),
+            Opening::LocalInfile(file) => Err(SessionError::LocalInfile { file }),
+            Opening::Ok(_) => {
+                let source = WireError::malformed("result", "no rows of a statement with columns".to_owned());
+                Err(SessionError::Protocol { doing: RUNNING, source })
+            }
+        }
+    }
+
+    /// Has a statement prepared; with the columns that it gives.
+    pub(crate) async fn prepare(
+        &mut self,
+        sql: &str,
+    ) -> Result<(Prepared, Vec<ColumnDefinition>), SessionError> {
+        self.begin()?;
+        self.stream
+            .send(PREPARING, &Command::Other { command: COM_STMT_PREPARE, body: sql.as_bytes() })
+            .await?;
+        let payload = self.stream.read_packet(PREPARING, self.rows_bytes_max).await?;
+        if payload.first() == Some(&ERR) {
+            return Err(self.server_error(PREPARING, &payload));
+        }
+        let prepared = Prepared::parse(&payload)
+            .map_err(|source| SessionError::Protocol { doing: PREPARING, source })?;
+        let mut columns = Vec::new();
+        // Parameters first.
+        for definitions in [prepared.parameters, prepared.columns] {
+            if definitions > 0 {
+                columns = self.read_columns(usize::from(definitions)).await?;
+            }
+        }
+        self.end_unanswered();
+        if prepared.columns == 0 {
+            columns.clear();
+        }
+        Ok((prepared, columns))
+    }
+
+    /// Has a prepared statement forgotten.
+    pub(crate) async fn close_statement(&mut self, statement: u32) -> Result<(), SessionError> {
+        self.begin()?;
+        let id = statement.to_le_bytes();
+        self.stream.send(CLOSING, &Command::Other { command: COM_STMT_CLOSE, body: &id }).await?;
+        self.end_unanswered();
+        Ok(())
+    }
+}
