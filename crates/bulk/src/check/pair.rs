@@ -2,7 +2,7 @@
 
 use tailwater_wire::Flavour;
 
-use super::rendering::{Rendered, Rendering, rendering, row_hash};
+use super::rendering::{Rendered, Rendering, ValueKind, rendering, row_hash};
 use crate::schema::TableName;
 use crate::sql::{qualified, quoted};
 use crate::walk::condition::condition;
@@ -137,6 +137,11 @@ impl TablePair {
     pub fn aggregate(&self, side: Side, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
         format!("SELECT COUNT(*), SUM({hash}) {from}{within}")
+    }
+
+    /// Whether [`TablePair::values`] are better printed here than by the servers.
+    pub fn is_slow_to_print(&self) -> bool {
+        self.columns.iter().any(|column| column.literal == ValueKind::Real)
     }
 
     /// The statement that gives the values of a chunk's rows, in any order, each row as the same bytes on both sides if it is
