@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::sql::qualified;
-use tailwater_bulk::walk::asking::{SESSION, from_clause, next_chunk};
+use tailwater_bulk::walk::asking::{IndexHint, SESSION, from_clause, next_chunk};
 use tailwater_bulk::walk::condition::condition;
 use tailwater_bulk::walk::{ServoLimits, TableShape, Walk, WalkKey, WalkPlan};
 use tailwater_sandbox::{Server, ServerKind, require, shared};
@@ -212,7 +212,9 @@ async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32
     let mut walk = Walk::new(plan.clone());
     let (mut seen, mut chunks) = (Vec::new(), 0);
     while let Some(range) = next_chunk(&mut walk, connection, "walking", table).await? {
-        let from = from_clause("walking", table, range.partition.as_deref(), plan.key.as_ref());
+        let hint = IndexHint::new(connection.server().flavour, &range.keys, plan.rows_estimate);
+        let index = plan.key.as_ref().map(|key| (key, hint));
+        let from = from_clause("walking", table, range.partition.as_deref(), index);
         let holds = condition(plan.key.as_ref(), &range.keys).unwrap_or_else(|| "TRUE".into());
         let answer = connection.query(&format!("SELECT row_n {from} WHERE {holds}")).await?;
         let rows: Vec<_> = answer.rows.iter().filter_map(|row| row.get_u64(0)).collect();

@@ -145,7 +145,9 @@ impl RawRows {
     /// The same rows, if these are values.
     fn made(self, rows: &ValueRows) -> Result<Self, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
-        let mut made = Vec::with_capacity(self.packets.len() + self.packets.len() / 4);
+        // Numbers take more as text. A long row is long for its texts.
+        let long = self.long.as_ref().map_or(0, |row| row.len() + row.len() / 64);
+        let mut made = Vec::with_capacity(self.packets.len() + self.packets.len() / 4 + long);
         for row in self.iter() {
             let begin = made.len();
             made.extend_from_slice(&[0; LENGTH_BYTES]);
@@ -234,6 +236,11 @@ impl<'a> RowStream<'a> {
     /// The columns; none for a statement that gives no rows.
     pub fn columns(&self) -> &[ColumnDefinition] {
         &self.columns
+    }
+
+    /// Whether rows come as values, as [`Connection::query_values`] asks for them; false at the end.
+    pub fn comes_as_values(&self) -> bool {
+        self.values.is_some()
     }
 
     /// The rows that have come and were not given yet, one at least, or `None` at the end: for many rows in less time than

@@ -7,6 +7,7 @@ use tailwater_wire::protocol::binary_row::ValueRows;
 use tailwater_wire::protocol::bulk::Prepared;
 use tailwater_wire::protocol::command::{COM_STMT_CLOSE, COM_STMT_EXECUTE, COM_STMT_PREPARE, Command};
 use tailwater_wire::protocol::response::ERR;
+use tracing::debug;
 
 use crate::connection::{Connection, Opening};
 use crate::error::SessionError;
@@ -19,6 +20,13 @@ const CLOSING: &str = "closing a prepared statement";
 /// No cursor: all rows come at once; and the count of runs, which is always one.
 const NO_CURSOR_ONCE: [u8; 5] = [0, 1, 0, 0, 0];
 
+/// The server has as many prepared statements as it may, or this is none that can be.
+fn is_unpreparable(number: u16) -> bool {
+    const ER_UNSUPPORTED_PS: u16 = 1295;
+    const ER_MAX_PREPARED_STMT_COUNT_REACHED: u16 = 1461;
+    matches!(number, ER_UNSUPPORTED_PS | ER_MAX_PREPARED_STMT_COUNT_REACHED)
+}
+
 impl Connection {
     /// As [`Connection::query_stream`], of one statement that gives rows. They are the same, but that floating-point numbers have as
     /// many digits as tell them from all others, whatever the server would have printed, and take it less time.
@@ -28,8 +36,10 @@ impl Connection {
     pub async fn query_values(&mut self, sql: &str) -> Result<RowStream<'_>, SessionError> {
         let (prepared, columns) = match self.prepare(sql).await {
             Ok(prepared) => prepared,
-            // It may have too many, or be none that can be prepared; if it is wrong, that comes again.
-            Err(SessionError::Server { .. }) => return self.query_stream(sql).await,
+            Err(SessionError::Server { error, .. }) if is_unpreparable(error.number) => {
+                debug!(number = error.number, "asked for text: the server does not prepare the statement");
+                return self.query_stream(sql).await;
+            }
             Err(error) => return Err(error),
         };
         if prepared.parameters > 0 || columns.is_empty() || ValueRows::new(&columns).is_none() {

@@ -1,5 +1,7 @@
 //! Statements and their results on real servers.
 
+use std::collections::HashMap;
+
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::{ConnectOptions, Connection, Purpose, Retry, SessionError, check_grants};
@@ -274,8 +276,12 @@ fn kinds(flavour: Flavour) -> Vec<(&'static str, &'static [&'static str])> {
         ),
         ("DOUBLE(10,3)", &["1.5", "-1234567.125"]),
         ("FLOAT", &["0.1", "3.4028234e38", "1e-38", "16777216"]),
+        ("FLOAT(7,3)", &["0.001", "-9999.5"]),
+        ("DECIMAL(8,2) UNSIGNED ZEROFILL", &["1.5"]),
+        ("INT(255) UNSIGNED ZEROFILL", &["7"]),
     ];
     if flavour == Flavour::MariaDb {
+        kinds.push(("YEAR(2)", &["0", "99", "2024"]));
         kinds.push(("UUID", &["'123e4567-e89b-12d3-a456-426655440000'"]));
         kinds.push(("INET6", &["'::1'", "'2001:db8::ff00:42:8329'"]));
     } else {
@@ -291,6 +297,7 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     }
     let kinds = kinds(kind.flavour());
     let server = shared(kind).await?;
+    server.sql("SET GLOBAL max_allowed_packet = 128 << 20").await?;
     let schema = "tw_values";
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection
@@ -331,13 +338,13 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
         for (at, value) in raw.iter().enumerate() {
             ensure!(one.get(at) == value.as_deref(), "column {at} one by one");
             let kind = at.checked_sub(1).map_or("id", |at| kinds[at].0);
-            let is_double = kind.starts_with("DOUBLE") || kind == "FLOAT";
+            let is_double = kind.starts_with("DOUBLE") || kind.starts_with("FLOAT");
             let same = match (value, text.get(at)) {
                 (Some(value), Some(text)) if is_double => {
                     let number = |text: &[u8]| Ok::<_, anyhow::Error>(str::from_utf8(text)?.parse::<f64>()?);
                     // As text a FLOAT has six digits only.
                     let (value, text) = (number(value)?, number(text)?);
-                    if kind == "FLOAT" {
+                    if kind.starts_with("FLOAT") {
                         (value - text).abs() <= text.abs() * 1e-5
                     } else {
                         value.to_bits() == text.to_bits()
@@ -350,7 +357,30 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
         }
     }
     ensure!(stream.next().await?.is_none());
-    // Nothing is left behind on the server, whatever came of it.
+    // Each kind can be had so, and also in a row that takes more than one packet.
+    for (at, (kind, _)) in kinds.iter().enumerate() {
+        let mut stream =
+            connection.query_values(&format!("SELECT c{at} FROM {schema}.t WHERE id = 1")).await?;
+        ensure!(stream.comes_as_values(), "{kind}");
+        ensure!(stream.next().await?.is_some() && stream.next().await?.is_none(), "{kind}");
+    }
+    let sql = format!("SELECT 7, 0.1e0, REPEAT('x', (16 << 20) + 9), 1.5e0 FROM {schema}.t WHERE id = 1");
+    let mut stream = connection.query_values(&sql).await?;
+    ensure!(stream.comes_as_values());
+    let batch = stream.next_batch().await?.context("the long row")?;
+    let row = batch.iter().next().context("a row")?;
+    let values = row.values().collect::<Result<Vec<_>, _>>()?;
+    let long = values[2].map(<[u8]>::len);
+    ensure!(long == Some((16 << 20) + 9), "{long:?}");
+    ensure!([values[0], values[1], values[3]] == [Some(&b"7"[..]), Some(b"0.1"), Some(b"1.5")]);
+    ensure!(stream.next_batch().await?.is_none());
+    // What has no type comes as text.
+    let mut stream = connection.query_values(&format!("SELECT NULL, id FROM {schema}.t ORDER BY id")).await?;
+    ensure!(!stream.comes_as_values());
+    for id in 0..=rows {
+        ensure!(stream.next().await?.is_some_and(|row| row.get_u64(1) == Some(id as u64)), "{id}");
+    }
+    ensure!(stream.next().await?.is_none());
     let error =
         connection.query_values(&format!("SELECT 1e0, (SELECT id FROM {schema}.t) FROM {schema}.t")).await;
     let error = match error {
@@ -358,16 +388,16 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
         Err(error) => Some(error),
     };
     ensure!(matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242), "{error:?}");
-    // What cannot be prepared comes as text.
-    connection.execute("SET GLOBAL max_prepared_stmt_count = 0").await?;
-    let mut stream = connection.query_values(&format!("SELECT id FROM {schema}.t ORDER BY id")).await?;
-    for id in 0..=rows {
-        ensure!(stream.next().await?.is_some_and(|row| row.get_u64(0) == Some(id as u64)), "{id}");
+    let error = connection.query_values("SELECT 1e0 FROM nowhere.t").await.err();
+    ensure!(matches!(&error, Some(SessionError::Server { .. })), "of no table: {error:?}");
+    // Nothing is left behind on the server, whatever came of it.
+    let mut counts = HashMap::new();
+    for row in &connection.query("SHOW SESSION STATUS LIKE 'Com_stmt%'").await?.rows {
+        counts.insert(row.get_str(0).context("a name")?.to_owned(), row.get_u64(1).context("a count")?);
     }
-    ensure!(stream.next().await?.is_none());
-    connection.execute("SET GLOBAL max_prepared_stmt_count = DEFAULT").await?;
-    let left = connection.query("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").await?;
-    ensure!(left.first().and_then(|row| row.get_u64(1)) == Some(0), "{left:?}");
+    // The last one could not be prepared.
+    ensure!(counts["Com_stmt_close"] + 1 == counts["Com_stmt_prepare"], "{counts:?}");
+    ensure!(counts["Com_stmt_execute"] as usize >= kinds.len() + 3, "{counts:?}");
     connection.execute(&format!("DROP DATABASE {schema}")).await?;
     Ok(())
 }

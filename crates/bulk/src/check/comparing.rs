@@ -116,7 +116,8 @@ impl Comparing {
         range: &KeyRange,
         seed: u64,
     ) -> Result<Sum, BulkError> {
-        let (sql, connection) = (pair.values(side, range), self.side(side));
+        let connection = self.side(side);
+        let sql = pair.values(side, range, connection.server().flavour);
         // Should only one side be able to prepare it, sums differ, and the rows' own hashes say that nothing else does.
         let mut rows = match pair.is_slow_to_print() {
             true => connection.query_values(&sql).await?,

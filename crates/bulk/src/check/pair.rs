@@ -4,7 +4,8 @@ use tailwater_wire::Flavour;
 
 use super::rendering::{Rendered, Rendering, ValueKind, rendering, row_hash};
 use crate::schema::TableName;
-use crate::sql::{qualified, quoted};
+use crate::sql::quoted;
+use crate::walk::asking::{IndexHint, from_clause};
 use crate::walk::condition::condition;
 use crate::walk::range::{KeyLiteral, KeyRange};
 use crate::walk::{KeyColumn, KeyKind, TableShape, WalkKey};
@@ -117,11 +118,11 @@ impl TablePair {
     }
 
     fn from(&self, side: Side) -> String {
-        let table = qualified(&self.name.schema, &self.name.name);
-        match self.key(side) {
-            Some(key) => format!("FROM {table} FORCE INDEX ({})", quoted(&key.name)),
-            None => format!("FROM {table}"),
-        }
+        self.rows_by(side, IndexHint::Force)
+    }
+
+    fn rows_by(&self, side: Side, hint: IndexHint) -> String {
+        from_clause(&self.name.schema, &self.name.name, None, self.key(side).map(|key| (key, hint)))
     }
 
     fn within(&self, side: Side, range: &KeyRange) -> String {
@@ -146,11 +147,12 @@ impl TablePair {
 
     /// The statement that gives the values of a chunk's rows, in any order, each row as the same bytes on both sides if it is
     /// the same.
-    pub fn values(&self, side: Side, range: &KeyRange) -> String {
+    pub fn values(&self, side: Side, range: &KeyRange, flavour: Flavour) -> String {
         let values: Vec<_> = self.rendered(side).map(Rendered::sent).collect();
         // A table may have no column that both have; its rows are counted all the same.
         let values = if values.is_empty() { "1".to_owned() } else { values.join(", ") };
-        format!("SELECT {values} {}{}", self.from(side), self.within(side, range))
+        let hint = IndexHint::new(flavour, range, self.rows_estimate);
+        format!("SELECT {values} {}{}", self.rows_by(side, hint), self.within(side, range))
     }
 
     /// The statement that gives the count of a chunk's rows that cannot be hashed.

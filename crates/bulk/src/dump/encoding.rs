@@ -67,7 +67,7 @@ pub struct TextRows {
 /// How the values of a column are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// As the server prints them.
+    /// Digits, as the server prints them, or would but for the number of digits.
     Number,
     /// Text in utf8mb4, which all of it may be put into quotes as.
     Plain,
@@ -230,6 +230,8 @@ fn put_literal(out: &mut Vec<u8>, value: Option<&[u8]>, form: Form) {
         return;
     };
     match form {
+        // As an integer it would lose its sign, which floating-point numbers have.
+        Form::Number if value == b"-0" => out.extend_from_slice(b"-0e0"),
         Form::Number => out.extend_from_slice(value),
         Form::Bytes if value.is_empty() => out.extend_from_slice(b"''"),
         Form::Bytes => {
@@ -271,6 +273,7 @@ mod tests {
     #[test]
     fn literals_say_all_of_a_value() {
         assert_eq!(literal(b"-1.5", Form::of("decimal")), "-1.5");
+        assert_eq!(literal(b"-0", Form::of("double")), "-0e0");
         assert_eq!(literal(b"a'b\\\0\r\n\x1a", Form::of("text")), "_binary'a\\'b\\\\\\0\\r\\n\\Z'");
         assert_eq!(literal(b"{}", Form::of("json")), "'{}'");
         assert_eq!(literal(b"\x00\xff", Form::of("bit")), "0x00FF");

@@ -1,13 +1,14 @@
 //! Which chunk of which table comes next, for workers that finish in any order.
 
 use tailwater_session::{Connection, RowStream, SessionError};
+use tailwater_wire::Flavour;
 use tokio::sync::Mutex;
 
 use super::encoding::TableRows;
 use crate::error::BulkError;
 use crate::folder::{DumpFolder, JournalEntry, NulledValues, TableEntry, WrittenChunk};
 use crate::schema::TableName;
-use crate::walk::asking::{from_clause, next_chunk};
+use crate::walk::asking::{IndexHint, from_clause, next_chunk};
 use crate::walk::condition::condition;
 use crate::walk::{ChunkRange, Walk, WalkPlan};
 
@@ -165,11 +166,13 @@ impl TableWork {
     }
 
     /// The statement that gives a chunk's rows.
-    pub(crate) async fn statement(&self, task: &Task) -> ChunkStatement {
+    pub(crate) async fn statement(&self, task: &Task, flavour: Flavour) -> ChunkStatement {
         let cutting = self.cutting.lock().await;
         let key = cutting.walk.plan().key.as_ref();
         let TableName { schema, name } = &self.name;
-        let from = from_clause(schema, name, task.range.partition.as_deref(), key);
+        let hint = IndexHint::new(flavour, &task.range.keys, cutting.walk.plan().rows_estimate);
+        let index = key.map(|key| (key, hint));
+        let from = from_clause(schema, name, task.range.partition.as_deref(), index);
         let holds = condition(key, &task.range.keys).map(|condition| format!(" WHERE {condition}"));
         let sql = format!("SELECT {} {from}{}", self.expressions, holds.unwrap_or_default());
         ChunkStatement { sql, as_values: self.as_values }

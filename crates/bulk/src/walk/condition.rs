@@ -13,8 +13,14 @@ pub fn condition(key: Option<&WalkKey>, range: &KeyRange) -> Option<String> {
         KeyRange::Integers { from, to } => {
             let name = key.columns.first().map(|column| quoted(&column.name))?;
             let mut parts = each(key, false);
-            parts.extend(from.map(|from| format!("{name} >= {from}")));
-            parts.extend(to.map(|to| format!("{name} <= {to}")));
+            match (from, to) {
+                // One comparison for each row instead of two.
+                (Some(from), Some(to)) => parts.push(format!("{name} BETWEEN {from} AND {to}")),
+                (from, to) => {
+                    parts.extend(from.map(|from| format!("{name} >= {from}")));
+                    parts.extend(to.map(|to| format!("{name} <= {to}")));
+                }
+            }
             parts
         }
         KeyRange::Keys { after, to } => {
@@ -83,7 +89,9 @@ mod tests {
         let text = |key: &WalkKey, range| condition(Some(key), &range).unwrap_or_default();
         let one = key(&[("a", false)]);
         assert_eq!(text(&one, KeyRange::All), "");
-        assert_eq!(text(&one, KeyRange::Integers { from: Some(-3), to: Some(4) }), "`a` >= -3 AND `a` <= 4");
+        assert_eq!(text(&one, KeyRange::Integers { from: Some(-3), to: Some(4) }), "`a` BETWEEN -3 AND 4");
+        assert_eq!(text(&one, KeyRange::Integers { from: Some(5), to: None }), "`a` >= 5");
+        assert_eq!(text(&one, KeyRange::Integers { from: None, to: Some(-4) }), "`a` <= -4");
         assert_eq!(
             text(&one, KeyRange::Keys { after: values(&["1"]), to: values(&["2"]) }),
             "`a` > 1 AND `a` <= 2"

@@ -25,8 +25,8 @@ pub(super) fn check(data: &[u8]) {
         Some((8, payload)) => column_definition(payload),
         Some((9, payload)) => rows(payload),
         Some((10, payload)) => semi_sync(payload),
-        Some((11, payload)) => value_rows(payload),
-        Some((_, bytes)) => proofs(bytes),
+        Some((11, bytes)) => proofs(bytes),
+        Some((_, payload)) => value_rows(payload),
         None => {}
     }
 }

@@ -35,7 +35,10 @@ enum Kind {
     },
     Float,
     Double,
-    Year,
+    /// Of two digits, which MariaDB still has, or four.
+    Year {
+        digits_min: u32,
+    },
     Date,
     /// With so many digits behind the second.
     Moment {
@@ -64,7 +67,7 @@ impl Kind {
             8 => integer(8),
             4 => Self::Float,
             5 => Self::Double,
-            13 => Self::Year,
+            13 => Self::Year { digits_min: if column.length_max == 2 { 2 } else { 4 } },
             10 => Self::Date,
             7 | 12 => Self::Moment { decimals: column.decimals },
             11 => Self::Time { decimals: column.decimals },
@@ -110,7 +113,7 @@ impl ValueRows {
     }
 }
 
-/// Puts its length before what `put` appends, which is less than 251 bytes for what is no text in itself.
+/// Puts its length before what `put` appends, which is hardly ever more than 250 bytes for what is no text in itself.
 fn put_short(
     out: &mut Vec<u8>,
     put: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>,
@@ -121,7 +124,11 @@ fn put_short(
     let length = out.len() - begin - 1;
     match u8::try_from(length) {
         Ok(length @ ..=250) => out[begin] = length,
-        _ => return Err(WireError::malformed(WHAT, format!("a number of {length} digits"))),
+        _ => {
+            let text = out.split_off(begin + 1);
+            out.truncate(begin);
+            put_lenenc_bytes(out, &text);
+        }
     }
     Ok(())
 }
@@ -141,7 +148,9 @@ fn put_text(out: &mut Vec<u8>, kind: Kind, cursor: &mut Cursor<'_>) -> Result<()
         }
         Kind::Float => put_double(out, f64::from(f32::from_bits(cursor.u32()?))),
         Kind::Double => put_double(out, f64::from_bits(cursor.u64()?)),
-        Kind::Year => put_padded(out, itoa::Buffer::new().format(cursor.u16()?), 4),
+        Kind::Year { digits_min } => {
+            put_padded(out, itoa::Buffer::new().format(cursor.u16()?), digits_min);
+        }
         Kind::Date => put_moment(out, cursor, None)?,
         Kind::Moment { decimals } => put_moment(out, cursor, Some(decimals))?,
         Kind::Time { decimals } => put_time(out, cursor, decimals)?,
@@ -290,6 +299,10 @@ mod tests {
         assert_eq!(of(8, 0, &i64::MIN.to_le_bytes()), "-9223372036854775808");
         assert_eq!(of(8, UNSIGNED, &u64::MAX.to_le_bytes()), "18446744073709551615");
         assert_eq!(of(13, UNSIGNED, &[0, 0]), "0000");
+        let short = ColumnDefinition { length_max: 2, ..column(13, UNSIGNED, 0) };
+        assert_eq!(text(&short, &[0, 0]).unwrap(), "00");
+        let wide = ColumnDefinition { length_max: 255, ..column(3, UNSIGNED | ZEROFILL, 0) };
+        assert_eq!(text(&wide, &42u32.to_le_bytes()).unwrap(), format!("{:0255}", 42));
         assert_eq!(of(5, 0, &1.5f64.to_le_bytes()), "1.5");
         assert_eq!(of(5, 0, &(-0.0f64).to_le_bytes()), "-0");
         assert_eq!(of(5, 0, &1e300f64.to_le_bytes()), "1e+300");
