@@ -62,7 +62,10 @@ CREATE TABLE `od``d n%me.` (`co``l 1` INT, `日本` INT);
 INSERT INTO `od``d n%me.` VALUES (1, 2);
 "#;
 
+/// MariaDB makes 0 of -0.0.
 const MYSQL: &str = r#"
+CREATE TABLE signs (id INT PRIMARY KEY, f FLOAT, d DOUBLE);
+INSERT INTO signs VALUES (1, -0e0, -0e0), (2, 0, 0), (3, -1e-300, -1e-300);
 CREATE TABLE vectors (id INT PRIMARY KEY, v VECTOR(3));
 INSERT INTO vectors VALUES (1, STRING_TO_VECTOR('[1,2,3.5]')), (2, STRING_TO_VECTOR('[0,-0.0,1e10]')), (3, NULL);
 "#;
