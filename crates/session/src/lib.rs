@@ -28,11 +28,11 @@ mod login;
 pub mod option_file;
 pub mod options;
 mod packet_stream;
+mod prepared;
 pub mod rows;
 pub mod server;
 mod socket;
 mod tls;
-mod values;
 
 pub use backoff::Backoff;
 pub use bulk::BulkStatement;

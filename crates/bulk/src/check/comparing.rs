@@ -117,12 +117,9 @@ impl Comparing {
         seed: u64,
     ) -> Result<Sum, BulkError> {
         let connection = self.side(side);
-        let sql = pair.values(side, range, connection.server().flavour);
+        let statement = pair.values(side, range, connection.server().flavour);
         // Should only one side be able to prepare it, sums differ, and the rows' own hashes say that nothing else does.
-        let mut rows = match pair.is_slow_to_print() {
-            true => connection.query_values(&sql).await?,
-            false => connection.query_stream(&sql).await?,
-        };
+        let mut rows = statement.rows(connection).await?;
         let (mut count, mut sum) = (0, 0u128);
         while let Some(batch) = rows.next_batch().await? {
             for row in batch.iter() {

@@ -5,7 +5,7 @@ use tailwater_wire::Flavour;
 use super::rendering::{Rendered, Rendering, ValueKind, rendering, row_hash};
 use crate::schema::TableName;
 use crate::sql::quoted;
-use crate::walk::asking::{IndexHint, from_clause};
+use crate::walk::asking::{ChunkStatement, IndexHint, from_clause};
 use crate::walk::condition::condition;
 use crate::walk::range::{KeyLiteral, KeyRange};
 use crate::walk::{KeyColumn, KeyKind, TableShape, WalkKey};
@@ -140,19 +140,17 @@ impl TablePair {
         format!("SELECT COUNT(*), SUM({hash}) {from}{within}")
     }
 
-    /// Whether [`TablePair::values`] are better printed here than by the servers.
-    pub fn is_slow_to_print(&self) -> bool {
-        self.columns.iter().any(|column| column.literal == ValueKind::Real)
-    }
-
     /// The statement that gives the values of a chunk's rows, in any order, each row as the same bytes on both sides if it is
     /// the same.
-    pub fn values(&self, side: Side, range: &KeyRange, flavour: Flavour) -> String {
+    pub fn values(&self, side: Side, range: &KeyRange, flavour: Flavour) -> ChunkStatement {
         let values: Vec<_> = self.rendered(side).map(Rendered::sent).collect();
         // A table may have no column that both have; its rows are counted all the same.
         let values = if values.is_empty() { "1".to_owned() } else { values.join(", ") };
         let hint = IndexHint::new(flavour, range, self.rows_estimate);
-        format!("SELECT {values} {}{}", self.rows_by(side, hint), self.within(side, range))
+        let sql = format!("SELECT {values} {}{}", self.rows_by(side, hint), self.within(side, range));
+        // A floating-point number is only compared with another: what holds for one side holds for both.
+        let as_values = self.columns.iter().any(|column| column.literal == ValueKind::Real);
+        ChunkStatement { sql, as_values }
     }
 
     /// The statement that gives the count of a chunk's rows that cannot be hashed.

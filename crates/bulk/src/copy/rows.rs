@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::dump::tsv::put_row;
-use crate::dump::work::{ChunkStatement, TableWork, Task};
+use crate::dump::work::{TableWork, Task};
 use crate::dump::worker::Shared;
 use crate::error::BulkError;
 use crate::folder::WrittenChunk;
@@ -25,6 +25,7 @@ use crate::load::target;
 use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::snapshot::{Snapshot, SnapshotReader};
+use crate::walk::asking::ChunkStatement;
 
 /// The size of pieces on their way.
 const PIECE_BYTES: usize = 256 << 10;

@@ -1,6 +1,6 @@
 //! Which chunk of which table comes next, for workers that finish in any order.
 
-use tailwater_session::{Connection, RowStream, SessionError};
+use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tokio::sync::Mutex;
 
@@ -8,7 +8,7 @@ use super::encoding::TableRows;
 use crate::error::BulkError;
 use crate::folder::{DumpFolder, JournalEntry, NulledValues, TableEntry, WrittenChunk};
 use crate::schema::TableName;
-use crate::walk::asking::{IndexHint, from_clause, next_chunk};
+use crate::walk::asking::{ChunkStatement, IndexHint, from_clause, next_chunk};
 use crate::walk::condition::condition;
 use crate::walk::{ChunkRange, Walk, WalkPlan};
 
@@ -42,30 +42,6 @@ struct Cutting {
 pub(crate) struct Task {
     pub(crate) number: u32,
     pub(crate) range: ChunkRange,
-}
-
-/// A statement that gives a chunk's rows.
-#[derive(Debug, Clone)]
-pub(crate) struct ChunkStatement {
-    sql: String,
-    as_values: bool,
-}
-
-impl ChunkStatement {
-    /// Begins to read its rows.
-    ///
-    /// # Errors
-    /// [`SessionError`].
-    pub(crate) async fn rows<'c>(
-        &self,
-        connection: &'c mut Connection,
-    ) -> Result<RowStream<'c>, SessionError> {
-        if self.as_values {
-            connection.query_values(&self.sql).await
-        } else {
-            connection.query_stream(&self.sql).await
-        }
-    }
 }
 
 impl TableWork {

@@ -1,6 +1,6 @@
 //! Puts a walk's questions to the server.
 
-use tailwater_session::{Connection, Row};
+use tailwater_session::{Connection, Row, RowStream, SessionError};
 use tailwater_wire::Flavour;
 
 use super::condition::condition;
@@ -41,6 +41,29 @@ pub async fn next_chunk(
                 };
                 walk.answer(answer.ok_or_else(strange)?);
             }
+        }
+    }
+}
+
+/// A statement that gives a chunk's rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkStatement {
+    /// Its text.
+    pub sql: String,
+    /// Its rows are better asked for as values, since the server takes long to print them.
+    pub as_values: bool,
+}
+
+impl ChunkStatement {
+    /// Begins to read its rows.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub async fn rows<'c>(&self, connection: &'c mut Connection) -> Result<RowStream<'c>, SessionError> {
+        if self.as_values {
+            connection.query_values(&self.sql).await
+        } else {
+            connection.query_stream(&self.sql).await
         }
     }
 }

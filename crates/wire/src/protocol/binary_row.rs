@@ -1,11 +1,15 @@
 //! Rows of a prepared statement, whose values come as a server keeps them, and the text that it would have sent instead.
 //!
-//! Servers spend a good part of a dump on printing floating-point numbers; who asks for values prints them himself, in a tenth
-//! of the time.
+//! Servers spend a good part of a dump on printing floating-point numbers; who asks for values prints them himself, in less
+//! time.
+
+use std::fmt::{self, Write};
 
 use crate::WireError;
 use crate::cursor::{Cursor, put_lenenc_bytes};
 use crate::protocol::ColumnDefinition;
+use crate::rows::column::type_code;
+use crate::rows::temporal::{Date, DateTime, Time};
 
 const WHAT: &str = "row of values";
 
@@ -60,19 +64,23 @@ impl Kind {
             digits_min: if column.flags & ZEROFILL == 0 { 0 } else { column.length_max.min(255) },
         };
         Some(match column.column_type {
-            1 => integer(1),
-            2 => integer(2),
-            // INT, and MEDIUMINT, which takes as many.
-            3 | 9 => integer(4),
-            8 => integer(8),
-            4 => Self::Float,
-            5 => Self::Double,
-            13 => Self::Year { digits_min: if column.length_max == 2 { 2 } else { 4 } },
-            10 => Self::Date,
-            7 | 12 => Self::Moment { decimals: column.decimals },
-            11 => Self::Time { decimals: column.decimals },
-            // DECIMAL, VARCHAR, BIT, VECTOR, JSON, ENUM, SET, BLOBs and TEXTs, CHAR, GEOMETRY.
-            0 | 15 | 16 | 242 | 245..=255 => Self::Bytes,
+            type_code::TINY => integer(1),
+            type_code::SHORT => integer(2),
+            // MEDIUMINT takes as many.
+            type_code::LONG | type_code::INT24 => integer(4),
+            type_code::LONGLONG => integer(8),
+            type_code::FLOAT => Self::Float,
+            type_code::DOUBLE => Self::Double,
+            type_code::YEAR => Self::Year { digits_min: if column.length_max == 2 { 2 } else { 4 } },
+            type_code::DATE => Self::Date,
+            type_code::TIMESTAMP | type_code::DATETIME => Self::Moment { decimals: column.decimals },
+            type_code::TIME => Self::Time { decimals: column.decimals },
+            type_code::DECIMAL
+            | type_code::VARCHAR
+            | type_code::BIT
+            | type_code::VECTOR
+            // And NEWDECIMAL, ENUM, SET, what is text or bytes of any length, GEOMETRY.
+            | type_code::JSON..=type_code::GEOMETRY => Self::Bytes,
             _ => return None,
         })
     }
@@ -151,9 +159,17 @@ fn put_text(out: &mut Vec<u8>, kind: Kind, cursor: &mut Cursor<'_>) -> Result<()
         Kind::Year { digits_min } => {
             put_padded(out, itoa::Buffer::new().format(cursor.u16()?), digits_min);
         }
-        Kind::Date => put_moment(out, cursor, None)?,
-        Kind::Moment { decimals } => put_moment(out, cursor, Some(decimals))?,
-        Kind::Time { decimals } => put_time(out, cursor, decimals)?,
+        Kind::Date => {
+            let _ = write!(Appended(out), "{}", read_moment(cursor)?.date);
+        }
+        Kind::Moment { decimals } => {
+            let moment = read_moment(cursor)?;
+            let _ = moment.write(&mut Appended(out), digits(decimals, moment.micros));
+        }
+        Kind::Time { decimals } => {
+            let time = read_time(cursor)?;
+            let _ = time.write(&mut Appended(out), digits(decimals, time.micros));
+        }
         Kind::Bytes => unreachable!("bytes are put with their length"),
     }
     Ok(())
@@ -165,107 +181,74 @@ fn put_padded(out: &mut Vec<u8>, digits: &str, digits_min: u32) {
     out.extend_from_slice(digits.as_bytes());
 }
 
-fn put_two(out: &mut Vec<u8>, value: u8) {
-    if value < 100 {
-        out.extend_from_slice(&[b'0' + value / 10, b'0' + value % 10]);
-    } else {
-        // No server sends it; then it refuses it when it gets it back.
-        out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
-    }
-}
-
 fn put_double(out: &mut Vec<u8>, value: f64) {
     let mut buffer = zmij::Buffer::new();
     let text = buffer.format(value);
     out.extend_from_slice(text.strip_suffix(".0").unwrap_or(text).as_bytes());
 }
 
-/// A date; with the time of day too if there are `decimals`. What is zero at the end is not sent.
-fn put_moment(out: &mut Vec<u8>, cursor: &mut Cursor<'_>, decimals: Option<u8>) -> Result<(), WireError> {
+/// What is zero at the end of a date or time is not sent.
+fn read_moment(cursor: &mut Cursor<'_>) -> Result<DateTime, WireError> {
     let length = cursor.u8()?;
-    let (mut year, mut month, mut day) = (0, 0, 0);
-    let (mut hour, mut minute, mut second, mut micro) = (0, 0, 0, 0);
+    let mut moment = DateTime::default();
     if !matches!(length, 0 | 4 | 7 | 11) {
         return Err(WireError::malformed(WHAT, format!("a date of {length} bytes")));
     }
     if length >= 4 {
-        (year, month, day) = (cursor.u16()?, cursor.u8()?, cursor.u8()?);
+        moment.date = Date { year: cursor.u16()?, month: cursor.u8()?, day: cursor.u8()? };
     }
     if length >= 7 {
-        (hour, minute, second) = (cursor.u8()?, cursor.u8()?, cursor.u8()?);
+        (moment.hour, moment.minute, moment.second) = (cursor.u8()?, cursor.u8()?, cursor.u8()?);
     }
     if length == 11 {
-        micro = cursor.u32()?;
+        moment.micros = read_micros(cursor)?;
     }
-    put_padded(out, itoa::Buffer::new().format(year), 4);
-    for part in [month, day] {
-        out.push(b'-');
-        put_two(out, part);
-    }
-    if let Some(decimals) = decimals {
-        out.push(b' ');
-        put_clock(out, [hour, minute, second]);
-        put_fraction(out, micro, decimals)?;
-    }
-    Ok(())
+    Ok(moment)
 }
 
-/// A span of time, whose hours may be many.
-fn put_time(out: &mut Vec<u8>, cursor: &mut Cursor<'_>, decimals: u8) -> Result<(), WireError> {
+fn read_time(cursor: &mut Cursor<'_>) -> Result<Time, WireError> {
     let length = cursor.u8()?;
-    let (mut is_negative, mut days) = (false, 0);
-    let (mut hour, mut minute, mut second, mut micro) = (0, 0, 0, 0);
+    let mut time = Time::default();
     if !matches!(length, 0 | 8 | 12) {
         return Err(WireError::malformed(WHAT, format!("a time of {length} bytes")));
     }
     if length >= 8 {
-        (is_negative, days) = (cursor.u8()? != 0, cursor.u32()?);
-        (hour, minute, second) = (cursor.u8()?, cursor.u8()?, cursor.u8()?);
+        time.negative = cursor.u8()? != 0;
+        let hours = u64::from(cursor.u32()?) * 24 + u64::from(cursor.u8()?);
+        let too_many = |_| WireError::malformed(WHAT, format!("a time of {hours} hours"));
+        time.hours = u16::try_from(hours).map_err(too_many)?;
+        (time.minutes, time.seconds) = (cursor.u8()?, cursor.u8()?);
     }
     if length == 12 {
-        micro = cursor.u32()?;
+        time.micros = read_micros(cursor)?;
     }
-    if is_negative {
-        out.push(b'-');
-    }
-    if days == 0 {
-        put_clock(out, [hour, minute, second]);
-    } else {
-        let hours = u64::from(days) * 24 + u64::from(hour);
-        put_padded(out, itoa::Buffer::new().format(hours), 2);
-        for part in [minute, second] {
-            out.push(b':');
-            put_two(out, part);
-        }
-    }
-    put_fraction(out, micro, decimals)
+    Ok(time)
 }
 
-fn put_clock(out: &mut Vec<u8>, [hour, minute, second]: [u8; 3]) {
-    put_two(out, hour);
-    for part in [minute, second] {
-        out.push(b':');
-        put_two(out, part);
+fn read_micros(cursor: &mut Cursor<'_>) -> Result<u32, WireError> {
+    match cursor.u32()? {
+        micros @ 0..=999_999 => Ok(micros),
+        micros => Err(WireError::malformed(WHAT, format!("{micros} microseconds"))),
     }
 }
 
 /// Digits behind the second: as many as the column has, or all there are if it does not say.
-fn put_fraction(out: &mut Vec<u8>, micro: u32, decimals: u8) -> Result<(), WireError> {
-    if micro > 999_999 {
-        return Err(WireError::malformed(WHAT, format!("{micro} microseconds")));
-    }
-    let digits = match decimals {
-        0..=6 => usize::from(decimals),
-        _ if micro == 0 => 0,
+fn digits(decimals: u8, micros: u32) -> u8 {
+    match decimals {
+        0..=6 => decimals,
+        _ if micros == 0 => 0,
         _ => 6,
-    };
-    if digits > 0 {
-        out.push(b'.');
-        let begin = out.len();
-        put_padded(out, itoa::Buffer::new().format(micro), 6);
-        out.truncate(begin + digits);
     }
-    Ok(())
+}
+
+/// Text that is appended to bytes, which cannot fail.
+struct Appended<'a>(&'a mut Vec<u8>);
+
+impl fmt::Write for Appended<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
 }
 
 #[cfg(test)]

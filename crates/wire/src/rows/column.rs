@@ -5,7 +5,7 @@ use std::fmt;
 use crate::WireError;
 use crate::cursor::Cursor;
 
-/// The type bytes that table maps carry (`enum_field_types` of both flavours).
+/// The type bytes that table maps and results carry (`enum_field_types` of both flavours).
 pub mod type_code {
     #![allow(missing_docs)] // the names are the servers' own
     pub const DECIMAL: u8 = 0;

@@ -317,37 +317,104 @@ impl Timestamp {
     }
 }
 
-/// Writes `.` and the first `digits` digits of `micros`; nothing for no digits.
-pub(crate) fn write_fraction(out: &mut impl fmt::Write, micros: u32, digits: u8) -> fmt::Result {
-    match digits {
-        0 => Ok(()),
-        digits => {
-            let digits = usize::from(digits.min(6));
-            write!(out, ".{:0digits$}", micros / 10u32.pow(6 - digits as u32))
+/// The text of a value, digit by digit: dumps have many of them, and to format each takes far longer.
+struct Text {
+    bytes: [u8; Self::BYTES_MAX],
+    length: usize,
+}
+
+impl Text {
+    /// The longest one, of parts as large as their types allow, takes less.
+    const BYTES_MAX: usize = 48;
+
+    fn new() -> Self {
+        Self { bytes: [0; Self::BYTES_MAX], length: 0 }
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.bytes[self.length] = byte;
+        self.length += 1;
+    }
+
+    /// With zeros before it up to `digits` digits.
+    fn number(&mut self, value: u32, digits: usize) {
+        let longer = value.checked_ilog10().map_or(1, |log| log as usize + 1);
+        let end = self.length + digits.max(longer);
+        let mut rest = value;
+        for place in self.bytes[self.length..end].iter_mut().rev() {
+            *place = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        self.length = end;
+    }
+
+    fn date(&mut self, date: &Date) {
+        self.number(date.year.into(), 4);
+        for part in [date.month, date.day] {
+            self.byte(b'-');
+            self.number(part.into(), 2);
         }
     }
+
+    fn clock(&mut self, hours: u32, minutes: u8, seconds: u8) {
+        self.number(hours, 2);
+        for part in [minutes, seconds] {
+            self.byte(b':');
+            self.number(part.into(), 2);
+        }
+    }
+
+    /// `.` and the first `digits` digits of `micros`; nothing for no digits.
+    fn fraction(&mut self, micros: u32, digits: u8) {
+        let digits = digits.min(6);
+        if digits > 0 {
+            self.byte(b'.');
+            self.number(micros / 10u32.pow(6 - u32::from(digits)), digits.into());
+        }
+    }
+
+    fn write(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        out.write_str(str::from_utf8(&self.bytes[..self.length]).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// Writes `.` and the first `digits` digits of `micros`; nothing for no digits.
+pub(crate) fn write_fraction(out: &mut impl fmt::Write, micros: u32, digits: u8) -> fmt::Result {
+    let mut text = Text::new();
+    text.fraction(micros, digits);
+    text.write(out)
 }
 
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04}-{:02}-{:02}", self.year, self.month, self.day)
+        let mut text = Text::new();
+        text.date(self);
+        text.write(f)
     }
 }
 
 impl Time {
     /// Writes `[-]HH:MM:SS` and `digits` digits of the fraction.
     pub fn write(&self, out: &mut impl fmt::Write, digits: u8) -> fmt::Result {
-        let sign = if self.negative { "-" } else { "" };
-        write!(out, "{sign}{:02}:{:02}:{:02}", self.hours, self.minutes, self.seconds)?;
-        write_fraction(out, self.micros, digits)
+        let mut text = Text::new();
+        if self.negative {
+            text.byte(b'-');
+        }
+        text.clock(self.hours.into(), self.minutes, self.seconds);
+        text.fraction(self.micros, digits);
+        text.write(out)
     }
 }
 
 impl DateTime {
     /// Writes `YYYY-MM-DD hh:mm:ss` and `digits` digits of the fraction.
     pub fn write(&self, out: &mut impl fmt::Write, digits: u8) -> fmt::Result {
-        write!(out, "{} {:02}:{:02}:{:02}", self.date, self.hour, self.minute, self.second)?;
-        write_fraction(out, self.micros, digits)
+        let mut text = Text::new();
+        text.date(&self.date);
+        text.byte(b' ');
+        text.clock(self.hour.into(), self.minute, self.second);
+        text.fraction(self.micros, digits);
+        text.write(out)
     }
 }
 
