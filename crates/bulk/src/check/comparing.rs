@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_session::{Connection, Row};
+use tailwater_session::{Connection, QueryResult, Row};
+use tailwater_wire::Flavour;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::difference::{Difference, Values, What};
@@ -43,6 +44,12 @@ pub struct Comparing {
 /// Who digests the rows of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digests {
+    /// Each server, 32 bits of each row, if both are MariaDB 10.8 or newer and there are no values that it costs more to digest than
+    /// to send; else this process.
+    Quick {
+        /// As below.
+        seed: u64,
+    },
     /// This process, to which all rows are sent: a third of the work for the servers.
     Here {
         /// Has others collide in the next check, should any.
@@ -50,6 +57,17 @@ pub enum Digests {
     },
     /// Each server, and little is sent.
     OnServers,
+}
+
+/// How a chunk is summed up.
+#[derive(Debug)]
+enum Way {
+    /// Rows are sent, and digested here.
+    Sent { seed: u64 },
+    /// By servers, a cryptographic digest of each row.
+    Hashes,
+    /// By servers, with these statements.
+    Sums { on_source: String, on_target: String },
 }
 
 /// What a row's verdict belongs to.
@@ -73,9 +91,10 @@ impl Comparing {
         range: &KeyRange,
         differences_max: usize,
     ) -> Result<Compared, BulkError> {
-        let on_source = self.sum(pair, Side::Source, range).await?;
+        let way = self.way(pair, range);
+        let on_source = self.sum(pair, Side::Source, range, &way).await?;
         self.catch_up().await?;
-        let on_target = self.sum(pair, Side::Target, range).await?;
+        let on_target = self.sum(pair, Side::Target, range, &way).await?;
         let rows = on_source.rows;
         if on_source == on_target {
             return Ok(Compared { rows, ..Compared::default() });
@@ -101,10 +120,39 @@ impl Comparing {
         }
     }
 
-    async fn sum(&mut self, pair: &TablePair, side: Side, range: &KeyRange) -> Result<Sum, BulkError> {
-        match self.digests {
-            Digests::Here { seed } => self.sum_here(pair, side, range, seed).await,
-            Digests::OnServers => self.sum_there(pair, side, range).await,
+    /// How a chunk is summed up, on both sides.
+    fn way(&self, pair: &TablePair, range: &KeyRange) -> Way {
+        let seed = match self.digests {
+            Digests::OnServers => return Way::Hashes,
+            Digests::Here { seed } => return Way::Sent { seed },
+            Digests::Quick { seed } => seed,
+        };
+        let sums = [Side::Source, Side::Target].map(|side| pair.sum(side, range, seed));
+        match sums {
+            [Some(on_source), Some(on_target)]
+                if [&self.source, &self.target].into_iter().all(goes_on_with_crc32) =>
+            {
+                Way::Sums { on_source, on_target }
+            }
+            _ => Way::Sent { seed },
+        }
+    }
+
+    async fn sum(
+        &mut self,
+        pair: &TablePair,
+        side: Side,
+        range: &KeyRange,
+        way: &Way,
+    ) -> Result<Sum, BulkError> {
+        match way {
+            Way::Sent { seed } => self.sum_here(pair, side, range, *seed).await,
+            Way::Hashes => self.sum_there(pair, side, range).await,
+            Way::Sums { on_source, on_target } => {
+                let sql = if side == Side::Source { on_source } else { on_target };
+                let answer = self.side(side).query(sql).await?;
+                sum_of(pair, &answer)
+            }
         }
     }
 
@@ -133,9 +181,7 @@ impl Comparing {
     async fn sum_there(&mut self, pair: &TablePair, side: Side, range: &KeyRange) -> Result<Sum, BulkError> {
         let connection = self.side(side);
         let answer = connection.query(&pair.aggregate(side, range)).await?;
-        let row = answer.first();
-        let rows = row.and_then(|row| row.get_u64(0)).ok_or_else(|| strange(pair, "a sum"))?;
-        let hashes = row.and_then(|row| row.get_str(1)).map(str::to_owned);
+        let sum = sum_of(pair, &answer)?;
         if answer.warnings > 0 {
             let unhashed = connection.query(&pair.unhashed(side, range)).await?;
             let unhashed = unhashed.first().and_then(|row| row.get_u64(0)).unwrap_or(0);
@@ -143,7 +189,7 @@ impl Comparing {
                 return Err(too_long(pair, connection, unhashed));
             }
         }
-        Ok(Sum { rows, hashes })
+        Ok(sum)
     }
 
     /// The keys of rows whose hashes differ, or that one side does not have; and whether there were more. Rows come in the
@@ -432,6 +478,18 @@ fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>
         serde_json::from_slice(value.as_deref()?).ok()
     };
     one == other || (documents && document(one).zip(document(other)).is_some_and(|(one, other)| one == other))
+}
+
+/// Whether a server's `CRC32` takes the CRC of what comes before.
+fn goes_on_with_crc32(connection: &Connection) -> bool {
+    let server = connection.server();
+    server.flavour == Flavour::MariaDb && server.version >= (10, 8, 0)
+}
+
+fn sum_of(pair: &TablePair, answer: &QueryResult) -> Result<Sum, BulkError> {
+    let row = answer.first();
+    let rows = row.and_then(|row| row.get_u64(0)).ok_or_else(|| strange(pair, "a sum"))?;
+    Ok(Sum { rows, hashes: row.and_then(|row| row.get_str(1)).map(str::to_owned) })
 }
 
 fn strange(pair: &TablePair, reason: &str) -> BulkError {

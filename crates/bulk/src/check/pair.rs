@@ -3,6 +3,7 @@
 use tailwater_wire::Flavour;
 
 use super::rendering::{Rendered, Rendering, ValueKind, rendering, row_hash};
+use super::summing::row_sum;
 use crate::schema::TableName;
 use crate::sql::quoted;
 use crate::walk::asking::{ChunkStatement, IndexHint, from_clause};
@@ -138,6 +139,21 @@ impl TablePair {
     pub fn aggregate(&self, side: Side, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
         format!("SELECT COUNT(*), SUM({hash}) {from}{within}")
+    }
+
+    /// The statement that gives a chunk's count of rows and what they add up to, read in passing; `None` if they are rather sent.
+    /// Only rows that a key tells apart: equal ones would cancel. Servers that `CRC32` takes a state from.
+    pub fn sum(&self, side: Side, range: &KeyRange, seed: u64) -> Option<String> {
+        let is_compared = |column: &KeyColumn| {
+            self.columns.iter().any(|compared| compared.name.eq_ignore_ascii_case(&column.name))
+        };
+        let are_distinct = self.key.as_ref().is_some_and(|key| key.source.columns.iter().all(is_compared));
+        if !are_distinct || *range == KeyRange::Nulls {
+            return None;
+        }
+        let reads = self.columns.iter().map(|column| column.read);
+        let sum = row_sum(self.rendered(side).zip(reads), seed)?;
+        Some(format!("SELECT COUNT(*), BIT_XOR({sum}) {}{}", self.from(side), self.within(side, range)))
     }
 
     /// The statement that gives the values of a chunk's rows, in any order, each row as the same bytes on both sides if it is

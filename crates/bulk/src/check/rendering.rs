@@ -24,6 +24,19 @@ pub struct Rendering {
     pub documents: bool,
     /// What kind of literal the source's values are on the target.
     pub literal: ValueKind,
+    /// How a server reads it that adds up rows by itself; absent if it is rather sent.
+    pub read: Option<Read>,
+}
+
+/// How a server reads a value without making a text of it, where it need not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// As an integer of at most 32 bits.
+    Narrow,
+    /// As an integer of at most 64 bits.
+    Wide,
+    /// As bytes.
+    Bytes,
 }
 
 /// How a value of the source's expression is written as a literal.
@@ -46,6 +59,9 @@ pub enum ValueKind {
 pub struct Rendered {
     /// The expression.
     pub expression: String,
+    /// One of the same value, where nothing else is to be made of it: the bytes of texts need no conversion, which
+    /// others than the client would make of them.
+    pub alone: String,
     /// Its length, or what is about as much and costs less.
     pub length: String,
     /// Whether its text tells where it ends, as that of JSON does: its length need not stand before it.
@@ -107,7 +123,8 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
     let expressions = match classes {
         [Member, Member] if source.column_type == target.column_type => {
             literal = ValueKind::Number;
-            sides.map(|column| format!("{}+0", quoted(&column.name)))
+            // MySQL makes a floating-point number of `+ 0`, and 64 members of a SET do not fit.
+            sides.map(|column| format!("CAST({} AS UNSIGNED)", quoted(&column.name)))
         }
         [Member | Text, Member | Text] => {
             let alike = is_same_text(source, target);
@@ -141,8 +158,10 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
     };
     let is_ordinal = classes == [Member, Member] && source.column_type == target.column_type;
     let is_plain = is_ordinal || matches!(classes[0], Number | Class::Real | Moment);
+    let read = read(sides, classes);
     let [on_source, on_target] = expressions;
     let rendered = |expression: String, column: &ShapeColumn| Rendered {
+        alone: if expression == in_binary(column) { quoted(&column.name) } else { expression.clone() },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
             (true, _) => format!("LENGTH({})", quoted(&column.name)),
             // To make its text only for its length takes as long as to make it.
@@ -161,7 +180,25 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
         target: rendered(on_target, target),
         documents,
         literal,
+        read,
     })
+}
+
+/// How both sides read it, so that what is equal is read alike. Nobody reads JSON, which the families print otherwise, and floating-point numbers: to make
+/// digits or bytes of one costs a server more than to send it.
+fn read(sides: [&ShapeColumn; 2], classes: [Class; 2]) -> Option<Read> {
+    let is_one_of = |types: &[&str]| sides.iter().any(|side| types.contains(&side.data_type.as_str()));
+    let is_integer = match classes {
+        [Class::Number, Class::Number] => !is_one_of(&["decimal"]),
+        [Class::Member, Class::Member] => sides[0].column_type == sides[1].column_type,
+        _ => false,
+    };
+    match classes {
+        _ if is_integer && is_one_of(&["bigint", "bit", "set"]) => Some(Read::Wide),
+        _ if is_integer => Some(Read::Narrow),
+        [Class::Real, Class::Real] | [Class::Document, _] | [_, Class::Document] => None,
+        _ => Some(Read::Bytes),
+    }
 }
 
 /// The bytes of texts that are in the same character set on both sides, or in sets of which one holds the other.
@@ -236,9 +273,10 @@ impl Rendered {
 
     /// The values to be sent for digesting: where a long one is replaced by its digest, its length, too.
     pub fn sent(&self) -> String {
-        match self.is_long && !self.ends_itself {
-            true => format!("{}, {}", self.length, self.bounded()),
-            false => self.bounded(),
+        match (self.is_long, self.ends_itself) {
+            (false, _) => self.alone.clone(),
+            (true, false) => format!("{}, {}", self.length, self.bounded()),
+            (true, true) => self.bounded(),
         }
     }
 
@@ -311,7 +349,7 @@ mod tests {
         assert_eq!(same(&column("bit", "bit(64)", None)), "(`c`+0)");
         assert_eq!(same(&column("decimal", "decimal(10,2)", None)), "`c`");
         assert_eq!(same(&column("float", "float(7,3)", None)), "(`c` * 1.0e0)");
-        assert_eq!(same(&column("enum", "enum('a')", Some("latin1"))), "`c`+0");
+        assert_eq!(same(&column("enum", "enum('a')", Some("latin1"))), "CAST(`c` AS UNSIGNED)");
         assert_eq!(same(&column("text", "text", Some("latin1"))), "CONVERT(`c` USING binary)");
         assert_eq!(same(&column("uuid", "uuid", None)), "CONVERT(`c` USING utf8mb4)");
         assert_eq!(same(&column("blob", "blob", None)), "`c`");
@@ -360,6 +398,7 @@ mod tests {
     fn rows_are_rendered_so_that_no_two_are_alike() {
         let rendered = |expression: &str, is_plain, nullable, is_long| Rendered {
             expression: expression.into(),
+            alone: format!("{expression}{expression}"),
             length: format!("LENGTH({})", expression.to_uppercase()),
             ends_itself: expression == "e",
             is_plain,
@@ -379,6 +418,6 @@ mod tests {
              IF(LENGTH(D) > 65535, SHA2(d, 256), d)), 256), 16), 16, 10) AS UNSIGNED)"
         );
         let sent: Vec<_> = columns.iter().map(Rendered::sent).collect();
-        assert_eq!(sent.join(" "), "a b c LENGTH(D), IF(LENGTH(D) > 65535, SHA2(d, 256), d) e");
+        assert_eq!(sent.join(" "), "aa bb cc LENGTH(D), IF(LENGTH(D) > 65535, SHA2(d, 256), d) ee");
     }
 }

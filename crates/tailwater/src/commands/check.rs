@@ -58,9 +58,10 @@ pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
     let target = connect_options(&(&arguments.target).into())?;
     let defaults = CheckOptions::new(source, target);
     Ok(CheckOptions {
-        digests: match arguments.digests {
-            DigestsArg::Here => defaults.digests,
-            DigestsArg::Servers => Digests::OnServers,
+        digests: match (arguments.digests, defaults.digests) {
+            (DigestsArg::Here, Digests::Quick { seed }) => Digests::Here { seed },
+            (DigestsArg::Quick | DigestsArg::Here, drawn) => drawn,
+            (DigestsArg::Servers, _) => Digests::OnServers,
         },
         selection: selection(&arguments.database, &arguments.table, &arguments.exclude_table)?,
         workers: usize::from(arguments.workers),
