@@ -167,3 +167,97 @@ async fn while_one_is_held_up(rig: &Rig, schema: &str, order: CommitOrder) -> Re
     channel.end().await;
     Ok(())
 }
+
+/// Transactions of a backlog that is applied in runs.
+const BACKLOG: u64 = 2500;
+
+/// Each of them adds to one of so many counters.
+const COUNTERS: u64 = 250;
+
+/// This one also wants a row that somebody else has locked.
+const BLOCKED: u64 = 900;
+
+/// In independent order a backlog is applied in runs that commit one behind the other, until one of them is held up: then everything
+/// passes it that shares nothing with it.
+async fn a_backlog_passes_what_is_held_up(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    rig.source
+        .sql(
+            "CREATE DATABASE late; USE late; CREATE TABLE row_of (n INT PRIMARY KEY); \
+             CREATE TABLE bulk (id INT AUTO_INCREMENT PRIMARY KEY, a INT, b CHAR(100), KEY (a)); CREATE TABLE counter (id INT PRIMARY KEY, n INT NOT NULL); CREATE TABLE gate (id INT PRIMARY KEY, n INT); \
+             INSERT INTO gate VALUES (1,0)",
+        )
+        .await?;
+    let rows: Vec<_> = (0..COUNTERS).map(|id| format!("({id},0)")).collect();
+    rig.source.sql(&format!("INSERT INTO late.counter VALUES {}", rows.join(","))).await?;
+    let options = ChannelOptions {
+        workers: 4,
+        commit_order: CommitOrder::Independent,
+        batch_transactions_max: 100,
+        ..rig.options("late")
+    };
+    let channel = rig.channel(options);
+    rig.wait_applied(&channel).await?;
+    channel.pause().await?;
+    let mut other = Connection::connect(&rig.target.connect_options()).await?;
+    other.execute("BEGIN").await?;
+    other.query("SELECT * FROM late.gate WHERE id = 1 FOR UPDATE").await?;
+    let mut source = Connection::connect(&rig.source.connect_options()).await?;
+    // It takes the target longer to execute than to commit: so runs execute beside each other.
+    let many = vec!["(1,'x')"; 40].join(",");
+    for n in 1..=BACKLOG {
+        source.execute("BEGIN").await?;
+        source.execute(&format!("INSERT INTO late.bulk (a, b) VALUES {many}")).await?;
+        source.execute(&format!("INSERT INTO late.row_of VALUES ({n})")).await?;
+        if n == BLOCKED {
+            source.execute("UPDATE late.gate SET n = 1").await?;
+        }
+        source.execute(&format!("UPDATE late.counter SET n = n + 1 WHERE id = {}", n % COUNTERS)).await?;
+        source.execute("COMMIT").await?;
+    }
+    let commits_before = channel.status().borrow().commits_total;
+    channel.resume(None).await?;
+    let mut reader = Connection::connect(&rig.target.connect_options()).await?;
+    // What was in a batch with it, or shares a counter with that, is two fifths of what comes behind it.
+    let passed = (BACKLOG - BLOCKED) / 2;
+    let mut look = async || -> Result<u64> {
+        let sql = format!(
+            "SELECT COUNT(*), COALESCE(SUM(n % {COUNTERS} = {}), 0) FROM late.row_of WHERE n >= {BLOCKED}",
+            BLOCKED % COUNTERS
+        );
+        let found = reader.query(&sql).await?;
+        let number = |column| found.first().and_then(|row| row.get_u64(column)).context("a number");
+        ensure!(number(1)? == 0, "what shares a counter with it has passed it");
+        number(0)
+    };
+    let all_that_may = async {
+        while look().await? < passed {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    in_time("half of what is behind passes", all_that_may).await?;
+    for _ in 0..LOOKS {
+        look().await?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    other.execute("ROLLBACK").await?;
+    rig.wait_applied(&channel).await?;
+    let commits = channel.status().borrow().commits_total - commits_before;
+    ensure!(commits < BACKLOG / 8, "{commits} commits");
+    let sum = rig.target.sql("SELECT SUM(n) FROM late.counter").await?;
+    ensure!(sum == [BACKLOG.to_string()], "{sum:?}");
+    rig.ensure_equal(&["late"]).await?;
+    channel.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_of_mariadb_passes_what_is_held_up() -> Result<()> {
+    a_backlog_passes_what_is_held_up(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_of_mysql_passes_what_is_held_up() -> Result<()> {
+    a_backlog_passes_what_is_held_up(ServerKind::Mysql97).await
+}

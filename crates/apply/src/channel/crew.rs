@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use super::reader::Held;
-use super::worker::{Shared, Worker};
+use super::worker::{Committed, Shared, Worker};
 use crate::error::ApplyError;
-use crate::scheduler::{Batch, BatchId, Timing};
+use crate::scheduler::{Batch, BatchId};
 
 /// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: those behind
 /// let go if it takes eight times as long as batches did on average, but no sooner than this. What they have done is then
@@ -22,8 +22,8 @@ const PATIENCE_MAX: Duration = Duration::from_secs(5);
 /// How often it is worth looking.
 pub(super) const LOOK: Duration = Duration::from_millis(60);
 
-/// What became of a batch; `None` if it was not begun, because the run is to end.
-pub(super) type Outcome = (Batch<Held>, Result<Option<Timing>, ApplyError>);
+/// A batch, and what became of it.
+pub(super) type Outcome = (Batch<Held>, Result<Committed, ApplyError>);
 
 /// A worker that has died; with what it died of, if that is known.
 #[derive(Debug, thiserror::Error)]
@@ -188,7 +188,7 @@ mod tests {
         let mut crew = Crew::of(vec!["one", "two"], |_, name, mut batches, outcomes| async move {
             while let Some(batch) = batches.recv().await {
                 assert!(name == "one", "cannot go on");
-                if outcomes.send((0, (batch, Ok(None)))).await.is_err() {
+                if outcomes.send((0, (batch, Ok(Committed::Nothing)))).await.is_err() {
                     return;
                 }
             }
@@ -198,6 +198,7 @@ mod tests {
             first: Vec::new(),
             rest: Vec::new(),
             commit_after: None,
+            in_turn: false,
             alone: false,
         };
         crew.give(batch(1)).await;

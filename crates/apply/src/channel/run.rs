@@ -25,10 +25,11 @@ use super::source_time::SourceTime;
 use super::statements::Statements;
 use super::status::ChannelStatus;
 use super::store::{Claim, Kept, Store};
-use super::worker::Shared;
+use super::worker::{Committed, Shared};
 use crate::error::ApplyError;
-use crate::scheduler::{Batch, BatchId, CommitOrder, Options, Scheduler, Weight};
+use crate::scheduler::{Batch, BatchId, CommitOrder, Options, Scheduled, Scheduler, Weight};
 use crate::transaction::{Content, Span, Transaction, joined};
+use crate::writeset::Writeset;
 
 /// How often the target is told what was applied, and the log what is still needed of it.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
@@ -302,7 +303,7 @@ impl Run {
     /// Gives each idle worker a batch, if there is one.
     async fn dispatch(&mut self) {
         while self.crew.has_idle() {
-            let Some(batch) = self.scheduler.next() else { return };
+            let Some(batch) = self.scheduler.next() else { break };
             self.crew.give(batch).await;
         }
     }
@@ -315,9 +316,7 @@ impl Run {
             match read {
                 Read::Transaction(held) => {
                     self.progress.read(held.span.end, held.gtid.clone(), held.commit_time_us);
-                    let weight = Weight { bytes: held.memory_bytes, rows: rows_of(&held) };
-                    let transaction = Arc::clone(&held);
-                    self.scheduler.offer(&transaction.writeset, weight, held);
+                    self.scheduler.offer(held);
                 }
                 Read::Passed { span, gtid } => {
                     self.progress.read(span.end, gtid, 0);
@@ -337,15 +336,32 @@ impl Run {
 
     fn finish(&mut self, (batch, result): Outcome) -> Result<(), Box<Failure>> {
         let transactions = batch.first.len() + batch.rest.len();
-        let held = || batch.first.iter().chain(&batch.rest);
-        let timing = result.map_err(|error| {
-            let first = held().next().filter(|_| transactions == 1);
+        let committed = result.map_err(|error| {
+            let first = batch.first.iter().chain(&batch.rest).next().filter(|_| transactions == 1);
             let transaction = first.map(|held| Arc::clone(held));
             Box::new(Failure { error, batch: Some(span_of(&batch)), transactions, transaction })
         })?;
-        let Some(timing) = timing else { return Ok(()) };
-        self.scheduler.done(batch.id, timing);
-        let rows: usize = held().map(|held| rows_of(held)).sum();
+        let Batch { id, first, rest, .. } = batch;
+        match committed {
+            Committed::Nothing => {}
+            Committed::All(timing) => {
+                self.scheduler.done(id, timing);
+                self.count(&[&first, &rest]);
+            }
+            Committed::First(timing) => {
+                self.scheduler.give_back(id, timing, rest);
+                if !first.is_empty() {
+                    self.count(&[&first]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what has committed together.
+    fn count(&mut self, committed: &[&[Held]]) {
+        let held = || committed.iter().copied().flatten();
+        let (transactions, rows) = (held().count(), held().map(|held| rows_of(held)).sum::<usize>());
         let newest = held().max_by_key(|held| held.span.end);
         let gtid = newest.map(|held| held.gtid_text()).unwrap_or_default();
         self.note(held().flat_map(|held| held.spans()));
@@ -356,7 +372,6 @@ impl Run {
             status.commits_total += 1;
             status.newest_gtid = gtid;
         });
-        Ok(())
     }
 
     /// Notes what is applied.
@@ -414,16 +429,19 @@ impl Run {
         failure
     }
 
-    /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on; where there are no
-    /// turns, has nothing wait for its sake.
+    /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on; in independent order, has
+    /// nothing wait for its sake.
     fn watch_turn(&mut self) {
-        if self.shared.options.commit_order == CommitOrder::Independent {
-            self.scheduler.set_held_up(self.crew.is_held_up());
-            return;
-        }
-        let held_up = self.crew.held_up();
-        if *self.shared.give_way.borrow() != held_up {
-            self.shared.give_way.send_replace(held_up);
+        let head = match self.shared.options.commit_order {
+            CommitOrder::Source => self.crew.held_up(),
+            CommitOrder::Independent => {
+                self.scheduler.set_held_up(self.crew.is_held_up());
+                // All that wait.
+                self.scheduler.gives_way().then_some(BatchId(0))
+            }
+        };
+        if *self.shared.give_way.borrow() != head {
+            self.shared.give_way.send_replace(head);
         }
     }
 
@@ -471,6 +489,16 @@ fn interval(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
+}
+
+impl Scheduled for Held {
+    fn writeset(&self) -> &Writeset {
+        &self.writeset
+    }
+
+    fn weight(&self) -> Weight {
+        Weight { bytes: self.memory_bytes, rows: rows_of(self) }
+    }
 }
 
 fn rows_of(transaction: &Transaction) -> usize {

@@ -41,9 +41,10 @@ pub(super) struct Shared {
     pub(super) claim: Claim,
     /// What is known to be committed.
     pub(super) applied: Mutex<Applied>,
-    /// In the source's order: the newest batch that has committed.
+    /// Of batches that commit one behind the other: the newest that has committed.
     pub(super) turn: watch::Sender<BatchId>,
-    /// Batches behind this one let go of their locks until it is their turn.
+    /// Batches behind this one let go of their locks: until it is their turn, or, in independent order, by committing what waits for
+    /// none and giving back the rest.
     pub(super) give_way: watch::Sender<Option<BatchId>>,
     /// Tables on the target whose engine has no transactions, as far as rows of them came.
     pub(super) untransactional: Mutex<BTreeSet<String>>,
@@ -71,6 +72,27 @@ impl Shared {
     }
 }
 
+/// What became of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Committed {
+    /// It has committed.
+    All(Timing),
+    /// `first` has, and the rest is given back.
+    First(Timing),
+    /// None of it, because the worker was told to stop before it could begin to, or because the log will not hold it.
+    Nothing,
+}
+
+/// How a wait for one's turn ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Come,
+    /// Others must not wait for the locks that are held.
+    GivesWay,
+    /// It will not come.
+    Never,
+}
+
 /// A worker.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -92,40 +114,47 @@ impl Worker {
         Ok(Self { number, writer, shared, turn, give_way })
     }
 
-    /// Applies a batch and commits it; `None` if it was told to stop before it could begin to, or the log will not hold it.
+    /// Applies a batch and commits it.
     ///
     /// # Errors
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
-    pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
-        let timing = self.commit(batch).await?;
-        if timing.is_none() {
-            self.shared.given_back.cancel();
-        } else if self.shared.options.commit_order == CommitOrder::Source {
+    pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Committed, ApplyError> {
+        let committed = self.commit(batch).await?;
+        match committed {
             // From here, and not by way of the coordinator: the next one waits.
-            self.shared.turn.send_replace(batch.id);
+            Committed::All(_) if batch.in_turn => drop(self.shared.turn.send_replace(batch.id)),
+            Committed::All(_) | Committed::First(_) => {}
+            Committed::Nothing => self.shared.given_back.cancel(),
         }
-        Ok(timing)
+        Ok(committed)
     }
 
-    async fn commit(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
+    async fn commit(&mut self, batch: &Batch<Held>) -> Result<Committed, ApplyError> {
         if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
-            let may_begin = self.wait_turn(batch).await && self.until_durable(batch).await?;
-            if !may_begin || !self.log_prepared(batch).await? {
-                return Ok(None);
+            if !self.may_begin(batch).await
+                || !self.until_durable(end_of(&[&batch.first, &batch.rest])).await?
+                || !self.log_prepared(batch).await?
+            {
+                return Ok(Committed::Nothing);
             }
-            let progress = self.progress(batch, STATEMENTS_ROW);
+            let progress = self.progress(&[&batch.first, &batch.rest], STATEMENTS_ROW);
             let applied = self.shared.statements.apply(&self.shared, held, progress).await?;
-            return Ok(applied.then(|| timing(begun.elapsed(), None)));
+            let took = begun.elapsed();
+            return Ok(if applied {
+                Committed::All(timing(took, guessed(took)))
+            } else {
+                Committed::Nothing
+            });
         }
         let mut conflicts = 0;
         loop {
             let error = match self.attempt(batch).await {
-                Ok(Some(timing)) => return Ok(Some(timing)),
-                Ok(None) => {
+                Ok(Committed::Nothing) => {
                     self.roll_back().await?;
-                    return Ok(None);
+                    return Ok(Committed::Nothing);
                 }
+                Ok(committed) => return Ok(committed),
                 Err(error) => error,
             };
             let ApplyError::Session(SessionError::Server { error: server, .. }) = &error else {
@@ -139,10 +168,18 @@ impl Worker {
             }
             debug!(worker = self.number, number, "run again: another transaction was in the way");
             // Whoever is in the way of a batch in the source's order is gone when its turn comes.
-            if !self.wait_turn(batch).await {
-                return Ok(None);
+            if !self.may_begin(batch).await {
+                return Ok(Committed::Nothing);
             }
             tokio::time::sleep(Duration::from_millis(u64::from(conflicts.min(10)))).await;
+        }
+    }
+
+    /// Waits for a batch's turn to do anything at all; in independent order no longer than nothing is held up. False if it will not come.
+    async fn may_begin(&mut self, batch: &Batch<Held>) -> bool {
+        match self.shared.options.commit_order {
+            CommitOrder::Source => self.wait_turn(batch).await,
+            CommitOrder::Independent => self.wait_turn_holding(batch).await != Turn::Never,
         }
     }
 
@@ -155,12 +192,16 @@ impl Worker {
         self.writer.settle_sql().await
     }
 
-    /// `None` if the log will not hold it; then it is not committed.
-    async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Option<Timing>, ApplyError> {
+    /// Nothing is committed if the log will not hold it.
+    async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Committed, ApplyError> {
         let begun = Instant::now();
         let mut waited = Duration::ZERO;
-        if !is_undoable(batch) && !self.until_durable(batch).await? || !self.log_prepared(batch).await? {
-            return Ok(None);
+        let all: [&[Held]; 2] = [&batch.first, &batch.rest];
+        let mut committed = &all[..];
+        if !is_undoable(batch) && !self.until_durable(end_of(&all)).await?
+            || !self.log_prepared(batch).await?
+        {
+            return Ok(Committed::Nothing);
         }
         let mut packets = Packets::default();
         let gtid = match self.shared.options.gtid {
@@ -177,37 +218,48 @@ impl Worker {
             self.push_rows(batch.first.iter(), &mut packets)?;
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             let wait = Instant::now();
-            let holds = self.wait_turn_holding(batch).await;
+            let turn = self.wait_turn_holding(batch).await;
             waited = wait.elapsed();
-            if !holds {
-                // Everything again, alone.
-                self.roll_back().await?;
-                if !self.wait_turn(batch).await {
-                    return Ok(None);
+            match (turn, self.shared.options.commit_order) {
+                (Turn::Come, _) => {}
+                (Turn::Never, _) => return Ok(Committed::Nothing),
+                (Turn::GivesWay, CommitOrder::Independent) if batch.first.is_empty() => {
+                    self.roll_back().await?;
+                    return Ok(Committed::First(Timing::default()));
                 }
-                waited = wait.elapsed();
-                if let Some(gtid) = &gtid {
-                    packets.push(GtidSession::statement(gtid));
+                (Turn::GivesWay, CommitOrder::Independent) => committed = &all[..1],
+                (Turn::GivesWay, CommitOrder::Source) => {
+                    // Everything again, alone.
+                    self.roll_back().await?;
+                    if !self.wait_turn(batch).await {
+                        return Ok(Committed::Nothing);
+                    }
+                    waited = wait.elapsed();
+                    if let Some(gtid) = &gtid {
+                        packets.push(GtidSession::statement(gtid));
+                    }
+                    packets.push("BEGIN");
+                    self.push_rows(batch.first.iter(), &mut packets)?;
                 }
-                packets.push("BEGIN");
-                self.push_rows(batch.first.iter(), &mut packets)?;
             }
-            self.push_rows(batch.rest.iter(), &mut packets)?;
+            if let [_, rest] = committed {
+                self.push_rows(rest.iter(), &mut packets)?;
+            }
         }
         if self.shared.options.tolerate_until.is_some() {
-            for transaction in batch.first.iter().chain(&batch.rest) {
+            for transaction in committed.iter().copied().flatten() {
                 packets.push(self.shared.claim.tolerated_statement(&transaction.gtid_text()));
             }
         }
         let has_run = packets.is_empty();
-        packets.push(self.progress(batch, self.number));
-        let is_durable = self.shared.log.durable().position >= end_of(batch);
+        packets.push(self.progress(committed, self.number));
+        let end = end_of(committed);
         let mut commit_begun = has_run.then(Instant::now);
-        if !is_durable || packets.bytes() >= TIMED_BYTES_MIN {
+        if self.shared.log.durable().position < end || packets.bytes() >= TIMED_BYTES_MIN {
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             let wait = Instant::now();
-            if !self.until_durable(batch).await? {
-                return Ok(None);
+            if !self.until_durable(end).await? {
+                return Ok(Committed::Nothing);
             }
             waited += wait.elapsed();
             commit_begun = Some(Instant::now());
@@ -216,9 +268,11 @@ impl Worker {
         if gtid.is_some() {
             packets.push(GtidSession::reset(self.shared.flavour));
         }
+        let sent = Instant::now();
         packets.run(&mut self.writer.connection).await?;
-        let commit = commit_begun.map(|commit| commit.elapsed());
-        Ok(Some(timing(begun.elapsed().saturating_sub(waited), commit)))
+        let commit = commit_begun.map_or_else(|| guessed(sent.elapsed()), |commit| commit.elapsed());
+        let timing = timing(begun.elapsed().saturating_sub(waited), commit);
+        Ok(if committed.len() == all.len() { Committed::All(timing) } else { Committed::First(timing) })
     }
 
     /// MySQL prepares an XA transaction under a GTID of its own, and what it does is applied under that of its commit. Under
@@ -233,7 +287,7 @@ impl Worker {
         }
         let prepared = oldest(batch).and_then(|transaction| transaction.prepared.as_ref());
         let Some(gtid) = prepared.and_then(|prepared| prepared.gtid.as_ref()) else { return Ok(true) };
-        if !self.until_durable(batch).await? {
+        if !self.until_durable(end_of(&[&batch.first, &batch.rest])).await? {
             return Ok(false);
         }
         let applied = self.shared.applied().encode();
@@ -248,9 +302,9 @@ impl Worker {
         Ok(true)
     }
 
-    /// Waits until the log holds a batch whatever happens: what a crash could take from the log must not be on the target. False
-    /// if that will not be, or the run is to end before.
-    async fn until_durable(&self, batch: &Batch<Held>) -> Result<bool, ApplyError> {
+    /// Waits until the log holds all up to `end` whatever happens: what a crash could take from the log must not be on the target.
+    /// False if that will not be, or the run is to end before.
+    async fn until_durable(&self, end: LogPosition) -> Result<bool, ApplyError> {
         // What is under way is finished first, unless the disk hangs.
         let stopped = async {
             self.shared.stop.cancelled().await;
@@ -258,7 +312,7 @@ impl Worker {
         };
         tokio::select! {
             biased;
-            durable = self.shared.log.until_durable(end_of(batch)) => Ok(durable?),
+            durable = self.shared.log.until_durable(end) => Ok(durable?),
             () = stopped => Ok(false),
         }
     }
@@ -271,10 +325,10 @@ impl Worker {
         self.writer.push_rows(transactions.flat_map(|transaction| row_changes(transaction)), packets)
     }
 
-    /// The statement that notes `batch` in a row of its own, and all that is known to be committed.
-    fn progress(&self, batch: &Batch<Held>, row: usize) -> Vec<u8> {
+    /// The statement that notes what is to be committed in a row of its own, and all that is known to be.
+    fn progress(&self, committed: &[&[Held]], row: usize) -> Vec<u8> {
         let mut applied = self.shared.applied().clone();
-        let held = || batch.first.iter().chain(&batch.rest);
+        let held = || committed.iter().copied().flatten();
         joined(held().flat_map(|held| held.spans())).for_each(|span| applied.add(span));
         let newest = held().max_by_key(|held| held.span);
         let (gtid, time_us) = match newest {
@@ -299,15 +353,15 @@ impl Worker {
         }
     }
 
-    /// Waits with locks held; false if they must be let go first.
-    async fn wait_turn_holding(&mut self, batch: &Batch<Held>) -> bool {
-        let Some(before) = batch.commit_after else { return true };
+    /// Waits, maybe with locks held.
+    async fn wait_turn_holding(&mut self, batch: &Batch<Held>) -> Turn {
+        let Some(before) = batch.commit_after else { return Turn::Come };
         let id = batch.id;
         tokio::select! {
             biased;
-            _ = self.turn.wait_for(|turn| *turn >= before) => true,
-            _ = self.give_way.wait_for(|head| head.is_some_and(|head| head < id)) => false,
-            () = self.shared.given_back.cancelled() => false,
+            _ = self.turn.wait_for(|turn| *turn >= before) => Turn::Come,
+            () = self.shared.given_back.cancelled() => Turn::Never,
+            _ = self.give_way.wait_for(|head| head.is_some_and(|head| head < id)) => Turn::GivesWay,
         }
     }
 }
@@ -326,9 +380,9 @@ fn oldest(batch: &Batch<Held>) -> Option<&Held> {
     batch.first.iter().chain(&batch.rest).next()
 }
 
-/// Up to where the log holds what a batch is of.
-fn end_of(batch: &Batch<Held>) -> LogPosition {
-    let ends = batch.first.iter().chain(&batch.rest).map(|held| held.span.end);
+/// Up to where the log holds transactions.
+fn end_of(held: &[&[Held]]) -> LogPosition {
+    let ends = held.iter().copied().flatten().map(|held| held.span.end);
     ends.max().unwrap_or(LogPosition::ZERO)
 }
 
@@ -344,11 +398,15 @@ fn by_itself(batch: &Batch<Held>) -> Option<&Held> {
     matches!(only.content, Content::Steps(_) | Content::Streamed { .. }).then_some(only)
 }
 
-/// How long a batch took, of which the commit took `commit`. Where that is not known, because it was sent in one packet with all
-/// else or by whoever runs statements, it is taken for most of it: such batches are small.
-fn timing(all: Duration, commit: Option<Duration>) -> Timing {
+/// How long a commit took that was sent in one packet with other statements, or by whoever runs statements: most of the time, as such
+/// packets are small.
+fn guessed(packet: Duration) -> Duration {
+    packet * 3 / 4
+}
+
+/// How long a batch took, of which the commit took `commit`.
+fn timing(all: Duration, commit: Duration) -> Timing {
     let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let commit = commit.unwrap_or(all * 3 / 4);
     Timing { execute_us: us(all.saturating_sub(commit)), commit_us: us(commit) }
 }
 

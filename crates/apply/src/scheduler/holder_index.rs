@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::writeset::{Access, IndexId, Key};
 
@@ -223,6 +223,15 @@ impl HolderIndex {
                 }
             }
         }
+    }
+
+    /// Removes all that a batch holds but for `keys`.
+    pub fn keep(&mut self, held: &mut Held, slot: Slot, keys: &FxHashSet<Key>) {
+        let (kept, gone) = held.accesses.drain(..).partition(|access| keys.contains(&access.key));
+        let is_kept = |index: &IndexId| keys.iter().any(|key| key.index == *index);
+        let (kept_indexes, gone_indexes) = held.indexes.drain(..).partition(is_kept);
+        self.remove(&Held { accesses: gone, indexes: gone_indexes }, slot);
+        *held = Held { accesses: kept, indexes: kept_indexes };
     }
 
     /// Gives all that the batch `from` holds to the batch `to`.

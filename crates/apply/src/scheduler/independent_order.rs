@@ -1,442 +1,178 @@
-//! Batches of whatever shares keys, which wait only for those that they must.
+//! Only what shares keys keeps its order: by groups, or by runs of the log while that is quicker.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use rustc_hash::FxHashMap;
-
-use super::holder_index::{Held, HolderIndex, Slot, Slots};
+use super::groups::Groups;
+use super::runs::{Begun, Runs, Taken};
 use super::sizing::Limits;
-use super::{Batch, BatchId, Ended, Weight};
-use crate::writeset::Writeset;
+use super::{Batch, BatchId, Ended, Scheduled};
 
-/// So many batches per worker are open at a time, at most; more would only be smaller.
-const OPEN_PER_WORKER_MAX: usize = 4;
-/// While this share of the workers, in percent, has a next batch already, nothing more is taken: the more there is, the more of
-/// it has to wait for something else, until hardly anything may run beside anything.
-const AHEAD_PERCENT: usize = 50;
-/// So many transactions make up for their commit, or a quarter of what a batch may have. As many that follow each other in
-/// the log stay together: what is applied then has fewer gaps, which each commit records, and rows of one table meet.
-const WORTH_TRANSACTIONS: usize = 256;
+/// So often it is looked whether those that wait have given way, before nobody waits for those who have not: they still execute what
+/// is long, or are held up themselves.
+const LOOKS_MAX: u32 = 6;
+/// With smaller batches than this each commit counts, and runs commit one behind the other.
+const RUN_TRANSACTIONS_MIN: usize = 64;
 
 /// See the module.
 ///
-/// A batch is open (it takes transactions), then sealed, then running. Only sealed and running ones are waited for, and
-/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle, and
-/// the batch that was sealed first among those that are left waits for none.
+/// Groups wait for nothing that they need not wait for, but they are small. While there is more to do than the workers
+/// have hands for, who waits for whom matters to nobody: then the log is applied in [runs](super::runs), which are several times as large, since
+/// what conflicts with the run before is put off to the end of a run.
+///
+/// A run that is held up holds up all behind it. Then their workers commit what need not wait, and give back the rest; that, what runs, and
+/// what was not handed out yet go over to groups.
 #[derive(Debug)]
 pub(super) struct IndependentOrder<T> {
-    groups: Vec<Group<T>>,
-    free: Vec<Slot>,
-    index: HolderIndex,
-    open: Vec<Slot>,
-    /// Where the last transaction went, and how many went there one behind the other.
-    streak: (Slot, usize),
-    /// Sealed, and waiting for none; by the number of their first transaction.
-    ready: BTreeMap<u64, Slot>,
-    running: FxHashMap<BatchId, Slot>,
-    /// The last barrier, if it is not done: all behind it wait for it.
-    barrier: Option<Slot>,
-    /// What came behind it: what the next one waits for.
-    since_barrier: Slots,
-    /// Counts transactions: their numbers, from 1.
-    offered: u64,
-    next_id: u64,
-    conflicts: Conflicts,
+    mode: Mode,
+    groups: Groups<T>,
+    /// Empty while there are groups only. Of its runs none is handed out before the last group is done.
+    runs: Runs<T>,
+    /// Runs that are handed out and neither done nor given back, wherever they are kept.
+    in_turn: BTreeSet<BatchId>,
+    /// Those that wait for their turn are to commit what they can and to give back the rest.
+    gives_way: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Free,
-    Open,
-    Sealed,
-    Running,
+enum Mode {
+    /// What comes is grouped.
+    Groups,
+    /// What comes is a run of the log.
+    Runs,
+    /// As [`Mode::Runs`]; none is handed out until the others have given back what they hold. So often it was looked.
+    GiveWay { looks: u32 },
 }
 
-/// A batch.
-#[derive(Debug)]
-struct Group<T> {
-    state: State,
-    /// With their numbers, in no order, until it is handed out.
-    transactions: Vec<(u64, T)>,
-    ended: Ended,
-    /// The number of its first transaction.
-    first: u64,
-    held: Held,
-    /// Sorted.
-    waits: Vec<Slot>,
-    waiters: Vec<Slot>,
-    alone: bool,
-    /// Which search has found it.
-    found: u64,
-}
-
-/// Whom a transaction conflicts with, and whom it would wait for on that account.
-#[derive(Debug, Default)]
-struct Conflicts {
-    open: Vec<Slot>,
-    /// Sealed or running.
-    closed: Vec<Slot>,
-    searches: u64,
-}
-
-fn worth_transactions(limits: &Limits) -> usize {
-    (limits.transactions_max / 4).clamp(1, WORTH_TRANSACTIONS)
-}
-
-impl<T> Group<T> {
-    fn new() -> Self {
-        Self {
-            state: State::Free,
-            transactions: Vec::new(),
-            ended: Ended { transactions: 0, weight: Weight::default() },
-            first: u64::MAX,
-            held: Held::default(),
-            waits: Vec::new(),
-            waiters: Vec::new(),
-            alone: false,
-            found: 0,
-        }
-    }
-
-    fn push(&mut self, number: u64, weight: Weight, payload: T) {
-        self.transactions.push((number, payload));
-        self.ended.transactions += 1;
-        self.ended.weight.add(weight);
-        self.first = self.first.min(number);
-    }
-
-    fn fits(&self, limits: &Limits, weight: Weight) -> bool {
-        limits.fits(self.ended.transactions, self.ended.weight, 1, weight)
-    }
-
-    /// Whether it would be a pity to hold it up: it could run, and makes a batch of a decent size.
-    fn is_worth_running(&self, limits: &Limits) -> bool {
-        let quarter = |max: usize| max / 4;
-        let Ended { transactions, weight } = self.ended;
-        self.waits.is_empty()
-            && (transactions >= worth_transactions(limits)
-                || weight.bytes > quarter(limits.bytes_max)
-                || weight.rows > quarter(limits.rows_max))
-    }
-}
-
-impl<T> IndependentOrder<T> {
-    /// One whose first batch has the number 1.
+impl<T: Scheduled> IndependentOrder<T> {
+    /// One whose first batch has the name 1.
     pub fn new() -> Self {
         Self {
-            groups: Vec::new(),
-            free: Vec::new(),
-            index: HolderIndex::default(),
-            open: Vec::new(),
-            streak: (0, 0),
-            ready: BTreeMap::new(),
-            running: FxHashMap::default(),
-            barrier: None,
-            since_barrier: Slots::default(),
-            offered: 0,
-            next_id: 1,
-            conflicts: Conflicts::default(),
+            mode: Mode::Groups,
+            groups: Groups::new(),
+            runs: Runs::new(),
+            in_turn: BTreeSet::new(),
+            gives_way: false,
         }
     }
 
-    fn group(&mut self, slot: Slot) -> &mut Group<T> {
-        &mut self.groups[slot as usize]
+    /// Whether it works by groups.
+    pub fn is_grouped(&self) -> bool {
+        self.mode == Mode::Groups
     }
 
-    fn at(&self, slot: Slot) -> &Group<T> {
-        &self.groups[slot as usize]
+    /// Whether batches that wait for their turn are to commit what they can, and to give back the rest.
+    pub fn gives_way(&self) -> bool {
+        self.gives_way
     }
 
-    pub fn offer(&mut self, limits: Limits, writeset: &Writeset, weight: Weight, payload: T) {
-        self.offered += 1;
-        let number = self.offered;
-        if writeset.barrier {
-            self.add_barrier(number, weight, payload);
-            return;
-        }
-        let mut conflicts = self.find_conflicts(writeset);
-        let slot = self.place(&limits, weight, &mut conflicts);
-        self.streak = (slot, if self.streak.0 == slot { self.streak.1 + 1 } else { 1 });
-        self.wait_for(slot, &conflicts.closed);
-        self.conflicts = conflicts;
-        let group = &mut self.groups[slot as usize];
-        let new = group.transactions.is_empty();
-        group.push(number, weight, payload);
-        for access in &writeset.accesses {
-            self.index.add(*access, slot, new, &mut group.held);
-        }
-        if limits.is_full(group.ended.transactions, group.ended.weight) {
-            self.seal(slot);
-        }
-    }
-
-    fn add_barrier(&mut self, number: u64, weight: Weight, payload: T) {
-        while let Some(slot) = self.open.last() {
-            self.seal(*slot);
-        }
-        let before: Vec<Slot> = self.since_barrier.iter().chain(self.barrier).collect();
-        let slot = self.create();
-        self.since_barrier.clear();
-        self.barrier = Some(slot);
-        self.wait_for(slot, &before);
-        let group = self.group(slot);
-        group.alone = true;
-        group.push(number, weight, payload);
-        self.seal(slot);
-    }
-
-    /// Takes the lists in `self`, to be put back.
-    fn find_conflicts(&mut self, writeset: &Writeset) -> Conflicts {
-        let mut found = std::mem::take(&mut self.conflicts);
-        found.open.clear();
-        found.closed.clear();
-        found.searches += 1;
-        let groups = &mut self.groups;
-        let mut note = |slot: Slot| {
-            let group = &mut groups[slot as usize];
-            if std::mem::replace(&mut group.found, found.searches) == found.searches {
-                return;
-            }
-            match group.state {
-                State::Open => found.open.push(slot),
-                State::Sealed | State::Running => found.closed.push(slot),
-                State::Free => unreachable!("a batch that is done holds nothing"),
-            }
-        };
-        if let Some(barrier) = self.barrier {
-            note(barrier);
-        }
-        for access in &writeset.accesses {
-            self.index.conflicts(*access, &mut note);
-        }
-        found
-    }
-
-    /// The open batch for a transaction. Those that it conflicts with and that cannot be the one are sealed, and wanted
-    /// in `closed`.
-    fn place(&mut self, limits: &Limits, weight: Weight, conflicts: &mut Conflicts) -> Slot {
-        let Conflicts { open, closed, .. } = conflicts;
-        if let Some(first) = open.first().copied() {
-            let (mut held, mut transactions) = (Weight::default(), 0);
-            for slot in open.iter() {
-                held.add(self.at(*slot).ended.weight);
-                transactions += self.at(*slot).ended.transactions;
-            }
-            let waits = !closed.is_empty() || open.iter().any(|slot| !self.at(*slot).waits.is_empty());
-            let holds_up = waits && open.iter().any(|slot| self.at(*slot).is_worth_running(limits));
-            if limits.fits(transactions, held, 1, weight) && !holds_up {
-                return open[1..].iter().fold(first, |into, slot| self.merge(into, *slot));
-            }
-            for slot in open.drain(..) {
-                self.seal(slot);
-                closed.push(slot);
-            }
-        }
-        closed.sort_unstable();
-        self.choose(limits, weight, closed)
-    }
-
-    /// An open batch for a transaction that conflicts with none of them, and waits for `closed` (sorted): where the one
-    /// before it went, for a while; then the lightest of those that wait for the same, once there is one for each worker.
-    fn choose(&mut self, limits: &Limits, weight: Weight, closed: &[Slot]) -> Slot {
-        let (last, streak) = self.streak;
-        if streak < worth_transactions(limits)
-            && self.groups.get(last as usize).is_some_and(|group| {
-                group.state == State::Open && group.waits == closed && group.fits(limits, weight)
-            })
-        {
-            return last;
-        }
-        let size = |group: &Group<T>| (group.ended.weight.bytes, group.ended.transactions);
-        let same = self.open.iter().filter(|slot| self.at(**slot).waits == closed);
-        let (same, lightest) = same.fold((0, None::<Slot>), |(count, best), slot| {
-            let better = best.is_none_or(|best| size(self.at(*slot)) < size(self.at(best)));
-            (count + 1, if better { Some(*slot) } else { best })
-        });
-        let most = limits.workers.saturating_mul(OPEN_PER_WORKER_MAX);
-        if same < limits.workers && (closed.is_empty() || self.open.len() < most) {
-            return self.create();
-        }
-        // Rather one that waits for something already than one that could run.
-        let chosen = lightest.or_else(|| {
-            let waits_more = |group: &Group<T>| closed.iter().any(|slot| !group.waits.contains(slot));
-            let cost = |group: &Group<T>| (waits_more(group), group.waits.is_empty(), size(group));
-            self.open.iter().copied().min_by_key(|slot| cost(self.at(*slot)))
-        });
-        match chosen {
-            Some(slot) if self.at(slot).fits(limits, weight) => slot,
-            Some(slot) => {
-                self.seal(slot);
-                self.create()
-            }
-            None => self.create(),
-        }
-    }
-
-    fn create(&mut self) -> Slot {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.groups.push(Group::new());
-            (self.groups.len() - 1) as Slot
-        });
-        self.group(slot).state = State::Open;
-        self.open.push(slot);
-        self.since_barrier.push(slot);
-        slot
-    }
-
-    fn wait_for(&mut self, slot: Slot, others: &[Slot]) {
-        for other in others {
-            let waits = &mut self.groups[slot as usize].waits;
-            if let Err(place) = waits.binary_search(other) {
-                waits.insert(place, *other);
-                self.group(*other).waiters.push(slot);
-            }
-        }
-    }
-
-    /// Moves all of one open batch to another; returns where all is now.
-    fn merge(&mut self, one: Slot, other: Slot) -> Slot {
-        let (into, from) =
-            if self.at(one).held.len() < self.at(other).held.len() { (other, one) } else { (one, other) };
-        let mut gone = std::mem::replace(self.group(from), Group::new());
-        self.open.retain(|slot| *slot != from);
-        self.since_barrier.remove(from);
-        self.free.push(from);
-        for waited in &gone.waits {
-            self.group(*waited).waiters.retain(|slot| *slot != from);
-        }
-        self.wait_for(into, &gone.waits);
-        let group = &mut self.groups[into as usize];
-        self.index.replace(&mut gone.held, from, into, &mut group.held);
-        group.transactions.append(&mut gone.transactions);
-        group.ended.transactions += gone.ended.transactions;
-        group.ended.weight.add(gone.ended.weight);
-        group.first = group.first.min(gone.first);
-        into
-    }
-
-    fn seal(&mut self, slot: Slot) {
-        let open = |waited: &Slot| self.at(*waited).state == State::Open;
-        assert!(!self.at(slot).waits.iter().any(open), "a sealed batch waits for an open one");
-        self.open.retain(|own| *own != slot);
-        let group = self.group(slot);
-        group.state = State::Sealed;
-        if group.waits.is_empty() {
-            let first = group.first;
-            self.ready.insert(first, slot);
+    pub fn offer(&mut self, limits: Limits, payload: T) {
+        match self.mode {
+            Mode::Groups => self.groups.offer(limits, payload),
+            Mode::Runs | Mode::GiveWay { .. } => self.runs.offer(limits, payload),
         }
     }
 
     /// Whether workers have their next batches already.
     pub fn has_enough(&self, limits: Limits) -> bool {
-        let open = self.open.iter().filter(|slot| self.at(**slot).is_worth_running(&limits)).count();
-        (self.ready.len() + open) * 100 >= limits.workers * AHEAD_PERCENT
+        self.mode == Mode::Groups && self.groups.has_enough(limits)
     }
 
-    /// `held_up`: what runs takes much longer than usual, so that nothing is to wait for its sake.
-    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<Batch<T>> {
-        if self.ready.is_empty()
-            && let Some(slot) = self.ripest(limits)
-        {
-            let slot = self.gather(slot, &limits);
-            if !held_up && self.may_grow(slot, &limits) {
-                return None;
+    /// Says whether what runs takes much longer than usual.
+    pub fn set_held_up(&mut self, limits: Limits, held_up: bool) {
+        match self.mode {
+            Mode::Runs if held_up && !self.runs.runs_alone() => {
+                self.mode = Mode::GiveWay { looks: 0 };
+                self.gives_way = !self.in_turn.is_empty();
             }
-            self.seal(slot);
+            Mode::GiveWay { looks } if looks < LOOKS_MAX => self.mode = Mode::GiveWay { looks: looks + 1 },
+            Mode::GiveWay { .. } => self.group(limits),
+            Mode::Groups => self.gives_way |= held_up && !self.in_turn.is_empty(),
+            Mode::Runs => {}
         }
-        let (_, slot) = self.ready.pop_first()?;
-        Some(self.hand_out(slot))
     }
 
-    /// Adds other batches that may run to one that is small: those that have waited for others were kept apart by that alone.
-    /// Returns where all is now.
-    fn gather(&mut self, slot: Slot, limits: &Limits) -> Slot {
-        let mut into = slot;
-        while !self.at(into).is_worth_running(limits) {
-            let Ended { transactions, weight } = self.at(into).ended;
-            let fits = |slot: &Slot| {
-                let group = self.at(*slot);
-                let Ended { transactions: more, weight: more_weight } = group.ended;
-                group.waits.is_empty() && limits.fits(transactions, weight, more, more_weight)
-            };
-            let others = self.open.iter().copied().filter(|slot| *slot != into);
-            let oldest = others.filter(fits).min_by_key(|slot| self.at(*slot).first);
-            let Some(other) = oldest else { break };
-            into = self.merge(into, other);
+    /// Goes over to groups, or to runs of the log, where that is called for.
+    pub fn settle(&mut self, limits: Limits, held_up: bool) {
+        match self.mode {
+            Mode::Groups if held_up || self.groups.has_adopted() => {}
+            Mode::Groups => {
+                if limits.transactions_max >= RUN_TRANSACTIONS_MIN && self.groups.has_enough(limits) {
+                    self.mode = Mode::Runs;
+                }
+            }
+            Mode::Runs => {
+                if self.groups.is_idle() && self.runs.has_no_backlog(&limits) && !self.runs.runs_alone() {
+                    self.group(limits);
+                }
+            }
+            Mode::GiveWay { .. } if self.in_turn.len() <= 1 => self.group(limits),
+            Mode::GiveWay { .. } => {}
         }
-        into
     }
 
-    /// Whether a batch is better not run yet: it is small, something runs, and others wait for that, which can be added when it
-    /// is done. Where nothing else waits there is no backlog, and to wait is only to be late.
-    fn may_grow(&self, slot: Slot, limits: &Limits) -> bool {
-        let others = self.groups.len() - self.free.len() - 1;
-        !self.running.is_empty() && others > self.running.len() && !self.at(slot).is_worth_running(limits)
-    }
-
-    /// The fullest open batch that may run; but the oldest, if it is so old that it holds up the low watermark.
-    fn ripest(&self, limits: Limits) -> Option<Slot> {
-        let runnable = || self.open.iter().copied().filter(|slot| self.at(*slot).waits.is_empty());
-        let oldest = runnable().min_by_key(|slot| self.at(*slot).first)?;
-        let age = self.offered - self.at(oldest).first;
-        if age > limits.window_transactions_max as u64 / 2 {
-            return Some(oldest);
+    /// Goes over to groups with all that there is.
+    fn group(&mut self, limits: Limits) {
+        self.mode = Mode::Groups;
+        let Taken { begun, waiting } = self.runs.take();
+        for Begun { id, ended, touched, rest } in begun {
+            self.groups.adopt(id, ended, &touched);
+            if let Some(rest) = rest {
+                self.groups.give_back(id, rest);
+            }
         }
-        let rank = |slot: &Slot| {
-            let group = self.at(*slot);
-            (group.ended.weight.bytes, group.ended.transactions, std::cmp::Reverse(group.first))
-        };
-        runnable().max_by_key(rank)
+        for payload in waiting {
+            self.groups.offer(limits, payload);
+        }
     }
 
-    fn hand_out(&mut self, slot: Slot) -> Batch<T> {
-        let group = self.group(slot);
-        assert!(group.waits.is_empty(), "a batch runs before what it waits for is done");
-        group.state = State::Running;
-        let mut transactions = std::mem::take(&mut group.transactions);
-        transactions.sort_unstable_by_key(|(number, _)| *number);
-        let alone = group.alone;
-        let id = BatchId(self.next_id);
-        self.next_id += 1;
-        self.running.insert(id, slot);
-        let first = transactions.into_iter().map(|(_, payload)| payload).collect();
-        Batch { id, first, rest: Vec::new(), commit_after: None, alone }
+    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<Batch<T>> {
+        if self.mode == Mode::Groups || !self.groups.is_idle() {
+            return self.groups.next(limits, held_up);
+        }
+        if matches!(self.mode, Mode::GiveWay { .. }) {
+            return None;
+        }
+        self.runs.begin_ids_with(self.groups.next_id());
+        let batch = self.runs.next(limits)?;
+        self.groups.skip_ids(batch.id.0 + 1);
+        self.in_turn.insert(batch.id);
+        Some(batch)
     }
 
     pub fn done(&mut self, id: BatchId) -> Option<Ended> {
-        let slot = self.running.remove(&id)?;
-        let group = &mut self.groups[slot as usize];
-        let ended = group.ended;
-        self.index.remove(&group.held, slot);
-        let waiters = std::mem::take(&mut group.waiters);
-        for waiter in waiters {
-            let waiting = self.group(waiter);
-            if let Ok(place) = waiting.waits.binary_search(&slot) {
-                waiting.waits.remove(place);
-            }
-            if waiting.state == State::Sealed && waiting.waits.is_empty() {
-                let first = waiting.first;
-                self.ready.insert(first, waiter);
-            }
-        }
-        if self.barrier == Some(slot) {
-            self.barrier = None;
-        }
-        self.since_barrier.remove(slot);
-        self.release(slot);
+        let ended = self.groups.done(id).or_else(|| self.runs.done(id))?;
+        self.is_out_of_turn(id);
         Some(ended)
     }
 
-    fn release(&mut self, slot: Slot) {
-        let group = self.group(slot);
-        let mut held = std::mem::take(&mut group.held);
-        held.clear();
-        *group = Group { held, ..Group::new() };
-        self.free.push(slot);
+    /// Takes back what of a batch was not done. Returns what was.
+    pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<Ended> {
+        if !self.in_turn.contains(&id) {
+            return None;
+        }
+        // Whoever comes behind it would wait for good: its turn is not announced. It may have been told to before the others were handed
+        // out, and long be told no more.
+        self.gives_way = true;
+        if self.mode == Mode::Runs {
+            self.mode = Mode::GiveWay { looks: 0 };
+        }
+        if rest.is_empty() {
+            return self.done(id);
+        }
+        self.is_out_of_turn(id);
+        match self.mode {
+            Mode::Groups => self.groups.give_back(id, rest),
+            Mode::Runs | Mode::GiveWay { .. } => self.runs.give_back(id, rest),
+        }
+    }
+
+    fn is_out_of_turn(&mut self, id: BatchId) {
+        self.in_turn.remove(&id);
+        self.gives_way &= !self.in_turn.is_empty();
     }
 
     #[cfg(test)]
     pub fn is_clean(&self) -> bool {
-        self.index.is_empty() && self.since_barrier.is_empty() && self.barrier.is_none()
+        self.groups.is_clean() && self.runs.is_clean() && self.in_turn.is_empty() && !self.gives_way
     }
 }

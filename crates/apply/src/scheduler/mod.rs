@@ -4,27 +4,28 @@
 //! that share a key, of which one at least changes it, keep their order: they stand in one batch in the order of the
 //! log, or the batch of the later one waits for that of the earlier one. What "waits" means is the difference between
 //! the two orders:
-//! - [`CommitOrder::Source`] (`source_order`): batches are consecutive runs of the log and commit in its order. What
+//! - [`CommitOrder::Source`] (`runs`): batches are consecutive runs of the log and commit in its order. What
 //!   conflicts with an earlier run that is not finished is put off until that run has committed; the rest of the batch
 //!   is executed beside it.
-//! - [`CommitOrder::Independent`] (`independent_order`): batches are whatever shares keys, and only those wait for each
-//!   other that must.
+//! - [`CommitOrder::Independent`] (`independent_order`): batches are whatever shares keys (`groups`), and only those wait for each
+//!   other that must. While there is a backlog and nothing is held up, they are runs of the log here, too.
 //!
 //! The driver decodes and offers while there [is room](Scheduler::has_room), gives each idle worker the
-//! [next](Scheduler::next) batch, and says which are [done](Scheduler::done). What must be rolled back and run again is the
-//! worker's affair: to the scheduler, it still runs.
+//! [next](Scheduler::next) batch, and says which are [done](Scheduler::done), or which have [given way](Scheduler::gives_way) and what
+//! they [give back](Scheduler::give_back). What must be rolled back and run again is the worker's affair: to the scheduler, it still runs.
 
+mod groups;
 mod holder_index;
 mod independent_order;
 mod parallelism;
 mod run_index;
+mod runs;
 mod sizing;
-mod source_order;
 
 use independent_order::IndependentOrder;
 use parallelism::Parallelism;
+use runs::Runs;
 use sizing::{Limits, Sizing};
-use source_order::SourceOrder;
 
 use crate::writeset::Writeset;
 
@@ -76,6 +77,14 @@ impl Weight {
     }
 }
 
+/// What is to be known of a transaction.
+pub trait Scheduled {
+    /// What it touches.
+    fn writeset(&self) -> &Writeset;
+    /// What it weighs.
+    fn weight(&self) -> Weight;
+}
+
 /// What a [`Scheduler`] holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outstanding {
@@ -112,6 +121,8 @@ pub struct Batch<T> {
     pub rest: Vec<T>,
     /// The batch that must have committed before this one commits.
     pub commit_after: Option<BatchId>,
+    /// Another may have to commit after it.
+    pub in_turn: bool,
     /// A barrier: the only transaction, and nothing else runs meanwhile.
     pub alone: bool,
 }
@@ -131,8 +142,8 @@ pub struct Scheduler<T> {
 
 #[derive(Debug)]
 enum Core<T> {
-    Source(SourceOrder<T>),
-    Independent(IndependentOrder<T>),
+    Source(Box<Runs<T>>),
+    Independent(Box<IndependentOrder<T>>),
 }
 
 /// What a core knows of a batch that has ended.
@@ -142,7 +153,21 @@ struct Ended {
     weight: Weight,
 }
 
-impl<T> Scheduler<T> {
+impl Ended {
+    fn of<T: Scheduled>(payloads: &[T]) -> Self {
+        let mut weight = Weight::default();
+        payloads.iter().for_each(|payload| weight.add(payload.weight()));
+        Self { transactions: payloads.len(), weight }
+    }
+
+    fn without(mut self, other: Self) -> Self {
+        self.transactions -= other.transactions;
+        self.weight.subtract(other.weight);
+        self
+    }
+}
+
+impl<T: Scheduled> Scheduler<T> {
     /// One that holds nothing.
     pub fn new(options: Options) -> Self {
         let parallelism = Parallelism::new(options.workers);
@@ -156,8 +181,8 @@ impl<T> Scheduler<T> {
             parallelism,
             limits,
             core: match options.commit_order {
-                CommitOrder::Source => Core::Source(SourceOrder::new()),
-                CommitOrder::Independent => Core::Independent(IndependentOrder::new()),
+                CommitOrder::Source => Core::Source(Box::new(Runs::new())),
+                CommitOrder::Independent => Core::Independent(Box::new(IndependentOrder::new())),
             },
             outstanding: Outstanding::default(),
             held_up: false,
@@ -177,29 +202,42 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes the next transaction of the log.
-    pub fn offer(&mut self, writeset: &Writeset, weight: Weight, payload: T) {
+    pub fn offer(&mut self, payload: T) {
         let limits = self.limits;
         self.outstanding.transactions += 1;
-        self.outstanding.weight.add(weight);
+        self.outstanding.weight.add(payload.weight());
         match &mut self.core {
-            Core::Source(core) => core.offer(limits, writeset, weight, payload),
-            Core::Independent(core) => core.offer(limits, writeset, weight, payload),
+            Core::Source(core) => core.offer(limits, payload),
+            Core::Independent(core) => core.offer(limits, payload),
         }
     }
 
-    /// Says whether a batch that runs takes much longer than batches usually do. Small ones then no longer wait until it is done
-    /// to share a commit with what waits for it.
+    /// Says whether a batch that runs takes much longer than batches usually do. In independent order nothing that need not wait
+    /// for it does so any more.
     pub fn set_held_up(&mut self, held_up: bool) {
         self.held_up = held_up;
+        if let Core::Independent(core) = &mut self.core {
+            core.set_held_up(self.limits, held_up);
+        }
+    }
+
+    /// Whether batches that have executed `first` and wait for their turn are to commit that and to [give
+    /// back](Self::give_back) the rest.
+    pub fn gives_way(&self) -> bool {
+        matches!(&self.core, Core::Independent(core) if core.gives_way())
     }
 
     /// A batch for an idle worker; `None` if nothing may run now.
     #[allow(clippy::should_implement_trait)] // No iterator: it goes on after `None`.
     pub fn next(&mut self) -> Option<Batch<T>> {
         let limits = self.limits;
-        let is_independent = self.options.commit_order == CommitOrder::Independent;
-        if is_independent && self.outstanding.running >= self.parallelism.at_a_time() {
-            return None;
+        if let Core::Independent(core) = &mut self.core {
+            core.settle(limits, self.held_up);
+            // Whoever is held up takes no part.
+            if core.is_grouped() && !self.held_up && self.outstanding.running >= self.parallelism.at_a_time()
+            {
+                return None;
+            }
         }
         let batch = match &mut self.core {
             Core::Source(core) => core.next(limits),
@@ -216,10 +254,29 @@ impl<T> Scheduler<T> {
             Core::Source(core) => core.done(id),
             Core::Independent(core) => core.done(id),
         };
-        let Some(ended) = ended else { return };
-        let rows = ended.weight.rows.max(ended.transactions);
-        self.sizing.record(rows, timing);
-        self.parallelism.record(self.outstanding.running, rows, timing);
+        if let Some(ended) = ended {
+            self.has_ended(ended, timing);
+        }
+    }
+
+    /// Says that a batch that was told to [give way](Self::gives_way) has committed all but `rest`, which is in its order. `rest` comes again
+    /// in another batch.
+    pub fn give_back(&mut self, id: BatchId, timing: Timing, rest: Vec<T>) {
+        if let Core::Independent(core) = &mut self.core
+            && let Some(ended) = core.give_back(id, rest)
+        {
+            self.has_ended(ended, timing);
+        }
+    }
+
+    fn has_ended(&mut self, ended: Ended, timing: Timing) {
+        if ended.transactions > 0 {
+            let rows = ended.weight.rows.max(ended.transactions);
+            self.sizing.record(rows, timing);
+            if matches!(&self.core, Core::Independent(core) if core.is_grouped()) {
+                self.parallelism.record(self.outstanding.running, rows, timing);
+            }
+        }
         self.limits = self.sizing.limits(&self.options);
         if self.options.commit_order == CommitOrder::Independent {
             self.limits.workers = self.parallelism.at_a_time();

@@ -22,6 +22,13 @@ pub(super) struct Touched {
     indexes: Vec<IndexId>,
 }
 
+impl Touched {
+    /// Each key, exclusively and shared if it was touched so.
+    pub fn accesses(&self) -> impl Iterator<Item = Access> + '_ {
+        self.accesses.iter().copied()
+    }
+}
+
 /// Who touched something, exclusively and shared.
 #[derive(Debug, Clone, Copy, Default)]
 struct Touches {

@@ -15,6 +15,10 @@ const FORGET: u64 = 8;
 /// No measurement counts for more.
 const MEASURED_US_MAX: u64 = 3_600_000_000;
 
+/// So many transactions make up for their commit, or a quarter of what a batch may have. In independent order as many that follow each
+/// other in the log stay together: what is applied then has fewer gaps, which each commit records, and rows of one table meet.
+const WORTH_TRANSACTIONS: usize = 256;
+
 /// What a batch may hold now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -35,6 +39,18 @@ impl Limits {
             || (transactions + more_transactions <= self.transactions_max
                 && held.bytes.saturating_add(more.bytes) <= self.bytes_max
                 && held.rows.saturating_add(more.rows) <= self.rows_max)
+    }
+
+    /// So many transactions make up for their commit.
+    pub fn worth_transactions(&self) -> usize {
+        (self.transactions_max / 4).clamp(1, WORTH_TRANSACTIONS)
+    }
+
+    /// Whether what a batch holds makes up for its commit.
+    pub fn is_worth_a_commit(&self, transactions: usize, held: Weight) -> bool {
+        transactions >= self.worth_transactions()
+            || held.bytes > self.bytes_max / 4
+            || held.rows > self.rows_max / 4
     }
 
     /// Whether a batch is to take no more.

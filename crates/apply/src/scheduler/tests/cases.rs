@@ -1,21 +1,24 @@
 //! One situation each.
 
 use super::*;
-use crate::scheduler::Batch;
 
-fn offer(scheduler: &mut Scheduler<u32>, transactions: &[(u32, &[u64])]) {
+fn offer_one(scheduler: &mut Scheduler<Named>, writeset: Writeset, weight: Weight, name: usize) {
+    scheduler.offer(Named { name, writeset, weight });
+}
+
+fn offer(scheduler: &mut Scheduler<Named>, transactions: &[(usize, &[u64])]) {
     for (name, keys) in transactions {
-        scheduler.offer(&writes(keys), WEIGHT, *name);
+        offer_one(scheduler, writes(keys), WEIGHT, *name);
     }
 }
 
-fn batch(scheduler: &mut Scheduler<u32>) -> Batch<u32> {
-    scheduler.next().expect("a batch")
+fn batch(scheduler: &mut Scheduler<Named>) -> Batch<usize> {
+    named(scheduler.next().expect("a batch"))
 }
 
 /// All that may run now, in order.
-fn batches(scheduler: &mut Scheduler<u32>) -> Vec<Batch<u32>> {
-    std::iter::from_fn(|| scheduler.next()).collect()
+fn batches(scheduler: &mut Scheduler<Named>) -> Vec<Batch<usize>> {
+    std::iter::from_fn(|| scheduler.next().map(named)).collect()
 }
 
 #[test]
@@ -74,7 +77,7 @@ fn transactions_that_follow_each_other_stay_together_for_a_quarter_of_a_batch() 
             ..options(CommitOrder::Independent)
         });
         for name in 0..3 * together {
-            offer(&mut scheduler, &[(name, &[u64::from(name) + 1])]);
+            offer(&mut scheduler, &[(name, &[name as u64 + 1])]);
         }
         let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
         let one = (0..together).chain(2 * together..3 * together).collect::<Vec<_>>();
@@ -179,9 +182,9 @@ fn independent_order_takes_no_more_than_there_is_use_for() {
 fn readers_of_a_key_run_beside_each_other_and_its_writer_after_them() {
     let reads = |key| Writeset { accesses: vec![access(0, key, true)], barrier: false };
     let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
-    scheduler.offer(&reads(1), WEIGHT, 1);
+    offer_one(&mut scheduler, reads(1), WEIGHT, 1);
     let one = batch(&mut scheduler);
-    scheduler.offer(&reads(1), WEIGHT, 2);
+    offer_one(&mut scheduler, reads(1), WEIGHT, 2);
     let two = batch(&mut scheduler);
     offer(&mut scheduler, &[(3, &[1])]);
     scheduler.done(two.id, TIMING);
@@ -195,8 +198,8 @@ fn a_barrier_runs_alone() {
     for order in [CommitOrder::Source, CommitOrder::Independent] {
         let mut scheduler = Scheduler::new(options(order));
         offer(&mut scheduler, &[(1, &[1])]);
-        scheduler.offer(&barrier(), WEIGHT, 2);
-        scheduler.offer(&barrier(), WEIGHT, 3);
+        offer_one(&mut scheduler, barrier(), WEIGHT, 2);
+        offer_one(&mut scheduler, barrier(), WEIGHT, 3);
         offer(&mut scheduler, &[(4, &[2])]);
         for name in 1..=4 {
             let one = batch(&mut scheduler);
@@ -215,7 +218,7 @@ fn the_window_is_bounded_but_for_one_transaction() {
     let mut scheduler = Scheduler::new(limits);
     offer(&mut scheduler, &[(1, &[1]), (2, &[2])]);
     assert!(scheduler.has_room());
-    scheduler.offer(&writes(&[3]), Weight { bytes: 1 << 40, rows: 1 }, 3);
+    offer_one(&mut scheduler, writes(&[3]), Weight { bytes: 1 << 40, rows: 1 }, 3);
     assert!(!scheduler.has_room());
     assert_eq!(scheduler.outstanding().transactions, 3);
 }
@@ -243,9 +246,98 @@ fn slow_rows_make_small_batches() {
         // 2 ms a row, and 0.2 s are allowed.
         scheduler.done(one.id, Timing { execute_us: 2000, commit_us: 100 });
         for name in 0..200 {
-            scheduler.offer(&writes(&[1]), WEIGHT, name);
+            offer_one(&mut scheduler, writes(&[1]), WEIGHT, name);
         }
         let first = batch(&mut scheduler);
         assert_eq!(first.first.len(), 100, "{order:?}");
     }
+}
+
+/// In independent order, with a backlog: one batch has run, and two runs of the log are handed out, of which the second has put
+/// something off.
+fn two_runs() -> (Scheduler<Named>, [Batch<usize>; 2]) {
+    let limits = Options { batch_transactions_max: 64, ..options(CommitOrder::Independent) };
+    let mut scheduler = Scheduler::new(limits);
+    for name in 1..=16 {
+        offer(&mut scheduler, &[(name, &[name as u64])]);
+    }
+    assert!(!scheduler.has_room());
+    let grouped = batch(&mut scheduler);
+    assert_eq!((grouped.first, grouped.in_turn), ((1..=16).collect(), false));
+    assert!(scheduler.has_room(), "more is taken than by groups");
+    for name in 17..=80 {
+        offer(&mut scheduler, &[(name, &[name as u64])]);
+    }
+    assert!(scheduler.next().is_none(), "runs begin when the groups are done");
+    scheduler.done(grouped.id, TIMING);
+    let one = batch(&mut scheduler);
+    assert_eq!((&one.first, one.in_turn, one.commit_after), (&(17..=80).collect(), true, None));
+    // Each fourth conflicts with the first run.
+    for name in 81..=144 {
+        let key = if name % 4 == 0 { name - 64 } else { name };
+        offer(&mut scheduler, &[(name, &[key as u64])]);
+    }
+    let two = batch(&mut scheduler);
+    assert_eq!((two.first.len(), two.rest.len(), two.commit_after), (48, 16, Some(one.id)));
+    (scheduler, [one, two])
+}
+
+fn rest_of(batch: &Batch<usize>) -> Vec<Named> {
+    let named = |name: &usize| Named { name: *name, writeset: writes(&[*name as u64 - 64]), weight: WEIGHT };
+    batch.rest.iter().map(named).collect()
+}
+
+#[test]
+fn in_independent_order_a_backlog_is_applied_in_runs_and_what_is_little_in_groups() {
+    let (mut scheduler, [one, two]) = two_runs();
+    scheduler.done(one.id, TIMING);
+    offer(&mut scheduler, &[(145, &[145])]);
+    // It does not share a key with what runs: no turn is waited for.
+    let three = batch(&mut scheduler);
+    assert_eq!((&three.first, three.commit_after, three.in_turn), (&vec![145], None, false));
+    assert!(three.id > two.id);
+    offer(&mut scheduler, &[(146, &[85])]);
+    assert!(scheduler.next().is_none(), "it shares a key with the run");
+    scheduler.done(two.id, TIMING);
+    assert_eq!(batch(&mut scheduler).first, vec![146]);
+}
+
+#[test]
+fn in_independent_order_nothing_waits_for_a_run_that_is_held_up_but_what_must() {
+    let (mut scheduler, [one, two]) = two_runs();
+    scheduler.set_held_up(true);
+    assert!(scheduler.gives_way() && scheduler.next().is_none());
+    let outstanding = scheduler.outstanding();
+    scheduler.give_back(two.id, TIMING, rest_of(&two));
+    assert_eq!(scheduler.outstanding().transactions, outstanding.transactions - 48);
+    assert_eq!(scheduler.outstanding().running, 1);
+    // 145 shares a key with what is committed, 146 with what was given back, 147 with none.
+    offer(&mut scheduler, &[(145, &[81]), (146, &[20]), (147, &[147])]);
+    assert_eq!(batch(&mut scheduler).first, vec![145, 147]);
+    assert!(scheduler.next().is_none());
+    scheduler.done(one.id, TIMING);
+    assert!(!scheduler.gives_way());
+    let given_back = batch(&mut scheduler);
+    let all: Vec<_> = two.rest.iter().copied().chain([146]).collect();
+    assert_eq!((given_back.first, given_back.commit_after), (all, None));
+    assert!(given_back.id > two.id, "names are given once");
+}
+
+#[test]
+fn in_independent_order_who_does_not_give_way_in_time_is_waited_for_by_what_must() {
+    let (mut scheduler, [one, two]) = two_runs();
+    for _ in 0..10 {
+        scheduler.set_held_up(true);
+    }
+    // 145 shares a key with the first of the second run, 146 with the first run.
+    offer(&mut scheduler, &[(145, &[81]), (146, &[18]), (147, &[147])]);
+    let other = batch(&mut scheduler);
+    assert_eq!(other.first, vec![147]);
+    scheduler.give_back(two.id, TIMING, rest_of(&two));
+    scheduler.done(other.id, TIMING);
+    assert!(scheduler.next().is_none(), "145 was told to wait for all of it");
+    scheduler.done(one.id, TIMING);
+    let now: Vec<_> = batches(&mut scheduler).into_iter().flat_map(|batch| batch.first).collect();
+    assert_eq!(now.len(), 17, "{now:?}");
+    assert!(scheduler.next().is_none());
 }

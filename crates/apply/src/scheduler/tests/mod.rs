@@ -3,7 +3,7 @@
 mod cases;
 mod simulation;
 
-use super::{BatchId, CommitOrder, Options, Scheduler, Timing, Weight};
+use super::{Batch, BatchId, CommitOrder, Options, Scheduled, Scheduler, Timing, Weight};
 use crate::writeset::{Access, IndexId, Key, Writeset};
 
 /// Options that limit nothing.
@@ -28,6 +28,31 @@ fn writes(keys: &[u64]) -> Writeset {
 
 fn barrier() -> Writeset {
     Writeset { accesses: Vec::new(), barrier: true }
+}
+
+/// A transaction by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Named {
+    name: usize,
+    writeset: Writeset,
+    weight: Weight,
+}
+
+impl Scheduled for Named {
+    fn writeset(&self) -> &Writeset {
+        &self.writeset
+    }
+
+    fn weight(&self) -> Weight {
+        self.weight
+    }
+}
+
+/// A batch by the names of its transactions.
+fn named(batch: Batch<Named>) -> Batch<usize> {
+    let names = |all: Vec<Named>| all.into_iter().map(|own| own.name).collect();
+    let Batch { id, first, rest, commit_after, in_turn, alone } = batch;
+    Batch { id, first: names(first), rest: names(rest), commit_after, in_turn, alone }
 }
 
 const WEIGHT: Weight = Weight { bytes: 100, rows: 1 };

@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::scheduler::Batch;
 
 const INDEXES: u32 = 3;
 const KEYS: u64 = 6;
@@ -62,7 +63,7 @@ fn any_writeset() -> impl Strategy<Value = Writeset> {
 
 fn any_load() -> impl Strategy<Value = Load> {
     let weight = (0..300usize, 0..5usize).prop_map(|(bytes, rows)| Weight { bytes, rows });
-    prop::collection::vec((any_writeset(), weight), 1..80).prop_map(|transactions| {
+    prop::collection::vec((any_writeset(), weight), 1..160).prop_map(|transactions| {
         let mut store = Store::new();
         let seen =
             (1..).zip(&transactions).map(|(number, (writeset, _))| execute(&mut store, number, writeset));
@@ -73,8 +74,8 @@ fn any_load() -> impl Strategy<Value = Load> {
 
 fn any_options() -> impl Strategy<Value = Options> {
     let order = prop_oneof![Just(CommitOrder::Source), Just(CommitOrder::Independent)];
-    let transactions = prop_oneof![3 => 1..20usize, 1 => 20..200usize];
-    (order, 1..6usize, transactions, 1..3000usize, 1..60usize, 1..6000usize).prop_map(
+    let transactions = prop_oneof![2 => 1..20usize, 1 => 20..64usize, 3 => 64..100usize];
+    (order, 1..6usize, transactions, 1..6000usize, 1..160usize, 1..24_000usize).prop_map(
         |(commit_order, workers, batch_transactions_max, batch_bytes_max, window_transactions_max, bytes)| {
             Options {
                 commit_order,
@@ -115,14 +116,17 @@ impl Running {
 struct Simulation<'a> {
     load: &'a Load,
     options: Options,
-    scheduler: Scheduler<usize>,
+    scheduler: Scheduler<Named>,
     waiting: VecDeque<usize>,
     running: Vec<Running>,
-    /// Committed, and the scheduler was not told yet.
-    unsaid: Vec<BatchId>,
+    /// Committed but for these, and the scheduler was not told yet.
+    unsaid: Vec<(BatchId, Vec<usize>)>,
     committed: Vec<BatchId>,
     store: Store,
     applied: Vec<bool>,
+    /// How often what happened, so that it is known whether anything is tried.
+    given_back: usize,
+    in_turn: usize,
 }
 
 impl<'a> Simulation<'a> {
@@ -137,6 +141,8 @@ impl<'a> Simulation<'a> {
             committed: Vec::new(),
             store: Store::new(),
             applied: vec![false; load.transactions.len() + 1],
+            given_back: 0,
+            in_turn: 0,
         }
     }
 
@@ -148,6 +154,10 @@ impl<'a> Simulation<'a> {
         self.load.transactions[number - 1].1
     }
 
+    fn named(&self, name: usize) -> Named {
+        Named { name, writeset: self.writeset(name).clone(), weight: self.weight(name) }
+    }
+
     fn offer(&mut self) -> bool {
         let Some(number) = self.waiting.front().copied().filter(|_| self.scheduler.has_room()) else {
             return false;
@@ -156,7 +166,7 @@ impl<'a> Simulation<'a> {
         assert!(before.transactions < self.options.window_transactions_max);
         assert!(before.weight.bytes < self.options.window_bytes_max);
         self.waiting.pop_front();
-        self.scheduler.offer(self.writeset(number), self.weight(number), number);
+        self.scheduler.offer(self.named(number));
         true
     }
 
@@ -164,7 +174,7 @@ impl<'a> Simulation<'a> {
         if self.running.len() >= self.options.workers {
             return false;
         }
-        let Some(batch) = self.scheduler.next() else { return false };
+        let Some(batch) = self.scheduler.next().map(named) else { return false };
         let all: Vec<usize> = batch.first.iter().chain(&batch.rest).copied().collect();
         assert!(!all.is_empty());
         assert!(
@@ -182,6 +192,7 @@ impl<'a> Simulation<'a> {
             assert!(all.len() == 1 && self.running.is_empty());
         }
         assert!(!self.running.iter().any(|running| running.batch.alone));
+        self.in_turn += usize::from(batch.in_turn);
         self.running.push(Running { batch, executed: Vec::new() });
         true
     }
@@ -230,14 +241,39 @@ impl<'a> Simulation<'a> {
             assert!(self.applied.iter().enumerate().skip(1).all(is_applied), "{last} is out of order");
         }
         self.committed.push(running.batch.id);
-        self.unsaid.push(running.batch.id);
+        self.unsaid.push((running.batch.id, Vec::new()));
+    }
+
+    /// Has a batch that waits for its turn commit what it has done, and give back the rest. It may have been told so earlier, when somebody
+    /// was held up.
+    fn give_way(&mut self, rng: &mut StdRng) -> bool {
+        let is_independent = self.options.commit_order == CommitOrder::Independent;
+        let is_told = self.scheduler.gives_way() || rng.random_range(0..16) == 0;
+        let waits = |running: &Running| {
+            running.executed.len() == running.batch.first.len() && !self.may_go_on(running)
+        };
+        let Some(at) = self.running.iter().position(waits).filter(|_| is_independent && is_told) else {
+            return false;
+        };
+        let running = self.running.swap_remove(at);
+        for (number, _) in &running.executed {
+            assert!(!std::mem::replace(&mut self.applied[*number], true), "{number} is applied twice");
+        }
+        self.unsaid.push((running.batch.id, running.batch.rest));
+        true
     }
 
     fn say(&mut self, at: usize, rng: &mut StdRng) {
-        let id = self.unsaid.swap_remove(at);
+        let (id, rest) = self.unsaid.swap_remove(at);
         let timing =
             Timing { execute_us: rng.random_range(0..100_000), commit_us: rng.random_range(0..20_000) };
-        self.scheduler.done(id, timing);
+        if self.committed.contains(&id) {
+            self.scheduler.done(id, timing);
+        } else {
+            self.given_back += rest.len();
+            let rest = rest.into_iter().map(|number| self.named(number)).collect();
+            self.scheduler.give_back(id, timing, rest);
+        }
     }
 
     /// Rolls a batch back: its worker begins again, and those that wait for its commit go on waiting.
@@ -256,9 +292,10 @@ impl<'a> Simulation<'a> {
 
     /// Something at random that can be done; whether there was anything.
     fn act(&mut self, rng: &mut StdRng) -> bool {
-        let start = rng.random_range(0..4);
-        (0..4).any(|turn| match (start + turn) % 4 {
+        let start = rng.random_range(0..5);
+        (0..5).any(|turn| match (start + turn) % 5 {
             0 => self.offer(),
+            3 => self.give_way(rng),
             1 => {
                 self.scheduler.set_held_up(rng.random_range(0..8) == 0);
                 self.take()
@@ -276,7 +313,7 @@ impl<'a> Simulation<'a> {
         })
     }
 
-    fn run(&mut self, rollbacks: u8, rng: &mut StdRng) {
+    fn run(mut self, rollbacks: u8, rng: &mut StdRng) -> Self {
         while !self.waiting.is_empty() || !self.scheduler.is_idle() {
             if !self.running.is_empty() && rng.random_range(0..256) < u16::from(rollbacks) {
                 self.roll_back(rng.random_range(0..self.running.len()));
@@ -286,6 +323,7 @@ impl<'a> Simulation<'a> {
         }
         assert!(self.running.is_empty() && self.unsaid.is_empty() && self.scheduler.is_clean());
         assert!(self.applied[1..].iter().all(|applied| *applied), "something was left out");
+        self
     }
 }
 
@@ -307,4 +345,24 @@ proptest! {
     ) {
         Simulation::new(&load, options).run(rollbacks, &mut StdRng::seed_from_u64(seed));
     }
+}
+
+/// Without these the property above would say little of independent order.
+#[test]
+fn simulations_try_runs_and_giving_back_in_independent_order() {
+    let mut runner = TestRunner::deterministic();
+    let (mut in_turn, mut given_back, mut cases) = (0, 0, 0);
+    for seed in 0..400 {
+        let tree = (any_load(), any_options(), any_rollbacks()).new_tree(&mut runner).expect("a case");
+        let (load, options, rollbacks) = tree.current();
+        let options = Options { commit_order: CommitOrder::Independent, ..options };
+        let ended = Simulation::new(&load, options).run(rollbacks, &mut StdRng::seed_from_u64(seed));
+        in_turn += ended.in_turn;
+        given_back += ended.given_back;
+        cases += usize::from(ended.given_back > 0);
+    }
+    assert!(
+        in_turn > 300 && given_back > 100 && cases > 20,
+        "{in_turn} runs, {given_back} given back in {cases} cases"
+    );
 }

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::run_index::{RunIndex, Touched};
+use super::run_index::RunIndex;
+pub(super) use super::run_index::Touched;
 use super::sizing::Limits;
-use super::{Batch, BatchId, Ended, Weight};
-use crate::writeset::Writeset;
+use super::{Batch, BatchId, Ended, Scheduled, Weight};
 
 /// See the module.
 ///
@@ -13,15 +13,17 @@ use crate::writeset::Writeset;
 /// run that it conflicts with, or that one of its own run conflicts with which stands before it and conflicts with it,
 /// is not finished; of those the last one decides (`after`). It is looked at when the run is handed out, not before.
 #[derive(Debug)]
-pub(super) struct SourceOrder<T> {
+pub(super) struct Runs<T> {
     index: RunIndex,
     /// Takes what is offered. Its number is `next_run`.
     open: Run<T>,
     sealed: VecDeque<Run<T>>,
     /// Handed out and not finished, in order; the first is the one behind `finished`.
-    handed: VecDeque<Handed>,
+    handed: VecDeque<Handed<T>>,
     finished: u64,
     next_run: u64,
+    /// Names of batches are so much above the numbers of runs.
+    ids_above: u64,
 }
 
 #[derive(Debug)]
@@ -34,11 +36,32 @@ struct Run<T> {
 }
 
 #[derive(Debug)]
-struct Handed {
+struct Handed<T> {
     ended: Ended,
     touched: Touched,
     alone: bool,
     done: bool,
+    /// What is not done, if it was given back: all else is.
+    rest: Option<Vec<T>>,
+}
+
+/// What a [`Runs`] had.
+#[derive(Debug)]
+pub(super) struct Taken<T> {
+    /// Runs up to the last one that runs, in the order of the log.
+    pub begun: Vec<Begun<T>>,
+    /// What is left behind those, in the order of the log.
+    pub waiting: Vec<T>,
+}
+
+/// A run that was handed out and is not done.
+#[derive(Debug)]
+pub(super) struct Begun<T> {
+    pub id: BatchId,
+    pub ended: Ended,
+    pub touched: Touched,
+    /// What is not done, if it does not run any more.
+    pub rest: Option<Vec<T>>,
 }
 
 impl<T> Default for Run<T> {
@@ -52,8 +75,8 @@ impl<T> Default for Run<T> {
     }
 }
 
-impl<T> SourceOrder<T> {
-    /// One whose first run has the number 1.
+impl<T: Scheduled> Runs<T> {
+    /// One whose first batch has the name 1.
     pub fn new() -> Self {
         Self {
             index: RunIndex::default(),
@@ -62,10 +85,19 @@ impl<T> SourceOrder<T> {
             handed: VecDeque::new(),
             finished: 0,
             next_run: 1,
+            ids_above: 0,
         }
     }
 
-    pub fn offer(&mut self, limits: Limits, writeset: &Writeset, weight: Weight, payload: T) {
+    /// Gives batches names from this one on, if none was handed out yet.
+    pub fn begin_ids_with(&mut self, first: u64) {
+        if self.finished == 0 && self.handed.is_empty() {
+            self.ids_above = first - 1;
+        }
+    }
+
+    pub fn offer(&mut self, limits: Limits, payload: T) {
+        let (writeset, weight) = (payload.writeset(), payload.weight());
         if writeset.barrier || !limits.fits(self.open.transactions.len(), self.open.weight, 1, weight) {
             self.seal();
         }
@@ -76,10 +108,11 @@ impl<T> SourceOrder<T> {
             self.index.add(&writeset.accesses, self.next_run, &mut self.open.touched)
         };
         assert!(after < self.next_run, "a run waits for itself or a later one");
+        let alone = writeset.barrier;
         self.open.transactions.push((after, payload));
         self.open.weight.add(weight);
-        self.open.alone = writeset.barrier;
-        if writeset.barrier || limits.is_full(self.open.transactions.len(), self.open.weight) {
+        self.open.alone = alone;
+        if alone || limits.is_full(self.open.transactions.len(), self.open.weight) {
             self.seal();
         }
     }
@@ -114,7 +147,7 @@ impl<T> SourceOrder<T> {
     }
 
     fn hand_out(&mut self, run: Run<T>) -> Batch<T> {
-        let id = self.finished + self.handed.len() as u64 + 1;
+        let id = self.ids_above + self.finished + self.handed.len() as u64 + 1;
         let ended = Ended { transactions: run.transactions.len(), weight: run.weight };
         let (mut first, mut rest) = (Vec::with_capacity(run.transactions.len()), Vec::new());
         for (after, payload) in run.transactions {
@@ -122,14 +155,59 @@ impl<T> SourceOrder<T> {
         }
         let commit_after = (!self.handed.is_empty()).then(|| BatchId(id - 1));
         assert!(rest.is_empty() || commit_after.is_some(), "nothing is put off without a run to wait for");
-        self.handed.push_back(Handed { ended, touched: run.touched, alone: run.alone, done: false });
-        Batch { id: BatchId(id), first, rest, commit_after, alone: run.alone }
+        let (touched, alone) = (run.touched, run.alone);
+        self.handed.push_back(Handed { ended, touched, alone, done: false, rest: None });
+        Batch { id: BatchId(id), first, rest, commit_after, in_turn: true, alone }
+    }
+
+    fn handed_mut(&mut self, id: BatchId) -> Option<&mut Handed<T>> {
+        let place = id.0.checked_sub(self.ids_above + self.finished + 1)?;
+        let run = self.handed.get_mut(usize::try_from(place).ok()?);
+        run.filter(|run| !run.done && run.rest.is_none())
+    }
+
+    /// Keeps what of a run is not done until all is [taken](Self::take). Returns what is done.
+    pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<Ended> {
+        let run = self.handed_mut(id)?;
+        let left = Ended::of(&rest);
+        run.rest = Some(rest);
+        Some(std::mem::replace(&mut run.ended, left).without(left))
+    }
+
+    /// Whether all that was read and does not run would not make a batch worth its commit, and hardly anything runs.
+    pub fn has_no_backlog(&self, limits: &Limits) -> bool {
+        let open = &self.open;
+        self.sealed.is_empty()
+            && self.handed.len() <= 1
+            && !limits.is_worth_a_commit(open.transactions.len(), open.weight)
+    }
+
+    /// Whether what runs runs alone.
+    pub fn runs_alone(&self) -> bool {
+        self.handed.front().is_some_and(|run| run.alone)
+    }
+
+    /// Takes all out of it, so that others may go on with it.
+    pub fn take(&mut self) -> Taken<T> {
+        let Self { open, sealed, handed, finished, ids_above, .. } = std::mem::replace(self, Self::new());
+        let ids = (ids_above + finished + 1..).map(BatchId);
+        let mut begun: Vec<_> = ids
+            .zip(handed)
+            .filter(|(_, run)| !run.done)
+            .map(|(id, Handed { ended, touched, rest, .. })| Begun { id, ended, touched, rest })
+            .collect();
+        // What stands behind all that runs needs nobody to keep its place.
+        let behind =
+            begun.split_off(begun.iter().rposition(|run| run.rest.is_none()).map_or(0, |last| last + 1));
+        let mut waiting: Vec<_> = behind.into_iter().filter_map(|run| run.rest).flatten().collect();
+        let runs = sealed.into_iter().chain([open]);
+        waiting.extend(runs.flat_map(|run| run.transactions).map(|(_, payload)| payload));
+        Taken { begun, waiting }
     }
 
     /// Commits come in order; word of them need not.
     pub fn done(&mut self, id: BatchId) -> Option<Ended> {
-        let place = id.0.checked_sub(self.finished + 1).and_then(|place| usize::try_from(place).ok())?;
-        let run = self.handed.get_mut(place).filter(|run| !run.done)?;
+        let run = self.handed_mut(id)?;
         run.done = true;
         let ended = run.ended;
         while self.handed.front().is_some_and(|run| run.done) {
@@ -143,6 +221,6 @@ impl<T> SourceOrder<T> {
 
     #[cfg(test)]
     pub fn is_clean(&self) -> bool {
-        self.index.is_empty()
+        self.index.is_empty() && self.handed.is_empty() && self.sealed.is_empty()
     }
 }

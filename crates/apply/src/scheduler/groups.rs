@@ -1,0 +1,497 @@
+//! Batches of whatever shares keys, which wait only for those that they must.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::holder_index::{Held, HolderIndex, Slot, Slots};
+use super::runs::Touched;
+use super::sizing::Limits;
+use super::{Batch, BatchId, Ended, Scheduled, Weight};
+use crate::writeset::Writeset;
+
+/// So many batches per worker are open at a time, at most; more would only be smaller.
+const OPEN_PER_WORKER_MAX: usize = 4;
+/// While this share of the workers, in percent, has a next batch already, nothing more is taken: the more there is, the more of
+/// it has to wait for something else, until hardly anything may run beside anything.
+const AHEAD_PERCENT: usize = 50;
+/// See the module.
+///
+/// A batch is open (it takes transactions), then sealed, then running. Only sealed and running ones are waited for, and
+/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle, and
+/// the batch that was sealed first among those that are left waits for none.
+#[derive(Debug)]
+pub(super) struct Groups<T> {
+    groups: Vec<Group<T>>,
+    free: Vec<Slot>,
+    index: HolderIndex,
+    open: Vec<Slot>,
+    /// Where the last transaction went, and how many went there one behind the other.
+    streak: (Slot, usize),
+    /// Sealed, and waiting for none; by the number of their first transaction.
+    ready: BTreeMap<u64, Slot>,
+    running: FxHashMap<BatchId, Slot>,
+    /// Runs of the log that were running when they came here, in their order.
+    adopted: Vec<Slot>,
+    /// The last barrier, if it is not done: all behind it wait for it.
+    barrier: Option<Slot>,
+    /// What came behind it: what the next one waits for.
+    since_barrier: Slots,
+    /// Counts transactions: their numbers, from 1.
+    offered: u64,
+    next_id: u64,
+    conflicts: Conflicts,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    Open,
+    Sealed,
+    Running,
+}
+
+/// A batch.
+#[derive(Debug)]
+struct Group<T> {
+    state: State,
+    /// With their numbers, in no order, until it is handed out.
+    transactions: Vec<(u64, T)>,
+    ended: Ended,
+    /// The number of its first transaction.
+    first: u64,
+    held: Held,
+    /// Sorted.
+    waits: Vec<Slot>,
+    waiters: Vec<Slot>,
+    alone: bool,
+    /// Which search has found it.
+    found: u64,
+}
+
+/// Whom a transaction conflicts with, and whom it would wait for on that account.
+#[derive(Debug, Default)]
+struct Conflicts {
+    open: Vec<Slot>,
+    /// Sealed or running.
+    closed: Vec<Slot>,
+    searches: u64,
+}
+
+impl<T> Group<T> {
+    fn new() -> Self {
+        Self {
+            state: State::Free,
+            transactions: Vec::new(),
+            ended: Ended { transactions: 0, weight: Weight::default() },
+            first: u64::MAX,
+            held: Held::default(),
+            waits: Vec::new(),
+            waiters: Vec::new(),
+            alone: false,
+            found: 0,
+        }
+    }
+
+    fn push(&mut self, number: u64, weight: Weight, payload: T) {
+        self.transactions.push((number, payload));
+        self.ended.transactions += 1;
+        self.ended.weight.add(weight);
+        self.first = self.first.min(number);
+    }
+
+    fn fits(&self, limits: &Limits, weight: Weight) -> bool {
+        limits.fits(self.ended.transactions, self.ended.weight, 1, weight)
+    }
+
+    /// Whether it would be a pity to hold it up: it could run, and makes a batch of a decent size.
+    fn is_worth_running(&self, limits: &Limits) -> bool {
+        self.waits.is_empty() && limits.is_worth_a_commit(self.ended.transactions, self.ended.weight)
+    }
+}
+
+impl<T: Scheduled> Groups<T> {
+    /// One whose first batch has the number 1.
+    pub fn new() -> Self {
+        Self {
+            groups: Vec::new(),
+            free: Vec::new(),
+            index: HolderIndex::default(),
+            open: Vec::new(),
+            streak: (0, 0),
+            ready: BTreeMap::new(),
+            running: FxHashMap::default(),
+            adopted: Vec::new(),
+            barrier: None,
+            since_barrier: Slots::default(),
+            offered: 0,
+            next_id: 1,
+            conflicts: Conflicts::default(),
+        }
+    }
+
+    fn group(&mut self, slot: Slot) -> &mut Group<T> {
+        &mut self.groups[slot as usize]
+    }
+
+    fn at(&self, slot: Slot) -> &Group<T> {
+        &self.groups[slot as usize]
+    }
+
+    pub fn offer(&mut self, limits: Limits, payload: T) {
+        self.offered += 1;
+        let (number, weight) = (self.offered, payload.weight());
+        if payload.writeset().barrier {
+            self.add_barrier(number, weight, payload);
+            return;
+        }
+        let mut conflicts = self.find_conflicts(payload.writeset());
+        let slot = self.place(&limits, weight, &mut conflicts);
+        self.streak = (slot, if self.streak.0 == slot { self.streak.1 + 1 } else { 1 });
+        self.wait_for(slot, &conflicts.closed);
+        self.conflicts = conflicts;
+        let group = &mut self.groups[slot as usize];
+        let new = group.transactions.is_empty();
+        for access in &payload.writeset().accesses {
+            self.index.add(*access, slot, new, &mut group.held);
+        }
+        group.push(number, weight, payload);
+        if limits.is_full(group.ended.transactions, group.ended.weight) {
+            self.seal(slot);
+        }
+    }
+
+    fn add_barrier(&mut self, number: u64, weight: Weight, payload: T) {
+        while let Some(slot) = self.open.last() {
+            self.seal(*slot);
+        }
+        let before: Vec<Slot> = self.since_barrier.iter().chain(self.barrier).collect();
+        let slot = self.create();
+        self.since_barrier.clear();
+        self.barrier = Some(slot);
+        self.wait_for(slot, &before);
+        let group = self.group(slot);
+        group.alone = true;
+        group.push(number, weight, payload);
+        self.seal(slot);
+    }
+
+    /// Takes the lists in `self`, to be put back.
+    fn find_conflicts(&mut self, writeset: &Writeset) -> Conflicts {
+        let mut found = std::mem::take(&mut self.conflicts);
+        found.open.clear();
+        found.closed.clear();
+        found.searches += 1;
+        let groups = &mut self.groups;
+        let mut note = |slot: Slot| {
+            let group = &mut groups[slot as usize];
+            if std::mem::replace(&mut group.found, found.searches) == found.searches {
+                return;
+            }
+            match group.state {
+                State::Open => found.open.push(slot),
+                State::Sealed | State::Running => found.closed.push(slot),
+                State::Free => unreachable!("a batch that is done holds nothing"),
+            }
+        };
+        if let Some(barrier) = self.barrier {
+            note(barrier);
+        }
+        for access in &writeset.accesses {
+            self.index.conflicts(*access, &mut note);
+        }
+        found
+    }
+
+    /// The open batch for a transaction. Those that it conflicts with and that cannot be the one are sealed, and wanted
+    /// in `closed`.
+    fn place(&mut self, limits: &Limits, weight: Weight, conflicts: &mut Conflicts) -> Slot {
+        let Conflicts { open, closed, .. } = conflicts;
+        if let Some(first) = open.first().copied() {
+            let (mut held, mut transactions) = (Weight::default(), 0);
+            for slot in open.iter() {
+                held.add(self.at(*slot).ended.weight);
+                transactions += self.at(*slot).ended.transactions;
+            }
+            let waits = !closed.is_empty() || open.iter().any(|slot| !self.at(*slot).waits.is_empty());
+            let holds_up = waits && open.iter().any(|slot| self.at(*slot).is_worth_running(limits));
+            if limits.fits(transactions, held, 1, weight) && !holds_up {
+                return open[1..].iter().fold(first, |into, slot| self.merge(into, *slot));
+            }
+            for slot in open.drain(..) {
+                self.seal(slot);
+                closed.push(slot);
+            }
+        }
+        closed.sort_unstable();
+        self.choose(limits, weight, closed)
+    }
+
+    /// An open batch for a transaction that conflicts with none of them, and waits for `closed` (sorted): where the one
+    /// before it went, for a while; then the lightest of those that wait for the same, once there is one for each worker.
+    fn choose(&mut self, limits: &Limits, weight: Weight, closed: &[Slot]) -> Slot {
+        let (last, streak) = self.streak;
+        if streak < limits.worth_transactions()
+            && self.groups.get(last as usize).is_some_and(|group| {
+                group.state == State::Open && group.waits == closed && group.fits(limits, weight)
+            })
+        {
+            return last;
+        }
+        let size = |group: &Group<T>| (group.ended.weight.bytes, group.ended.transactions);
+        let same = self.open.iter().filter(|slot| self.at(**slot).waits == closed);
+        let (same, lightest) = same.fold((0, None::<Slot>), |(count, best), slot| {
+            let better = best.is_none_or(|best| size(self.at(*slot)) < size(self.at(best)));
+            (count + 1, if better { Some(*slot) } else { best })
+        });
+        let most = limits.workers.saturating_mul(OPEN_PER_WORKER_MAX);
+        if same < limits.workers && (closed.is_empty() || self.open.len() < most) {
+            return self.create();
+        }
+        // Rather one that waits for something already than one that could run.
+        let chosen = lightest.or_else(|| {
+            let waits_more = |group: &Group<T>| closed.iter().any(|slot| !group.waits.contains(slot));
+            let cost = |group: &Group<T>| (waits_more(group), group.waits.is_empty(), size(group));
+            self.open.iter().copied().min_by_key(|slot| cost(self.at(*slot)))
+        });
+        match chosen {
+            Some(slot) if self.at(slot).fits(limits, weight) => slot,
+            Some(slot) => {
+                self.seal(slot);
+                self.create()
+            }
+            None => self.create(),
+        }
+    }
+
+    fn create(&mut self) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.groups.push(Group::new());
+            (self.groups.len() - 1) as Slot
+        });
+        self.group(slot).state = State::Open;
+        self.open.push(slot);
+        self.since_barrier.push(slot);
+        slot
+    }
+
+    fn wait_for(&mut self, slot: Slot, others: &[Slot]) {
+        for other in others {
+            let waits = &mut self.groups[slot as usize].waits;
+            if let Err(place) = waits.binary_search(other) {
+                waits.insert(place, *other);
+                self.group(*other).waiters.push(slot);
+            }
+        }
+    }
+
+    /// Moves all of one open batch to another; returns where all is now.
+    fn merge(&mut self, one: Slot, other: Slot) -> Slot {
+        let (into, from) =
+            if self.at(one).held.len() < self.at(other).held.len() { (other, one) } else { (one, other) };
+        let mut gone = std::mem::replace(self.group(from), Group::new());
+        self.open.retain(|slot| *slot != from);
+        self.since_barrier.remove(from);
+        self.free.push(from);
+        for waited in &gone.waits {
+            self.group(*waited).waiters.retain(|slot| *slot != from);
+        }
+        self.wait_for(into, &gone.waits);
+        let group = &mut self.groups[into as usize];
+        self.index.replace(&mut gone.held, from, into, &mut group.held);
+        group.transactions.append(&mut gone.transactions);
+        group.ended.transactions += gone.ended.transactions;
+        group.ended.weight.add(gone.ended.weight);
+        group.first = group.first.min(gone.first);
+        into
+    }
+
+    fn seal(&mut self, slot: Slot) {
+        let open = |waited: &Slot| self.at(*waited).state == State::Open;
+        assert!(!self.at(slot).waits.iter().any(open), "a sealed batch waits for an open one");
+        self.open.retain(|own| *own != slot);
+        let group = self.group(slot);
+        group.state = State::Sealed;
+        if group.waits.is_empty() {
+            let first = group.first;
+            self.ready.insert(first, slot);
+        }
+    }
+
+    /// Whether workers have their next batches already.
+    pub fn has_enough(&self, limits: Limits) -> bool {
+        let open = self.open.iter().filter(|slot| self.at(**slot).is_worth_running(&limits)).count();
+        (self.ready.len() + open) * 100 >= limits.workers * AHEAD_PERCENT
+    }
+
+    /// `held_up`: what runs takes much longer than usual, so that nothing is to wait for its sake.
+    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<Batch<T>> {
+        if self.ready.is_empty()
+            && let Some(slot) = self.ripest(limits)
+        {
+            let slot = self.gather(slot, &limits);
+            if !held_up && self.may_grow(slot, &limits) {
+                return None;
+            }
+            self.seal(slot);
+        }
+        let (_, slot) = self.ready.pop_first()?;
+        Some(self.hand_out(slot))
+    }
+
+    /// Adds other batches that may run to one that is small: those that have waited for others were kept apart by that alone.
+    /// Returns where all is now.
+    fn gather(&mut self, slot: Slot, limits: &Limits) -> Slot {
+        let mut into = slot;
+        while !self.at(into).is_worth_running(limits) {
+            let Ended { transactions, weight } = self.at(into).ended;
+            let fits = |slot: &Slot| {
+                let group = self.at(*slot);
+                let Ended { transactions: more, weight: more_weight } = group.ended;
+                group.waits.is_empty() && limits.fits(transactions, weight, more, more_weight)
+            };
+            let others = self.open.iter().copied().filter(|slot| *slot != into);
+            let oldest = others.filter(fits).min_by_key(|slot| self.at(*slot).first);
+            let Some(other) = oldest else { break };
+            into = self.merge(into, other);
+        }
+        into
+    }
+
+    /// Whether a batch is better not run yet: it is small, something runs, and others wait for that, which can be added when it
+    /// is done. Where nothing else waits there is no backlog, and to wait is only to be late.
+    fn may_grow(&self, slot: Slot, limits: &Limits) -> bool {
+        let others = self.groups.len() - self.free.len() - 1;
+        !self.running.is_empty() && others > self.running.len() && !self.at(slot).is_worth_running(limits)
+    }
+
+    /// The fullest open batch that may run; but the oldest, if it is so old that it holds up the low watermark.
+    fn ripest(&self, limits: Limits) -> Option<Slot> {
+        let runnable = || self.open.iter().copied().filter(|slot| self.at(*slot).waits.is_empty());
+        let oldest = runnable().min_by_key(|slot| self.at(*slot).first)?;
+        let age = self.offered - self.at(oldest).first;
+        if age > limits.window_transactions_max as u64 / 2 {
+            return Some(oldest);
+        }
+        let rank = |slot: &Slot| {
+            let group = self.at(*slot);
+            (group.ended.weight.bytes, group.ended.transactions, std::cmp::Reverse(group.first))
+        };
+        runnable().max_by_key(rank)
+    }
+
+    fn hand_out(&mut self, slot: Slot) -> Batch<T> {
+        let group = self.group(slot);
+        assert!(group.waits.is_empty(), "a batch runs before what it waits for is done");
+        group.state = State::Running;
+        let mut transactions = std::mem::take(&mut group.transactions);
+        transactions.sort_unstable_by_key(|(number, _)| *number);
+        let alone = group.alone;
+        let id = BatchId(self.next_id);
+        self.next_id += 1;
+        self.running.insert(id, slot);
+        let first = transactions.into_iter().map(|(_, payload)| payload).collect();
+        Batch { id, first, rest: Vec::new(), commit_after: None, in_turn: false, alone }
+    }
+
+    /// Takes over a run of the log that was handed out elsewhere, behind all before it.
+    pub fn adopt(&mut self, id: BatchId, ended: Ended, touched: &Touched) {
+        let slot = self.create();
+        self.open.retain(|open| *open != slot);
+        let first = self.offered + 1;
+        self.offered += ended.transactions as u64;
+        let group = &mut self.groups[slot as usize];
+        (group.state, group.ended, group.first) = (State::Running, ended, first);
+        for access in touched.accesses() {
+            self.index.add(access, slot, group.held.len() == 0, &mut group.held);
+        }
+        self.running.insert(id, slot);
+        self.adopted.push(slot);
+        self.next_id = self.next_id.max(id.0 + 1);
+    }
+
+    /// Takes back what of an [adopted](Self::adopt) run is not done, to be handed out under another name once those before
+    /// it are done. What is done holds nothing any more. Returns that.
+    pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<Ended> {
+        let slot = self.running.remove(&id)?;
+        let before = self.adopted.iter().copied().take_while(|adopted| *adopted != slot).collect::<Vec<_>>();
+        let keys: FxHashSet<_> = rest
+            .iter()
+            .flat_map(|payload| payload.writeset().accesses.iter().map(|access| access.key))
+            .collect();
+        let group = &mut self.groups[slot as usize];
+        self.index.keep(&mut group.held, slot, &keys);
+        let left = Ended::of(&rest);
+        let done = std::mem::replace(&mut group.ended, left).without(left);
+        group.state = State::Sealed;
+        group.transactions = (group.first..).zip(rest).collect();
+        let first = group.first;
+        self.wait_for(slot, &before);
+        if before.is_empty() {
+            self.ready.insert(first, slot);
+        }
+        Some(done)
+    }
+
+    /// Whether it holds nothing, and nothing runs.
+    pub fn is_idle(&self) -> bool {
+        self.groups.len() == self.free.len()
+    }
+
+    /// Whether runs that it has adopted are left.
+    pub fn has_adopted(&self) -> bool {
+        !self.adopted.is_empty()
+    }
+
+    /// The name that the next batch gets.
+    pub fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Says that names below this one are taken.
+    pub fn skip_ids(&mut self, next_id: u64) {
+        self.next_id = self.next_id.max(next_id);
+    }
+
+    pub fn done(&mut self, id: BatchId) -> Option<Ended> {
+        let slot = self.running.remove(&id)?;
+        let group = &mut self.groups[slot as usize];
+        let ended = group.ended;
+        self.index.remove(&group.held, slot);
+        let waiters = std::mem::take(&mut group.waiters);
+        for waiter in waiters {
+            let waiting = self.group(waiter);
+            if let Ok(place) = waiting.waits.binary_search(&slot) {
+                waiting.waits.remove(place);
+            }
+            if waiting.state == State::Sealed && waiting.waits.is_empty() {
+                let first = waiting.first;
+                self.ready.insert(first, waiter);
+            }
+        }
+        if self.barrier == Some(slot) {
+            self.barrier = None;
+        }
+        self.since_barrier.remove(slot);
+        self.adopted.retain(|adopted| *adopted != slot);
+        self.release(slot);
+        Some(ended)
+    }
+
+    fn release(&mut self, slot: Slot) {
+        let group = self.group(slot);
+        let mut held = std::mem::take(&mut group.held);
+        held.clear();
+        *group = Group { held, ..Group::new() };
+        self.free.push(slot);
+    }
+
+    #[cfg(test)]
+    pub fn is_clean(&self) -> bool {
+        self.index.is_empty()
+            && self.since_barrier.is_empty()
+            && self.barrier.is_none()
+            && self.adopted.is_empty()
+            && self.is_idle()
+    }
+}
