@@ -215,7 +215,6 @@ async fn a_backlog_passes_what_is_held_up(kind: ServerKind) -> Result<()> {
         source.execute(&format!("UPDATE late.counter SET n = n + 1 WHERE id = {}", n % COUNTERS)).await?;
         source.execute("COMMIT").await?;
     }
-    let commits_before = channel.status().borrow().commits_total;
     channel.resume(None).await?;
     let mut reader = Connection::connect(&rig.target.connect_options()).await?;
     // What was in a batch with it, or shares a counter with that, is two fifths of what comes behind it.
@@ -243,8 +242,7 @@ async fn a_backlog_passes_what_is_held_up(kind: ServerKind) -> Result<()> {
     }
     other.execute("ROLLBACK").await?;
     rig.wait_applied(&channel).await?;
-    let commits = channel.status().borrow().commits_total - commits_before;
-    ensure!(commits < BACKLOG / 8, "{commits} commits");
+    ensure!(channel.status().borrow().gave_way_total > 0, "it was not applied in runs");
     let sum = rig.target.sql("SELECT SUM(n) FROM late.counter").await?;
     ensure!(sum == [BACKLOG.to_string()], "{sum:?}");
     rig.ensure_equal(&["late"]).await?;

@@ -13,8 +13,8 @@ use crate::error::ApplyError;
 use crate::scheduler::{Batch, BatchId};
 
 /// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: those behind
-/// let go if it takes eight times as long as batches did on average, but no sooner than this. What they have done is then
-/// lost, and a target that is busy must not lose it.
+/// let go if it takes eight times as long as batches did on average, but no sooner than this. In the source's order what they
+/// have done is then lost, and a target that is busy must not lose it.
 const PATIENCE_MIN: Duration = Duration::from_millis(250);
 /// And no later than this.
 const PATIENCE_MAX: Duration = Duration::from_secs(5);

@@ -271,7 +271,7 @@ impl Run {
                     None => return Err(self.settle(self.fault("its reader has ended without a word")).await),
                 },
                 _ = tick.tick() => self.tick().await?,
-                _ = watch_turn.tick(), if several => self.watch_turn(),
+                _ = watch_turn.tick(), if several => self.watch_turn(stops),
             }
         }
     }
@@ -353,8 +353,11 @@ impl Run {
                 if !first.is_empty() {
                     self.count(&[&first]);
                 }
+                self.status.send_modify(|status| status.gave_way_total += 1);
             }
         }
+        // Before another batch is handed out, which it is not meant for.
+        self.tell_who_waits();
         Ok(())
     }
 
@@ -400,7 +403,7 @@ impl Run {
             let outcome = tokio::select! {
                 outcome = self.crew.outcome() => outcome,
                 _ = watch_turn.tick() => {
-                    self.watch_turn();
+                    self.watch_turn(false);
                     continue;
                 }
             };
@@ -430,16 +433,25 @@ impl Run {
     }
 
     /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on; in independent order, has
-    /// nothing wait for its sake.
-    fn watch_turn(&mut self) {
-        let head = match self.shared.options.commit_order {
-            CommitOrder::Source => self.crew.held_up(),
+    /// nothing wait for its sake, unless all stops anyway.
+    fn watch_turn(&mut self, stops: bool) {
+        match self.shared.options.commit_order {
+            CommitOrder::Source => self.tell_give_way(self.crew.held_up()),
             CommitOrder::Independent => {
-                self.scheduler.set_held_up(self.crew.is_held_up());
-                // All that wait.
-                self.scheduler.gives_way().then_some(BatchId(0))
+                self.scheduler.set_held_up(!stops && self.crew.is_held_up());
+                self.tell_who_waits();
             }
-        };
+        }
+    }
+
+    /// In independent order, tells all that wait for their turn whether they are to give way.
+    fn tell_who_waits(&self) {
+        if self.shared.options.commit_order == CommitOrder::Independent {
+            self.tell_give_way(self.scheduler.gives_way().then_some(BatchId(0)));
+        }
+    }
+
+    fn tell_give_way(&self, head: Option<BatchId>) {
         if *self.shared.give_way.borrow() != head {
             self.shared.give_way.send_replace(head);
         }

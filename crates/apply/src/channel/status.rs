@@ -54,6 +54,9 @@ pub struct ChannelStatus {
     pub rows_total: u64,
     /// Target transactions they were committed in.
     pub commits_total: u64,
+    /// How often a batch was cut short in independent order, since one before it was held up.
+    #[serde(default)]
+    pub gave_way_total: u64,
     /// Transactions per second, over the last seconds.
     pub transactions_per_second: f64,
     /// Connections that apply.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use super::holder_index::{Held, HolderIndex, Slot, Slots};
+use super::holder_index::{Held, HolderIndex, Slot, Slots, Touching};
 use super::runs::Touched;
 use super::sizing::Limits;
 use super::{Batch, BatchId, Ended, Scheduled, Weight};
@@ -18,8 +18,8 @@ const AHEAD_PERCENT: usize = 50;
 /// See the module.
 ///
 /// A batch is open (it takes transactions), then sealed, then running. Only sealed and running ones are waited for, and
-/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle, and
-/// the batch that was sealed first among those that are left waits for none.
+/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle. Runs that are
+/// adopted run already; what is given back of one is sealed, and waits for none but those that were adopted before it.
 #[derive(Debug)]
 pub(super) struct Groups<T> {
     groups: Vec<Group<T>>,
@@ -411,16 +411,16 @@ impl<T: Scheduled> Groups<T> {
     }
 
     /// Takes back what of an [adopted](Self::adopt) run is not done, to be handed out under another name once those before
-    /// it are done. What is done holds nothing any more. Returns that.
+    /// it are done that share keys with it. What is done holds nothing any more. Returns that.
     pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<Ended> {
         let slot = self.running.remove(&id)?;
-        let before = self.adopted.iter().copied().take_while(|adopted| *adopted != slot).collect::<Vec<_>>();
-        let keys: FxHashSet<_> = rest
-            .iter()
-            .flat_map(|payload| payload.writeset().accesses.iter().map(|access| access.key))
+        let touched = Touching::of(rest.iter().flat_map(|payload| &payload.writeset().accesses));
+        let before: Vec<_> = (self.adopted.iter().copied())
+            .take_while(|adopted| *adopted != slot)
+            .filter(|adopted| touched.conflicts(&self.at(*adopted).held))
             .collect();
         let group = &mut self.groups[slot as usize];
-        self.index.keep(&mut group.held, slot, &keys);
+        self.index.keep(&mut group.held, slot, &touched);
         let left = Ended::of(&rest);
         let done = std::mem::replace(&mut group.ended, left).without(left);
         group.state = State::Sealed;

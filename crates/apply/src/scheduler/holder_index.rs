@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, Key};
 
 /// A batch, by its place in the scheduler's table of them.
 pub(super) type Slot = u32;
 
-/// See the module. Of batches that wait for each other on account of a key only the last are kept: who waits for them
-/// waits for all.
+/// See the module. Of batches that wait for each other on account of a key, or commit one behind the other, only the last are kept: who
+/// waits for them waits for all.
 #[derive(Debug, Default)]
 pub(super) struct HolderIndex {
     /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
@@ -43,6 +43,35 @@ struct IndexHolders {
 /// Batches, about in the order in which they will be done: what came first is removed first, without moving the others.
 #[derive(Debug, Default)]
 pub(super) struct Slots(VecDeque<Slot>);
+
+/// What some transactions touch: each key and each index, and whether exclusively.
+#[derive(Debug, Default)]
+pub(super) struct Touching {
+    keys: FxHashMap<Key, bool>,
+    indexes: FxHashMap<IndexId, bool>,
+}
+
+impl Touching {
+    pub fn of<'a>(accesses: impl Iterator<Item = &'a Access>) -> Self {
+        let mut touched = Self::default();
+        for Access { key, shared } in accesses {
+            *touched.keys.entry(*key).or_default() |= !shared;
+            *touched.indexes.entry(key.index).or_default() |= !shared;
+        }
+        touched
+    }
+
+    /// Whether they have to keep their order to a batch.
+    pub fn conflicts(&self, held: &Held) -> bool {
+        let conflicts = |Access { key, shared }: &Access| {
+            let clashes = |exclusive: Option<&bool>| exclusive.is_some_and(|exclusive| *exclusive || !shared);
+            clashes(self.keys.get(key))
+                || clashes(self.keys.get(&Key { hash: Key::ANY, ..*key }))
+                || key.is_any() && clashes(self.indexes.get(&key.index))
+        };
+        held.accesses.iter().any(conflicts)
+    }
+}
 
 /// Capacity that a list keeps when it is emptied for another use.
 const KEPT: usize = 1024;
@@ -172,7 +201,7 @@ impl HolderIndex {
         }
     }
 
-    /// Adds what the batch `slot` holds; it waits for all that conflict, or is the only one that does. It is `new` with
+    /// Adds what the batch `slot` holds; it waits for all that conflict, or commits behind them, or is the only one that does. It is `new` with
     /// its first transaction.
     pub fn add(&mut self, access: Access, slot: Slot, new: bool, held: &mut Held) {
         let Access { key, shared } = access;
@@ -225,11 +254,12 @@ impl HolderIndex {
         }
     }
 
-    /// Removes all that a batch holds but for `keys`.
-    pub fn keep(&mut self, held: &mut Held, slot: Slot, keys: &FxHashSet<Key>) {
-        let (kept, gone) = held.accesses.drain(..).partition(|access| keys.contains(&access.key));
-        let is_kept = |index: &IndexId| keys.iter().any(|key| key.index == *index);
-        let (kept_indexes, gone_indexes) = held.indexes.drain(..).partition(is_kept);
+    /// Removes all that a batch holds but for what is touched.
+    pub fn keep(&mut self, held: &mut Held, slot: Slot, touched: &Touching) {
+        let is_touched = |access: &Access| touched.keys.contains_key(&access.key);
+        let (kept, gone) = held.accesses.drain(..).partition(is_touched);
+        let (kept_indexes, gone_indexes) =
+            held.indexes.drain(..).partition(|index| touched.indexes.contains_key(index));
         self.remove(&Held { accesses: gone, indexes: gone_indexes }, slot);
         *held = Held { accesses: kept, indexes: kept_indexes };
     }

@@ -119,7 +119,7 @@ pub struct Batch<T> {
     /// To be executed behind `first` and once `commit_after` has committed, in the order of the log. None of `first`
     /// conflicts with one of `rest` that stands before it in the log.
     pub rest: Vec<T>,
-    /// The batch that must have committed before this one commits.
+    /// The batch that must have committed before this one commits, unless it [gives way](Scheduler::gives_way).
     pub commit_after: Option<BatchId>,
     /// Another may have to commit after it.
     pub in_turn: bool,
@@ -233,7 +233,7 @@ impl<T: Scheduled> Scheduler<T> {
         let limits = self.limits;
         if let Core::Independent(core) = &mut self.core {
             core.settle(limits, self.held_up);
-            // Whoever is held up takes no part.
+            // There is no bound while something is held up: several may wait for the same lock.
             if core.is_grouped() && !self.held_up && self.outstanding.running >= self.parallelism.at_a_time()
             {
                 return None;
@@ -259,8 +259,8 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Says that a batch that was told to [give way](Self::gives_way) has committed all but `rest`, which is in its order. `rest` comes again
-    /// in another batch.
+    /// Says that a batch has [given way](Self::gives_way) and committed all but `rest`, which is in its order. `rest` comes again
+    /// in another batch. Word that nothing is held up any more may have come too late for it.
     pub fn give_back(&mut self, id: BatchId, timing: Timing, rest: Vec<T>) {
         if let Core::Independent(core) = &mut self.core
             && let Some(ended) = core.give_back(id, rest)
@@ -273,7 +273,8 @@ impl<T: Scheduled> Scheduler<T> {
         if ended.transactions > 0 {
             let rows = ended.weight.rows.max(ended.transactions);
             self.sizing.record(rows, timing);
-            if matches!(&self.core, Core::Independent(core) if core.is_grouped()) {
+            let is_bounded = !self.held_up && self.outstanding.running <= self.parallelism.at_a_time();
+            if matches!(&self.core, Core::Independent(core) if core.is_grouped() && is_bounded) {
                 self.parallelism.record(self.outstanding.running, rows, timing);
             }
         }

@@ -1,4 +1,4 @@
-//! Which run touched a key last: what the source's order needs to know of conflicts.
+//! Which run touched a key last: what runs need to know of conflicts.
 
 use std::collections::hash_map::Entry;
 

@@ -171,7 +171,7 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
         ends_itself: classes == [Document, Document],
         expression,
         is_plain,
-        nullable: column.nullable,
+        nullable: source.nullable || target.nullable,
         is_long: !is_plain && is_long(column),
     };
     Some(Rendering {
@@ -194,11 +194,18 @@ fn read(sides: [&ShapeColumn; 2], classes: [Class; 2]) -> Option<Read> {
         _ => false,
     };
     match classes {
+        // -1 and the largest number of the same bits.
+        _ if is_integer && is_unsigned(sides[0]) != is_unsigned(sides[1]) => Some(Read::Bytes),
         _ if is_integer && is_one_of(&["bigint", "bit", "set"]) => Some(Read::Wide),
         _ if is_integer => Some(Read::Narrow),
         [Class::Real, Class::Real] | [Class::Document, _] | [_, Class::Document] => None,
         _ => Some(Read::Bytes),
     }
+}
+
+fn is_unsigned(column: &ShapeColumn) -> bool {
+    let declared = |word: &str| column.column_type.contains(word);
+    declared("unsigned") || declared("zerofill") || !column.data_type.ends_with("int")
 }
 
 /// The bytes of texts that are in the same character set on both sides, or in sets of which one holds the other.

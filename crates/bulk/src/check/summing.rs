@@ -1,20 +1,22 @@
 //! What a server adds up by itself of a chunk's rows, where that costs it less than to send them.
 //!
-//! A row gives 32 bits: its integers, each times a number of its own, are what CRC-32 begins with; it goes on with one text
-//! after the other, and before each the state is changed, so that what ends one text and begins the next makes a difference. Every step maps
-//! different states to different ones: a row whose only change is an integer of 32 bits, or within four bytes of one text, always
+//! A row gives 32 bits: its integers, each times a number of its own, are what a CRC begins with; it goes on with one text after the other. Every
+//! step maps different states to different ones: a row whose only change is an integer of 32 bits, or within four bytes of one text, always
 //! gives another number. Anything else does but for one case in four billion.
 //!
-//! CRC-32 is linear: rows with the same change, such as a flag that was set, all differ by the same bits, and would cancel in an XOR
-//! of their numbers, two by two. So each is multiplied by a large odd number first, where the carries depend on all of the row.
-//! What is drawn from the seed is another for each check: what one does not see, the next one does.
+//! CRCs are linear: rows with the same change, such as a flag that was set, all differ by the same bits, and would cancel in an XOR
+//! of their numbers, two by two. So each is multiplied by a large odd number at last, where the carries depend on all of the row. What
+//! stands before that spreads a bit that was changed in an integer, of which the highest would else remain the highest.
+//!
+//! What is drawn from the seed is another for each check, the polynomial for each text included: texts that one CRC cannot tell apart
+//! the next check may.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::rendering::{Read, Rendered};
 
 /// Texts that go into each other: the server's stack has an end.
-const TEXTS_MAX: usize = 200;
+const TEXTS_MAX: usize = 100;
 
 /// 32 bits.
 const LOW: u64 = u32::MAX as u64;
@@ -35,6 +37,10 @@ impl Drawn {
     fn factor(&mut self) -> u64 {
         (self.next() & (LOW >> 1)) | 1 | (1 << 30)
     }
+
+    fn polynomial(&mut self) -> &'static str {
+        if self.next() & 1 == 0 { "CRC32" } else { "CRC32C" }
+    }
 }
 
 /// The expression of a row's number; `None` if one of its values is rather sent. `seed` has to be the same on both sides.
@@ -50,20 +56,29 @@ pub fn row_sum<'a>(columns: impl Iterator<Item = (&'a Rendered, Option<Read>)>, 
     if texts.len() > TEXTS_MAX {
         return None;
     }
-    let mut state = integers.join(" ^ ");
-    if texts.is_empty() {
-        state = format!("({state}) & {LOW}");
-    }
-    for (number, text) in texts.into_iter().enumerate() {
+    let mut state = xor(&integers);
+    for text in texts {
+        // No text that anybody has.
+        let null = format!("{:016x}", drawn.next());
         let value = match text.nullable {
-            // No text that anybody has.
-            true => format!("IFNULL({}, '{:016x}')", text.alone, drawn.next()),
+            true => format!("IFNULL({}, '{null}')", text.alone),
             false => text.alone.clone(),
         };
-        let before = if number == 0 { state } else { format!("{state} ^ {}", drawn.next() & LOW) };
-        state = format!("CRC32({before}, {value})");
+        state = format!("{}({state}, {value}) * {}", drawn.polynomial(), drawn.factor());
     }
-    Some(format!("({state}) * {}", drawn.factor()))
+    Some(format!("CRC32({state}, '{:08x}') * {}", drawn.next() & LOW, drawn.factor()))
+}
+
+/// Not one in the other, of which there may be a thousand.
+fn xor(terms: &[String]) -> String {
+    match terms {
+        [] => "0".to_owned(),
+        [term] => term.clone(),
+        _ => {
+            let (left, right) = terms.split_at(terms.len() / 2);
+            format!("({} ^ {})", xor(left), xor(right))
+        }
+    }
 }
 
 /// `^` binds tighter than `*`.
@@ -125,16 +140,34 @@ mod tests {
         ];
         let sql = sum(&columns).unwrap();
         assert_eq!(
-            shape(&sql),
-            "(CRC32(CRC32(N ^ (bytes of i * N) ^ IFNULL(0 ^ (((bytes of w & 4294967295) * N) ^ ((bytes of w >> 32) * N)), N), a) \
-             ^ N, IFNULL(b, 'N'))) * N"
+            shape(&sql).replace("CRC32C", "CRC32"),
+            "CRC32(CRC32(CRC32((N ^ ((bytes of i * N) ^ \
+             IFNULL(0 ^ (((bytes of w & 4294967295) * N) ^ ((bytes of w >> 32) * N)), N))), a) * N, IFNULL(b, 'N')) * N, 'N') * N"
         );
         assert_eq!(Some(sql), sum(&columns), "the same on both sides");
         assert_eq!(
             shape(&sum(&[(column("i", false), Some(Read::Narrow))]).unwrap()),
-            "((N ^ (bytes of i * N)) & 4294967295) * N"
+            "CRC32((N ^ (bytes of i * N)), 'N') * N"
         );
         assert_eq!(sum(&[(column("a", false), Some(Read::Bytes)), (column("f", false), None)]), None);
+    }
+
+    #[test]
+    fn many_columns_do_not_go_deep() {
+        let depth = |sql: &str| {
+            let steps = sql.chars().map(|letter| i32::from(letter == '(') - i32::from(letter == ')'));
+            steps
+                .scan(0, |depth, step| {
+                    *depth += step;
+                    Some(*depth)
+                })
+                .max()
+        };
+        let many =
+            |count: usize, read| -> Vec<_> { (0..count).map(|_| (column("c", true), Some(read))).collect() };
+        assert!(depth(&sum(&many(1000, Read::Wide)).unwrap()) < Some(20));
+        assert!(depth(&sum(&many(TEXTS_MAX, Read::Bytes)).unwrap()) < Some(110));
+        assert_eq!(sum(&many(TEXTS_MAX + 1, Read::Bytes)), None);
     }
 
     #[test]

@@ -67,7 +67,8 @@ impl KeyColumn {
         match self.kind {
             KeyKind::Integer | KeyKind::Number | KeyKind::Quoted => name,
             KeyKind::Float => format!("CAST({name} AS DOUBLE)"),
-            KeyKind::Ordinal => format!("{name}+0"),
+            // Of a SET, 64 bits, of which MySQL makes a floating-point number with `+0`.
+            KeyKind::Ordinal => format!("CAST({name} AS UNSIGNED)"),
             KeyKind::Text { .. } | KeyKind::Bytes => format!("HEX({name})"),
         }
     }

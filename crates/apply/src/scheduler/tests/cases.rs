@@ -341,3 +341,32 @@ fn in_independent_order_who_does_not_give_way_in_time_is_waited_for_by_what_must
     assert_eq!(now.len(), 17, "{now:?}");
     assert!(scheduler.next().is_none());
 }
+
+#[test]
+fn in_independent_order_what_was_given_back_waits_only_for_runs_that_it_shares_a_key_with() {
+    let (mut scheduler, [one, _two]) = two_runs();
+    // The third puts something off on account of the first.
+    for name in 145..=208 {
+        let key = if name == 145 { 17 } else { name };
+        offer(&mut scheduler, &[(name, &[key as u64])]);
+    }
+    let three = batch(&mut scheduler);
+    assert_eq!((three.first.len(), &three.rest), (63, &vec![145]));
+    for name in 209..=272 {
+        offer(&mut scheduler, &[(name, &[name as u64])]);
+    }
+    let four = batch(&mut scheduler);
+    assert_eq!(four.first.len(), 64);
+    scheduler.done(one.id, TIMING);
+    // The second is held up, the third gives way, and the fourth is late.
+    scheduler.set_held_up(true);
+    scheduler.give_back(three.id, TIMING, vec![Named { name: 145, writeset: writes(&[17]), weight: WEIGHT }]);
+    assert!(scheduler.next().is_none());
+    for _ in 0..10 {
+        scheduler.set_held_up(true);
+    }
+    assert_eq!(batch(&mut scheduler).first, vec![145]);
+    // What the fourth gives back waits for nobody either.
+    scheduler.give_back(four.id, TIMING, vec![Named { name: 272, writeset: writes(&[272]), weight: WEIGHT }]);
+    assert_eq!(batch(&mut scheduler).first, vec![272]);
+}

@@ -122,6 +122,7 @@ struct Simulation<'a> {
     /// Committed but for these, and the scheduler was not told yet.
     unsaid: Vec<(BatchId, Vec<usize>)>,
     committed: Vec<BatchId>,
+    turn: BatchId,
     store: Store,
     applied: Vec<bool>,
     /// How often what happened, so that it is known whether anything is tried.
@@ -139,6 +140,7 @@ impl<'a> Simulation<'a> {
             running: Vec::new(),
             unsaid: Vec::new(),
             committed: Vec::new(),
+            turn: BatchId(0),
             store: Store::new(),
             applied: vec![false; load.transactions.len() + 1],
             given_back: 0,
@@ -197,8 +199,12 @@ impl<'a> Simulation<'a> {
         true
     }
 
+    /// As workers do, by the newest batch whose turn it was.
     fn may_go_on(&self, running: &Running) -> bool {
-        running.batch.commit_after.is_none_or(|id| self.committed.contains(&id))
+        running.batch.commit_after.is_none_or(|id| {
+            assert!(self.turn < id || self.committed.contains(&id), "{id:?} has not committed");
+            self.turn >= id
+        })
     }
 
     /// Executes the next transaction of a batch, or commits it.
@@ -241,6 +247,9 @@ impl<'a> Simulation<'a> {
             assert!(self.applied.iter().enumerate().skip(1).all(is_applied), "{last} is out of order");
         }
         self.committed.push(running.batch.id);
+        if running.batch.in_turn {
+            self.turn = running.batch.id;
+        }
         self.unsaid.push((running.batch.id, Vec::new()));
     }
 
