@@ -5,6 +5,7 @@ use std::time::Duration;
 use tailwater_sandbox::require::is_spared_in_ci;
 
 use anyhow::{Context, Result, ensure};
+use tailwater_apply::Channel;
 use tailwater_apply::channel::ChannelOptions;
 use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::ServerKind;
@@ -177,10 +178,8 @@ const COUNTERS: u64 = 250;
 /// This one also wants a row that somebody else has locked.
 const BLOCKED: u64 = 900;
 
-/// In independent order a backlog is applied in runs that commit one behind the other, until one of them is held up: then everything
-/// passes it that shares nothing with it.
-async fn a_backlog_passes_what_is_held_up(kind: ServerKind) -> Result<()> {
-    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+/// A backlog, a channel that is to apply it, and somebody who has locked a row of the target that it changes.
+async fn blocked_backlog(rig: &Rig) -> Result<(Channel, Connection)> {
     rig.source
         .sql(
             "CREATE DATABASE late; USE late; CREATE TABLE row_of (n INT PRIMARY KEY); \
@@ -215,6 +214,14 @@ async fn a_backlog_passes_what_is_held_up(kind: ServerKind) -> Result<()> {
         source.execute(&format!("UPDATE late.counter SET n = n + 1 WHERE id = {}", n % COUNTERS)).await?;
         source.execute("COMMIT").await?;
     }
+    Ok((channel, other))
+}
+
+/// In independent order a backlog is applied in runs that commit one behind the other, until one of them is held up: then everything
+/// passes it that shares nothing with it.
+async fn a_backlog_passes_what_is_held_up(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let (channel, mut other) = blocked_backlog(&rig).await?;
     channel.resume(None).await?;
     let mut reader = Connection::connect(&rig.target.connect_options()).await?;
     // What was in a batch with it, or shares a counter with that, is two fifths of what comes behind it.
@@ -258,4 +265,44 @@ async fn a_backlog_of_mariadb_passes_what_is_held_up() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_of_mysql_passes_what_is_held_up() -> Result<()> {
     a_backlog_passes_what_is_held_up(ServerKind::Mysql97).await
+}
+
+/// Who stops a channel while a run is held up gets what has no gaps, and nothing is lost of what stood behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_that_is_held_up_stops_without_gaps() -> Result<()> {
+    let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
+    let (channel, mut other) = blocked_backlog(&rig).await?;
+    channel.resume(None).await?;
+    let mut reader = Connection::connect(&rig.target.connect_options()).await?;
+    let mut look = async || -> Result<(u64, u64)> {
+        let found = reader.query("SELECT COUNT(*), COALESCE(MAX(n), 0) FROM late.row_of").await?;
+        let number = |column| found.first().and_then(|row| row.get_u64(column)).context("a number");
+        Ok((number(0)?, number(1)?))
+    };
+    let is_near = async {
+        while look().await?.0 < BLOCKED - 300 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    };
+    in_time("it comes near to what is locked", is_near).await?;
+    let stop = async {
+        // Longer than anything is waited for before those behind it are told.
+        let released = async {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            other.execute("ROLLBACK").await
+        };
+        let (stopped, released) = tokio::join!(channel.pause(), released);
+        stopped?;
+        released?;
+        Ok(())
+    };
+    in_time("it stops", stop).await?;
+    let (rows, newest) = look().await?;
+    ensure!(rows == newest && rows < BACKLOG, "{rows} rows up to {newest}");
+    channel.resume(None).await?;
+    rig.wait_applied(&channel).await?;
+    rig.ensure_equal(&["late"]).await?;
+    channel.end().await;
+    Ok(())
 }

@@ -276,7 +276,8 @@ struct Statements<'s> {
 impl<'s> Statements<'s> {
     /// From now on.
     async fn listen(server: &'s Server) -> Result<Self> {
-        server.sql("SET GLOBAL log_output = 'TABLE'; SET GLOBAL general_log = 0; TRUNCATE mysql.general_log; SET GLOBAL general_log = 1").await?;
+        server.sql("SET sql_log_bin = 0; SET GLOBAL log_output = 'TABLE'; SET GLOBAL general_log = 0; TRUNCATE mysql.general_log; \
+             SET GLOBAL general_log = 1").await?;
         Ok(Self { server })
     }
 

@@ -433,12 +433,18 @@ impl Run {
     }
 
     /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on; in independent order, has
-    /// nothing wait for its sake, unless all stops anyway.
+    /// nothing wait for its sake, or, if all stops anyway, has them roll back.
     fn watch_turn(&mut self, stops: bool) {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.tell_give_way(self.crew.held_up()),
+            CommitOrder::Independent if stops => {
+                // One of those who wait may hold the lock that is waited for. What they have done is done again another time.
+                if self.crew.held_up().is_some() {
+                    self.shared.given_back.cancel();
+                }
+            }
             CommitOrder::Independent => {
-                self.scheduler.set_held_up(!stops && self.crew.is_held_up());
+                self.scheduler.set_held_up(self.crew.is_held_up());
                 self.tell_who_waits();
             }
         }

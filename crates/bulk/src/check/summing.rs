@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::rendering::{Read, Rendered};
 
-/// Texts that go into each other: the server's stack has an end.
+/// Texts, and what is read as such, that go into each other: the server's stack has an end.
 const TEXTS_MAX: usize = 100;
 
 /// 32 bits.
