@@ -138,8 +138,15 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
          INSERT INTO reals SELECT id, IF(id % 7 = 0, NULL, id / 3) FROM numbers; \
          INSERT INTO pairs SELECT 'ab', 'c', NULL, id FROM flags WHERE id <= 64; \
          INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, 'b')";
+    // The last member is the sign of a number of 64 bits, at which MariaDB warns.
+    let members: Vec<_> = (0..64).map(|member| format!("'{member}'")).collect();
+    let script = format!(
+        "{script}; CREATE TABLE sets (id INT PRIMARY KEY, s SET({})); \
+         INSERT INTO sets VALUES (1, 9223372036854775809), (2, 18446744073709551615)",
+        members.join(",")
+    );
     let script = if kind == ServerKind::Mysql97 {
-        script.to_owned()
+        script
     } else {
         script.replace("@@cte_max", "@@max").replace("recursion_depth", "recursive_iterations")
     };
@@ -152,12 +159,14 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
         let options = CheckOptions { digests, ..options.clone() };
         let said = Statements::listen(&servers.target).await?;
         let report = run(&options).await?;
-        ensure!(report.is_equal() && report.tables == 5, "{digests:?}: {report:#?}");
+        ensure!(report.is_equal() && report.tables == 6, "{digests:?}: {report:#?}");
+        // Not the keyless one, nor the one that the source warns of before the target is asked.
         let summed = if kind == ServerKind::Mysql97 { 0 } else { 3 };
         let wanted = match digests {
             Digests::Quick { .. } => (summed, 0),
             Digests::Here { .. } => (0, 0),
-            Digests::OnServers => (0, 5),
+            // And one more, whether what was warned of has a hash.
+            Digests::OnServers => (0, if kind == ServerKind::Mysql97 { 6 } else { 7 }),
         };
         // Rows are looked for by their hashes only where sums differ.
         let found = (said.count("BIT_XOR(CRC32(").await?, said.count("SHA2(").await?);
@@ -181,6 +190,7 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
         ("pairs", "b = '', c = b", "id = 9", 1),
         ("pairs", "b = NULL, c = 'c'", "id = 10", 1),
         ("pairs", "c = ''", "TRUE", 64),
+        ("sets", "s = s ^ 2", "TRUE", 2),
         ("keyless", "a = 3, b = 'z'", "a = 1", 2),
     ];
     let (mut missed, mut connection) =

@@ -303,7 +303,7 @@ impl Run {
     /// Gives each idle worker a batch, if there is one.
     async fn dispatch(&mut self) {
         while self.crew.has_idle() {
-            let Some(batch) = self.scheduler.next() else { break };
+            let Some(batch) = self.scheduler.next() else { return };
             self.crew.give(batch).await;
         }
     }

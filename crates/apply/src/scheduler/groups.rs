@@ -407,7 +407,6 @@ impl<T: Scheduled> Groups<T> {
         }
         self.running.insert(id, slot);
         self.adopted.push(slot);
-        self.next_id = self.next_id.max(id.0 + 1);
     }
 
     /// Takes back what of an [adopted](Self::adopt) run is not done, to be handed out under another name once those before

@@ -59,17 +59,6 @@ pub enum Digests {
     OnServers,
 }
 
-/// How a chunk is summed up.
-#[derive(Debug)]
-enum Way {
-    /// Rows are sent, and digested here.
-    Sent { seed: u64 },
-    /// By servers, a cryptographic digest of each row.
-    Hashes,
-    /// By servers, with these statements.
-    Sums { on_source: String, on_target: String },
-}
-
 /// What a row's verdict belongs to.
 type Key = Vec<KeyLiteral>;
 
@@ -91,10 +80,11 @@ impl Comparing {
         range: &KeyRange,
         differences_max: usize,
     ) -> Result<Compared, BulkError> {
-        let way = self.way(pair, range);
-        let on_source = self.sum(pair, Side::Source, range, &way).await?;
-        self.catch_up().await?;
-        let on_target = self.sum(pair, Side::Target, range, &way).await?;
+        let sums = match self.added_up(pair, range).await? {
+            Some(sums) => sums,
+            None => self.digested(pair, range).await?,
+        };
+        let [on_source, on_target] = sums;
         let rows = on_source.rows;
         if on_source == on_target {
             return Ok(Compared { rows, ..Compared::default() });
@@ -120,39 +110,38 @@ impl Comparing {
         }
     }
 
-    /// How a chunk is summed up, on both sides.
-    fn way(&self, pair: &TablePair, range: &KeyRange) -> Way {
-        let seed = match self.digests {
-            Digests::OnServers => return Way::Hashes,
-            Digests::Here { seed } => return Way::Sent { seed },
-            Digests::Quick { seed } => seed,
-        };
+    /// What both servers add up in passing; `None` if they are not to. Nor if one of them warns: a row of which it cannot make a number is not
+    /// in its sum, and would be missed where both cannot.
+    async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<[Sum; 2]>, BulkError> {
+        let Digests::Quick { seed } = self.digests else { return Ok(None) };
         let sums = [Side::Source, Side::Target].map(|side| pair.sum(side, range, seed));
-        match sums {
-            [Some(on_source), Some(on_target)]
-                if [&self.source, &self.target].into_iter().all(goes_on_with_crc32) =>
-            {
-                Way::Sums { on_source, on_target }
-            }
-            _ => Way::Sent { seed },
+        let [Some(on_source), Some(on_target)] = sums else { return Ok(None) };
+        if ![&self.source, &self.target].into_iter().all(goes_on_with_crc32) {
+            return Ok(None);
         }
+        let on_source = self.source.query(&on_source).await?;
+        if on_source.warnings > 0 {
+            return Ok(None);
+        }
+        self.catch_up().await?;
+        let on_target = self.target.query(&on_target).await?;
+        if on_target.warnings > 0 {
+            return Ok(None);
+        }
+        Ok(Some([sum_of(pair, &on_source)?, sum_of(pair, &on_target)?]))
     }
 
-    async fn sum(
-        &mut self,
-        pair: &TablePair,
-        side: Side,
-        range: &KeyRange,
-        way: &Way,
-    ) -> Result<Sum, BulkError> {
-        match way {
-            Way::Sent { seed } => self.sum_here(pair, side, range, *seed).await,
-            Way::Hashes => self.sum_there(pair, side, range).await,
-            Way::Sums { on_source, on_target } => {
-                let sql = if side == Side::Source { on_source } else { on_target };
-                let answer = self.side(side).query(sql).await?;
-                sum_of(pair, &answer)
-            }
+    /// What the digests of all rows add up to on both sides.
+    async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<[Sum; 2], BulkError> {
+        let on_source = self.sum(pair, Side::Source, range).await?;
+        self.catch_up().await?;
+        Ok([on_source, self.sum(pair, Side::Target, range).await?])
+    }
+
+    async fn sum(&mut self, pair: &TablePair, side: Side, range: &KeyRange) -> Result<Sum, BulkError> {
+        match self.digests {
+            Digests::Quick { seed } | Digests::Here { seed } => self.sum_here(pair, side, range, seed).await,
+            Digests::OnServers => self.sum_there(pair, side, range).await,
         }
     }
 
