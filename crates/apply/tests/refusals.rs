@@ -54,18 +54,31 @@ async fn refusals(kind: ServerKind) -> Result<()> {
 async fn tables_of_another_version(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.pause().await?;
     let version = "SELECT version FROM tailwater.apply_version";
-    ensure!(rig.target.sql(version).await? == ["1"]);
-    rig.target.sql("SET sql_log_bin=0; UPDATE tailwater.apply_version SET version=2").await?;
+    ensure!(rig.target.sql(version).await? == ["2"]);
+    rig.target.sql("SET sql_log_bin=0; UPDATE tailwater.apply_version SET version=3").await?;
     rig.source.sql("INSERT INTO shop.v VALUES (70, 0)").await?;
     channel.resume(None).await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0012" && fault.message.contains("version 2"), "{fault:?}");
+    ensure!(fault.code == "TW-APP-0012" && fault.message.contains("version 3"), "{fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.v WHERE id=70").await? == ["0"]);
-    ensure!(rig.target.sql(version).await? == ["2"]);
+    ensure!(rig.target.sql(version).await? == ["3"]);
     rig.target.sql("SET sql_log_bin=0; DROP TABLE tailwater.apply_version").await?;
     channel.resume(None).await?;
     rig.wait_applied(channel).await?;
-    ensure!(rig.target.sql(version).await? == ["1"]);
+    ensure!(rig.target.sql(version).await? == ["2"]);
+    channel.pause().await?;
+    rig.target
+        .sql(
+            "SET sql_log_bin=0; UPDATE tailwater.apply_progress SET worker=worker+1000 WHERE incarnation=0; \
+             ALTER TABLE tailwater.apply_progress DROP PRIMARY KEY, DROP COLUMN incarnation, \
+             ADD PRIMARY KEY (channel, worker); UPDATE tailwater.apply_version SET version=1",
+        )
+        .await?;
+    rig.source.sql("INSERT INTO shop.v VALUES (71, 0)").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(channel).await?;
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.v WHERE id=71").await? == ["1"]);
+    ensure!(rig.target.sql(version).await? == ["2"]);
     Ok(())
 }
 

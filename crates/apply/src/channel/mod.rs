@@ -20,6 +20,7 @@ mod noted;
 pub mod options;
 pub(crate) mod packets;
 mod predecessor;
+mod progress_row;
 mod publish;
 mod rate;
 mod reader;

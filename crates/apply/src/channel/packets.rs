@@ -47,11 +47,6 @@ impl Packets {
         }
     }
 
-    /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
-
     /// Bytes in all.
     pub(crate) fn bytes(&self) -> usize {
         self.packets.iter().map(|packet| packet.text.len()).sum()

@@ -137,6 +137,9 @@ impl TakenOver {
         let target = gtids::target_gtids(&mut connection).await?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
         let begun = begin::begin(options, log, &mut store, &claim, &kept, flavour, &target).await?;
+        if options.notes_by_event() {
+            store.open_rows(&claim, &begun.applied, options.workers).await?;
+        }
         Ok(Self { store, claim, kept, flavour, target, begun })
     }
 }

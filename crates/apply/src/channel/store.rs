@@ -5,7 +5,9 @@
 //! newest commits in a crash (`innodb_flush_log_at_trx_commit=0`), because it loses data and rows together.
 //!
 //! Who opens the store takes the channel over: it waits until what is under way has committed, and from then on nobody
-//! who opened it before can commit. A connection that broke in the middle of a commit needs no more than that.
+//! who opened it before can commit. A connection that broke in the middle of a commit needs no more than that. Workers
+//! change the row that stands under their incarnation of the channel, by an [event](super::progress_row), and there is none
+//! any more; what is noted by a statement stands under incarnation 0, and the statement looks whether its own still holds.
 //!
 //! Progress stands in the target's binlog where the data does, so that servers that replicate from the target have it too;
 //! nothing else of this does.
@@ -16,13 +18,21 @@ use tailwater_session::{Connection, Row, ServerError, SessionError};
 use tailwater_wire::Flavour;
 
 use super::options::GtidMode;
+use super::progress_row::ProgressRow;
 use super::text::{hex, quote};
 use crate::error::ApplyError;
 use crate::progress::Applied;
 
 /// What the tables look like. Raised by whatever an older Tailwater could not read any more, or would write wrongly; then
 /// [`Store::take_over`] has to make the older ones so.
-const SCHEMA_VERSION: u32 = 1;
+///
+/// 2: rows of `apply_progress` stand under an incarnation.
+const SCHEMA_VERSION: u32 = 2;
+
+/// Version 1 as version 2.
+const UNDER_INCARNATIONS: &str = "ALTER TABLE tailwater.apply_progress \
+     ADD COLUMN incarnation BIGINT UNSIGNED NOT NULL DEFAULT 0 AFTER channel, \
+     DROP PRIMARY KEY, ADD PRIMARY KEY (channel, incarnation, worker)";
 
 const DATABASE: &str = "CREATE DATABASE IF NOT EXISTS tailwater";
 
@@ -57,11 +67,12 @@ const CARRIED_TABLES: &[&str] = &[
      ) ENGINE=InnoDB COMMENT='What these tables look like'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_progress (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+       incarnation BIGINT UNSIGNED NOT NULL DEFAULT 0, \
        worker INT UNSIGNED NOT NULL, \
        applied LONGBLOB NOT NULL, \
        gtid VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
        source_time_us BIGINT UNSIGNED NOT NULL, \
-       PRIMARY KEY (channel, worker)\
+       PRIMARY KEY (channel, incarnation, worker)\
      ) ENGINE=InnoDB COMMENT='How far each worker of a channel is'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_skipped (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
@@ -119,6 +130,14 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    /// The row in which a worker notes its progress by an event.
+    ///
+    /// # Errors
+    /// As [`ProgressRow::new`].
+    pub(super) fn progress_row(&self, flavour: Flavour, worker: usize) -> Result<ProgressRow, ApplyError> {
+        ProgressRow::new(flavour, &self.channel, self.incarnation, worker)
+    }
+
     /// The statement that records that a transaction tolerates what the target has, to stand in its transaction.
     pub(super) fn tolerated_statement(&self, gtid: &str) -> String {
         format!(
@@ -178,7 +197,8 @@ impl Claim {
 /// Whether it is the error that [`Claim`]'s statements give to whom the channel was taken from: a column that cannot be
 /// NULL.
 pub(super) fn is_taken_over(error: &ServerError) -> bool {
-    error.number == 1048 && (error.message.contains("'applied'") || error.message.contains("'fingerprint'"))
+    let columns = ["'applied'", "'fingerprint'", "'incarnation'"];
+    error.number == 1048 && columns.iter().any(|column| error.message.contains(column))
 }
 
 /// The channel's rows on its target.
@@ -225,6 +245,9 @@ impl Store {
                 has_progress = true;
             }
         }
+        if has_progress && version != Some(SCHEMA_VERSION) {
+            under_incarnations(&mut connection, mode).await?;
+        }
         let name = quote(channel);
         // In one transaction: two who take it over at once must not read the same number.
         connection.execute("BEGIN").await?;
@@ -247,8 +270,10 @@ impl Store {
         let incarnation = text(0).parse().map_err(|_| wrong(channel, "its incarnation is no number"))?;
         let (source, origin_gtids, target_gtids, filters) = (text(1), text(2), text(3), text(4));
         let mut store = Self { connection, channel: channel.to_owned(), mode, has_progress };
+        let claim = Claim { channel: channel.to_owned(), incarnation };
         let (mut applied, mut newest, mut skipped) = (None, Vec::new(), Vec::new());
         if has_progress {
+            store.take_rows(&claim).await?;
             let of_channel = format!("WHERE channel={name}");
             applied = store.applied().await?;
             let sql = format!("SELECT gtid FROM tailwater.apply_progress {of_channel} AND gtid <> ''");
@@ -258,9 +283,57 @@ impl Store {
         }
         let under_way =
             store.column(&format!("SELECT gtid FROM tailwater.apply_intent WHERE channel={name}")).await?;
-        let claim = Claim { channel: channel.to_owned(), incarnation };
         let kept = Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped, under_way };
         Ok((store, claim, kept))
+    }
+
+    /// Has the rows of workers stand under the claim's incarnation: this waits for whoever has just changed one, and nobody else
+    /// finds them from then on.
+    async fn take_rows(&mut self, claim: &Claim) -> Result<(), ApplyError> {
+        let incarnation = claim.incarnation;
+        let sql = format!(
+            "UPDATE tailwater.apply_progress SET incarnation={} WHERE channel={} AND incarnation NOT IN (0, {incarnation})",
+            claim.unless_taken_over(&incarnation.to_string()),
+            quote(&self.channel)
+        );
+        set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
+        self.connection.execute(&sql).await?;
+        set_logging(&mut self.connection, false).await?;
+        Ok(())
+    }
+
+    /// Gives the first so many workers a row to note their progress in, where they have none: with what is applied so far.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`]; if somebody else has taken the channel over, with what [`is_taken_over`] says so of.
+    pub(super) async fn open_rows(
+        &mut self,
+        claim: &Claim,
+        applied: &Applied,
+        workers: usize,
+    ) -> Result<(), ApplyError> {
+        let (name, incarnation) = (quote(&self.channel), claim.incarnation);
+        let sql = format!(
+            "SELECT worker FROM tailwater.apply_progress WHERE channel={name} AND incarnation={incarnation}"
+        );
+        let there = self.column(&sql).await?;
+        let mut applied_hex = b"x'".to_vec();
+        hex(&applied.encode(), &mut applied_hex);
+        let applied = claim.unless_taken_over(&format!("{}'", String::from_utf8_lossy(&applied_hex)));
+        let missing = (0..workers).filter(|worker| !there.contains(&worker.to_string()));
+        let rows: Vec<_> =
+            missing.map(|worker| format!("({name}, {incarnation}, {worker}, {applied}, '', 0)")).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let sql = format!(
+            "INSERT INTO tailwater.apply_progress (channel, incarnation, worker, applied, gtid, source_time_us) VALUES {}",
+            rows.join(", ")
+        );
+        set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
+        self.connection.execute(&sql).await?;
+        set_logging(&mut self.connection, false).await?;
+        Ok(())
     }
 
     async fn applied(&mut self) -> Result<Option<Applied>, ApplyError> {
@@ -429,6 +502,18 @@ async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), Sess
         connection.execute(&format!("{statement}{engine}")).await?;
     }
     Ok(())
+}
+
+/// Has progress stand under incarnations where an older Tailwater has made the table; in the target's binlog as its making did.
+async fn under_incarnations(connection: &mut Connection, mode: GtidMode) -> Result<(), SessionError> {
+    let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='tailwater' AND \
+               table_name='apply_progress' AND column_name='incarnation'";
+    set_logging(connection, mode != GtidMode::Log).await?;
+    if connection.query(sql).await?.scalar() == Some("0") {
+        connection.execute(UNDER_INCARNATIONS).await?;
+    }
+    note_version(connection).await?;
+    set_logging(connection, false).await
 }
 
 /// Notes what the tables look like. Whatever row servers behind the target have, and whether they have one: that the table is

@@ -14,6 +14,7 @@ use tracing::debug;
 use super::gtid_session::GtidSession;
 use super::options::{ChannelOptions, GtidMode};
 use super::packets::Packets;
+use super::progress_row::ProgressRow;
 use super::reader::Held;
 use super::source_time::SourceTime;
 use super::statements::Statements;
@@ -29,6 +30,9 @@ const CONFLICTS_MAX: u32 = 20;
 
 /// From this size on the commit is sent behind all else, so that its time is known.
 const TIMED_BYTES_MIN: usize = 64 << 10;
+
+/// `ER_KEY_NOT_FOUND`
+const NO_SUCH_ROW: u16 = 1032;
 
 /// So long is waited for the log's disk when the run is to end.
 const SYNC_PATIENCE: Duration = Duration::from_secs(2);
@@ -98,6 +102,8 @@ enum Turn {
 pub(super) struct Worker {
     number: usize,
     writer: Writer,
+    /// Where it notes its progress by an event among those of the data; otherwise a statement does.
+    progress_row: Option<ProgressRow>,
     shared: Arc<Shared>,
     turn: watch::Receiver<BatchId>,
     give_way: watch::Receiver<Option<BatchId>>,
@@ -109,9 +115,15 @@ impl Worker {
     /// # Errors
     /// [`ApplyError::Session`].
     pub(super) async fn connect(number: usize, shared: Arc<Shared>) -> Result<Self, ApplyError> {
-        let writer = Writer::open(&shared.options).await?.else_ascii();
+        let mut writer = Writer::open(&shared.options).await?.else_ascii();
+        let progress_row = match shared.options.notes_by_event() && writer.is_strict().await? {
+            true => Some(shared.claim.progress_row(shared.flavour, number)?),
+            false => None,
+        };
+        // No BEGIN then: each statement takes both sides some microseconds, and a small transaction has two or three.
+        writer.connection.execute("SET SESSION autocommit=0").await?;
         let (turn, give_way) = (shared.turn.subscribe(), shared.give_way.subscribe());
-        Ok(Self { number, writer, shared, turn, give_way })
+        Ok(Self { number, writer, progress_row, shared, turn, give_way })
     }
 
     /// Applies a batch and commits it.
@@ -164,6 +176,11 @@ impl Worker {
             self.roll_back().await?;
             conflicts += 1;
             if !is_conflict(number) || conflicts > CONFLICTS_MAX {
+                if number == NO_SUCH_ROW && self.progress_row.is_some() {
+                    // The row that is missed may be the one for progress.
+                    self.shared.claim.check(&mut self.writer.connection).await?;
+                    self.roll_back().await?;
+                }
                 return Err(error);
             }
             debug!(worker = self.number, number, "run again: another transaction was in the way");
@@ -197,7 +214,7 @@ impl Worker {
         let begun = Instant::now();
         let mut waited = Duration::ZERO;
         let all: [&[Held]; 2] = [&batch.first, &batch.rest];
-        let mut committed = &all[..];
+        let (mut committed, mut unsent) = (&all[..], &all[..]);
         if !is_undoable(batch) && !self.until_durable(end_of(&all)).await?
             || !self.log_prepared(batch).await?
         {
@@ -208,18 +225,14 @@ impl Worker {
             GtidMode::Preserve => oldest(batch).and_then(|transaction| transaction.gtid.clone()),
             _ => None,
         };
-        if let Some(gtid) = &gtid {
-            packets.push(GtidSession::statement(gtid));
-        }
-        packets.push("BEGIN");
-        if self.is_turn(batch) {
-            self.push_rows(batch.first.iter().chain(&batch.rest), &mut packets)?;
-        } else {
-            self.push_rows(batch.first.iter(), &mut packets)?;
+        let identity = gtid.as_ref().map(GtidSession::statement);
+        identity.iter().for_each(|identity| packets.push(identity.as_str()));
+        if !self.is_turn(batch) {
+            self.writer.push_rows(changes(&all[..1]), &mut packets)?;
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             let wait = Instant::now();
             let turn = self.wait_turn_holding(batch).await;
-            waited = wait.elapsed();
+            unsent = &all[1..];
             match (turn, self.shared.options.commit_order) {
                 (Turn::Come, _) => {}
                 (Turn::Never, _) => return Ok(Committed::Nothing),
@@ -227,32 +240,21 @@ impl Worker {
                     self.roll_back().await?;
                     return Ok(Committed::First(Timing::default()));
                 }
-                (Turn::GivesWay, CommitOrder::Independent) => committed = &all[..1],
+                (Turn::GivesWay, CommitOrder::Independent) => (committed, unsent) = (&all[..1], &[]),
                 (Turn::GivesWay, CommitOrder::Source) => {
                     // Everything again, alone.
                     self.roll_back().await?;
                     if !self.wait_turn(batch).await {
                         return Ok(Committed::Nothing);
                     }
-                    waited = wait.elapsed();
-                    if let Some(gtid) = &gtid {
-                        packets.push(GtidSession::statement(gtid));
-                    }
-                    packets.push("BEGIN");
-                    self.push_rows(batch.first.iter(), &mut packets)?;
+                    identity.iter().for_each(|identity| packets.push(identity.as_str()));
+                    unsent = &all[..];
                 }
             }
-            if let [_, rest] = committed {
-                self.push_rows(rest.iter(), &mut packets)?;
-            }
+            waited = wait.elapsed();
         }
-        if self.shared.options.tolerate_until.is_some() {
-            for transaction in committed.iter().copied().flatten() {
-                packets.push(self.shared.claim.tolerated_statement(&transaction.gtid_text()));
-            }
-        }
-        let has_run = packets.is_empty();
-        packets.push(self.progress(committed, self.number));
+        let has_run = unsent.iter().all(|part| part.is_empty());
+        self.push_noted(unsent, committed, &mut packets)?;
         let end = end_of(committed);
         let mut commit_begun = has_run.then(Instant::now);
         if self.shared.log.durable().position < end || packets.bytes() >= TIMED_BYTES_MIN {
@@ -317,16 +319,36 @@ impl Worker {
         }
     }
 
-    fn push_rows<'t>(
+    /// Adds the rows of `unsent`, and the note that `committed` is applied once it commits, with all that is known to be.
+    fn push_noted(
         &mut self,
-        transactions: impl Iterator<Item = &'t Held>,
+        unsent: &[&[Held]],
+        committed: &[&[Held]],
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
-        self.writer.push_rows(transactions.flat_map(|transaction| row_changes(transaction)), packets)
+        if let Some(row) = &self.progress_row {
+            let (applied, gtid, time_us) = self.noted(committed);
+            let noted = ProgressRow::noted(&applied, &gtid, time_us);
+            return self.writer.push_rows_noted(changes(unsent), row, &noted, packets);
+        }
+        self.writer.push_rows(changes(unsent), packets)?;
+        if self.shared.options.tolerate_until.is_some() {
+            for transaction in committed.iter().copied().flatten() {
+                packets.push(self.shared.claim.tolerated_statement(&transaction.gtid_text()));
+            }
+        }
+        packets.push(self.progress(committed, self.number));
+        Ok(())
     }
 
     /// The statement that notes what is to be committed in a row of its own, and all that is known to be.
     fn progress(&self, committed: &[&[Held]], row: usize) -> Vec<u8> {
+        let (applied, gtid, time_us) = self.noted(committed);
+        self.shared.claim.progress_statement(row, &applied, &gtid, time_us)
+    }
+
+    /// What is applied once `committed` is; its newest transaction, and when the source has committed that.
+    fn noted(&self, committed: &[&[Held]]) -> (Vec<u8>, String, u64) {
         let mut applied = self.shared.applied().clone();
         let held = || committed.iter().copied().flatten();
         joined(held().flat_map(|held| held.spans())).for_each(|span| applied.add(span));
@@ -335,7 +357,7 @@ impl Worker {
             Some(transaction) => (transaction.gtid_text(), transaction.commit_time_us),
             None => (String::new(), 0),
         };
-        self.shared.claim.progress_statement(row, &applied.encode(), &gtid, time_us)
+        (applied.encode(), gtid, time_us)
     }
 
     fn is_turn(&self, batch: &Batch<Held>) -> bool {
@@ -364,6 +386,11 @@ impl Worker {
             _ = self.give_way.wait_for(|head| head.is_some_and(|head| head < id)) => Turn::GivesWay,
         }
     }
+}
+
+/// The row changes of transactions that hold nothing else.
+fn changes<'t>(parts: &[&'t [Held]]) -> impl Iterator<Item = &'t RowChanges> {
+    parts.iter().copied().flatten().flat_map(|held| row_changes(held))
 }
 
 /// The row changes of a transaction that holds nothing else.

@@ -5,6 +5,7 @@ use tailwater_wire::Flavour;
 
 use super::options::{ChannelOptions, GtidMode};
 use super::packets::{Packets, ensure_found};
+use super::progress_row::ProgressRow;
 use super::store::session_statement;
 use crate::batch::{self, PlanOptions};
 use crate::binlog::{Encoder, EncoderOptions};
@@ -148,6 +149,19 @@ impl Writer {
         Ok(writer)
     }
 
+    /// Whether an event ends with an error if a row that it is to change is missing. MariaDB can be told otherwise for all of a
+    /// server.
+    ///
+    /// # Errors
+    /// [`ApplyError::Session`].
+    pub(super) async fn is_strict(&mut self) -> Result<bool, ApplyError> {
+        if self.connection.server().flavour == Flavour::MySql {
+            return Ok(true);
+        }
+        let mode = self.connection.query("SELECT @@GLOBAL.slave_exec_mode").await?;
+        Ok(mode.scalar() == Some("STRICT"))
+    }
+
     /// Has the session take rows by SQL, whatever it was set to.
     ///
     /// # Errors
@@ -241,6 +255,23 @@ impl Writer {
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
         let plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
+        self.push_groups(&plan.groups, packets)
+    }
+
+    /// The same, and notes progress behind them: in the same statement, if they do not need several.
+    ///
+    /// # Errors
+    /// As [`Writer::push_rows`].
+    pub(super) fn push_rows_noted<'a>(
+        &mut self,
+        changes: impl Iterator<Item = &'a RowChanges>,
+        row: &ProgressRow,
+        noted: &[u8],
+        packets: &mut Packets,
+    ) -> Result<(), ApplyError> {
+        let mut plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
+        let progress = row.group(noted, plan.groups.last());
+        plan.groups.push(progress);
         self.push_groups(&plan.groups, packets)
     }
 

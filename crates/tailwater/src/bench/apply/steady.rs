@@ -4,13 +4,14 @@
 //! Both read the same clock.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use tailwater_session::{ConnectOptions, Connection};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Backlog, checksums, commit_next, superuser, wait_until};
@@ -24,8 +25,8 @@ use crate::trial::TrialFolder;
 
 const CLIENTS: u32 = 8;
 const BEACON_EVERY: Duration = Duration::from_millis(10);
-/// The least time between two looks at the target.
-const LOOK: Duration = Duration::from_millis(1);
+/// The time between two looks at the target while a beacon is on its way, which is what a delay is known to.
+const LOOK: Duration = Duration::from_micros(100);
 const WARM_UP: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -141,11 +142,11 @@ impl Steady {
         self.next_seed += u64::from(CLIENTS);
         tokio::time::sleep(WARM_UP).await;
         let (committed, begin) = (load.committed.load(Ordering::Relaxed), Instant::now());
-        let watch = watch_beacons(superuser(&target.server), self.next_beacon).await?;
-        let sent = self.send_beacons(&source, Duration::from_secs(seconds)).await?;
+        let watch = Watch::start(superuser(&target.server))?;
+        let sent = self.send_beacons(&source, Duration::from_secs(seconds), &watch).await?;
         let rate =
             (load.committed.load(Ordering::Relaxed) - committed) as f64 / begin.elapsed().as_secs_f64();
-        let seen = watch.finish(self.next_beacon).await?;
+        let seen = watch.finish().await?;
         load.stop().await?;
         let mut delays_ms: Vec<f64> = sent
             .iter()
@@ -201,6 +202,7 @@ impl Steady {
         &mut self,
         source: &ConnectOptions,
         time: Duration,
+        watch: &Watch,
     ) -> anyhow::Result<Vec<(u64, Instant)>> {
         let mut connection = Connection::connect(source).await?;
         let mut ticks = tokio::time::interval(BEACON_EVERY);
@@ -212,6 +214,7 @@ impl Steady {
             let beacon = self.take_beacon();
             connection.execute(&insert_beacon(beacon)).await?;
             sent.push((beacon, Instant::now()));
+            watch.expect(beacon);
         }
         connection.close().await;
         Ok(sent)
@@ -287,43 +290,51 @@ impl Load {
     }
 }
 
-/// Somebody who looks for beacons.
+/// Somebody who looks for beacons: a thread of its own, as timers of tasks know milliseconds only.
 struct Watch {
-    task: JoinHandle<anyhow::Result<HashMap<u64, Instant>>>,
-    /// Where the beacons end, once that is known.
-    end: Arc<AtomicU64>,
-}
-
-async fn watch_beacons(target: ConnectOptions, first: u64) -> anyhow::Result<Watch> {
-    let end = Arc::new(AtomicU64::new(u64::MAX));
-    let known_end = Arc::clone(&end);
-    let mut connection = Connection::connect(&target).await?;
-    let task = tokio::spawn(async move {
-        let (mut seen, mut next) = (HashMap::new(), first);
-        while next < known_end.load(Ordering::Relaxed) {
-            let rows =
-                connection.query(&format!("SELECT id FROM {SCHEMA}.beacon WHERE id >= {next}")).await?.rows;
-            let now = Instant::now();
-            for id in rows.iter().filter_map(|row| row.get_u64(0)) {
-                seen.entry(id).or_insert(now);
-            }
-            // They need not come in their order.
-            while seen.contains_key(&next) {
-                next += 1;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        connection.close().await;
-        Ok(seen)
-    });
-    Ok(Watch { task, end })
+    thread: JoinHandle<anyhow::Result<HashMap<u64, Instant>>>,
+    /// Told each beacon when it is committed.
+    committed: mpsc::Sender<u64>,
 }
 
 impl Watch {
-    /// When each beacon before `end` was seen first.
-    async fn finish(self, end: u64) -> anyhow::Result<HashMap<u64, Instant>> {
-        self.end.store(end, Ordering::Relaxed);
-        tokio::time::timeout(PATIENCE, self.task).await.context("beacons do not arrive at the target")??
+    fn start(target: ConnectOptions) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (committed, beacons) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut connection = runtime.block_on(Connection::connect(&target))?;
+            let (mut seen, begun) = (HashMap::new(), Instant::now());
+            for beacon in beacons {
+                while !seen.contains_key(&beacon) {
+                    // They need not come in their order.
+                    let question = format!("SELECT id FROM {SCHEMA}.beacon WHERE id >= {beacon}");
+                    let rows = runtime.block_on(connection.query(&question))?.rows;
+                    let now = Instant::now();
+                    for id in rows.iter().filter_map(|row| row.get_u64(0)) {
+                        seen.entry(id).or_insert(now);
+                    }
+                    ensure!(begun.elapsed() < PATIENCE, "beacon {beacon} does not arrive at the target");
+                    std::thread::sleep(LOOK);
+                }
+            }
+            runtime.block_on(connection.close());
+            Ok(seen)
+        });
+        Ok(Self { thread, committed })
+    }
+
+    /// A beacon is committed from now on.
+    fn expect(&self, beacon: u64) {
+        // If it has ended, it says why in the end.
+        let _ = self.committed.send(beacon);
+    }
+
+    /// When each beacon was seen first, once all have been.
+    async fn finish(self) -> anyhow::Result<HashMap<u64, Instant>> {
+        let Self { thread, committed } = self;
+        drop(committed);
+        let ended = tokio::task::spawn_blocking(|| thread.join()).await?;
+        ended.unwrap_or_else(|_| bail!("who looked for beacons has died"))
     }
 }
 

@@ -1,0 +1,164 @@
+//! The row that a worker notes its progress in, changed by an event among those of the data: one statement for both.
+//!
+//! A statement of its own took the target as long as the rows of a small transaction, and both sides had to be woken once more
+//! in between (ADR 028). The row is found by the incarnation of the channel that the worker belongs to. Who takes the channel
+//! over gives the rows its own, and whoever was there before then finds none: error 1032, and nothing is committed.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use tailwater_wire::cursor::put_lenenc_int;
+use tailwater_wire::event::RowsKind;
+use tailwater_wire::rows::TableMap;
+use tailwater_wire::{Flavour, WireError};
+
+use crate::batch::{Group, Row, RowImage};
+use crate::error::ApplyError;
+use crate::target::{TargetColumn, TargetTable};
+use crate::transaction::MappedTable;
+use crate::writeset::IndexId;
+
+const SCHEMA: &str = "tailwater";
+const TABLE: &str = "apply_progress";
+
+/// The columns of the table as [`super::store`] makes it: name, type, code in a table map, and metadata there.
+const COLUMNS: [(&str, &str, u8, &[u8]); 6] = [
+    ("channel", "varchar(64)", 15, &256u16.to_le_bytes()),
+    ("incarnation", "bigint unsigned", 8, &[]),
+    ("worker", "int unsigned", 3, &[]),
+    ("applied", "longblob", 252, &[4]),
+    ("gtid", "varchar(255)", 15, &1020u16.to_le_bytes()),
+    ("source_time_us", "bigint unsigned", 8, &[]),
+];
+/// The columns of the primary key: the first three.
+const KEY: &[u8] = &[0b00_0111];
+/// What changes: all others.
+const CHANGED: &[u8] = &[0b11_1000];
+
+/// A worker's row.
+#[derive(Debug)]
+pub(super) struct ProgressRow {
+    table: MappedTable,
+    /// The image by which it is found.
+    key: Vec<u8>,
+}
+
+impl ProgressRow {
+    /// The row of worker `worker` under an incarnation of its channel.
+    ///
+    /// # Errors
+    /// None that this crate knows of: the table's shape is fixed.
+    pub(super) fn new(
+        flavour: Flavour,
+        channel: &str,
+        incarnation: u64,
+        worker: usize,
+    ) -> Result<Self, ApplyError> {
+        let mut key = vec![0];
+        put_text(&mut key, channel);
+        key.extend_from_slice(&incarnation.to_le_bytes());
+        // As many workers as there could be connections.
+        key.extend_from_slice(&(worker as u32).to_le_bytes());
+        let table = table(flavour).map_err(ApplyError::rows)?;
+        Ok(Self { table, key })
+    }
+
+    /// The image of what is noted.
+    pub(super) fn noted(applied: &[u8], gtid: &str, source_time_us: u64) -> Vec<u8> {
+        let mut image = Vec::with_capacity(applied.len() + gtid.len() + 16);
+        image.push(0);
+        image.extend_from_slice(&(applied.len() as u32).to_le_bytes());
+        image.extend_from_slice(applied);
+        put_text(&mut image, gtid);
+        image.extend_from_slice(&source_time_us.to_le_bytes());
+        image
+    }
+
+    /// The change that notes `image`; with the flags of what stands before it, so that all tables are opened at once.
+    pub(super) fn group<'a>(&'a self, image: &'a [u8], before: Option<&Group<'_>>) -> Group<'a> {
+        Group {
+            table: &self.table,
+            kind: RowsKind::Update,
+            flags: before.map_or(0, |group| group.flags),
+            server_id: before.map_or(0, |group| group.server_id),
+            timestamp: before.map_or(0, |group| group.timestamp),
+            columns_present: Cow::Borrowed(KEY),
+            columns_present_after: Cow::Borrowed(CHANGED),
+            rows: vec![Row { image: RowImage::whole(&self.key), after: RowImage::whole(image) }],
+        }
+    }
+}
+
+/// A text of up to 64 kilobytes, in a column of more than 255 bytes.
+fn put_text(image: &mut Vec<u8>, text: &str) {
+    image.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    image.extend_from_slice(text.as_bytes());
+}
+
+fn table(flavour: Flavour) -> Result<MappedTable, WireError> {
+    let mut body = vec![0; 6];
+    body.extend_from_slice(&TableMap::FLAG_BIT_LENGTHS_EXACT.to_le_bytes());
+    for name in [SCHEMA, TABLE] {
+        put_lenenc_int(&mut body, name.len() as u64);
+        body.extend_from_slice(name.as_bytes());
+        body.push(0);
+    }
+    put_lenenc_int(&mut body, COLUMNS.len() as u64);
+    body.extend(COLUMNS.iter().map(|(_, _, code, _)| code));
+    let metadata: Vec<u8> = COLUMNS.iter().flat_map(|(_, _, _, metadata)| metadata.iter().copied()).collect();
+    put_lenenc_int(&mut body, metadata.len() as u64);
+    body.extend_from_slice(&metadata);
+    // None of them may be NULL.
+    body.push(0);
+    let map = TableMap::parse(&body, flavour)?;
+    let columns = COLUMNS.iter().map(|(name, column_type, _, _)| TargetColumn {
+        name: (*name).to_owned(),
+        column_type: (*column_type).to_owned(),
+        collation: column_type.starts_with("varchar").then(|| "utf8mb4_bin".to_owned()),
+        nullable: false,
+        generated: false,
+        stored: false,
+        auto_increment: false,
+    });
+    let target = TargetTable {
+        flavour,
+        schema: SCHEMA.to_owned(),
+        table: TABLE.to_owned(),
+        transactional: true,
+        columns: columns.collect(),
+        // In no writeset: nobody else has this row.
+        rows: IndexId(0),
+        unique: Vec::new(),
+        has_primary_key: false,
+        parents: Vec::new(),
+        children: Vec::new(),
+        cascades: Vec::new(),
+    };
+    MappedTable::new(map, body.into(), Arc::new(target)).map_err(|_| {
+        WireError::malformed("the table map of a channel's progress", "it does not fit its table")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_takes_rows_as_they_are() {
+        for flavour in [Flavour::MySql, Flavour::MariaDb] {
+            let row = ProgressRow::new(flavour, "replica", 7, 3).unwrap();
+            assert!(row.table.same_shape, "{flavour}");
+            let image = ProgressRow::noted(b"spans", "0-1-2", 9);
+            let group = row.group(&image, None);
+            let columns = &row.table.map.columns;
+            let lengths = |columns: &[tailwater_wire::rows::Column], image: &[u8]| {
+                columns
+                    .iter()
+                    .fold(1, |at, column| at + column.column_type.encoded_length(&image[at..]).unwrap())
+            };
+            assert_eq!(lengths(&columns[..3], &row.key), row.key.len());
+            assert_eq!(lengths(&columns[3..], &image), image.len());
+            assert_eq!(group.rows.len(), 1);
+        }
+    }
+}
