@@ -23,11 +23,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tailwater_sandbox::{ServerKind, SlowSync};
 
 use self::backlog::Backlog;
-use self::contender::{Contender, Native};
+use self::contender::{CommitOrder, Contender, Native};
 use self::ours::Captured;
 use self::plan::{Act, Conditions, HEADLINE, Plan, Scene};
 use self::replay::{Stage, replay};
-use self::steady::{Promise, Steady, SteadyLoad};
+use self::steady::{Follower, Promise, Steady, SteadyLoad};
 use self::summary::{delay_row, replay_row, screen_row, summarise};
 use self::target::Target;
 use self::workload::Workload;
@@ -225,10 +225,10 @@ impl Run {
             return Ok(());
         };
         let most = (pace.native_rate / 2.0).min(pace.written_rate * STEADY_SHARE_MAX);
-        let mut contenders: Vec<_> =
-            pace.natives.iter().map(|(native, _)| Contender::Native(*native)).collect();
+        let mut followers: Vec<_> =
+            pace.natives.iter().map(|(native, _)| Follower::Native(*native)).collect();
         if self.measures(Side::Ours) {
-            contenders.extend(Contender::OURS);
+            followers.extend([CommitOrder::Independent, CommitOrder::Source].map(Follower::Ours));
         }
         let workload = Workload { kind: act.workload, rows: act.rows };
         for promise in [Promise::None, Promise::Lossless] {
@@ -239,22 +239,32 @@ impl Run {
                 if promise == Promise::Lossless {
                     steady.wait_for_followers().await?;
                 }
-                let mut attained = None;
-                for contender in &contenders {
-                    self.bar.set_message(format!("{kind}, a steady stream, {}: {contender}", promise.name()));
-                    let delay = steady.measure(*contender, rate, plan.steady_seconds).await?;
-                    self.say(&format!(
-                        "{kind}, {:.0} transactions/s of {rate:.0}, {}, {}: {contender}: p50 {:.1} ms, p99 {:.1} ms",
-                        delay.rate,
-                        promise.name(),
-                        load.name(),
-                        delay.p50_ms,
-                        delay.p99_ms
-                    ));
-                    // The first is native replication where it replays fastest, if that is measured.
-                    attained.get_or_insert(delay.rate);
-                    self.rows.push(delay_row(kind, *contender, promise, load, rate, delay));
+                // At full load it does not come back from where it falls behind: a sync for each event is too much.
+                let synced = pace.natives.first().filter(|_| load == SteadyLoad::Half);
+                let synced = synced.map(|(native, _)| Follower::NativeSynced(*native));
+                let followers: Vec<_> = followers.iter().copied().chain(synced).collect();
+                let mut delays: Vec<_> = followers.iter().map(|follower| (*follower, Vec::new())).collect();
+                let repeats = if load == SteadyLoad::Half { plan.steady_repeats } else { 1 };
+                for _ in 0..repeats {
+                    for (follower, delays) in &mut delays {
+                        self.bar
+                            .set_message(format!("{kind}, a steady stream, {}: {follower}", promise.name()));
+                        let delay = steady.measure(*follower, rate, plan.steady_seconds).await?;
+                        self.say(&format!(
+                            "{kind}, {:.0} transactions/s of {rate:.0}, {}, {}: {follower}: p50 {:.2} ms, p99 {:.1} ms",
+                            delay.rate,
+                            promise.name(),
+                            load.name(),
+                            delay.p50_ms,
+                            delay.p99_ms
+                        ));
+                        delays.push(delay);
+                    }
                 }
+                // The first is native replication where it replays fastest, if that is measured.
+                let attained = delays.first().and_then(|(_, delays)| delays.first()).map(|delay| delay.rate);
+                let row = |(follower, delays)| delay_row(kind, follower, promise, load, rate, delays);
+                self.rows.extend(delays.iter().map(|(follower, delays)| row((*follower, delays))));
                 steady.stop().await?;
                 rate = attained.unwrap_or(rate).min(rate) / 2.0;
             }

@@ -59,8 +59,10 @@ pub struct Scene {
 pub struct Plan {
     /// In their order.
     pub acts: Vec<Act>,
-    /// For how long the delay of a steady stream is measured.
+    /// For how many seconds the delay of a steady stream is measured each time, and how often at half load.
     pub steady_seconds: u64,
+    /// See there.
+    pub steady_repeats: usize,
     /// Whether only few of the native settings are tried.
     pub quick: bool,
 }
@@ -119,7 +121,8 @@ impl Plan {
                 acts.push(Act { workload, rows, transactions, scenes });
             }
         }
-        Self { acts, steady_seconds: if quick { 4 } else { 15 }, quick }
+        let (steady_seconds, steady_repeats) = if quick { (4, 1) } else { (8, 3) };
+        Self { acts, steady_seconds, steady_repeats, quick }
     }
 }
 

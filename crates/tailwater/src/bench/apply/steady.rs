@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Backlog, checksums, commit_next, superuser, wait_until};
-use super::contender::Contender;
+use super::contender::{CommitOrder, Contender, Native};
 use super::native;
 use super::ours::{self, Daemon};
 use super::plan::Conditions;
@@ -56,6 +56,27 @@ impl Promise {
         match self {
             Self::None => "asynchronous",
             Self::Lossless => "lossless semi-sync",
+        }
+    }
+}
+
+/// Who brings a stream to the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follower {
+    /// Native replication, which does not sync its relay log, as its default is.
+    Native(Native),
+    /// Native replication that holds what it received as durably as Tailwater does before it applies it, and acknowledges it.
+    NativeSynced(Native),
+    /// Tailwater.
+    Ours(CommitOrder),
+}
+
+impl std::fmt::Display for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Native(native) => Contender::Native(*native).fmt(f),
+            Self::NativeSynced(native) => write!(f, "{}, relay log synced", Contender::Native(*native)),
+            Self::Ours(order) => Contender::Ours(*order).fmt(f),
         }
     }
 }
@@ -113,22 +134,25 @@ impl Steady {
         Ok(())
     }
 
-    /// Lets a contender follow while clients commit `rate` transactions per second.
+    /// Lets somebody follow while clients commit `rate` transactions per second.
     ///
     /// # Errors
-    /// If a server, a client or the contender fails, or the target's data are not the source's in the end.
-    pub async fn measure(&mut self, contender: Contender, rate: f64, seconds: u64) -> anyhow::Result<Delay> {
+    /// If a server, a client or the follower fails, or the target's data are not the source's in the end.
+    pub async fn measure(&mut self, follower: Follower, rate: f64, seconds: u64) -> anyhow::Result<Delay> {
         let folder = self.folder.path();
         let mut target = Target::start(&self.backlog, Conditions::FULL, None, folder).await?;
-        let mut daemon = match contender {
-            Contender::Native(native) => {
+        let mut daemon = match follower {
+            Follower::Native(native) | Follower::NativeSynced(native) => {
+                if follower == Follower::NativeSynced(native) {
+                    target.connection.execute("SET GLOBAL sync_relay_log = 1").await?;
+                }
                 if self.promise == Promise::Lossless {
                     target.server.enable_semi_sync_replica().await?;
                 }
                 native::follow(&self.backlog, &mut target, native).await?;
                 None
             }
-            Contender::Ours(order) => {
+            Follower::Ours(order) => {
                 let log = folder.join(format!("follow-{:08x}", rand::random::<u32>()));
                 std::fs::create_dir(&log)?;
                 Some(ours::follow(&self.backlog, &target, order, self.promise, &log)?)
@@ -137,7 +161,7 @@ impl Steady {
         let source = superuser(&self.backlog.source);
         self.catch_up(&source, &mut target, daemon.as_mut())
             .await
-            .with_context(|| format!("following: {contender}"))?;
+            .with_context(|| format!("following: {follower}"))?;
         let load = Load::start(&source, self.workload, rate, self.next_seed)?;
         self.next_seed += u64::from(CLIENTS);
         tokio::time::sleep(WARM_UP).await;
@@ -158,7 +182,7 @@ impl Steady {
             let status = self.backlog.source.semi_sync_status().await?;
             ensure!(status.on && status.unacknowledged == 0, "commits did not wait: {status:?}");
         }
-        self.ensure_equal(&target).await.with_context(|| format!("after: {contender}"))?;
+        self.ensure_equal(&target).await.with_context(|| format!("after: {follower}"))?;
         if let Some(daemon) = daemon {
             daemon.end().await?;
         }
