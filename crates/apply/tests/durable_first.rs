@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelOptions, ChannelState};
 use tailwater_apply::scheduler::CommitOrder;
-use tailwater_log::{LogHandle, LogOptions, LogPosition, LogWriter};
+use tailwater_log::{AckMode, LogHandle, LogOptions, LogPosition, LogWriter};
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::event::EventHeader;
 
@@ -166,6 +166,77 @@ async fn on_mariadb_in_independent_order() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_mysql_in_the_sources_order() -> Result<()> {
     is_durable_first(ServerKind::Mysql97, CommitOrder::Source).await
+}
+
+/// Where the log acknowledges what it has received, a commit waits for no more than that. What a power cut then takes from the log and
+/// not from the target is captured again before the channel goes on, and not applied again.
+async fn is_committed_when_received(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let tally = "CREATE TABLE shop.tally (id INT PRIMARY KEY, count INT)";
+    rig.source.sql(&format!("CREATE DATABASE shop; {tally}; INSERT INTO shop.tally VALUES (1, 0)")).await?;
+    for _ in 0..4 {
+        rig.source.sql("UPDATE shop.tally SET count = count + 1").await?;
+    }
+    let newest = rig.newest_gtid().await?;
+    until("the source to be captured", async || {
+        Ok(rig.log().gtid_set().is_some_and(|all| all.contains(&newest)))
+    })
+    .await?;
+    let captured = entries(&rig.log())?;
+    let (before, counts) = captured.split_at(captured.len() - 4);
+
+    let folder = tempfile::tempdir()?;
+    let hour = Duration::from_secs(3600);
+    let options = LogOptions {
+        background_sync_bytes: u64::MAX,
+        ack: AckMode::Received,
+        sync_interval: hour,
+        ..LogOptions::default()
+    };
+    let mut log = LogWriter::open(folder.path(), options.clone())?;
+    let segment = rig.log().segments().into_iter().next().context("nothing was captured")?;
+    log.start_segment(&segment.source_file, segment.source_offset, &segment.source)?;
+    before.iter().chain(&counts[..1]).try_for_each(|entry| append(&mut log, entry))?;
+    log.sync()?;
+    let after_power_cut = tempfile::tempdir()?;
+    for file in std::fs::read_dir(folder.path())? {
+        let file = file?;
+        std::fs::copy(file.path(), after_power_cut.path().join(file.file_name()))?;
+    }
+    let count = async || {
+        Ok::<_, anyhow::Error>(rig.target.sql("SELECT count FROM shop.tally").await.unwrap_or_default())
+    };
+    let channel = Channel::start(rig.options("second"), log.handle(), rig.source_time(), false);
+    until("what is durable", async || Ok(count().await? == ["1"])).await?;
+    let durable = log.handle().durable();
+    counts[1..3].iter().try_for_each(|entry| append(&mut log, entry))?;
+    log.flush()?;
+    until("what is received", async || Ok(count().await? == ["3"])).await?;
+    ensure!(log.handle().durable() == durable, "it was synced");
+    channel.end().await;
+    drop(log);
+
+    let mut log = LogWriter::open(after_power_cut.path(), options)?;
+    ensure!(log.handle().durable() == durable, "{:?}", log.handle().durable());
+    let channel = Channel::start(rig.options("second"), log.handle(), rig.source_time(), false);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(channel.status().borrow().state != ChannelState::Failed, "{:?}", channel.status().borrow());
+    counts[1..].iter().try_for_each(|entry| append(&mut log, entry))?;
+    log.sync()?;
+    until("the rest", async || Ok(count().await? == ["4"])).await?;
+    ensure!(channel.status().borrow().transactions_total == 1, "{:?}", channel.status().borrow());
+    channel.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_commits_what_is_received_if_that_is_acknowledged() -> Result<()> {
+    is_committed_when_received(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_commits_what_is_received_if_that_is_acknowledged() -> Result<()> {
+    is_committed_when_received(ServerKind::Mysql97).await
 }
 
 /// What is read a second time from the log, and waits for it to be durable, when the log is closed instead.

@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::error::LogError;
 use crate::index::SegmentHeader;
 use crate::index_file::{self, IndexReader};
-use crate::options::Retention;
+use crate::options::{AckMode, Retention};
 use crate::position::{Entry, LogPosition, SourceIdentity};
 use crate::progress::{Durable, LogState, SegmentState, Shared};
 use crate::reader::{Bound, LogReader};
@@ -106,11 +106,12 @@ pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), L
 pub struct LogHandle {
     shared: Arc<Shared>,
     retention: Retention,
+    ack: AckMode,
 }
 
 impl LogHandle {
-    pub(crate) fn new(shared: Arc<Shared>, retention: Retention) -> Self {
-        Self { shared, retention }
+    pub(crate) fn new(shared: Arc<Shared>, retention: Retention, ack: AckMode) -> Self {
+        Self { shared, retention, ack }
     }
 
     #[cfg(test)]
@@ -151,6 +152,42 @@ impl LogHandle {
         match self.durable().position >= position {
             true => Ok(true),
             false => self.shared.check().map(|()| false),
+        }
+    }
+
+    /// What an ACK says of a transaction.
+    pub fn ack_mode(&self) -> AckMode {
+        self.ack
+    }
+
+    /// Whether everything before `position` is in the log as surely as an ACK promises: durable, or, in [`AckMode::Received`],
+    /// written to its file.
+    pub fn is_acknowledged(&self, position: LogPosition) -> bool {
+        let durable = self.durable();
+        let written = self.ack == AckMode::Received && durable.state == LogState::Open;
+        durable.position >= position || written && *self.shared.subscribe_written().borrow() >= position
+    }
+
+    /// Waits until that is so; false if the writer has gone, and it will not be.
+    ///
+    /// # Errors
+    /// [`LogError::Poisoned`].
+    pub async fn until_acknowledged(&self, position: LogPosition) -> Result<bool, LogError> {
+        if self.ack == AckMode::Durable {
+            return self.until_durable(position).await;
+        }
+        let mut written = self.shared.subscribe_written();
+        loop {
+            // Changes also when the log's state does.
+            written.borrow_and_update();
+            if self.is_acknowledged(position) {
+                return Ok(true);
+            }
+            if self.durable().state != LogState::Open {
+                return self.shared.check().map(|()| false);
+            }
+            // The sender lives as long as this.
+            let _ = written.changed().await;
         }
     }
 

@@ -138,7 +138,7 @@ impl World {
             13 => drop(writer.flush()?),
             14 if self.purges => {
                 let retention = Retention { bytes_max: Some(self.random.below(200_000)), time_max: None };
-                let handle = LogHandle::new(writer.handle().shared(), retention);
+                let handle = LogHandle::new(writer.handle().shared(), retention, crate::AckMode::Durable);
                 // A purge that fails harms nothing, now or later.
                 let _ = handle.purge(std::time::SystemTime::UNIX_EPOCH);
             }

@@ -113,7 +113,7 @@ impl LogWriter {
 
     /// For readers, and for whoever wants to know what is durable.
     pub fn handle(&self) -> LogHandle {
-        LogHandle::new(Arc::clone(&self.shared), self.options.retention)
+        LogHandle::new(Arc::clone(&self.shared), self.options.retention, self.options.ack)
     }
 
     /// Where the log ends in the source's binlog, whole transactions only; `None` while it has no segment.

@@ -1,9 +1,12 @@
 //! Where a run begins: from what the target keeps about the channel, or, for a new one, from its GTID position.
 
-use tailwater_log::{LogHandle, LogPosition, SourceIdentity};
+use std::time::Duration;
+
+use tailwater_log::{AckMode, LogHandle, LogPosition, SourceIdentity};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid};
+use tracing::warn;
 
 use super::gtids::{self, TargetGtids};
 use super::options::{ChannelOptions, ChannelStart, GtidMode};
@@ -13,6 +16,9 @@ use crate::filter::VersionedFilters;
 use crate::progress::Applied;
 use crate::scheduler::CommitOrder;
 use crate::transaction::Span;
+
+/// So long is waited for a log that acknowledges what it has only received to capture again what a power cut has taken from it.
+const CAPTURED_AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// From where a run goes on.
 pub(super) struct Begun {
@@ -43,11 +49,15 @@ pub(super) async fn begin(
         GtidSet::parse(source.flavour, text).map_err(|error| wrong(format!("GTIDs {text:?}: {error}")))
     };
     if let Some(applied) = kept.applied.clone() {
-        let logged = log.gtid_set();
+        if log.ack_mode() == AckMode::Received {
+            // A power cut has taken from the log what the target has; it is captured again.
+            let again = until_captured(log, &kept.newest);
+            if tokio::time::timeout(CAPTURED_AGAIN_MAX, again).await.is_err() {
+                warn!(channel = options.name, "what the target has is not captured again");
+            }
+        }
         for text in &kept.newest {
-            let gtid = Gtid::parse(source.flavour, text).ok();
-            let known = gtid.is_none_or(|gtid| logged.as_ref().is_some_and(|logged| logged.contains(&gtid)));
-            if !known {
+            if !is_captured(log, text) {
                 return Err(wrong(format!(
                     "the target has {text}, which this log does not: it is another log, or has lost its end; seek the \
                      channel to where it is to go on"
@@ -101,6 +111,24 @@ pub(super) async fn begin(
     store.begin_at(claim, &applied, &identity, &text, &target.has).await?;
     let gtids = had_at(log, applied.low(), &origin)?;
     Ok(Begun { applied, origin, gtids })
+}
+
+/// Whether the log holds a transaction; also if it is not named by a GTID of the log's family.
+fn is_captured(log: &LogHandle, gtid: &str) -> bool {
+    let logged = log.gtid_set();
+    let gtid = log.source().and_then(|source| Gtid::parse(source.flavour, gtid).ok());
+    gtid.is_none_or(|gtid| logged.is_some_and(|logged| logged.contains(&gtid)))
+}
+
+/// Waits until the log holds these transactions.
+async fn until_captured(log: &LogHandle, gtids: &[String]) {
+    let mut durable = log.subscribe();
+    loop {
+        durable.borrow_and_update();
+        if gtids.iter().all(|gtid| is_captured(log, gtid)) || durable.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 fn gone_ahead(channel: &str, beyond: &str, has: &str) -> String {

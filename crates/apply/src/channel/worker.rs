@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tailwater_log::{LogHandle, LogPosition};
+use tailwater_log::{LogError, LogHandle, LogPosition};
 use tailwater_session::SessionError;
 use tailwater_wire::Flavour;
 use tokio::sync::watch;
@@ -257,10 +257,10 @@ impl Worker {
         self.push_noted(unsent, committed, &mut packets)?;
         let end = end_of(committed);
         let mut commit_begun = has_run.then(Instant::now);
-        if self.shared.log.durable().position < end || packets.bytes() >= TIMED_BYTES_MIN {
+        if !self.shared.log.is_acknowledged(end) || packets.bytes() >= TIMED_BYTES_MIN {
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             let wait = Instant::now();
-            if !self.until_durable(end).await? {
+            if !self.until_acknowledged(end).await? {
                 return Ok(Committed::Nothing);
             }
             waited += wait.elapsed();
@@ -304,9 +304,22 @@ impl Worker {
         Ok(true)
     }
 
-    /// Waits until the log holds all up to `end` whatever happens: what a crash could take from the log must not be on the target.
-    /// False if that will not be, or the run is to end before.
+    /// Waits until the log holds all up to `end` as surely as its ACKs promise: what a crash could take from the log must not be on
+    /// the target, unless an operator has the log acknowledge what it has only received. False if that will not be, or the run is to
+    /// end before.
+    async fn until_acknowledged(&self, end: LogPosition) -> Result<bool, ApplyError> {
+        self.unless_stopped(self.shared.log.until_acknowledged(end)).await
+    }
+
+    /// The same, whatever happens: for what cannot be undone.
     async fn until_durable(&self, end: LogPosition) -> Result<bool, ApplyError> {
+        self.unless_stopped(self.shared.log.until_durable(end)).await
+    }
+
+    async fn unless_stopped(
+        &self,
+        held: impl Future<Output = Result<bool, LogError>>,
+    ) -> Result<bool, ApplyError> {
         // What is under way is finished first, unless the disk hangs.
         let stopped = async {
             self.shared.stop.cancelled().await;
@@ -314,7 +327,7 @@ impl Worker {
         };
         tokio::select! {
             biased;
-            durable = self.shared.log.until_durable(end) => Ok(durable?),
+            held = held => Ok(held?),
             () = stopped => Ok(false),
         }
     }

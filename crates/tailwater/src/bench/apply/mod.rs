@@ -239,10 +239,13 @@ impl Run {
                 if promise == Promise::Lossless {
                     steady.wait_for_followers().await?;
                 }
-                // At full load it does not come back from where it falls behind: a sync for each event is too much.
-                let synced = pace.natives.first().filter(|_| load == SteadyLoad::Half);
-                let synced = synced.map(|(native, _)| Follower::NativeSynced(*native));
-                let followers: Vec<_> = followers.iter().copied().chain(synced).collect();
+                // Each at the other's promise. At full load native replication does not come back from where it falls behind: a
+                // sync for each event is too much.
+                let received = Follower::OursReceived(CommitOrder::Independent);
+                let received = Some(received).filter(|_| self.measures(Side::Ours));
+                let synced = pace.natives.first().map(|(native, _)| Follower::NativeSynced(*native));
+                let others = received.into_iter().chain(synced).filter(|_| load == SteadyLoad::Half);
+                let followers: Vec<_> = followers.iter().copied().chain(others).collect();
                 let mut delays: Vec<_> = followers.iter().map(|follower| (*follower, Vec::new())).collect();
                 let repeats = if load == SteadyLoad::Half { plan.steady_repeats } else { 1 };
                 for _ in 0..repeats {

@@ -43,7 +43,7 @@ impl Captured {
     pub async fn capture(backlog: &Backlog, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join("captured");
         std::fs::create_dir(&folder)?;
-        let mut daemon = Daemon::start(&folder, &source_config(backlog, Promise::None), None)?;
+        let mut daemon = Daemon::start(&folder, &source_config(backlog, Promise::None, Held::Durable), None)?;
         let logs = backlog.source.sql("SHOW BINARY LOGS").await?;
         let size = |line: &String| line.split('\t').nth(1).and_then(|size| size.parse::<u64>().ok());
         let bytes: u64 = logs.iter().filter_map(size).sum();
@@ -68,6 +68,15 @@ impl Captured {
     }
 }
 
+/// How surely a log holds what is acknowledged, and what its channels commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// After an fdatasync.
+    Durable,
+    /// As native replication holds its relay log.
+    Received,
+}
+
 /// Starts a daemon in a folder: it captures whatever the source commits, acknowledges it if that is promised, and applies everything
 /// to the target.
 ///
@@ -78,9 +87,11 @@ pub fn follow(
     target: &Target,
     order: CommitOrder,
     promise: Promise,
+    held: Held,
     folder: &Path,
 ) -> anyhow::Result<Daemon> {
-    Daemon::start(folder, &(source_config(backlog, promise) + &channel_config(target, order)), None)
+    let config = source_config(backlog, promise, held) + &channel_config(target, order);
+    Daemon::start(folder, &config, None)
 }
 
 /// Starts one in a folder that holds a log, of which nothing is applied before [`Daemon::begin`]: as a server is up, and has received
@@ -96,7 +107,8 @@ pub async fn stand_by(
     folder: &Path,
 ) -> anyhow::Result<Daemon> {
     let channel = channel_config(target, order) + "stopped = true\n";
-    let mut daemon = Daemon::start(folder, &(source_config(backlog, Promise::None) + &channel), slow)?;
+    let mut daemon =
+        Daemon::start(folder, &(source_config(backlog, Promise::None, Held::Durable) + &channel), slow)?;
     wait_until("starting the daemon", PATIENCE, async || {
         daemon.ensure_running()?;
         let answer = control::ask(&daemon.socket(), &Request::List);
@@ -106,9 +118,10 @@ pub async fn stand_by(
     Ok(daemon)
 }
 
-fn source_config(backlog: &Backlog, promise: Promise) -> String {
+fn source_config(backlog: &Backlog, promise: Promise, held: Held) -> String {
+    let ack = if held == Held::Durable { "durable" } else { "received" };
     format!(
-        "[log]\ndirectory = \"log\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
+        "[log]\ndirectory = \"log\"\nack = \"{ack}\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
          defaults_file = \"source.cnf\"\ntls = \"off\"\nserver_id = 4203\nsemi_sync = {}\nstart = \"oldest\"\n",
         backlog.source.port(),
         promise == Promise::Lossless

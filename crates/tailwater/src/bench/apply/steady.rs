@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::backlog::{Backlog, checksums, commit_next, superuser, wait_until};
 use super::contender::{CommitOrder, Contender, Native};
 use super::native;
-use super::ours::{self, Daemon};
+use super::ours::{self, Daemon, Held};
 use super::plan::Conditions;
 use super::target::Target;
 use super::workload::{SCHEMA, Workload};
@@ -67,8 +67,10 @@ pub enum Follower {
     Native(Native),
     /// Native replication that holds what it received as durably as Tailwater does before it applies it, and acknowledges it.
     NativeSynced(Native),
-    /// Tailwater.
+    /// Tailwater, whose log is durable before anything is acknowledged or committed, as its default is.
     Ours(CommitOrder),
+    /// Tailwater that promises no more than native replication does.
+    OursReceived(CommitOrder),
 }
 
 impl std::fmt::Display for Follower {
@@ -77,6 +79,7 @@ impl std::fmt::Display for Follower {
             Self::Native(native) => Contender::Native(*native).fmt(f),
             Self::NativeSynced(native) => write!(f, "{}, relay log synced", Contender::Native(*native)),
             Self::Ours(order) => Contender::Ours(*order).fmt(f),
+            Self::OursReceived(order) => write!(f, "{}, log not synced", Contender::Ours(*order)),
         }
     }
 }
@@ -152,10 +155,11 @@ impl Steady {
                 native::follow(&self.backlog, &mut target, native).await?;
                 None
             }
-            Follower::Ours(order) => {
+            Follower::Ours(order) | Follower::OursReceived(order) => {
+                let held = if follower == Follower::Ours(order) { Held::Durable } else { Held::Received };
                 let log = folder.join(format!("follow-{:08x}", rand::random::<u32>()));
                 std::fs::create_dir(&log)?;
-                Some(ours::follow(&self.backlog, &target, order, self.promise, &log)?)
+                Some(ours::follow(&self.backlog, &target, order, self.promise, held, &log)?)
             }
         };
         let source = superuser(&self.backlog.source);

@@ -161,7 +161,8 @@ fn explanations() -> Vec<String> {
          0.1 ms, sees the commit; p99 is the median of the repeats' p99"
             .into(),
         "native replication does not sync its relay log (sync_relay_log=10000), so what it acknowledges and applies is lost to others with \
-         its machine; where rows say so it does (sync_relay_log=1), as tailwater always does"
+         its machine, but where rows say that it does (sync_relay_log=1); tailwater does, but where rows say that it does not (ack = \
+         \"received\")"
             .into(),
     ]
 }
