@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::sql::qualified;
-use tailwater_bulk::walk::asking::{IndexHint, SESSION, from_clause, next_chunk};
+use tailwater_bulk::walk::asking::{RangeScan, SESSION, from_clause, next_chunk};
 use tailwater_bulk::walk::condition::condition;
-use tailwater_bulk::walk::{ServoLimits, TableShape, Walk, WalkKey, WalkPlan};
+use tailwater_bulk::walk::range::KeyRange;
+use tailwater_bulk::walk::{ChunkRange, ServoLimits, TableShape, Walk, WalkKey, WalkPlan};
 use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -212,11 +213,8 @@ async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32
     let mut walk = Walk::new(plan.clone());
     let (mut seen, mut chunks) = (Vec::new(), 0);
     while let Some(range) = next_chunk(&mut walk, connection, "walking", table).await? {
-        let hint = IndexHint::new(connection.server().flavour, &range.keys, plan.rows_estimate);
-        let index = plan.key.as_ref().map(|key| (key, hint));
-        let from = from_clause("walking", table, range.partition.as_deref(), index);
-        let holds = condition(plan.key.as_ref(), &range.keys).unwrap_or_else(|| "TRUE".into());
-        let answer = connection.query(&format!("SELECT row_n {from} WHERE {holds}")).await?;
+        let statement = statement(connection, &plan, table, &range, "row_n");
+        let answer = connection.query(&statement).await?;
         let rows: Vec<_> = answer.rows.iter().filter_map(|row| row.get_u64(0)).collect();
         walk.measured(rows.len() as u64, 1);
         seen.extend(rows);
@@ -228,6 +226,69 @@ async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32
     }
     seen.sort_unstable();
     Ok((seen, chunks))
+}
+
+fn statement(
+    connection: &Connection,
+    plan: &WalkPlan,
+    table: &str,
+    range: &ChunkRange,
+    column: &str,
+) -> String {
+    let scan = RangeScan::new(connection.server(), &range.keys, plan.rows_estimate);
+    let index = plan.key.as_ref().map(|key| (key, scan.hint));
+    let from = from_clause("walking", table, range.partition.as_deref(), index);
+    let holds = condition(plan.key.as_ref(), &range.keys).unwrap_or_else(|| "TRUE".into());
+    format!("{} {column} {from} WHERE {holds}", scan.select)
+}
+
+/// Neither are they compared with the range's ends behind the index, nor is more of the table read.
+#[tokio::test]
+async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
+    let kind = ServerKind::Mysql97;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let mut connection = with_numbers(&server, "for_plans").await?;
+    for (table, definition) in [
+        ("plan_primary", "(id INT PRIMARY KEY, a INT, x DOUBLE)"),
+        ("plan_unique", "(a INT, id BIGINT UNSIGNED NOT NULL UNIQUE, x DOUBLE)"),
+        ("plan_parts", "(id INT PRIMARY KEY, a INT, x DOUBLE) PARTITION BY HASH (id) PARTITIONS 3"),
+    ] {
+        connection.execute(&format!("CREATE TABLE walking.{table} {definition}")).await?;
+        let numbers = "walking.for_plans one, walking.for_plans other";
+        let insert = format!(
+            "INSERT INTO walking.{table} (id, a) SELECT one.n * 200 + other.n + 1, one.n FROM {numbers}"
+        );
+        connection.execute(&insert).await?;
+        connection.query(&format!("ANALYZE TABLE walking.{table}")).await?;
+        let shape = TableShape::read(&mut connection, "walking", table).await?.context("it is there")?;
+        let plan = WalkPlan {
+            key: WalkKey::choose(&shape.keys).cloned(),
+            partitions: shape.partitions.clone(),
+            rows_estimate: shape.rows_estimate,
+            limits: ServoLimits { rows_first: 1000, rows_max: 1000, cost_max: u64::MAX },
+        };
+        let partition = shape.partitions.first().cloned();
+        for (from, to) in [(Some(2001), Some(3000)), (None, Some(1000)), (Some(39_001), None)] {
+            let range = ChunkRange { partition: partition.clone(), keys: KeyRange::Integers { from, to } };
+            let sql = statement(&connection, &plan, table, &range, "*");
+            let explained = connection.query(&format!("EXPLAIN FORMAT=TREE {sql}")).await?;
+            let explained = explained.scalar().context("a plan")?.to_owned();
+            ensure!(explained.contains("Index range scan"), "{sql}: {explained}");
+            ensure!(!explained.contains("Filter"), "{sql}: {explained}");
+            let rows = connection.query(&sql).await?;
+            ensure!(rows.warnings == 0, "{sql}: {} warnings", rows.warnings);
+            let mut stream = connection.query_values(&sql).await?;
+            let mut values = 0;
+            while let Some(batch) = stream.next_batch().await? {
+                values += batch.iter().count();
+            }
+            ensure!(values > 0 && rows.rows.len() == values, "{sql}: {values} values");
+        }
+    }
+    Ok(())
 }
 
 /// Columns of random keys: a definition, with `{collation}` for any that the server has, and an expression of `n` and a

@@ -154,7 +154,7 @@ impl Comparing {
         seed: u64,
     ) -> Result<Sum, BulkError> {
         let connection = self.side(side);
-        let statement = pair.values(side, range, connection.server().flavour);
+        let statement = pair.values(side, range, connection.server());
         // Should only one side be able to prepare it, sums differ, and the rows' own hashes say that nothing else does.
         let mut rows = statement.rows(connection).await?;
         let (mut count, mut sum) = (0, 0u128);

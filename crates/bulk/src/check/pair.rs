@@ -1,12 +1,13 @@
 //! A table on both sides: what of it can be compared, by which key, in which statements.
 
+use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
 
 use super::rendering::{Rendered, Rendering, ValueKind, rendering, row_hash};
 use super::summing::row_sum;
 use crate::schema::TableName;
 use crate::sql::quoted;
-use crate::walk::asking::{ChunkStatement, IndexHint, from_clause};
+use crate::walk::asking::{ChunkStatement, IndexHint, RangeScan, from_clause};
 use crate::walk::condition::condition;
 use crate::walk::range::{KeyLiteral, KeyRange};
 use crate::walk::{KeyColumn, KeyKind, TableShape, WalkKey};
@@ -158,12 +159,13 @@ impl TablePair {
 
     /// The statement that gives the values of a chunk's rows, in any order, each row as the same bytes on both sides if it is
     /// the same.
-    pub fn values(&self, side: Side, range: &KeyRange, flavour: Flavour) -> ChunkStatement {
+    pub fn values(&self, side: Side, range: &KeyRange, server: &ServerInfo) -> ChunkStatement {
         let values: Vec<_> = self.rendered(side).map(Rendered::sent).collect();
         // A table may have no column that both have; its rows are counted all the same.
         let values = if values.is_empty() { "1".to_owned() } else { values.join(", ") };
-        let hint = IndexHint::new(flavour, range, self.rows_estimate);
-        let sql = format!("SELECT {values} {}{}", self.rows_by(side, hint), self.within(side, range));
+        let scan = RangeScan::new(server, range, self.rows_estimate);
+        let from = self.rows_by(side, scan.hint);
+        let sql = format!("{} {values} {from}{}", scan.select, self.within(side, range));
         // A floating-point number is only compared with another: what holds for one side holds for both.
         let as_values = self.columns.iter().any(|column| column.literal == ValueKind::Real);
         ChunkStatement { sql, as_values }

@@ -219,7 +219,7 @@ impl Worker {
         target: &Target,
         task: &Task,
     ) -> Result<WrittenChunk, BulkError> {
-        let statement = work.statement(task, self.reader.connection.server().flavour).await;
+        let statement = work.statement(task, self.reader.connection.server()).await;
         let mut backoff = backoff(self.number as u64);
         let mut tries = 0;
         loop {

@@ -1,14 +1,13 @@
 //! Which chunk of which table comes next, for workers that finish in any order.
 
-use tailwater_session::Connection;
-use tailwater_wire::Flavour;
+use tailwater_session::{Connection, ServerInfo};
 use tokio::sync::Mutex;
 
 use super::encoding::TableRows;
 use crate::error::BulkError;
 use crate::folder::{DumpFolder, JournalEntry, NulledValues, TableEntry, WrittenChunk};
 use crate::schema::TableName;
-use crate::walk::asking::{ChunkStatement, IndexHint, from_clause, next_chunk};
+use crate::walk::asking::{ChunkStatement, RangeScan, from_clause, next_chunk};
 use crate::walk::condition::condition;
 use crate::walk::{ChunkRange, Walk, WalkPlan};
 
@@ -142,15 +141,15 @@ impl TableWork {
     }
 
     /// The statement that gives a chunk's rows.
-    pub(crate) async fn statement(&self, task: &Task, flavour: Flavour) -> ChunkStatement {
+    pub(crate) async fn statement(&self, task: &Task, server: &ServerInfo) -> ChunkStatement {
         let cutting = self.cutting.lock().await;
         let key = cutting.walk.plan().key.as_ref();
         let TableName { schema, name } = &self.name;
-        let hint = IndexHint::new(flavour, &task.range.keys, cutting.walk.plan().rows_estimate);
-        let index = key.map(|key| (key, hint));
+        let scan = RangeScan::new(server, &task.range.keys, cutting.walk.plan().rows_estimate);
+        let index = key.map(|key| (key, scan.hint));
         let from = from_clause(schema, name, task.range.partition.as_deref(), index);
         let holds = condition(key, &task.range.keys).map(|condition| format!(" WHERE {condition}"));
-        let sql = format!("SELECT {} {from}{}", self.expressions, holds.unwrap_or_default());
+        let sql = format!("{} {} {from}{}", scan.select, self.expressions, holds.unwrap_or_default());
         ChunkStatement { sql, as_values: self.as_values }
     }
 }

@@ -87,7 +87,7 @@ impl Worker {
         let Shared { progress, compression, compression_level, ending, snapshot, .. } = &*self.shared;
         let name = chunk_file(&table.name.schema, &table.name.name, task.number, ending);
         let files = Arc::clone(self.shared.folder.lock().await.files());
-        let statement = table.statement(task, self.reader.connection.server().flavour).await;
+        let statement = table.statement(task, self.reader.connection.server()).await;
         let server = self.reader.connection.endpoint().to_owned();
         let mut rows = statement.rows(&mut self.reader.connection).await?;
         let mut file =

@@ -1,6 +1,6 @@
 //! Puts a walk's questions to the server.
 
-use tailwater_session::{Connection, Row, RowStream, SessionError};
+use tailwater_session::{Connection, Row, RowStream, ServerInfo, SessionError};
 use tailwater_wire::Flavour;
 
 use super::condition::condition;
@@ -67,6 +67,33 @@ impl ChunkStatement {
         }
     }
 }
+
+/// How a server is had to go through a range's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeScan {
+    /// Which index it goes by.
+    pub hint: IndexHint,
+    /// What the statement begins with.
+    pub select: &'static str,
+}
+
+impl RangeScan {
+    /// Of a table that has about so many rows.
+    ///
+    /// MySQL's older optimizer has each row of a range compared with the range's ends once more, which takes a tenth of the CPU time for
+    /// sending it. The younger one, which all builds have since 9.7, knows that the index has done so.
+    pub fn new(server: &ServerInfo, range: &KeyRange, rows_estimate: u64) -> Self {
+        let is_range = matches!(range, KeyRange::Integers { .. });
+        let select = match server.flavour {
+            Flavour::MySql if is_range && server.version >= HYPERGRAPH_SINCE => SELECT_BY_HYPERGRAPH,
+            _ => "SELECT",
+        };
+        Self { hint: IndexHint::new(server.flavour, range, rows_estimate), select }
+    }
+}
+
+const SELECT_BY_HYPERGRAPH: &str = "SELECT /*+ SET_VAR(optimizer_switch = 'hypergraph_optimizer=on') */";
+const HYPERGRAPH_SINCE: (u16, u16, u16) = (9, 7, 0);
 
 /// How a server is told which index to go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
