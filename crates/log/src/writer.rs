@@ -45,7 +45,7 @@ pub struct LogWriter {
     /// Whether `gtids` holds all that was before the log's beginning too.
     gtids_known: bool,
     last_transaction: Option<Entry>,
-    /// Up to where the flusher was asked to sync the newest segment at once.
+    /// Up to where the flusher was asked to sync the newest segment.
     requested_end: u64,
     // Fields are dropped in this order: the thread ends before the lock is given up.
     flusher: Flusher,
@@ -162,7 +162,8 @@ impl LogWriter {
             .map_or(0, |active| active.whole_end().saturating_sub(self.durable_offset(active)))
     }
 
-    /// Those of them that [`sync_in_background`](Self::sync_in_background) was not called for yet.
+    /// Those of them that the other thread was not asked to sync yet, by [`sync_in_background`](Self::sync_in_background) or
+    /// [`flush`](Self::flush).
     pub fn unrequested_bytes(&self) -> u64 {
         self.active.as_ref().map_or(0, |active| {
             active.whole_end().saturating_sub(self.durable_offset(active).max(self.requested_end))
@@ -430,14 +431,15 @@ impl LogWriter {
 
     /// Writes what is buffered of whole transactions to the file, in one write, and gives the end of it: a crash of this
     /// process does not lose it. In [`AckMode::Received`] that is what an ACK needs, and an fdatasync follows within
-    /// [`LogOptions::sync_interval`] from another thread.
+    /// [`LogOptions::sync_interval`] from another thread, and at once where [`LogOptions::background_sync_bytes`] wait for it.
     ///
     /// # Errors
     /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
     pub fn flush(&mut self) -> Result<LogPosition, LogError> {
         let position = self.write_whole()?;
-        if self.options.ack == AckMode::Received && self.unsynced_bytes() > 0 {
-            self.request_sync(false)?;
+        let unsynced = self.unsynced_bytes();
+        if self.options.ack == AckMode::Received && unsynced > 0 {
+            self.request_sync(unsynced >= self.options.background_sync_bytes)?;
         }
         Ok(position)
     }
@@ -460,9 +462,7 @@ impl LogWriter {
         match &self.active {
             Some(active) => {
                 let target = active.sync_target();
-                if urgent {
-                    self.requested_end = target.end;
-                }
+                self.requested_end = target.end;
                 self.flusher.sync(target, urgent)
             }
             None => Ok(()),

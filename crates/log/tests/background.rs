@@ -46,12 +46,38 @@ async fn received_is_written_at_once_and_durable_soon() {
     let mut writer = LogWriter::open(directory.path(), options).unwrap();
     begin_file(&mut writer, &mut source).unwrap();
     let transaction = transact(&mut writer, &mut source, &[100]).unwrap();
+    assert!(writer.unrequested_bytes() > 0);
     let position = writer.flush().unwrap();
+    assert_eq!(writer.unrequested_bytes(), 0);
     // Whatever has become durable: the bytes are in the file.
     let bytes = std::fs::read(directory.path().join("0000000001.binlog")).unwrap();
     assert!(bytes[..source.file.len()] == source.file);
     wait_for(&writer, position).await;
     assert!(read_all(directory.path()) == [transaction.bytes()]);
+}
+
+#[tokio::test]
+async fn received_is_synced_at_once_where_it_is_much() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MySql);
+    let never = Duration::from_secs(3600);
+    let options = LogOptions {
+        ack: AckMode::Received,
+        sync_interval: never,
+        background_sync_bytes: 50_000,
+        ..options()
+    };
+    let mut writer = LogWriter::open(directory.path(), options).unwrap();
+    begin_file(&mut writer, &mut source).unwrap();
+    transact(&mut writer, &mut source, &[20_000]).unwrap();
+    let little = writer.flush().unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(writer.handle().durable().position < little);
+    for _ in 0..2 {
+        transact(&mut writer, &mut source, &[20_000]).unwrap();
+        writer.flush().unwrap();
+    }
+    wait_for(&writer, little).await;
 }
 
 #[test]

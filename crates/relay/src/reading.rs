@@ -119,13 +119,14 @@ impl<'a> Reading<'a> {
                         self.log.check()?;
                         chunk
                     }
-                    None if pace.is_awaited() => {
-                        self.log.sync()?;
-                        continue;
-                    }
                     None => {
-                        // While the disk is busy with it, more is read, and followers that run ahead prepare what came.
-                        self.log.sync_in_background()?;
+                        match self.ack_mode {
+                            // Nobody waits for the disk: as few syncs as there may be leave it to others.
+                            AckMode::Received => self.log.flush()?,
+                            AckMode::Durable if pace.is_awaited() => self.log.sync()?,
+                            // While the disk is busy with it, more is read, and followers that run ahead prepare what came.
+                            AckMode::Durable => self.log.sync_in_background()?,
+                        };
                         continue;
                     }
                 }
