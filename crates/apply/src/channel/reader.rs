@@ -1,5 +1,4 @@
-//! Reads the log ahead of the workers and decodes it: a thread of its own for each channel, which waits while as much is
-//! held in memory as may be.
+//! Reads the log ahead of the workers and decodes it, and waits while as much is held in memory as may be.
 
 mod ahead;
 mod entries;
@@ -16,7 +15,8 @@ use tailwater_log::{Entry, LogHandle, LogPosition, LogReader};
 use tailwater_wire::WireError;
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::held::Held;
@@ -38,6 +38,9 @@ const HANDED_MAX: usize = 256;
 
 /// What was read waits in this many hands-over, at most.
 const HANDS_OVER_MAX: usize = 4;
+
+/// So many entries are read one behind the other without waiting for one, before a thread of its own goes on with it.
+const UNWAITED_MAX: usize = 64;
 
 /// How often it is looked at what time it is while a transaction waits for its time.
 const DELAY_LOOK: Duration = Duration::from_secs(1);
@@ -83,58 +86,109 @@ pub(super) type Reads = mpsc::Receiver<Result<Vec<Read>, ApplyError>>;
 
 type ReadsSender = mpsc::Sender<Result<Vec<Read>, ApplyError>>;
 
-/// Starts to read, in a thread of its own, until it is told to stop, the log ends, or there is an error.
+/// Starts to read, until it is told to stop, the log ends, or there is an error.
+///
+/// What comes while it waits at the end of the log is read and decoded by the task that waits: to wake another thread takes longer.
+/// As long as it is behind it has a thread of its own, which may wait for the disk.
 ///
 /// # Errors
 /// [`ApplyError::Start`] if the system has no room for a thread.
 pub(super) fn start(setup: ReaderSetup) -> Result<Reads, ApplyError> {
-    let thread = std::thread::Builder::new().name(format!("apply {}", setup.shared.options.name));
     let (out, reads) = mpsc::channel(HANDS_OVER_MAX);
-    spawn(thread, move || read(setup, out))?;
+    let (stop, errors) = (setup.stop.clone(), out.clone());
+    let opened = on_thread(&setup.shared.options.name.clone(), async move {
+        let mut reader = Reader::open(setup, out).await?;
+        reader.look_ahead().await?;
+        let place = reader.catch_up().await;
+        Ok((reader, place))
+    })?;
+    tokio::spawn(async move {
+        let error = tokio::select! {
+            () = stop.cancelled() => None,
+            error = follow(opened) => error,
+        };
+        if let Some(error) = error {
+            let _ = errors.send(Err(error)).await;
+        }
+    });
     Ok(reads)
 }
 
-fn spawn(thread: std::thread::Builder, work: impl FnOnce() + Send + 'static) -> Result<(), ApplyError> {
-    thread.spawn(work).map(drop).map_err(|source| cannot_start(&source))
+/// What a thread gives back when it has ended.
+type Opened = oneshot::Receiver<Result<(Reader, Result<Place, ApplyError>), ApplyError>>;
+
+/// Where a reader has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The log has no more for now.
+    End,
+    /// Somewhere before that.
+    Behind,
+    /// There is nothing more to do.
+    Done,
 }
 
-fn cannot_start(source: &std::io::Error) -> ApplyError {
-    ApplyError::Start { reason: format!("its reader cannot be started: {source}") }
-}
-
-fn read(setup: ReaderSetup, out: ReadsSender) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(source) => {
-            // Nobody there to hear it: the channel has gone.
-            let _ = out.blocking_send(Err(cannot_start(&source)));
-            return;
+/// Follows the log's end, on threads of its own wherever it is behind; the error that ends it, if one does.
+async fn follow(mut opened: Opened) -> Option<ApplyError> {
+    loop {
+        // A thread that was told to stop says nothing more.
+        let (mut reader, mut place) = match opened.await.ok()? {
+            Ok(opened) => opened,
+            Err(error) => return Some(error),
+        };
+        if let Ok(Place::End) = place {
+            place = reader.wait_and_read().await;
         }
-    };
-    runtime.block_on(async move {
-        let stop = setup.stop.clone();
-        let work = async {
-            let mut reader = match Reader::open(setup, out.clone()).await {
-                Ok(reader) => reader,
-                Err(error) => return Some(error),
+        match place {
+            Ok(Place::Done) => return None,
+            Ok(Place::End | Place::Behind) => {}
+            Err(error) => {
+                // What was read before it is good.
+                reader.hand_on().await;
+                return Some(error);
+            }
+        }
+        let name = reader.setup.shared.options.name.clone();
+        let caught_up = on_thread(&name, async move {
+            let place = reader.catch_up().await;
+            Ok((reader, place))
+        });
+        match caught_up {
+            Ok(caught_up) => opened = caught_up,
+            Err(error) => return Some(error),
+        }
+    }
+}
+
+/// Has a thread of its own do what may wait for the disk, until nobody is interested any more.
+fn on_thread(
+    channel: &str,
+    work: impl Future<Output = Result<(Reader, Result<Place, ApplyError>), ApplyError>> + Send + 'static,
+) -> Result<Opened, ApplyError> {
+    let runtime = Handle::current();
+    let (mut done, opened) = oneshot::channel();
+    let thread = std::thread::Builder::new().name(format!("apply {channel}"));
+    spawn(thread, move || {
+        runtime.block_on(async {
+            let work = tokio::select! {
+                work = work => work,
+                () = done.closed() => return,
             };
-            let error = reader.run().await.err();
-            // What was read before it is good.
-            reader.hand_on().await;
-            error
-        };
-        let error = tokio::select! {
-            () = stop.cancelled() => None,
-            error = work => error,
-        };
-        if let Some(error) = error {
-            let _ = out.send(Err(error)).await;
-        }
-    });
+            let _ = done.send(work);
+        });
+    })?;
+    Ok(opened)
+}
+
+fn spawn(thread: std::thread::Builder, work: impl FnOnce() + Send + 'static) -> Result<(), ApplyError> {
+    let refused = |error: std::io::Error| format!("its reader cannot be started: {error}");
+    thread.spawn(work).map(drop).map_err(|error| ApplyError::Start { reason: refused(error) })
 }
 
 struct Reader {
     setup: ReaderSetup,
+    /// Where the next transaction's span begins.
+    start: LogPosition,
     log: LogReader,
     decoder: Decoder,
     target: TargetTables,
@@ -166,6 +220,7 @@ impl Reader {
         let target = TargetTables::new(connection, setup.filters.clone(), low, Arc::clone(&setup.shared))?;
         let streamed = Memory::new(stream::STREAMED_BYTES_MAX);
         Ok(Self {
+            start: low,
             decoder,
             memory,
             streamed,
@@ -178,33 +233,51 @@ impl Reader {
         })
     }
 
-    async fn run(&mut self) -> Result<(), ApplyError> {
-        self.look_ahead().await?;
-        let mut start = self.setup.shared.applied().low();
-        loop {
+    /// Reads until the log has no more for now.
+    async fn catch_up(&mut self) -> Result<Place, ApplyError> {
+        while let Some(entry) = self.log.try_next()? {
+            if !self.read(entry).await? {
+                return Ok(Place::Done);
+            }
+        }
+        Ok(if self.hand_on().await { Place::End } else { Place::Done })
+    }
+
+    /// Reads what comes, until it comes faster than it is waited for.
+    async fn wait_and_read(&mut self) -> Result<Place, ApplyError> {
+        let mut unwaited = 0;
+        while unwaited < UNWAITED_MAX {
+            unwaited += 1;
             let entry = match self.log.try_next()? {
                 Some(entry) => entry,
                 None => {
                     if !self.hand_on().await {
-                        return Ok(());
+                        return Ok(Place::Done);
                     }
+                    unwaited = 0;
                     match self.log.next().await? {
                         Some(entry) => entry,
                         // The writer has closed the log: so does the channel, when all is applied.
-                        None => return self.close().await,
+                        None => return self.close().await.map(|()| Place::Done),
                     }
                 }
             };
-            if !entry.is_transaction() {
-                self.between(&entry)?;
-                continue;
-            }
-            let span = Span { start, end: entry.end() };
-            start = span.end;
-            if !self.transaction(entry, span).await? || self.out.is_closed() {
-                return Ok(());
+            if !self.read(entry).await? {
+                return Ok(Place::Done);
             }
         }
+        Ok(Place::Behind)
+    }
+
+    /// Reads an entry; false when there is nothing more to do.
+    async fn read(&mut self, entry: Entry) -> Result<bool, ApplyError> {
+        if !entry.is_transaction() {
+            self.between(&entry)?;
+            return Ok(true);
+        }
+        let span = Span { start: self.start, end: entry.end() };
+        self.start = span.end;
+        Ok(self.transaction(entry, span).await? && !self.out.is_closed())
     }
 
     /// An event between transactions.
