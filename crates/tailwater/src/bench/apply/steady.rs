@@ -146,9 +146,6 @@ impl Steady {
         let mut target = Target::start(&self.backlog, Conditions::FULL, None, folder).await?;
         let mut daemon = match follower {
             Follower::Native(native) | Follower::NativeSynced(native) => {
-                if follower == Follower::NativeSynced(native) {
-                    target.connection.execute("SET GLOBAL sync_relay_log = 1").await?;
-                }
                 if self.promise == Promise::Lossless {
                     target.server.enable_semi_sync_replica().await?;
                 }
@@ -166,6 +163,10 @@ impl Steady {
         self.catch_up(&source, &mut target, daemon.as_mut())
             .await
             .with_context(|| format!("following: {follower}"))?;
+        // Not sooner: what the measurements before have left behind would take minutes.
+        if matches!(follower, Follower::NativeSynced(_)) {
+            target.connection.execute("SET GLOBAL sync_relay_log = 1").await?;
+        }
         let load = Load::start(&source, self.workload, rate, self.next_seed)?;
         self.next_seed += u64::from(CLIENTS);
         tokio::time::sleep(WARM_UP).await;
