@@ -41,6 +41,8 @@ const HANDS_OVER_MAX: usize = 4;
 
 /// So many entries are read one behind the other without waiting for one, before a thread of its own goes on with it.
 const UNWAITED_MAX: usize = 64;
+/// An entry of more bytes is read by that thread too: others run where the task does.
+const AT_ONCE_BYTES_MAX: u64 = 256 << 10;
 
 /// How often it is looked at what time it is while a transaction waits for its time.
 const DELAY_LOOK: Duration = Duration::from_secs(1);
@@ -190,6 +192,8 @@ struct Reader {
     /// Where the next transaction's span begins.
     start: LogPosition,
     log: LogReader,
+    /// What the log gave last, if it is left to the thread.
+    left: Option<Entry>,
     decoder: Decoder,
     target: TargetTables,
     memory: Memory,
@@ -221,6 +225,7 @@ impl Reader {
         let streamed = Memory::new(stream::STREAMED_BYTES_MAX);
         Ok(Self {
             start: low,
+            left: None,
             decoder,
             memory,
             streamed,
@@ -235,6 +240,11 @@ impl Reader {
 
     /// Reads until the log has no more for now.
     async fn catch_up(&mut self) -> Result<Place, ApplyError> {
+        if let Some(entry) = self.left.take()
+            && !self.read(entry).await?
+        {
+            return Ok(Place::Done);
+        }
         while let Some(entry) = self.log.try_next()? {
             if !self.read(entry).await? {
                 return Ok(Place::Done);
@@ -243,7 +253,7 @@ impl Reader {
         Ok(if self.hand_on().await { Place::End } else { Place::Done })
     }
 
-    /// Reads what comes, until it comes faster than it is waited for.
+    /// Reads what comes, until it comes faster than it is waited for, or is large.
     async fn wait_and_read(&mut self) -> Result<Place, ApplyError> {
         let mut unwaited = 0;
         while unwaited < UNWAITED_MAX {
@@ -262,11 +272,15 @@ impl Reader {
                     }
                 }
             };
+            if entry.length > AT_ONCE_BYTES_MAX {
+                self.left = Some(entry);
+                break;
+            }
             if !self.read(entry).await? {
                 return Ok(Place::Done);
             }
         }
-        Ok(Place::Behind)
+        Ok(if self.hand_on().await { Place::Behind } else { Place::Done })
     }
 
     /// Reads an entry; false when there is nothing more to do.
