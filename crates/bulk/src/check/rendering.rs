@@ -33,8 +33,12 @@ pub struct Rendering {
 pub enum Read {
     /// As an integer of at most 32 bits.
     Narrow,
+    /// As seconds, of which there are at most 32 bits, too.
+    Seconds,
     /// As an integer of at most 64 bits.
     Wide,
+    /// As a floating-point number.
+    Real,
     /// As bytes.
     Bytes,
 }
@@ -57,6 +61,8 @@ pub enum ValueKind {
 /// An expression of a column's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
+    /// The column.
+    pub column: String,
     /// The expression.
     pub expression: String,
     /// One of the same value, where nothing else is to be made of it: the bytes of texts need no conversion, which
@@ -161,6 +167,7 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
     let read = read(sides, classes);
     let [on_source, on_target] = expressions;
     let rendered = |expression: String, column: &ShapeColumn| Rendered {
+        column: quoted(&column.name),
         alone: if expression == in_binary(column) { quoted(&column.name) } else { expression.clone() },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
             (true, _) => format!("LENGTH({})", quoted(&column.name)),
@@ -184,8 +191,7 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
     })
 }
 
-/// How both sides read it, so that what is equal is read alike. Nobody reads JSON, which the families print otherwise, and floating-point numbers: to make
-/// digits or bytes of one costs a server more than to send it.
+/// How both sides read it, so that what is equal is read alike. Nobody reads JSON, which the families print otherwise.
 fn read(sides: [&ShapeColumn; 2], classes: [Class; 2]) -> Option<Read> {
     let is_one_of = |types: &[&str]| sides.iter().any(|side| types.contains(&side.data_type.as_str()));
     let is_integer = match classes {
@@ -196,10 +202,20 @@ fn read(sides: [&ShapeColumn; 2], classes: [Class; 2]) -> Option<Read> {
     match classes {
         // -1 and the largest number of the same bits.
         _ if is_integer && is_unsigned(sides[0]) != is_unsigned(sides[1]) => Some(Read::Bytes),
-        _ if is_integer && is_one_of(&["bigint", "bit", "set"]) => Some(Read::Wide),
+        _ if is_integer && sides.iter().any(|side| is_wide(side)) => Some(Read::Wide),
         _ if is_integer => Some(Read::Narrow),
-        [Class::Real, Class::Real] | [Class::Document, _] | [_, Class::Document] => None,
+        [Class::Real, Class::Real] => Some(Read::Real),
+        [Class::Document, _] | [_, Class::Document] => None,
+        // A TIMESTAMP is kept as seconds; its text has to be made, by the time zone.
+        _ if sides.iter().all(|side| side.column_type == "timestamp") => Some(Read::Seconds),
         _ => Some(Read::Bytes),
+    }
+}
+
+fn is_wide(column: &ShapeColumn) -> bool {
+    match column.data_type.as_str() {
+        "bit" => !(1..=32).any(|bits| column.column_type == format!("bit({bits})")),
+        data_type => ["bigint", "set"].contains(&data_type),
     }
 }
 
@@ -404,6 +420,7 @@ mod tests {
     #[test]
     fn rows_are_rendered_so_that_no_two_are_alike() {
         let rendered = |expression: &str, is_plain, nullable, is_long| Rendered {
+            column: String::new(),
             expression: expression.into(),
             alone: format!("{expression}{expression}"),
             length: format!("LENGTH({})", expression.to_uppercase()),

@@ -46,25 +46,27 @@ impl Drawn {
 /// The expression of a row's number; `None` if one of its values is rather sent. `seed` has to be the same on both sides.
 pub fn row_sum<'a>(columns: impl Iterator<Item = (&'a Rendered, Option<Read>)>, seed: u64) -> Option<String> {
     let mut drawn = Drawn { seed, count: 0 };
-    let (mut integers, mut texts) = (vec![(drawn.next() & LOW).to_string()], Vec::new());
+    let mut integers = vec![(drawn.next() & LOW).to_string()];
+    let (mut reals, mut texts) = (Vec::new(), Vec::new());
     for (column, read) in columns {
         match read? {
-            Read::Bytes => texts.push(column),
-            width => integers.push(integer(column, width, &mut drawn)),
+            Read::Narrow => integers.push(narrow(column, &column.expression, &mut drawn)),
+            Read::Seconds => {
+                let seconds = format!("UNIX_TIMESTAMP({})", column.column);
+                integers.push(narrow(column, &seconds, &mut drawn));
+            }
+            Read::Wide => integers.push(wide(column, &mut drawn)),
+            Read::Real => reals.push(real(column, &mut drawn)),
+            Read::Bytes => texts.push(text(column, &mut drawn)),
         }
     }
+    texts.extend(reals.chunks(2).map(bytes_of_reals));
     if texts.len() > TEXTS_MAX {
         return None;
     }
     let mut state = xor(&integers);
     for text in texts {
-        // No text that anybody has.
-        let null = format!("{:016x}", drawn.next());
-        let value = match text.nullable {
-            true => format!("IFNULL({}, '{null}')", text.alone),
-            false => text.alone.clone(),
-        };
-        state = format!("{}({state}, {value}) * {}", drawn.polynomial(), drawn.factor());
+        state = format!("{}({state}, {text}) * {}", drawn.polynomial(), drawn.factor());
     }
     Some(format!("CRC32({state}, '{:08x}') * {}", drawn.next() & LOW, drawn.factor()))
 }
@@ -82,18 +84,44 @@ fn xor(terms: &[String]) -> String {
 }
 
 /// `^` binds tighter than `*`.
-fn integer(column: &Rendered, width: Read, drawn: &mut Drawn) -> String {
+fn narrow(column: &Rendered, value: &str, drawn: &mut Drawn) -> String {
+    or_null_of_integers(column, format!("({value} * {})", drawn.factor()), drawn)
+}
+
+fn wide(column: &Rendered, drawn: &mut Drawn) -> String {
     let value = &column.expression;
-    let product = match width {
-        Read::Wide => {
-            format!("((({value} & {LOW}) * {}) ^ (({value} >> 32) * {}))", drawn.factor(), drawn.factor())
-        }
-        _ => format!("({value} * {})", drawn.factor()),
-    };
+    let product =
+        format!("((({value} & {LOW}) * {}) ^ (({value} >> 32) * {}))", drawn.factor(), drawn.factor());
+    or_null_of_integers(column, product, drawn)
+}
+
+fn or_null_of_integers(column: &Rendered, product: String, drawn: &mut Drawn) -> String {
     match column.nullable {
         // An unsigned number of 64 bits, as what comes of `^` is one.
         true => format!("IFNULL(0 ^ {product}, {})", drawn.next() | (1 << 63)),
         false => product,
+    }
+}
+
+fn real(column: &Rendered, drawn: &mut Drawn) -> String {
+    match column.nullable {
+        // No number that anybody has.
+        true => format!("IFNULL({}, {}e0)", column.column, drawn.next() >> 11),
+        false => column.column.clone(),
+    }
+}
+
+/// A point is the only thing that has its numbers' bytes as they are, and costs next to nothing to make.
+fn bytes_of_reals(reals: &[String]) -> String {
+    let second = reals.get(1).map_or("0e0", String::as_str);
+    format!("POINT({}, {second})", reals[0])
+}
+
+fn text(column: &Rendered, drawn: &mut Drawn) -> String {
+    match column.nullable {
+        // No text that anybody has.
+        true => format!("IFNULL({}, '{:016x}')", column.alone, drawn.next()),
+        false => column.alone.clone(),
     }
 }
 
@@ -103,6 +131,7 @@ mod tests {
 
     fn column(name: &str, nullable: bool) -> Rendered {
         Rendered {
+            column: name.to_uppercase(),
             expression: format!("bytes of {name}"),
             alone: name.into(),
             length: String::new(),
@@ -150,6 +179,15 @@ mod tests {
             "CRC32((N ^ (bytes of i * N)), 'N') * N"
         );
         assert_eq!(sum(&[(column("a", false), Some(Read::Bytes)), (column("f", false), None)]), None);
+        let reals = ["x", "y", "z"].map(|name| (column(name, name == "y"), Some(Read::Real)));
+        assert_eq!(
+            shape(&sum(&reals).unwrap()).replace("CRC32C", "CRC32"),
+            "CRC32(CRC32(CRC32(N, POINT(X, IFNULL(Y, N))) * N, POINT(Z, 0e0)) * N, 'N') * N"
+        );
+        assert_eq!(
+            shape(&sum(&[(column("t", false), Some(Read::Seconds))]).unwrap()),
+            "CRC32((N ^ (UNIX_TIMESTAMP(T) * N)), 'N') * N"
+        );
     }
 
     #[test]
