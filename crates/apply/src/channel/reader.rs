@@ -172,9 +172,11 @@ fn on_thread(
     let thread = std::thread::Builder::new().name(format!("apply {channel}"));
     spawn(thread, move || {
         runtime.block_on(async {
+            // A runtime that is shut down drops who waits first, and what the work would ask of it then panics.
             let work = tokio::select! {
-                work = work => work,
+                biased;
                 () = done.closed() => return,
+                work = work => work,
             };
             let _ = done.send(work);
         });

@@ -1,6 +1,7 @@
 //! A worker: one connection to the target, one batch at a time, data and progress in the same transaction.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,14 @@ enum Turn {
     GivesWay,
     /// It will not come.
     Never,
+}
+
+/// What of a batch is to be committed.
+#[derive(Debug, Clone, Copy)]
+struct Part<'b> {
+    committed: &'b [&'b [Held]],
+    /// What of it the target has not been sent yet.
+    unsent: &'b [&'b [Held]],
 }
 
 /// A worker.
@@ -214,7 +223,7 @@ impl Worker {
         let begun = Instant::now();
         let mut waited = Duration::ZERO;
         let all: [&[Held]; 2] = [&batch.first, &batch.rest];
-        let (mut committed, mut unsent) = (&all[..], &all[..]);
+        let mut part = Part { committed: &all, unsent: &all };
         if !is_undoable(batch) && !self.until_durable(end_of(&all)).await?
             || !self.log_prepared(batch).await?
         {
@@ -231,28 +240,16 @@ impl Worker {
             self.writer.push_rows(changes(&all[..1]), &mut packets)?;
             std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
             let wait = Instant::now();
-            let turn = self.wait_turn_holding(batch).await;
-            unsent = &all[1..];
-            match (turn, self.shared.options.commit_order) {
-                (Turn::Come, _) => {}
-                (Turn::Never, _) => return Ok(Committed::Nothing),
-                (Turn::GivesWay, CommitOrder::Independent) if batch.first.is_empty() => {
-                    self.roll_back().await?;
-                    return Ok(Committed::First(Timing::default()));
-                }
-                (Turn::GivesWay, CommitOrder::Independent) => (committed, unsent) = (&all[..1], &[]),
-                (Turn::GivesWay, CommitOrder::Source) => {
-                    // Everything again, alone.
-                    self.roll_back().await?;
-                    if !self.wait_turn(batch).await {
-                        return Ok(Committed::Nothing);
-                    }
-                    identity.iter().for_each(|identity| packets.push(identity.as_str()));
-                    unsent = &all[..];
-                }
-            }
+            part = match self.await_turn(batch, &all).await? {
+                ControlFlow::Continue(part) => part,
+                ControlFlow::Break(committed) => return Ok(committed),
+            };
             waited = wait.elapsed();
+            if part.unsent.len() == all.len() {
+                identity.iter().for_each(|identity| packets.push(identity.as_str()));
+            }
         }
+        let Part { committed, unsent } = part;
         let has_run = unsent.iter().all(|part| part.is_empty());
         self.push_noted(unsent, committed, &mut packets)?;
         let end = end_of(committed);
@@ -275,6 +272,35 @@ impl Worker {
         let commit = commit_begun.map_or_else(|| guessed(sent.elapsed()), |commit| commit.elapsed());
         let timing = timing(begun.elapsed().saturating_sub(waited), commit);
         Ok(if committed.len() == all.len() { Committed::All(timing) } else { Committed::First(timing) })
+    }
+
+    /// Waits for the turn of a batch whose first part has run; what is to be committed then, or else how it ended.
+    async fn await_turn<'b>(
+        &mut self,
+        batch: &Batch<Held>,
+        all: &'b [&'b [Held]; 2],
+    ) -> Result<ControlFlow<Committed, Part<'b>>, ApplyError> {
+        use ControlFlow::{Break, Continue};
+        let turn = self.wait_turn_holding(batch).await;
+        Ok(match (turn, self.shared.options.commit_order) {
+            (Turn::Come, _) => Continue(Part { committed: all, unsent: &all[1..] }),
+            (Turn::Never, _) => Break(Committed::Nothing),
+            (Turn::GivesWay, CommitOrder::Independent) if batch.first.is_empty() => {
+                self.roll_back().await?;
+                Break(Committed::First(Timing::default()))
+            }
+            (Turn::GivesWay, CommitOrder::Independent) => {
+                Continue(Part { committed: &all[..1], unsent: &[] })
+            }
+            (Turn::GivesWay, CommitOrder::Source) => {
+                // Everything again, alone.
+                self.roll_back().await?;
+                match self.wait_turn(batch).await {
+                    true => Continue(Part { committed: all, unsent: all }),
+                    false => Break(Committed::Nothing),
+                }
+            }
+        })
     }
 
     /// MySQL prepares an XA transaction under a GTID of its own, and what it does is applied under that of its commit. Under
