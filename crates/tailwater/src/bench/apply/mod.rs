@@ -148,7 +148,12 @@ impl Run {
         }
         let mut replays: Vec<_> = contenders.into_iter().map(|contender| (contender, Vec::new())).collect();
         for repeat in 0..scene.repeats {
-            for (contender, replays) in &mut replays {
+            // There and back: what one leaves to the disk is not always the same other's burden.
+            let mut turns: Vec<_> = replays.iter_mut().collect();
+            if repeat % 2 == 1 {
+                turns.reverse();
+            }
+            for (contender, replays) in turns {
                 self.bar.set_message(format!("{kind}, {}: {contender}", act.workload));
                 let replay = replay(stage, scene.conditions, *contender).await?;
                 self.say(&format!(
