@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_session::{Connection, QueryResult, Row};
+use tailwater_session::{Connection, QueryResult, Row, SessionError};
 use tailwater_wire::Flavour;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
@@ -44,8 +44,7 @@ pub struct Comparing {
 /// Who digests the rows of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digests {
-    /// Each server, 32 bits of each row, if both are MariaDB 10.8 or newer and there are no values that it costs more to digest than
-    /// to send; else this process.
+    /// Each server, 32 bits of each row, if both are MariaDB 10.8 or newer and a key tells rows apart; else this process.
     Quick {
         /// As below.
         seed: u64,
@@ -110,8 +109,7 @@ impl Comparing {
         }
     }
 
-    /// What both servers add up in passing; `None` if they are not to. Nor if one of them warns: a row of which it cannot make a number is not
-    /// in its sum, and would be missed where both cannot.
+    /// What both servers add up in passing; `None` if they are not to, or will not.
     async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<[Sum; 2]>, BulkError> {
         let Digests::Quick { seed } = self.digests else { return Ok(None) };
         let sums = [Side::Source, Side::Target].map(|side| pair.sum(side, range, seed));
@@ -119,15 +117,9 @@ impl Comparing {
         if ![&self.source, &self.target].into_iter().all(goes_on_with_crc32) {
             return Ok(None);
         }
-        let on_source = self.source.query(&on_source).await?;
-        if on_source.warnings > 0 {
-            return Ok(None);
-        }
+        let Some(on_source) = add_up(&mut self.source, &on_source).await? else { return Ok(None) };
         self.catch_up().await?;
-        let on_target = self.target.query(&on_target).await?;
-        if on_target.warnings > 0 {
-            return Ok(None);
-        }
+        let Some(on_target) = add_up(&mut self.target, &on_target).await? else { return Ok(None) };
         Ok(Some([sum_of(pair, &on_source)?, sum_of(pair, &on_target)?]))
     }
 
@@ -467,6 +459,16 @@ fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>
         serde_json::from_slice(value.as_deref()?).ok()
     };
     one == other || (documents && document(one).zip(document(other)).is_some_and(|(one, other)| one == other))
+}
+
+/// What a server adds up; `None` if it warns, since a row of which it cannot make a number is not in its sum, and would be missed where
+/// both cannot; nor if it refuses, as one may whose stack is too small. If that is for another reason, whoever asks for rows gets it again.
+async fn add_up(connection: &mut Connection, sql: &str) -> Result<Option<QueryResult>, BulkError> {
+    match connection.query(sql).await {
+        Ok(answer) => Ok(Some(answer).filter(|answer| answer.warnings == 0)),
+        Err(SessionError::Server { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether a server's `CRC32` takes the CRC of what comes before.

@@ -194,7 +194,7 @@ pub(crate) async fn make_waiting(
     record.forget_indexes(connection, table).await
 }
 
-/// Gives MySQL room to sort in: the less often it merges, the less there is to do. MariaDB's has one size for all.
+/// Gives MySQL room to sort in, of which it has 1 MiB by default: with less it merges more often. MariaDB's has one size for all.
 async fn give_room(connection: &mut Connection) -> Result<(), BulkError> {
     let shown = connection.query("SHOW SESSION VARIABLES LIKE 'innodb_ddl_buffer_size'").await?;
     if shown.first().and_then(|row| row.get_u64(1)).is_some_and(|bytes| bytes < SORT_BYTES) {

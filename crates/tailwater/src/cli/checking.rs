@@ -100,8 +100,7 @@ pub enum WaitArg {
 /// Who digests rows to compare them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DigestsArg {
-    /// 32 bits of each row (CRC-32) on the servers, where both are MariaDB 10.8 or newer and the table has a key and no floating-point
-    /// numbers; else here.
+    /// 32 bits of each row (CRC-32) on the servers, where both are MariaDB 10.8 or newer and the table has a key; else here.
     Quick,
     /// 128 bits here: all rows are sent.
     Here,

@@ -20,6 +20,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use tailwater_sandbox::{ServerKind, SlowSync};
 
 use self::backlog::Backlog;
@@ -148,11 +151,9 @@ impl Run {
         }
         let mut replays: Vec<_> = contenders.into_iter().map(|contender| (contender, Vec::new())).collect();
         for repeat in 0..scene.repeats {
-            // There and back: what one leaves to the disk is not always the same other's burden.
+            // In an order of its own each time: what one leaves to the disk is not always the same other's burden.
             let mut turns: Vec<_> = replays.iter_mut().collect();
-            if repeat % 2 == 1 {
-                turns.reverse();
-            }
+            turns.shuffle(&mut StdRng::seed_from_u64(repeat as u64));
             for (contender, replays) in turns {
                 self.bar.set_message(format!("{kind}, {}: {contender}", act.workload));
                 let replay = replay(stage, scene.conditions, *contender).await?;
