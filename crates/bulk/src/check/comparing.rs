@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_session::{Connection, QueryResult, Row, SessionError};
+use tailwater_session::{Connection, QueryResult, Row};
 use tailwater_wire::Flavour;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
@@ -109,7 +109,7 @@ impl Comparing {
         }
     }
 
-    /// What both servers add up in passing; `None` if they are not to, or will not.
+    /// What both servers add up in passing; `None` if they are not to, or one of them cannot.
     async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<[Sum; 2]>, BulkError> {
         let Digests::Quick { seed } = self.digests else { return Ok(None) };
         let sums = [Side::Source, Side::Target].map(|side| pair.sum(side, range, seed));
@@ -461,14 +461,10 @@ fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>
     one == other || (documents && document(one).zip(document(other)).is_some_and(|(one, other)| one == other))
 }
 
-/// What a server adds up; `None` if it warns, since a row of which it cannot make a number is not in its sum, and would be missed where
-/// both cannot; nor if it refuses, as one may whose stack is too small. If that is for another reason, whoever asks for rows gets it again.
+/// What a server adds up; `None` if it warns: a row of which it cannot make a number is not in its sum, and would be missed where both
+/// cannot.
 async fn add_up(connection: &mut Connection, sql: &str) -> Result<Option<QueryResult>, BulkError> {
-    match connection.query(sql).await {
-        Ok(answer) => Ok(Some(answer).filter(|answer| answer.warnings == 0)),
-        Err(SessionError::Server { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    Ok(Some(connection.query(sql).await?).filter(|answer| answer.warnings == 0))
 }
 
 /// Whether a server's `CRC32` takes the CRC of what comes before.

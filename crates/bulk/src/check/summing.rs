@@ -111,7 +111,7 @@ fn real(column: &Rendered, drawn: &mut Drawn) -> String {
     }
 }
 
-/// A point is the only thing that has its numbers' bytes as they are, and costs next to nothing to make.
+/// A point is its numbers' bytes as they are, and costs next to nothing to make.
 fn bytes_of_reals(reals: &[String]) -> String {
     let second = reals.get(1).map_or("0e0", String::as_str);
     format!("POINT({}, {second})", reals[0])
