@@ -35,8 +35,9 @@ pub(crate) struct Flusher {
     pace: Duration,
 }
 
+/// What the thread is to do, which others may hurry.
 #[derive(Debug, Default)]
-struct Queue {
+pub(crate) struct Queue {
     work: Mutex<Work>,
     changed: Condvar,
 }
@@ -52,7 +53,8 @@ struct Work {
 
 impl Flusher {
     pub(crate) fn new(shared: Arc<Shared>, pace: Duration) -> Self {
-        Self { shared, queue: Arc::default(), thread: None, pace }
+        let queue = Arc::clone(&shared.flushes);
+        Self { shared, queue, thread: None, pace }
     }
 
     /// Asks for an fdatasync of everything up to `target.end`; `urgent` means now. What an earlier call asked for and
@@ -60,9 +62,14 @@ impl Flusher {
     pub(crate) fn sync(&mut self, target: SyncTarget, urgent: bool) -> Result<(), LogError> {
         self.start()?;
         let mut work = self.queue.lock();
-        work.sync = Some(target);
+        let earlier = work.sync.replace(target);
+        // Who was told before, and has not taken it, will find this. To wake somebody at each commit, who would only wait on, costs
+        // as much as to hand the commit on.
+        let tell = earlier.is_none() || (urgent && !work.urgent);
         work.urgent |= urgent;
-        self.queue.changed.notify_one();
+        if tell {
+            self.queue.changed.notify_one();
+        }
         Ok(())
     }
 
@@ -114,6 +121,15 @@ impl Drop for Flusher {
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, Work> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a sync that was asked for be made now.
+    pub(crate) fn hurry(&self) {
+        let mut work = self.lock();
+        if work.sync.is_some() && !work.urgent {
+            work.urgent = true;
+            self.changed.notify_one();
+        }
     }
 
     /// Waits until there is something to do; `None` when told to stop.

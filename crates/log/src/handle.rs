@@ -139,15 +139,19 @@ impl LogHandle {
         self.shared.subscribe()
     }
 
-    /// Waits until everything before `position` is durable; false if the writer has gone, and it will not be.
+    /// Waits until everything before `position` is durable; false if the writer has gone, and it will not be. What was written and waits
+    /// for its sync waits no longer.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
     pub async fn until_durable(&self, position: LogPosition) -> Result<bool, LogError> {
         let ended = |durable: &Durable| durable.position >= position || durable.state != LogState::Open;
         if !ended(&self.durable()) {
+            // In this order: what is written behind this is synced at once since somebody follows.
+            let mut durable = self.subscribe();
+            self.shared.flushes.hurry();
             // The sender lives as long as this.
-            let _ = self.subscribe().wait_for(ended).await;
+            let _ = durable.wait_for(ended).await;
         }
         match self.durable().position >= position {
             true => Ok(true),

@@ -12,6 +12,7 @@ use crate::archive::Archive;
 use crate::archive::overlay::ArchivedDirectory;
 use crate::control::Control;
 use crate::error::LogError;
+use crate::flusher::Queue;
 use crate::index::{Record, SegmentHeader};
 use crate::position::{Entry, LogPosition};
 use crate::readers::Readers;
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     tail: Mutex<Tail>,
     segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
+    /// What the flusher's thread is to do.
+    pub(crate) flushes: Arc<Queue>,
     /// Held from an fdatasync until what came of it is known to all: the system tells a failure once, to one of two threads.
     syncing: Mutex<()>,
     control: Mutex<Control>,
@@ -138,6 +141,7 @@ impl Shared {
             tail: Mutex::default(),
             segments: Mutex::new(segments),
             poison: OnceLock::new(),
+            flushes: Arc::default(),
             syncing: Mutex::default(),
             control: Mutex::new(control),
             watermarks: Mutex::default(),
@@ -151,6 +155,11 @@ impl Shared {
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Durable> {
         self.durable.subscribe()
+    }
+
+    /// Whether somebody follows what is durable.
+    pub(crate) fn is_durable_awaited(&self) -> bool {
+        self.durable.receiver_count() > 0
     }
 
     pub(crate) fn subscribe_written(&self) -> watch::Receiver<LogPosition> {

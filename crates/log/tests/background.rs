@@ -80,6 +80,37 @@ async fn received_is_synced_at_once_where_it_is_much() {
     wait_for(&writer, little).await;
 }
 
+#[tokio::test]
+async fn received_is_synced_at_once_where_somebody_waits_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = Source::new(Flavour::MariaDb);
+    let never = Duration::from_secs(3600);
+    let options = LogOptions { ack: AckMode::Received, sync_interval: never, ..options() };
+    let mut writer = LogWriter::open(directory.path(), options).unwrap();
+    begin_file(&mut writer, &mut source).unwrap();
+    transact(&mut writer, &mut source, &[100]).unwrap();
+    let alone = writer.flush().unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(writer.handle().durable().position < alone);
+    let handle = writer.handle();
+    let follower = handle.subscribe();
+    for _ in 0..3 {
+        transact(&mut writer, &mut source, &[100]).unwrap();
+        let followed = writer.flush().unwrap();
+        wait_for(&writer, followed).await;
+    }
+    drop(follower);
+    // So it is if somebody comes who waits for what is written already.
+    transact(&mut writer, &mut source, &[100]).unwrap();
+    let awaited = writer.flush().unwrap();
+    let until = tokio::time::timeout(Duration::from_secs(60), handle.until_durable(awaited));
+    assert!(until.await.expect("it is synced").unwrap());
+    transact(&mut writer, &mut source, &[100]).unwrap();
+    let alone = writer.flush().unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(writer.handle().durable().position < alone);
+}
+
 #[test]
 fn appending_waits_when_too_much_is_not_durable() {
     let directory = tempfile::tempdir().unwrap();
