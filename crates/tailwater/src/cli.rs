@@ -18,7 +18,9 @@ mod log;
 mod managing;
 mod sandbox;
 
-pub use bench::{ApplyBench, ApplyWorkload, BenchCommand, Side, TablesBench, TablesData};
+pub use bench::{
+    ApplyBench, ApplyWorkload, BenchCommand, DelayBench, DelaySource, Side, TablesBench, TablesData,
+};
 pub use channel::{ChannelAdd, ChannelCommand, ChannelEditArgs, ChannelName, CommitOrderArg, GtidArg};
 pub use checking::{CheckArgs, CompareArgs, DigestsArg, RepairArgs, ThrottleArgs, WaitArg};
 pub use copying::{

@@ -28,15 +28,22 @@ const SUMS: &str = "SELECT SUM(n) FROM tally.hot; SELECT COUNT(*) FROM tally.not
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_daemon_applies_each_transaction_once_to_mariadb() -> Result<()> {
-    killed(ServerKind::Mariadb1011).await
+    killed(ServerKind::Mariadb1011, true).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_daemon_applies_each_transaction_once_to_mysql() -> Result<()> {
-    killed(ServerKind::Mysql97).await
+    killed(ServerKind::Mysql97, true).await
 }
 
-async fn killed(kind: ServerKind) -> Result<()> {
+/// Its capture is a task beside the channel then, whose commits do not wait for the log's disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_daemon_applies_each_transaction_of_an_asynchronous_source_once() -> Result<()> {
+    killed(ServerKind::Mariadb1011, false).await?;
+    killed(ServerKind::Mysql97, false).await
+}
+
+async fn killed(kind: ServerKind, semi_sync: bool) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -49,8 +56,13 @@ async fn killed(kind: ServerKind) -> Result<()> {
     let forgetful = ["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0", "--server-id=2"];
     let mut target = Server::start(ServerSpec::new(kind).name("target").options(forgetful)).await?;
     let mut trial = start(kind, &folder, &target, random.random()).await?;
+    if !semi_sync {
+        trial.set_asynchronous().await?;
+    }
     trial.start_relay()?;
-    trial.wait_captured().await?;
+    if semi_sync {
+        trial.wait_captured().await?;
+    }
     trial
         .primary
         .sql(

@@ -29,6 +29,7 @@ pub async fn bench(command: &BenchCommand, output: Output) -> anyhow::Result<Exi
         BenchCommand::Capture { server, quick } => capture::capture(*server, *quick).await?,
         BenchCommand::Serve { server, quick } => serve::serve(*server, *quick).await?,
         BenchCommand::Apply(options) => apply::apply(options).await?,
+        BenchCommand::Delay(options) => apply::delay(options).await?,
         BenchCommand::Failover(options) => failover::failover(options).await?,
         BenchCommand::Switchover(options) => switchover::switchover(options).await?,
         BenchCommand::Dump(options) => tables::dump(options).await?,

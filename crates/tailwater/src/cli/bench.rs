@@ -29,6 +29,9 @@ pub enum BenchCommand {
     /// Replaying the same backlog by the server's own replication, at its best of all its settings, and by Tailwater in
     /// both commit orders: transactions per second, CPU time, memory; and how late a steady stream arrives.
     Apply(ApplyBench),
+    /// How late commits arrive on a target by the server's own replication and by Tailwater: from the client's OK on the source
+    /// until a reader of the target sees them, while clients write at a set rate.
+    Delay(DelayBench),
     /// How long clients are without a primary when theirs is killed, or falls silent, with what of it was notice, proof and
     /// promotion; and under MHA.
     Failover(FailoverBench),
@@ -93,11 +96,51 @@ pub struct ApplyBench {
 impl ApplyBench {
     /// The families to be measured.
     pub fn families(&self) -> Vec<ServerFamily> {
-        match self.server {
-            Some(family) => vec![family],
-            None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
-        }
+        families(self.server)
     }
+}
+
+/// One family, or all.
+fn families(only: Option<ServerFamily>) -> Vec<ServerFamily> {
+    match only {
+        Some(family) => vec![family],
+        None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
+    }
+}
+
+impl DelayBench {
+    /// The families to be measured.
+    pub fn families(&self) -> Vec<ServerFamily> {
+        families(self.server)
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct DelayBench {
+    /// The family of source and target; both if absent.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerFamily>,
+    /// Only a source whose clients wait for nobody, or only one whose commits wait for an acknowledgement.
+    #[arg(long, value_enum)]
+    pub source: Option<DelaySource>,
+    /// Transactions per second; a quarter of what clients come to with nobody following if absent.
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// How often each contender is measured; they take turns, in another order each time.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// Fewer and shorter measurements, and one of the native settings.
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// Whom a source's clients wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DelaySource {
+    /// For nobody.
+    Asynchronous,
+    /// For whoever follows: lossless semi-synchronous replication.
+    Lossless,
 }
 
 /// Who is measured.

@@ -75,6 +75,8 @@ pub struct Trial {
     environment: Vec<(OsString, OsString)>,
     served: ReservedPort,
     relay: Option<OwnedProcess>,
+    /// The primary waits for nobody.
+    asynchronous: bool,
 }
 
 /// The options of a primary that writes row events with GTIDs and everything a table map can tell.
@@ -111,6 +113,7 @@ impl Trial {
             environment: Vec::new(),
             served: ReservedPort::pick()?,
             relay: None,
+            asynchronous: false,
         };
         trial.write_config(&trial.primary.address().ip().to_string(), trial.primary.port())?;
         Ok(trial)
@@ -128,14 +131,14 @@ impl Trial {
             format!("[client]\nuser={}\npassword={}\n", account.user, account.password.expose()),
         )?;
         let ack = match self.spec.ack {
-            AckMode::Durable => "durable",
-            AckMode::Received => "received",
+            _ if self.asynchronous => "",
+            AckMode::Durable => "ack = \"durable\"\n",
+            AckMode::Received => "ack = \"received\"\n",
         };
-        let mut text =
-            format!("[log]\ndirectory = \"log\"\nack = \"{ack}\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\n");
+        let mut text = format!("[log]\ndirectory = \"log\"\n{ack}\n[[source]]\nname = \"{SOURCE_NAME}\"\n");
         let _ =
             writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
-        let _ = writeln!(text, "server_id = 4201\nwatch_ms = 500");
+        let _ = writeln!(text, "server_id = 4201\nwatch_ms = 500\nsemi_sync = {}", !self.asynchronous);
         text += &serve_config(self.serve_port());
         text += &self.channels;
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
@@ -156,6 +159,20 @@ impl Trial {
     /// If its configuration cannot be written.
     pub fn set_ack(&mut self, ack: AckMode) -> anyhow::Result<()> {
         self.spec.ack = ack;
+        self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
+    }
+
+    /// Has the primary wait for nobody, and the relay hold its log as it does then by default. Counts from its next start.
+    ///
+    /// # Errors
+    /// If its configuration cannot be written, or the primary refuses.
+    pub async fn set_asynchronous(&mut self) -> anyhow::Result<()> {
+        let variable = match self.spec.kind.flavour() {
+            Flavour::MySql => "rpl_semi_sync_source_enabled",
+            Flavour::MariaDb => "rpl_semi_sync_master_enabled",
+        };
+        self.primary.sql(&format!("SET GLOBAL {variable} = OFF")).await?;
+        self.asynchronous = true;
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 

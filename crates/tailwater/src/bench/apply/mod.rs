@@ -2,10 +2,12 @@
 //!
 //! The map: [`plan`] says what is measured and [`workload`] what the backlogs are made of; [`backlog`] is a source that
 //! has written one, [`target`] a server that is to catch up, [`contender`] who makes it do so: [`native`] or [`ours`].
-//! [`replay`] measures one of them once, [`steady`] how late a steady stream arrives, [`summary`] says what came out.
+//! [`replay`] measures one of them once, [`steady`] how late a steady stream arrives with one, [`delays`] the same of all in turns, which
+//! is `tailwater bench delay`, too; [`summary`] says what came out.
 
 mod backlog;
 mod contender;
+mod delays;
 mod native;
 mod ours;
 mod plan;
@@ -26,18 +28,21 @@ use rand::seq::SliceRandom;
 use tailwater_sandbox::{ServerKind, SlowSync};
 
 use self::backlog::Backlog;
-use self::contender::{CommitOrder, Contender, Native};
+use self::contender::{Contender, Native};
+use self::delays::Stream;
 use self::ours::Captured;
 use self::plan::{Act, Conditions, HEADLINE, Plan, Scene};
 use self::replay::{Stage, replay};
-use self::steady::{Follower, Promise, Steady, SteadyLoad};
-use self::summary::{delay_row, replay_row, screen_row, summarise};
+use self::steady::{Promise, SteadyLoad};
+use self::summary::{replay_row, screen_row, summarise};
 use self::target::Target;
 use self::workload::Workload;
 use super::report::{Machine, Report, Row};
 use crate::cli::{ApplyBench, Side};
 use crate::demo::choose_server;
 use crate::trial::{TrialFolder, provide};
+
+pub use self::delays::delay;
 
 /// What is added to every sync where syncs are slow.
 pub const SYNC_DELAY: Duration = Duration::from_millis(2);
@@ -231,50 +236,19 @@ impl Run {
             return Ok(());
         };
         let most = (pace.native_rate / 2.0).min(pace.written_rate * STEADY_SHARE_MAX);
-        let mut followers: Vec<_> =
-            pace.natives.iter().map(|(native, _)| Follower::Native(*native)).collect();
-        if self.measures(Side::Ours) {
-            followers.extend([CommitOrder::Independent, CommitOrder::Source].map(Follower::Ours));
-        }
+        let natives: Vec<_> = pace.natives.iter().map(|(native, _)| *native).collect();
         let workload = Workload { kind: act.workload, rows: act.rows };
         for promise in [Promise::None, Promise::Lossless] {
             let mut rate = most;
             for load in [SteadyLoad::Most, SteadyLoad::Half] {
-                // A new source: each follower begins with all that those before it have left behind.
-                let mut steady = Steady::start(kind, workload).await?;
-                if promise == Promise::Lossless {
-                    steady.wait_for_followers().await?;
-                }
-                // Each at the other's promise. At full load native replication does not come back from where it falls behind: a
-                // sync for each event is too much.
-                let received = Follower::OursReceived(CommitOrder::Independent);
-                let received = Some(received).filter(|_| self.measures(Side::Ours));
-                let synced = pace.natives.first().map(|(native, _)| Follower::NativeSynced(*native));
-                let others = received.into_iter().chain(synced).filter(|_| load == SteadyLoad::Half);
-                let followers: Vec<_> = followers.iter().copied().chain(others).collect();
-                let mut delays: Vec<_> = followers.iter().map(|follower| (*follower, Vec::new())).collect();
+                let followers = delays::followers(&natives, self.measures(Side::Ours), promise, load);
                 let repeats = if load == SteadyLoad::Half { plan.steady_repeats } else { 1 };
-                for _ in 0..repeats {
-                    for (follower, delays) in &mut delays {
-                        self.bar
-                            .set_message(format!("{kind}, a steady stream, {}: {follower}", promise.name()));
-                        let delay = steady.measure(*follower, rate, plan.steady_seconds).await?;
-                        self.say(&format!(
-                            "{kind}, {:.0} transactions/s of {rate:.0}, {}, {}: {follower}: p50 {:.2} ms, p99 {:.1} ms",
-                            delay.rate,
-                            promise.name(),
-                            load.name(),
-                            delay.p50_ms,
-                            delay.p99_ms
-                        ));
-                        delays.push(delay);
-                    }
-                }
+                let stream =
+                    Stream { kind, workload, promise, load, rate, seconds: plan.steady_seconds, repeats };
+                let delays = stream.measure(&followers, &|line| self.say(line)).await?;
                 // The first is native replication where it replays fastest, if that is measured.
                 let attained = delays.first().and_then(|(_, delays)| delays.first()).map(|delay| delay.rate);
-                let row = |(follower, delays)| delay_row(kind, follower, promise, load, rate, delays);
-                self.rows.extend(delays.iter().map(|(follower, delays)| row((*follower, delays))));
-                steady.stop().await?;
+                self.rows.extend(delays.iter().map(|(follower, delays)| stream.row(*follower, delays)));
                 rate = attained.unwrap_or(rate).min(rate) / 2.0;
             }
         }

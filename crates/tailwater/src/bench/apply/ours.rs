@@ -43,7 +43,7 @@ impl Captured {
     pub async fn capture(backlog: &Backlog, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join("captured");
         std::fs::create_dir(&folder)?;
-        let mut daemon = Daemon::start(&folder, &source_config(backlog, Promise::None, Held::Durable), None)?;
+        let mut daemon = Daemon::start(&folder, &source_config(backlog, Promise::None, Held::Default), None)?;
         let logs = backlog.source.sql("SHOW BINARY LOGS").await?;
         let size = |line: &String| line.split('\t').nth(1).and_then(|size| size.parse::<u64>().ok());
         let bytes: u64 = logs.iter().filter_map(size).sum();
@@ -71,6 +71,8 @@ impl Captured {
 /// How surely a log holds what is acknowledged, and what its channels commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
+    /// As it is if nothing is said: durably where the source waits for it, else as native replication holds its relay log.
+    Default,
     /// After an fdatasync.
     Durable,
     /// As native replication holds its relay log.
@@ -108,7 +110,7 @@ pub async fn stand_by(
 ) -> anyhow::Result<Daemon> {
     let channel = channel_config(target, order) + "stopped = true\n";
     let mut daemon =
-        Daemon::start(folder, &(source_config(backlog, Promise::None, Held::Durable) + &channel), slow)?;
+        Daemon::start(folder, &(source_config(backlog, Promise::None, Held::Default) + &channel), slow)?;
     wait_until("starting the daemon", PATIENCE, async || {
         daemon.ensure_running()?;
         let answer = control::ask(&daemon.socket(), &Request::List);
@@ -119,9 +121,13 @@ pub async fn stand_by(
 }
 
 fn source_config(backlog: &Backlog, promise: Promise, held: Held) -> String {
-    let ack = if held == Held::Durable { "durable" } else { "received" };
+    let ack = match held {
+        Held::Default => "",
+        Held::Durable => "ack = \"durable\"\n",
+        Held::Received => "ack = \"received\"\n",
+    };
     format!(
-        "[log]\ndirectory = \"log\"\nack = \"{ack}\"\n\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
+        "[log]\ndirectory = \"log\"\n{ack}\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
          defaults_file = \"source.cnf\"\ntls = \"off\"\nserver_id = 4203\nsemi_sync = {}\nstart = \"oldest\"\n",
         backlog.source.port(),
         promise == Promise::Lossless

@@ -1,6 +1,6 @@
 //! The delay of a steady stream: from a commit on the source until the target shows it, while clients write at a set rate.
 //!
-//! A client of its own commits a beacon every few milliseconds among the load; another looks for beacons on the target.
+//! A client of its own commits beacons among the load, a hundred each second at random moments; another looks for beacons on the target.
 //! Both read the same clock.
 
 use std::collections::HashMap;
@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tailwater_session::{ConnectOptions, Connection};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Backlog, checksums, commit_next, superuser, wait_until};
@@ -67,10 +68,8 @@ pub enum Follower {
     Native(Native),
     /// Native replication that holds what it received as durably as Tailwater does before it applies it, and acknowledges it.
     NativeSynced(Native),
-    /// Tailwater, whose log is durable before anything is acknowledged or committed, as its default is.
-    Ours(CommitOrder),
-    /// Tailwater that promises no more than native replication does.
-    OursReceived(CommitOrder),
+    /// Tailwater, which holds what it received as it does by default, or otherwise.
+    Ours(CommitOrder, Held),
 }
 
 impl std::fmt::Display for Follower {
@@ -78,8 +77,14 @@ impl std::fmt::Display for Follower {
         match self {
             Self::Native(native) => Contender::Native(*native).fmt(f),
             Self::NativeSynced(native) => write!(f, "{}, relay log synced", Contender::Native(*native)),
-            Self::Ours(order) => Contender::Ours(*order).fmt(f),
-            Self::OursReceived(order) => write!(f, "{}, log not synced", Contender::Ours(*order)),
+            Self::Ours(order, held) => {
+                Contender::Ours(*order).fmt(f)?;
+                f.write_str(match held {
+                    Held::Default => "",
+                    Held::Durable => ", log synced first",
+                    Held::Received => ", log not synced first",
+                })
+            }
         }
     }
 }
@@ -114,17 +119,33 @@ pub struct Delay {
     pub rate: f64,
     /// How many beacons were measured.
     pub beacons: usize,
+    /// CPU time of target and follower for each transaction of the clients, in microseconds; the beacons', and who looks for them, count.
+    pub cpu_us: f64,
 }
 
 impl Steady {
-    /// Starts a source.
+    /// Starts a source, whose clients commit so many transactions before anybody follows.
     ///
     /// # Errors
     /// If it cannot be started or filled.
-    pub async fn start(kind: tailwater_sandbox::ServerKind, workload: Workload) -> anyhow::Result<Self> {
+    pub async fn start(
+        kind: tailwater_sandbox::ServerKind,
+        workload: Workload,
+        transactions: u32,
+    ) -> anyhow::Result<Self> {
         let folder = TrialFolder::new(None)?;
-        let backlog = Backlog::make(kind, workload, 0, folder.path()).await?;
+        let backlog = Backlog::make(kind, workload, transactions, folder.path()).await?;
         Ok(Self { backlog, workload, next_beacon: 1, next_seed: 1_000, promise: Promise::None, folder })
+    }
+
+    /// How fast clients committed when it was started, in transactions per second.
+    pub fn written_rate(&self) -> f64 {
+        self.backlog.written_rate
+    }
+
+    /// The servers' version.
+    pub fn version(&self) -> &str {
+        self.backlog.source.version()
     }
 
     /// Has commits wait from now on until whoever follows has acknowledged them.
@@ -152,8 +173,7 @@ impl Steady {
                 native::follow(&self.backlog, &mut target, native).await?;
                 None
             }
-            Follower::Ours(order) | Follower::OursReceived(order) => {
-                let held = if follower == Follower::Ours(order) { Held::Durable } else { Held::Received };
+            Follower::Ours(order, held) => {
                 let log = folder.join(format!("follow-{:08x}", rand::random::<u32>()));
                 std::fs::create_dir(&log)?;
                 Some(ours::follow(&self.backlog, &target, order, self.promise, held, &log)?)
@@ -170,11 +190,17 @@ impl Steady {
         let load = Load::start(&source, self.workload, rate, self.next_seed)?;
         self.next_seed += u64::from(CLIENTS);
         tokio::time::sleep(WARM_UP).await;
+        let cpu_of = |target: &Target, daemon: &Option<Daemon>| {
+            let of_ours = daemon.as_ref().and_then(|daemon| daemon.process.cpu_time()).unwrap_or_default();
+            anyhow::Ok(target.cpu_time()? + of_ours)
+        };
         let (committed, begin) = (load.committed.load(Ordering::Relaxed), Instant::now());
-        let watch = Watch::start(superuser(&target.server))?;
+        let cpu = cpu_of(&target, &daemon)?;
+        let watch = Watch::start(superuser(&target.server));
         let sent = self.send_beacons(&source, Duration::from_secs(seconds), &watch).await?;
-        let rate =
-            (load.committed.load(Ordering::Relaxed) - committed) as f64 / begin.elapsed().as_secs_f64();
+        let committed = (load.committed.load(Ordering::Relaxed) - committed) as f64;
+        let rate = committed / begin.elapsed().as_secs_f64();
+        let cpu = cpu_of(&target, &daemon)?.saturating_sub(cpu);
         let seen = watch.finish().await?;
         load.stop().await?;
         let mut delays_ms: Vec<f64> = sent
@@ -197,6 +223,7 @@ impl Steady {
             p99_ms: percentile(&delays_ms, 99),
             rate,
             beacons: delays_ms.len(),
+            cpu_us: cpu.as_secs_f64() * 1e6 / committed,
         })
     }
 
@@ -233,19 +260,26 @@ impl Steady {
         time: Duration,
         watch: &Watch,
     ) -> anyhow::Result<Vec<(u64, Instant)>> {
-        let mut connection = Connection::connect(source).await?;
-        let mut ticks = tokio::time::interval(BEACON_EVERY);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let begin = Instant::now();
-        let mut sent = Vec::new();
-        while begin.elapsed() < time {
-            ticks.tick().await;
-            let beacon = self.take_beacon();
-            connection.execute(&insert_beacon(beacon)).await?;
-            sent.push((beacon, Instant::now()));
-            watch.expect(beacon);
-        }
-        connection.close().await;
+        let (source, mut arrivals) = (source.clone(), Arrivals::new(BEACON_EVERY, 0));
+        let (mut beacon, committed) = (self.next_beacon, watch.committed.clone());
+        let sent = with_runtime(
+            async move |connection| {
+                let begin = Instant::now();
+                let mut sent = Vec::new();
+                while begin.elapsed() < time {
+                    arrivals.wait();
+                    connection.execute(&insert_beacon(beacon)).await?;
+                    sent.push((beacon, Instant::now()));
+                    // Whoever looks for it says why in the end, if it has ended.
+                    let _ = committed.send(beacon);
+                    beacon += 1;
+                }
+                Ok(sent)
+            },
+            source,
+        );
+        let sent = joined(sent).await?;
+        self.next_beacon += sent.len() as u64;
         Ok(sent)
     }
 
@@ -277,10 +311,59 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get((sorted.len().saturating_sub(1)) * percent / 100).copied().unwrap_or(f64::NAN)
 }
 
+/// When somebody is to commit who does so at a set rate on average, and knows nothing of the others: the time between two moments is
+/// exponentially distributed. At equal intervals clients would keep step with each other, and with the beacons.
+#[derive(Debug)]
+struct Arrivals {
+    random: StdRng,
+    every: Duration,
+    due: Instant,
+}
+
+impl Arrivals {
+    fn new(every: Duration, seed: u64) -> Self {
+        Self { random: StdRng::seed_from_u64(seed), every, due: Instant::now() }
+    }
+
+    /// Time until the next.
+    fn gap(&mut self) -> Duration {
+        self.every.mul_f64(-(1.0 - self.random.random::<f64>()).ln())
+    }
+
+    /// Blocks until the next, as timers of tasks know milliseconds only. What was missed is made up for, so that the rate holds.
+    fn wait(&mut self) {
+        let gap = self.gap();
+        self.due += gap;
+        std::thread::sleep(self.due.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Has a thread of its own talk with a server.
+fn with_runtime<T: Send + 'static>(
+    work: impl AsyncFnOnce(&mut Connection) -> anyhow::Result<T> + Send + 'static,
+    server: ConnectOptions,
+) -> JoinHandle<anyhow::Result<T>> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut connection = Connection::connect(&server).await?;
+            let result = work(&mut connection).await?;
+            connection.close().await;
+            Ok(result)
+        })
+    })
+}
+
+/// What such a thread has come to.
+async fn joined<T: Send + 'static>(thread: JoinHandle<anyhow::Result<T>>) -> anyhow::Result<T> {
+    let ended = tokio::task::spawn_blocking(|| thread.join()).await?;
+    ended.unwrap_or_else(|_| bail!("a thread that measures has died"))
+}
+
 /// Clients that commit at a set rate.
 #[derive(Debug)]
 struct Load {
-    clients: JoinSet<anyhow::Result<()>>,
+    clients: Vec<JoinHandle<anyhow::Result<()>>>,
     committed: Arc<AtomicU64>,
     stop: CancellationToken,
 }
@@ -289,37 +372,36 @@ impl Load {
     fn start(source: &ConnectOptions, workload: Workload, rate: f64, seed: u64) -> anyhow::Result<Self> {
         ensure!(rate > 0.0, "a rate of {rate} transactions per second is none");
         let (committed, stop) = (Arc::<AtomicU64>::default(), CancellationToken::new());
-        let mut clients = JoinSet::new();
         let every = Duration::from_secs_f64(f64::from(CLIENTS) / rate);
-        for number in 0..CLIENTS {
-            let (source, committed, stop) = (source.clone(), Arc::clone(&committed), stop.clone());
-            let mut client = workload.client(seed + u64::from(number));
-            clients.spawn(async move {
-                let mut connection = Connection::connect(&source).await?;
-                // Ticks that were missed are made up for, so that the rate holds.
-                let mut ticks = tokio::time::interval(every);
-                while !stop.is_cancelled() {
-                    ticks.tick().await;
-                    commit_next(&mut client, &mut connection).await?;
-                    committed.fetch_add(1, Ordering::Relaxed);
-                }
-                connection.close().await;
-                Ok(())
-            });
-        }
+        let clients = (0..CLIENTS)
+            .map(|number| {
+                let (committed, stop) = (Arc::clone(&committed), stop.clone());
+                let mut client = workload.client(seed + u64::from(number));
+                let mut arrivals = Arrivals::new(every, 1 + u64::from(number));
+                let work = async move |connection: &mut Connection| {
+                    while !stop.is_cancelled() {
+                        arrivals.wait();
+                        commit_next(&mut client, connection).await?;
+                        committed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
+                };
+                with_runtime(work, source.clone())
+            })
+            .collect();
         Ok(Self { clients, committed, stop })
     }
 
-    async fn stop(mut self) -> anyhow::Result<()> {
+    async fn stop(self) -> anyhow::Result<()> {
         self.stop.cancel();
-        while let Some(ended) = self.clients.join_next().await {
-            ended?.context("a client of the load failed")?;
+        for client in self.clients {
+            joined(client).await.context("a client of the load failed")?;
         }
         Ok(())
     }
 }
 
-/// Somebody who looks for beacons: a thread of its own, as timers of tasks know milliseconds only.
+/// Somebody who looks for beacons.
 struct Watch {
     thread: JoinHandle<anyhow::Result<HashMap<u64, Instant>>>,
     /// Told each beacon when it is committed.
@@ -327,49 +409,52 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(target: ConnectOptions) -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    fn start(target: ConnectOptions) -> Self {
         let (committed, beacons) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let mut connection = runtime.block_on(Connection::connect(&target))?;
-            let (mut seen, begun) = (HashMap::new(), Instant::now());
-            for beacon in beacons {
-                while !seen.contains_key(&beacon) {
-                    // They need not come in their order.
-                    let question = format!("SELECT id FROM {SCHEMA}.beacon WHERE id >= {beacon}");
-                    let rows = runtime.block_on(connection.query(&question))?.rows;
-                    let now = Instant::now();
-                    for id in rows.iter().filter_map(|row| row.get_u64(0)) {
-                        seen.entry(id).or_insert(now);
+        let thread = with_runtime(
+            async move |connection| {
+                let (mut seen, begun) = (HashMap::new(), Instant::now());
+                for beacon in beacons {
+                    while !seen.contains_key(&beacon) {
+                        // They need not come in their order.
+                        let question = format!("SELECT id FROM {SCHEMA}.beacon WHERE id >= {beacon}");
+                        let rows = connection.query(&question).await?.rows;
+                        let now = Instant::now();
+                        for id in rows.iter().filter_map(|row| row.get_u64(0)) {
+                            seen.entry(id).or_insert(now);
+                        }
+                        ensure!(begun.elapsed() < PATIENCE, "beacon {beacon} does not arrive at the target");
+                        std::thread::sleep(LOOK);
                     }
-                    ensure!(begun.elapsed() < PATIENCE, "beacon {beacon} does not arrive at the target");
-                    std::thread::sleep(LOOK);
                 }
-            }
-            runtime.block_on(connection.close());
-            Ok(seen)
-        });
-        Ok(Self { thread, committed })
-    }
-
-    /// A beacon is committed from now on.
-    fn expect(&self, beacon: u64) {
-        // If it has ended, it says why in the end.
-        let _ = self.committed.send(beacon);
+                Ok(seen)
+            },
+            target,
+        );
+        Self { thread, committed }
     }
 
     /// When each beacon was seen first, once all have been.
     async fn finish(self) -> anyhow::Result<HashMap<u64, Instant>> {
         let Self { thread, committed } = self;
         drop(committed);
-        let ended = tokio::task::spawn_blocking(|| thread.join()).await?;
-        ended.unwrap_or_else(|_| bail!("who looked for beacons has died"))
+        joined(thread).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arrivals_keep_their_rate_and_not_their_step() {
+        let mut arrivals = Arrivals::new(Duration::from_millis(10), 7);
+        let gaps: Vec<_> = (0..20_000).map(|_| arrivals.gap().as_secs_f64() * 1e3).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let short = gaps.iter().filter(|gap| **gap < 1.0).count() as f64 / gaps.len() as f64;
+        assert!((mean - 10.0).abs() < 0.3, "{mean}");
+        assert!((short - 0.095).abs() < 0.01, "{short}");
+    }
 
     #[test]
     fn percentiles_are_values_that_occurred() {

@@ -84,8 +84,44 @@ pub fn delay_row(
     row.also.insert("p99_us_max", p99.max);
     let count = delays.len() as f64;
     row.also.insert("transactions_per_second", all(|delay| delay.rate).iter().sum::<f64>() / count);
+    row.also.insert("cpu_us_per_transaction", all(|delay| delay.cpu_us).iter().sum::<f64>() / count);
     row.also.insert("beacons", all(|delay| delay.beacons as f64).iter().sum::<f64>());
     row
+}
+
+/// Each follower's measurements.
+pub type Delays = Vec<(Follower, Vec<Delay>)>;
+
+/// The report of delays alone: the headline is the median of the first setting, ours at its default against native replication that
+/// comes soonest with what it has.
+pub fn summarise_delays(
+    rows: Vec<Row>,
+    versions: &BTreeMap<&'static str, String>,
+    machine: Machine,
+) -> Report {
+    let first: Vec<&Row> = match rows.first() {
+        Some(first) => rows.iter().filter(|row| row.setting == first.setting).collect(),
+        None => Vec::new(),
+    };
+    let least = |rows: &mut dyn Iterator<Item = &&Row>| {
+        rows.map(|row| row.median).min_by(f64::total_cmp).unwrap_or(f64::NAN)
+    };
+    let native = least(&mut first.iter().filter(|row| is_native(row)));
+    let ours =
+        least(&mut first.iter().filter(|row| !is_native(row) && !row.variant.contains("synced first")));
+    let peers = first.iter().filter(|row| is_native(row)).map(|row| Peer {
+        name: row.variant.clone(),
+        version: row
+            .setting
+            .get("server")
+            .and_then(|server| versions.get(server.as_str()))
+            .cloned()
+            .unwrap_or_default(),
+        value: row.median,
+    });
+    let peers = peers.collect();
+    let notes = steady_explanations().into();
+    Report { name: "delay", unit: "µs", ours, peers, ratio: native / ours, rows, machine, notes }
 }
 
 /// Whether a row is of native replication.
@@ -120,6 +156,7 @@ pub fn summarise(
         }
     }
     notes.extend(explanations());
+    notes.extend(steady_explanations());
     let mut headline = None;
     for setting in settings {
         let of_setting: Vec<&Row> = replays.iter().copied().filter(|row| row.setting == *setting).collect();
@@ -153,16 +190,21 @@ fn explanations() -> Vec<String> {
          innodb_flush_log_at_trx_commit=1, relaxed: 0 and 2; buffer pool 512 MiB"
             .into(),
         "CPU seconds are those of the target and of tailwater together".into(),
-        "steady streams: at full load clients are asked for the transactions per second in the row's setting, which is half of the highest \
+    ]
+}
+
+fn steady_explanations() -> Vec<String> {
+    vec![
+        "steady streams: each client commits at random moments that know nothing of the others'. At full load they are asked for the transactions per second in the row's setting, which is half of the highest \
          rate at which native replication replays, or half of that at which the source wrote its backlog, if that is less; with source, \
          target and follower on one machine they may come to fewer, and to another number for each follower: that is the row's own \
          transactions_per_second. At half load they are asked for half of what they came to with the first follower, which is native \
-         replication at the setting that replays fastest. A delay is from the client's OK until a reader of the target, who looks every \
+         replication at the setting that replays fastest (in `bench delay`: for a quarter of what they come to with nobody following). A delay is from the client's OK until a reader of the target, who looks every \
          0.1 ms, sees the commit; p99 is the median of the repeats' p99"
             .into(),
         "native replication does not sync its relay log (sync_relay_log=10000), so what it acknowledges and applies is lost to others with \
-         its machine, but where rows say that it does (sync_relay_log=1); tailwater does, but where rows say that it does not (ack = \
-         \"received\")"
+         its machine, but where rows say that it does (sync_relay_log=1); tailwater syncs its log first where the source waits for it, and \
+         elsewhere does not, but where rows say so (ack = \"durable\", \"received\")"
             .into(),
     ]
 }
