@@ -120,7 +120,7 @@ pub fn summarise_delays(
         value: row.median,
     });
     let peers = peers.collect();
-    let notes = steady_explanations().into();
+    let notes = steady_explanations();
     Report { name: "delay", unit: "µs", ours, peers, ratio: native / ours, rows, machine, notes }
 }
 
