@@ -97,7 +97,7 @@ impl Rig {
             servers: BTreeMap::new(),
             stays: false,
         };
-        self.capture = Some(Capture::start(options, self.ended.clone(), None)?);
+        self.capture = Some(Capture::start(options, self.ended.clone())?);
         Ok(())
     }
 

@@ -147,7 +147,6 @@ impl LogHandle {
     pub async fn until_durable(&self, position: LogPosition) -> Result<bool, LogError> {
         let ended = |durable: &Durable| durable.position >= position || durable.state != LogState::Open;
         if !ended(&self.durable()) {
-            // In this order: what is written behind this is synced at once since somebody follows.
             let mut durable = self.subscribe();
             self.shared.flushes.hurry();
             // The sender lives as long as this.

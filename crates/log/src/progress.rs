@@ -157,11 +157,6 @@ impl Shared {
         self.durable.subscribe()
     }
 
-    /// Whether somebody follows what is durable.
-    pub(crate) fn is_durable_awaited(&self) -> bool {
-        self.durable.receiver_count() > 0
-    }
-
     pub(crate) fn subscribe_written(&self) -> watch::Receiver<LogPosition> {
         self.written.subscribe()
     }

@@ -431,8 +431,7 @@ impl LogWriter {
 
     /// Writes what is buffered of whole transactions to the file, in one write, and gives the end of it: a crash of this
     /// process does not lose it. In [`AckMode::Received`] that is what an ACK needs, and an fdatasync follows within
-    /// [`LogOptions::sync_interval`] from another thread; at once where [`LogOptions::background_sync_bytes`] wait for it, or
-    /// somebody who is given what is durable only.
+    /// [`LogOptions::sync_interval`] from another thread, and at once where [`LogOptions::background_sync_bytes`] wait for it.
     ///
     /// # Errors
     /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
@@ -440,8 +439,7 @@ impl LogWriter {
         let position = self.write_whole()?;
         let unsynced = self.unsynced_bytes();
         if self.options.ack == AckMode::Received && unsynced > 0 {
-            let awaited = self.shared.is_durable_awaited();
-            self.request_sync(awaited || unsynced >= self.options.background_sync_bytes)?;
+            self.request_sync(unsynced >= self.options.background_sync_bytes)?;
         }
         Ok(position)
     }

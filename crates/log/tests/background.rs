@@ -93,14 +93,6 @@ async fn received_is_synced_at_once_where_somebody_waits_for_it() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(writer.handle().durable().position < alone);
     let handle = writer.handle();
-    let follower = handle.subscribe();
-    for _ in 0..3 {
-        transact(&mut writer, &mut source, &[100]).unwrap();
-        let followed = writer.flush().unwrap();
-        wait_for(&writer, followed).await;
-    }
-    drop(follower);
-    // So it is if somebody comes who waits for what is written already.
     transact(&mut writer, &mut source, &[100]).unwrap();
     let awaited = writer.flush().unwrap();
     let until = tokio::time::timeout(Duration::from_secs(60), handle.until_durable(awaited));

@@ -3,9 +3,6 @@
 //! Everything between the socket and the disk happens on one thread per source, without handing over to another: on the way
 //! of a commit each hand-over costs about as much as the fdatasync itself (docs/adr/001-one-capture-thread.md). While
 //! the thread is in fdatasync the kernel's socket buffer collects what comes meanwhile; all of that is the next group.
-//!
-//! Where nobody waits for an ACK, the same is a task on the runtime on which the log is read: what waits there are the readers, and
-//! they then need not be woken on another thread (docs/adr/029-nobody-waits-for-an-asynchronous-log.md).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +11,6 @@ use std::time::Duration;
 
 use tailwater_log::{LogHandle, LogOptions, LogWriter};
 use tailwater_session::ConnectOptions;
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
@@ -59,16 +55,7 @@ pub struct Capture {
     log: LogHandle,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
-    running: Running,
-}
-
-/// Where a capture runs.
-#[derive(Debug)]
-enum Running {
-    /// On a thread of its own.
-    Thread(std::thread::JoinHandle<Result<(), RelayError>>),
-    /// Among the readers' tasks.
-    Task(Handle, tokio::task::JoinHandle<Result<(), RelayError>>),
+    thread: std::thread::JoinHandle<Result<(), RelayError>>,
 }
 
 /// A capture whose log is open, and that has not begun.
@@ -80,16 +67,14 @@ pub struct OpenCapture {
 }
 
 impl OpenCapture {
-    /// Starts the capture: on a thread of its own if the source waits for it, else among the tasks of `readers`, which must be a
-    /// multi-threaded runtime, as the disk may block one of its threads at times. With none it has its own thread in any case.
+    /// Starts the capture's thread.
     ///
-    /// `ended` is cancelled when it ends, for whatever reason.
+    /// `ended` is cancelled when the thread ends, for whatever reason.
     ///
     /// # Errors
     /// [`RelayError::Runtime`] if the system has no room for a thread.
-    pub fn start(self, ended: CancellationToken, readers: Option<&Handle>) -> Result<Capture, RelayError> {
+    pub fn start(self, ended: CancellationToken) -> Result<Capture, RelayError> {
         let Self { options, writer, ordered } = self;
-        let readers = readers.filter(|_| !options.semi_sync);
         let log = writer.handle();
         let status = Arc::new(CaptureStatus::default());
         // Known before the thread runs: who asks at once is not to hear that it connects.
@@ -102,29 +87,19 @@ impl OpenCapture {
         let acker = Acker::new(&options, giving, log.clone(), status.clone());
         let span = info_span!("relay.capture", source = %options.name);
         let driver = Driver::new(options, status.clone(), stop.clone(), writer);
-        let run = async move {
-            let _ended = ended.drop_guard();
-            driver.run(orders).instrument(span).await
-        };
-        let running = match readers {
-            Some(readers) => Running::Task(readers.clone(), readers.spawn(run)),
-            None => Running::Thread(on_thread(run)?),
-        };
-        Ok(Capture { acker, log, status, stop, running })
-    }
-}
-
-fn on_thread(
-    run: impl Future<Output = Result<(), RelayError>> + Send + 'static,
-) -> Result<std::thread::JoinHandle<Result<(), RelayError>>, RelayError> {
-    let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
+        let thread = std::thread::Builder::new()
+            .name("capture".into())
+            .spawn(move || {
+                let _ended = ended.drop_guard();
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .map_err(RelayError::runtime)?;
+                runtime.block_on(driver.run(orders).instrument(span))
+            })
             .map_err(RelayError::runtime)?;
-        runtime.block_on(run)
-    });
-    thread.map_err(RelayError::runtime)
+        Ok(Capture { acker, log, status, stop, thread })
+    }
 }
 
 impl Capture {
@@ -142,12 +117,8 @@ impl Capture {
     ///
     /// # Errors
     /// As [`Capture::open`] and [`OpenCapture::start`].
-    pub fn start(
-        options: CaptureOptions,
-        ended: CancellationToken,
-        readers: Option<&Handle>,
-    ) -> Result<Self, RelayError> {
-        Self::open(options)?.start(ended, readers)
+    pub fn start(options: CaptureOptions, ended: CancellationToken) -> Result<Self, RelayError> {
+        Self::open(options)?.start(ended)
     }
 
     /// The log that it writes, for readers. It outlives the capture.
@@ -171,15 +142,14 @@ impl Capture {
         self.stop.cancel();
     }
 
-    /// Waits for its end, and says why it ended. Blocks: not to be called by a task.
+    /// Waits for the thread's end, and says why it ended.
     ///
     /// # Errors
     /// Whatever ended the capture, unless that was [`Capture::stop`].
     pub fn join(self) -> Result<(), RelayError> {
-        let panicked = RelayError::Runtime { detail: "the capture panicked".into() };
-        match self.running {
-            Running::Thread(thread) => thread.join().unwrap_or(Err(panicked)),
-            Running::Task(readers, task) => readers.block_on(task).unwrap_or(Err(panicked)),
+        match self.thread.join() {
+            Ok(result) => result,
+            Err(_) => Err(RelayError::Runtime { detail: "the capture thread panicked".into() }),
         }
     }
 }

@@ -36,7 +36,7 @@ async fn a_killed_daemon_applies_each_transaction_once_to_mysql() -> Result<()> 
     killed(ServerKind::Mysql97, true).await
 }
 
-/// Its capture is a task beside the channel then, whose commits do not wait for the log's disk.
+/// Nobody waits for the log's syncs then but the channel, and they are another thread's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_daemon_applies_each_transaction_of_an_asynchronous_source_once() -> Result<()> {
     killed(ServerKind::Mariadb1011, false).await?;

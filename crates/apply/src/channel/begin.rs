@@ -50,8 +50,12 @@ pub(super) async fn begin(
     };
     if let Some(applied) = kept.applied.clone() {
         if log.ack_mode() == AckMode::Received {
-            // A power cut has taken from the log what the target has; it is captured again.
-            let again = until_captured(log, &kept.newest);
+            // A power cut has taken from the log what the target has; it is captured again. Without one it is there, and its sync may
+            // still be to come: the log is read from no place beyond that.
+            let again = async {
+                until_captured(log, &kept.newest).await;
+                log.until_durable(applied.high()).await
+            };
             if tokio::time::timeout(CAPTURED_AGAIN_MAX, again).await.is_err() {
                 warn!(channel = options.name, "what the target has is not captured again");
             }

@@ -15,12 +15,12 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
     match output {
         Output::Text => {
             println!("{}: good", file.config.display());
-            println!("log: {}", config.log.directory.display());
+            println!("log: {} (ack = {:?})", config.log.directory.display(), config.log.ack);
             for capture in wiring::captures(&config)? {
                 let connect = &capture.connect;
                 println!(
-                    "source {}: {} as {:?}, server_id {}, ack = {:?}",
-                    capture.name, connect.endpoint, connect.user, capture.server_id, capture.log.ack
+                    "source {}: {} as {:?}, server_id {}",
+                    capture.name, connect.endpoint, connect.user, capture.server_id
                 );
             }
         }

@@ -131,14 +131,16 @@ impl Trial {
             format!("[client]\nuser={}\npassword={}\n", account.user, account.password.expose()),
         )?;
         let ack = match self.spec.ack {
-            _ if self.asynchronous => "",
             AckMode::Durable => "ack = \"durable\"\n",
             AckMode::Received => "ack = \"received\"\n",
         };
         let mut text = format!("[log]\ndirectory = \"log\"\n{ack}\n[[source]]\nname = \"{SOURCE_NAME}\"\n");
         let _ =
             writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
-        let _ = writeln!(text, "server_id = 4201\nwatch_ms = 500\nsemi_sync = {}", !self.asynchronous);
+        let _ = writeln!(text, "server_id = 4201\nwatch_ms = 500");
+        if self.asynchronous {
+            text += "semi_sync = false\n";
+        }
         text += &serve_config(self.serve_port());
         text += &self.channels;
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
@@ -162,7 +164,7 @@ impl Trial {
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
-    /// Has the primary wait for nobody, and the relay hold its log as it does then by default. Counts from its next start.
+    /// Has the primary wait for nobody, and the relay not ask it to. Counts from its next start.
     ///
     /// # Errors
     /// If its configuration cannot be written, or the primary refuses.

@@ -13,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tailwater_session::{ConnectOptions, Connection};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::backlog::{Backlog, checksums, commit_next, superuser, wait_until};
 use super::contender::{CommitOrder, Contender, Native};
@@ -68,7 +68,8 @@ pub enum Follower {
     Native(Native),
     /// Native replication that holds what it received as durably as Tailwater does before it applies it, and acknowledges it.
     NativeSynced(Native),
-    /// Tailwater, which holds what it received as it does by default, or otherwise.
+    /// Tailwater, with its log durable before anything is acknowledged or committed, as is the default, or with no other promise than
+    /// native replication's.
     Ours(CommitOrder, Held),
 }
 
@@ -80,8 +81,7 @@ impl std::fmt::Display for Follower {
             Self::Ours(order, held) => {
                 Contender::Ours(*order).fmt(f)?;
                 f.write_str(match held {
-                    Held::Default => "",
-                    Held::Durable => ", log synced first",
+                    Held::Durable => "",
                     Held::Received => ", log not synced first",
                 })
             }
@@ -199,6 +199,7 @@ impl Steady {
         let watch = Watch::start(superuser(&target.server));
         let sent = self.send_beacons(&source, Duration::from_secs(seconds), &watch).await?;
         let committed = (load.committed.load(Ordering::Relaxed) - committed) as f64;
+        ensure!(committed > 0.0, "the clients committed nothing");
         let rate = committed / begin.elapsed().as_secs_f64();
         let cpu = cpu_of(&target, &daemon)?.saturating_sub(cpu);
         let seen = watch.finish().await?;
@@ -365,7 +366,8 @@ async fn joined<T: Send + 'static>(thread: JoinHandle<anyhow::Result<T>>) -> any
 struct Load {
     clients: Vec<JoinHandle<anyhow::Result<()>>>,
     committed: Arc<AtomicU64>,
-    stop: CancellationToken,
+    /// Ends the clients, also if a measurement fails.
+    stop: DropGuard,
 }
 
 impl Load {
@@ -389,11 +391,11 @@ impl Load {
                 with_runtime(work, source.clone())
             })
             .collect();
-        Ok(Self { clients, committed, stop })
+        Ok(Self { clients, committed, stop: stop.drop_guard() })
     }
 
     async fn stop(self) -> anyhow::Result<()> {
-        self.stop.cancel();
+        drop(self.stop);
         for client in self.clients {
             joined(client).await.context("a client of the load failed")?;
         }

@@ -203,8 +203,8 @@ fn steady_explanations() -> Vec<String> {
          0.1 ms, sees the commit; p99 is the median of the repeats' p99"
             .into(),
         "native replication does not sync its relay log (sync_relay_log=10000), so what it acknowledges and applies is lost to others with \
-         its machine, but where rows say that it does (sync_relay_log=1); tailwater syncs its log first where the source waits for it, and \
-         elsewhere does not, but where rows say so (ack = \"durable\", \"received\")"
+         its machine, but where rows say that it does (sync_relay_log=1); tailwater does, but where rows say that it does not (ack = \
+         \"received\")"
             .into(),
     ]
 }
