@@ -245,6 +245,7 @@ impl Run {
                 let repeats = if load == SteadyLoad::Half { plan.steady_repeats } else { 1 };
                 let stream =
                     Stream { kind, workload, promise, load, rate, seconds: plan.steady_seconds, repeats };
+                self.bar.set_message(format!("{kind}, a steady stream, {}, {}", promise.name(), load.name()));
                 let delays = stream.measure(&followers, &|line| self.say(line)).await?;
                 // The first is native replication where it replays fastest, if that is measured.
                 let attained = delays.first().and_then(|(_, delays)| delays.first()).map(|delay| delay.rate);
