@@ -124,6 +124,8 @@ async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
 
     let plan = cloning::plan(&options).await?;
     ensure!(plan.bytes_estimate > 1 << 20 && plan.donor_address.1 == donor.port(), "{plan:?}");
+    // So slow that it cannot have ended before it is told to stop.
+    recipient.sql("SET GLOBAL clone_max_data_bandwidth = 1").await?;
     let told = CancellationToken::new();
     told.cancel();
     let stopped = cloning::clone(&options, &Arc::default(), &told).await;
@@ -131,6 +133,7 @@ async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
         error.code() == "TW-BULK-0103" && error.to_string().contains("run the same again")
     };
     ensure!(stopped.as_ref().is_err_and(says), "{stopped:?}");
+    recipient.sql("SET GLOBAL clone_max_data_bandwidth = 0").await?;
 
     let stop = Arc::new(AtomicBool::new(false));
     let writer = write(&donor, &stop);

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailwater_session::{ConnectOptions, Connection, Endpoint, Purpose, SessionError, check_grants};
+use tailwater_session::{
+    ConnectOptions, Connection, Endpoint, Purpose, ServerError, SessionError, check_grants,
+};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -19,6 +21,10 @@ use crate::sql::{literal, literals};
 const RESTART_FAILED: u16 = 3707;
 /// Databases that every server has; `tailwater` holds what belongs to the server's old data.
 const SYSTEM_SCHEMAS: [&str; 4] = ["mysql", "sys", "information_schema", "performance_schema"];
+/// A server takes part in one copy at a time; of a donor, the recipient repeats the number in its message.
+const BUSY: u16 = 3634;
+/// So long is waited for a copy to end that was just given up.
+const BUSY_MAX: Duration = Duration::from_secs(10);
 /// Names in one message.
 const NAMED_MAX: usize = 5;
 /// How often it is looked how far the recipient is, and whether it is back.
@@ -104,11 +110,11 @@ pub async fn clone(
         literal(donor.password.expose())
     );
     info!(donor = %format!("{host}:{port}"), recipient = recipient.endpoint(), "cloning");
-    let mut cloning = std::pin::pin!(recipient.execute(&sql));
+    let mut cloning = std::pin::pin!(execute_when_free(&mut recipient, &sql));
     let cloned = tokio::select! {
         biased;
-        cloned = &mut cloning => Some(cloned.map(drop)),
-        () = stop.cancelled() => give_up(&options.recipient, id, cloning).await.map(|cloned| cloned.map(drop)),
+        cloned = &mut cloning => Some(cloned),
+        () = stop.cancelled() => give_up(&options.recipient, id, cloning).await,
         never = watch(&options.recipient, progress) => match never {},
     };
     let cut = || BulkError::BinaryCut {
@@ -153,6 +159,24 @@ pub async fn clone(
         }
     };
     Ok(Cloned { point, bytes, elapsed: begun.elapsed() })
+}
+
+/// Runs the statement, again if a copy that was given up has not ended yet: the servers then refuse before they change anything.
+async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), SessionError> {
+    let begun = Instant::now();
+    loop {
+        match recipient.execute(sql).await {
+            Err(SessionError::Server { error, .. }) if is_busy(&error) && begun.elapsed() < BUSY_MAX => {
+                debug!(%error, "waits for another copy to end");
+                tokio::time::sleep(LOOK).await;
+            }
+            executed => return executed.map(drop),
+        }
+    }
+}
+
+fn is_busy(error: &ServerError) -> bool {
+    error.number == BUSY || error.message.contains(&format!(" {BUSY} "))
 }
 
 async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {
