@@ -84,6 +84,18 @@ pub enum ApplyError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The target has what the log does not have durably: a power cut has taken it, and it was not captured again yet.
+    #[error(
+        "channel {channel}: the target has all up to {has} of the log, which is durable up to {end} only. Waits: for its disk, or, if a power cut has taken its end, until that is captured again from the same source; if the log goes on from another server, the channel stops and says so. If the log was made anew: `tailwater channel seek {channel}`"
+    )]
+    Behind {
+        /// The channel.
+        channel: String,
+        /// Up to where in the log the target has all, or has something.
+        has: String,
+        /// Where the log ends.
+        end: String,
+    },
     /// A newer Tailwater has made the tables on the target into something that this one does not know.
     #[error(
         "channel {channel}: the tables in schema tailwater on the target are of version {found}, and this Tailwater knows them up to version {known}; run the newer Tailwater that made them, or a newer one still"
@@ -252,7 +264,7 @@ impl ApplyError {
             Self::Filter(_) | Self::Clash { .. } => Retry::AfterChange,
             Self::TooLarge { .. } | Self::Inexact { .. } | Self::Missing { .. } => Retry::AfterChange,
             Self::Irreversible { .. } | Self::Rejoin { .. } => Retry::AfterChange,
-            Self::Interrupted { .. } => Retry::Later,
+            Self::Interrupted { .. } | Self::Behind { .. } => Retry::Later,
         }
     }
 
@@ -342,6 +354,7 @@ impl ApplyError {
             Self::Missing { .. } => "TW-APP-0011",
             Self::NewerSchema { .. } => "TW-APP-0012",
             Self::Fault { .. } => "TW-APP-0013",
+            Self::Behind { .. } => "TW-APP-0014",
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
             Self::Clash { .. } => "TW-APP-0022",

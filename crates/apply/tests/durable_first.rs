@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
-use tailwater_apply::channel::{ChannelOptions, ChannelState};
+use tailwater_apply::channel::{ChannelOptions, ChannelStart, ChannelState, ChannelStatus};
 use tailwater_apply::scheduler::CommitOrder;
-use tailwater_log::{AckMode, LogHandle, LogOptions, LogPosition, LogWriter};
+use tailwater_log::{AckMode, Durable, LogHandle, LogOptions, LogPosition, LogWriter};
 use tailwater_sandbox::ServerKind;
+use tailwater_wire::Flavour;
 use tailwater_wire::event::EventHeader;
+use tempfile::TempDir;
 
 use crate::support::{PATIENCE, Rig, wait_for};
 
@@ -168,75 +170,197 @@ async fn on_mysql_in_the_sources_order() -> Result<()> {
     is_durable_first(ServerKind::Mysql97, CommitOrder::Source).await
 }
 
-/// Where the log acknowledges what it has received, a commit waits for no more than that. What a power cut then takes from the log and
-/// not from the target is captured again before the channel goes on, and not applied again.
-async fn is_committed_when_received(kind: ServerKind) -> Result<()> {
-    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
-    let tally = "CREATE TABLE shop.tally (id INT PRIMARY KEY, count INT)";
-    rig.source.sql(&format!("CREATE DATABASE shop; {tally}; INSERT INTO shop.tally VALUES (1, 0)")).await?;
-    for _ in 0..4 {
-        rig.source.sql("UPDATE shop.tally SET count = count + 1").await?;
-    }
-    let newest = rig.newest_gtid().await?;
+/// Waits until all is captured that the source has, with or without GTIDs, and gives it.
+async fn captured(rig: &Rig) -> Result<Vec<Vec<Vec<u8>>>> {
+    let sql = match rig.source.kind().flavour() {
+        Flavour::MySql => "SHOW BINARY LOG STATUS",
+        Flavour::MariaDb => "SHOW MASTER STATUS",
+    };
+    let status = rig.source.sql(sql).await?.concat();
+    let end: u64 = status.split('\t').nth(1).context("no position")?.parse()?;
     until("the source to be captured", async || {
-        Ok(rig.log().gtid_set().is_some_and(|all| all.contains(&newest)))
+        Ok(rig.log().last_transaction().is_some_and(|last| last.source_end >= end))
     })
     .await?;
-    let captured = entries(&rig.log())?;
-    let (before, counts) = captured.split_at(captured.len() - 4);
+    entries(&rig.log())
+}
 
-    let folder = tempfile::tempdir()?;
-    let hour = Duration::from_secs(3600);
-    let options = LogOptions {
-        background_sync_bytes: u64::MAX,
-        ack: AckMode::Received,
-        sync_interval: hour,
-        ..LogOptions::default()
-    };
-    let mut log = LogWriter::open(folder.path(), options.clone())?;
-    let segment = rig.log().segments().into_iter().next().context("nothing was captured")?;
-    log.start_segment(&segment.source_file, segment.source_offset, &segment.source)?;
-    before.iter().chain(&counts[..1]).try_for_each(|entry| append(&mut log, entry))?;
-    log.sync()?;
-    let after_power_cut = tempfile::tempdir()?;
-    for file in std::fs::read_dir(folder.path())? {
-        let file = file?;
-        std::fs::copy(file.path(), after_power_cut.path().join(file.file_name()))?;
+/// A log that acknowledges what it has received, the machine of which loses power after its channel has applied what was not durable.
+struct PowerCut {
+    rig: Rig,
+    /// What heads the source's file.
+    head: Vec<Vec<Vec<u8>>>,
+    /// Five transactions that count. The first is durable in the log that is left, and the target has three.
+    counts: Vec<Vec<Vec<u8>>>,
+    options: ChannelOptions,
+    after: TempDir,
+    durable: Durable,
+}
+
+impl PowerCut {
+    fn log_options() -> LogOptions {
+        let hour = Duration::from_secs(3600);
+        LogOptions {
+            background_sync_bytes: u64::MAX,
+            ack: AckMode::Received,
+            sync_interval: hour,
+            ..LogOptions::default()
+        }
     }
-    let count = async || {
-        Ok::<_, anyhow::Error>(rig.target.sql("SELECT count FROM shop.tally").await.unwrap_or_default())
-    };
-    let channel = Channel::start(rig.options("second"), log.handle(), rig.source_time(), false);
-    until("what is durable", async || Ok(count().await? == ["1"])).await?;
-    let durable = log.handle().durable();
-    counts[1..3].iter().try_for_each(|entry| append(&mut log, entry))?;
-    log.flush()?;
-    until("what is received", async || Ok(count().await? == ["3"])).await?;
-    ensure!(log.handle().durable() == durable, "it was synced");
-    channel.end().await;
-    drop(log);
 
-    let mut log = LogWriter::open(after_power_cut.path(), options)?;
-    ensure!(log.handle().durable() == durable, "{:?}", log.handle().durable());
-    let channel = Channel::start(rig.options("second"), log.handle(), rig.source_time(), false);
+    async fn happen(kind: ServerKind, options: &[&str], order: CommitOrder) -> Result<Option<Self>> {
+        let Some(rig) = Rig::start(kind, options, &[]).await? else { return Ok(None) };
+        let tally = "CREATE TABLE shop.tally (id INT PRIMARY KEY, count INT)";
+        rig.source
+            .sql(&format!("CREATE DATABASE shop; {tally}; INSERT INTO shop.tally VALUES (1, 0)"))
+            .await?;
+        for _ in 0..5 {
+            rig.source.sql("UPDATE shop.tally SET count = count + 1").await?;
+        }
+        let mut before = captured(&rig).await?;
+        let counts = before.split_off(before.len() - 5);
+        // A format description, and of the files what was before them; each event is an entry of its own.
+        let head = before.iter().take_while(|entry| entry.len() == 1).take(2).cloned().collect();
+
+        let folder = tempfile::tempdir()?;
+        let mut log = LogWriter::open(folder.path(), Self::log_options())?;
+        let segment = rig.log().segments().into_iter().next().context("nothing was captured")?;
+        log.start_segment(&segment.source_file, segment.source_offset, &segment.source)?;
+        before.iter().chain(&counts[..1]).try_for_each(|entry| append(&mut log, entry))?;
+        log.sync()?;
+        let after = tempfile::tempdir()?;
+        for file in std::fs::read_dir(folder.path())? {
+            let file = file?;
+            std::fs::copy(file.path(), after.path().join(file.file_name()))?;
+        }
+        let options =
+            ChannelOptions { commit_order: order, start: ChannelStart::Oldest, ..rig.options("second") };
+        let channel = Channel::start(options.clone(), log.handle(), rig.source_time(), false);
+        let durable = log.handle().durable();
+        let cut = Self { rig, head, counts, options, after, durable };
+        until("what is durable", async || Ok(cut.count().await? == ["1"])).await?;
+        cut.counts[1..3].iter().try_for_each(|entry| append(&mut log, entry))?;
+        log.flush()?;
+        until("what is received", async || Ok(cut.count().await? == ["3"])).await?;
+        ensure!(log.handle().durable() == durable, "it was synced");
+        channel.end().await;
+        Ok(Some(cut))
+    }
+
+    async fn count(&self) -> Result<Vec<String>> {
+        Ok(self.rig.target.sql("SELECT count FROM shop.tally").await.unwrap_or_default())
+    }
+
+    /// The log that is left.
+    fn log(&self) -> Result<LogWriter> {
+        let log = LogWriter::open(self.after.path(), Self::log_options())?;
+        ensure!(log.handle().durable() == self.durable, "{:?}", log.handle().durable());
+        Ok(log)
+    }
+
+    fn channel(&self, log: &LogWriter) -> Channel {
+        Channel::start(self.options.clone(), log.handle(), self.rig.source_time(), false)
+    }
+}
+
+/// With GTIDs, and without.
+const WITH_AND_WITHOUT: [&[&str]; 2] = [&[], &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]];
+
+/// Where the log acknowledges what it has received, a commit waits for no more than that. What a power cut then takes from the log and
+/// not from the target is captured again before the channel goes on, and not applied again.
+async fn is_committed_when_received(kind: ServerKind, options: &[&str]) -> Result<()> {
+    let Some(cut) = PowerCut::happen(kind, options, CommitOrder::Independent).await? else { return Ok(()) };
+    let log = cut.log()?;
+    let channel = cut.channel(&log);
+    // It says what it waits for.
+    let waits = |status: &ChannelStatus| {
+        let code = status.fault.as_ref().map(|fault| fault.code.as_str());
+        status.state == ChannelState::Connecting && code == Some("TW-APP-0014")
+    };
+    wait_for(&channel, "say that the log is behind", waits).await?;
+    // A log that is closed meanwhile, as by a capture that was refused, is not taken for one that goes on without it.
+    drop(log);
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(channel.status().borrow().state != ChannelState::Failed, "{:?}", channel.status().borrow());
-    counts[1..].iter().try_for_each(|entry| append(&mut log, entry))?;
-    log.sync()?;
-    until("the rest", async || Ok(count().await? == ["4"])).await?;
-    ensure!(channel.status().borrow().transactions_total == 1, "{:?}", channel.status().borrow());
     channel.end().await;
+    let mut log = cut.log()?;
+    let channel = cut.channel(&log);
+    wait_for(&channel, "say it again", waits).await?;
+    cut.counts[1..].iter().try_for_each(|entry| append(&mut log, entry))?;
+    // As captures do. Nobody else has it synced.
+    log.flush()?;
+    until("the rest", async || Ok(cut.count().await? == ["5"])).await?;
+    ensure!(channel.status().borrow().transactions_total == 2, "{:?}", channel.status().borrow());
+    channel.end().await;
+    Ok(())
+}
+
+/// The source has died with the log's machine, and the server that the log follows now sends what both had in a file of its own.
+async fn what_comes_at_another_place(kind: ServerKind, options: &[&str]) -> Result<()> {
+    let order = if options.is_empty() { CommitOrder::Source } else { CommitOrder::Independent };
+    let Some(cut) = PowerCut::happen(kind, options, order).await? else { return Ok(()) };
+    let mut log = cut.log()?;
+    let mut other = log.source_tail().context("an empty log")?.source;
+    other.server_id += 1;
+    other.server_uuid = other.server_uuid.map(|uuid| uuid.chars().rev().collect());
+    log.start_segment("binlog.000007", 4, &other)?;
+    cut.head.iter().chain(&cut.counts[1..]).try_for_each(|entry| append(&mut log, entry))?;
+    log.sync()?;
+    let channel = cut.channel(&log);
+    let fault = cut.rig.wait_failed(&channel).await?;
+    ensure!(fault.code == "TW-APP-0006" && fault.message.contains("no transaction's end"), "{fault:?}");
+    let count = cut.count().await?;
+    ensure!(count == ["3"], "{count:?}");
+    channel.end().await;
+    Ok(())
+}
+
+/// A channel that begins again where nothing was synced since it applied it.
+async fn begins_again_within_the_interval(kind: ServerKind, options: &[&str]) -> Result<()> {
+    let orders = [CommitOrder::Source, CommitOrder::Independent];
+    for order in orders {
+        let Some(cut) = PowerCut::happen(kind, options, order).await? else { return Ok(()) };
+        let mut log = cut.log()?;
+        cut.counts[1..3].iter().try_for_each(|entry| append(&mut log, entry))?;
+        log.flush()?;
+        let channel = cut.channel(&log);
+        append(&mut log, &cut.counts[3])?;
+        log.flush()?;
+        until("the fourth", async || Ok(cut.count().await? == ["4"])).await?;
+        channel.pause().await?;
+        channel.resume(None).await?;
+        append(&mut log, &cut.counts[4])?;
+        log.flush()?;
+        until("the last", async || Ok(cut.count().await? == ["5"])).await?;
+        let status = channel.status().borrow().clone();
+        ensure!(status.fault.is_none() && status.transactions_total == 2, "{status:?}");
+        channel.end().await;
+    }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mariadb_commits_what_is_received_if_that_is_acknowledged() -> Result<()> {
-    is_committed_when_received(ServerKind::Mariadb1011).await
+    is_committed_when_received(ServerKind::Mariadb1011, &[]).await?;
+    begins_again_within_the_interval(ServerKind::Mariadb1011, &[]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_commits_what_is_received_if_that_is_acknowledged() -> Result<()> {
-    is_committed_when_received(ServerKind::Mysql97).await
+    for options in WITH_AND_WITHOUT {
+        is_committed_when_received(ServerKind::Mysql97, options).await?;
+        begins_again_within_the_interval(ServerKind::Mysql97, options).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_server_sends_elsewhere_is_not_applied_again() -> Result<()> {
+    what_comes_at_another_place(ServerKind::Mariadb1011, &[]).await?;
+    for options in WITH_AND_WITHOUT {
+        what_comes_at_another_place(ServerKind::Mysql97, options).await?;
+    }
+    Ok(())
 }
 
 /// What is read a second time from the log, and waits for it to be durable, when the log is closed instead.

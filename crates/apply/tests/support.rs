@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelFault, ChannelOptions, ChannelState, ChannelStatus, SourceTime};
-use tailwater_log::{LogHandle, LogOptions};
+use tailwater_log::{AckMode, LogHandle, LogOptions};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::{Capture, CaptureOptions};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take on a machine that does much else, or a channel get no further; only reached when something
@@ -37,6 +38,8 @@ pub struct Rig {
     pub source: Server,
     pub target: Server,
     pub folder: tempfile::TempDir,
+    /// What the log promises to channels, from when its capture begins.
+    pub ack: AckMode,
     capture: Option<Capture>,
     ended: CancellationToken,
 }
@@ -79,10 +82,13 @@ impl Rig {
         let target = Server::start(target).await?;
         source.create_replication_user().await?;
         let folder = tempfile::tempdir()?;
-        Ok(Some(Self { source, target, folder, capture: None, ended: CancellationToken::new() }))
+        // As it is for sources that nobody waits for.
+        let ack = AckMode::Received;
+        Ok(Some(Self { source, target, folder, ack, capture: None, ended: CancellationToken::new() }))
     }
 
-    /// Captures the source, from its oldest binlog file on.
+    /// Captures the source, from its oldest binlog file on; among the tasks of the present runtime, if it has more than one thread, as
+    /// the daemon does.
     pub fn start_capture(&mut self) -> Result<()> {
         let options = CaptureOptions {
             name: "source".into(),
@@ -93,11 +99,11 @@ impl Rig {
             heartbeat: Duration::from_millis(500),
             watch_interval: Duration::from_millis(500),
             directory: self.folder.path().join("log"),
-            log: LogOptions { preallocate_bytes: 1 << 20, ..LogOptions::default() },
+            log: LogOptions { ack: self.ack, preallocate_bytes: 1 << 20, ..LogOptions::default() },
             servers: BTreeMap::new(),
             stays: false,
         };
-        self.capture = Some(Capture::start(options, self.ended.clone())?);
+        self.capture = Some(Capture::start(options, self.ended.clone(), Some(&Handle::current()))?);
         Ok(())
     }
 
@@ -220,7 +226,7 @@ impl Drop for Rig {
     fn drop(&mut self) {
         if let Some(capture) = self.capture.take() {
             capture.stop();
-            // Its thread closes the log; what it says does not matter to a test that is over.
+            // It closes the log; what it says does not matter to a test that is over.
             let _ = capture.join();
         }
     }

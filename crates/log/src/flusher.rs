@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::LogError;
 use crate::progress::Shared;
-use crate::storage::File;
+use crate::storage::{File, blocking};
 
 /// What is to be synced.
 #[derive(Debug, Clone)]
@@ -113,7 +113,7 @@ impl Drop for Flusher {
         self.queue.changed.notify_one();
         if let Some(thread) = self.thread.take() {
             // It only ends by being told to; if it panicked, that was reported by the panic itself.
-            let _ = thread.join();
+            let _ = blocking(|| thread.join());
         }
     }
 }

@@ -101,6 +101,16 @@ pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), L
     }
 }
 
+/// While it lives, what is written is made durable at once: [`LogHandle::hurry`].
+#[derive(Debug)]
+pub struct Hurry(Arc<Shared>);
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        self.0.hurry(false);
+    }
+}
+
 /// The log for readers in the writer's process. Cheap to clone; outlives the writer.
 #[derive(Debug, Clone)]
 pub struct LogHandle {
@@ -148,7 +158,7 @@ impl LogHandle {
         let ended = |durable: &Durable| durable.position >= position || durable.state != LogState::Open;
         if !ended(&self.durable()) {
             let mut durable = self.subscribe();
-            self.shared.flushes.hurry();
+            let _hurry = self.hurry();
             // The sender lives as long as this.
             let _ = durable.wait_for(ended).await;
         }
@@ -158,16 +168,34 @@ impl LogHandle {
         }
     }
 
+    /// Waits until all that is written by now is durable, and so can be read and named; false if the writer has gone before.
+    ///
+    /// # Errors
+    /// [`LogError::Poisoned`].
+    pub async fn until_written_is_durable(&self) -> Result<bool, LogError> {
+        let written = *self.shared.subscribe_written().borrow();
+        self.until_durable(written).await
+    }
+
     /// What an ACK says of a transaction.
     pub fn ack_mode(&self) -> AckMode {
         self.ack
     }
 
+    /// Has what is written made durable at once for as long as the answer lives, also in [`AckMode::Received`]: for those who pass on what
+    /// is durable as it comes.
+    pub fn hurry(&self) -> Hurry {
+        self.shared.hurry(true);
+        Hurry(Arc::clone(&self.shared))
+    }
+
     /// Whether everything before `position` is in the log as surely as an ACK promises: durable, or, in [`AckMode::Received`],
-    /// written to its file.
+    /// written to its file. Where events have no checksums that is not enough: nothing could tell after a crash of this process which of
+    /// them are whole.
     pub fn is_acknowledged(&self, position: LogPosition) -> bool {
         let durable = self.durable();
-        let written = self.ack == AckMode::Received && durable.state == LogState::Open;
+        let enough = self.ack == AckMode::Received && self.shared.is_kept_once_written();
+        let written = enough && durable.state == LogState::Open;
         durable.position >= position || written && *self.shared.subscribe_written().borrow() >= position
     }
 
@@ -176,11 +204,11 @@ impl LogHandle {
     /// # Errors
     /// [`LogError::Poisoned`].
     pub async fn until_acknowledged(&self, position: LogPosition) -> Result<bool, LogError> {
-        if self.ack == AckMode::Durable {
-            return self.until_durable(position).await;
-        }
         let mut written = self.shared.subscribe_written();
         loop {
+            if self.ack == AckMode::Durable || !self.shared.is_kept_once_written() {
+                return self.until_durable(position).await;
+            }
             // Changes also when the log's state does.
             written.borrow_and_update();
             if self.is_acknowledged(position) {
@@ -240,6 +268,14 @@ impl LogHandle {
             states.push(state);
         }
         Ok(states)
+    }
+
+    /// The newest segment; `None` while there is none.
+    pub fn newest_segment(&self) -> Option<SegmentSummary> {
+        let end = self.shared.durable().position.offset;
+        let segments = self.shared.segments();
+        let newest = segments.values().next_back();
+        newest.map(|state| summary(self.shared.directory.as_ref(), state, end))
     }
 
     /// Every transaction before a segment, those before the log included; `None` where nothing says what was before the

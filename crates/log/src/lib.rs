@@ -52,7 +52,7 @@ mod simulation;
 pub use archive::{Archive, ArchiveStore};
 pub use document::SmallFile;
 pub use error::LogError;
-pub use handle::{LogDir, LogHandle, SegmentSummary};
+pub use handle::{Hurry, LogDir, LogHandle, SegmentSummary};
 pub use options::{AckMode, LogOptions, Retention};
 pub use position::{Entry, EntryFlags, EntryKind, LogPosition, SourceIdentity, SourceTail, TransactionSpan};
 pub use progress::{Durable, LogState};
@@ -60,5 +60,7 @@ pub use reader::LogReader;
 pub use readers::RememberedReader;
 pub use recovery::{Cut, Recovery};
 pub use retention::{Purge, PurgeLimit, Watermark};
+pub use storage::blocking;
+
 pub use verify::{Problem, Verification, VerifyProgress};
 pub use writer::{Appended, LogWriter};

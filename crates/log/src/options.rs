@@ -27,7 +27,7 @@ pub struct Retention {
 /// How a log is kept.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// When [`LogWriter::flush`](crate::LogWriter::flush) is enough for an ACK.
+    /// When [`LogWriter::flush`](crate::LogWriter::flush) is enough for an ACK, if events have checksums.
     pub ack: AckMode,
     /// Space is reserved in steps of this many bytes, so that a full disk shows before anything is acknowledged, and an
     /// fdatasync moves no metadata.
@@ -40,7 +40,7 @@ pub struct LogOptions {
     /// At most this many bytes of whole transactions wait for their fdatasync; beyond that, appending waits for it.
     pub unsynced_bytes_max: u64,
     /// [`AckMode::Received`]: the longest that written bytes wait for their fdatasync. They do not wait while somebody
-    /// [waits](crate::LogHandle::until_durable) for it.
+    /// [waits](crate::LogHandle::until_durable) for it, or [hurries](crate::LogHandle::hurry).
     pub sync_interval: Duration,
     /// What [`LogHandle::purge`](crate::LogHandle::purge) keeps.
     pub retention: Retention,

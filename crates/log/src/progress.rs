@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
@@ -18,7 +19,7 @@ use crate::position::{Entry, LogPosition};
 use crate::readers::Readers;
 use crate::retention::WatermarkState;
 use crate::segment::{index_name, segment_name};
-use crate::storage::{Directory, File};
+use crate::storage::{Directory, File, blocking};
 
 /// How far the log is durable, and whether it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,10 @@ pub(crate) struct Shared {
     tail: Mutex<Tail>,
     segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
+    /// Of what is written to the newest segment, a crash of the process leaves only what is in the index.
+    unchecked: AtomicBool,
+    /// How many want what is written to be durable soon.
+    hurried: AtomicUsize,
     /// What the flusher's thread is to do.
     pub(crate) flushes: Arc<Queue>,
     /// Held from an fdatasync until what came of it is known to all: the system tells a failure once, to one of two threads.
@@ -141,6 +146,8 @@ impl Shared {
             tail: Mutex::default(),
             segments: Mutex::new(segments),
             poison: OnceLock::new(),
+            unchecked: AtomicBool::new(false),
+            hurried: AtomicUsize::new(0),
             flushes: Arc::default(),
             syncing: Mutex::default(),
             control: Mutex::new(control),
@@ -155,6 +162,26 @@ impl Shared {
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Durable> {
         self.durable.subscribe()
+    }
+
+    /// Whether what is written survives a crash of the process before it is durable.
+    pub(crate) fn is_kept_once_written(&self) -> bool {
+        !self.unchecked.load(Ordering::Acquire)
+    }
+
+    /// One more, or one less, wants what is written to be durable soon.
+    pub(crate) fn hurry(&self, begins: bool) {
+        if begins {
+            self.hurried.fetch_add(1, Ordering::SeqCst);
+            self.flushes.hurry();
+        } else {
+            self.hurried.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether somebody does.
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.hurried.load(Ordering::SeqCst) > 0
     }
 
     pub(crate) fn subscribe_written(&self) -> watch::Receiver<LogPosition> {
@@ -236,6 +263,7 @@ impl Shared {
         tail.index_bytes = start.index_bytes;
         tail.entries = start.entries;
         tail.sync_index = false;
+        self.unchecked.store(false, Ordering::Release);
         tail.pending.clear();
         tail.gtids = Some(start.gtids);
         tail.last_transaction = start.last_transaction;
@@ -289,6 +317,11 @@ impl Shared {
 
     /// Makes what is written of `segment` durable, and visible up to `end`. A failure poisons the log.
     pub(crate) fn sync(&self, segment: u64, file: &dyn File, end: u64) -> Result<(), LogError> {
+        // Also where it is another thread that has begun an fdatasync.
+        blocking(|| self.sync_alone(segment, file, end))
+    }
+
+    fn sync_alone(&self, segment: u64, file: &dyn File, end: u64) -> Result<(), LogError> {
         let _alone = lock(&self.syncing);
         self.check()?;
         let path = || self.directory.path_of(&segment_name(segment));
@@ -380,6 +413,7 @@ impl Shared {
     /// that: only the index can tell what of them was durable.
     pub(crate) fn sync_index_always(&self) {
         lock(&self.tail).sync_index = true;
+        self.unchecked.store(true, Ordering::Release);
     }
 
     /// Makes the newest segment's index durable as far as it is written.

@@ -47,6 +47,8 @@ struct World {
     transactions: Vec<Transaction>,
     /// How many of them were reported durable.
     durable: usize,
+    /// How many of them were acknowledged as received: no kill may lose them.
+    received: usize,
 }
 
 /// How a run of work ended.
@@ -74,6 +76,7 @@ impl World {
             files: BTreeMap::new(),
             transactions: Vec::new(),
             durable: 0,
+            received: 0,
         }
     }
 
@@ -135,7 +138,15 @@ impl World {
                 self.transactions.push(transaction.clone());
                 self.append(writer, &transaction.events[transaction.events.len() - 1])?;
             }
-            13 => drop(writer.flush()?),
+            13 => {
+                let end = writer.flush()?;
+                // As a log says it that acknowledges what it has received.
+                let handle =
+                    LogHandle::new(writer.handle().shared(), Retention::default(), crate::AckMode::Received);
+                if handle.is_acknowledged(end) {
+                    self.received = self.transactions.len();
+                }
+            }
             14 if self.purges => {
                 let retention = Retention { bytes_max: Some(self.random.below(200_000)), time_max: None };
                 let handle = LogHandle::new(writer.handle().shared(), retention, crate::AckMode::Durable);
@@ -183,6 +194,12 @@ impl World {
         Ended::Done(writer)
     }
 
+    /// The disk as a power cut leaves it.
+    fn cut_power(&mut self, disk: &SimulatedDirectory) -> SimulatedDirectory {
+        self.received = 0;
+        disk.after_power_cut(&mut self.random)
+    }
+
     /// What must hold after any crash; then the source goes on from what the log has.
     fn check_after_crash(&mut self, disk: &SimulatedDirectory) -> LogWriter {
         let writer = open(disk).unwrap_or_else(|error| panic!("{}: {error}", error.code()));
@@ -197,8 +214,9 @@ impl World {
 
         let found = self.check_contents(disk, &writer);
         assert!(found >= self.durable, "{found} transactions left of {} durable", self.durable);
+        assert!(found >= self.received, "{found} transactions left of {} received", self.received);
         self.transactions.truncate(found);
-        self.durable = found;
+        (self.durable, self.received) = (found, found);
         self.resume_source(writer)
     }
 
@@ -359,11 +377,7 @@ fn power_cuts_and_kills_lose_nothing_durable() {
                 Ended::Done(writer) => writer,
                 Ended::Failed(error) => panic!("no fault was set, and yet: {error}"),
             };
-            disk = if world.random.one_in(4) {
-                disk.after_kill()
-            } else {
-                disk.after_power_cut(&mut world.random)
-            };
+            disk = if world.random.one_in(4) { disk.after_kill() } else { world.cut_power(&disk) };
             drop(writer_left);
             writer = world.check_after_crash(&disk);
         }
@@ -386,11 +400,11 @@ fn failed_writes_and_syncs_poison_and_lose_nothing_durable() {
             assert_eq!(error.code(), expected, "{error}");
         }
         let power_cut = world.random.one_in(2);
-        let disk = if power_cut { disk.after_power_cut(&mut world.random) } else { disk.after_kill() };
+        let disk = if power_cut { world.cut_power(&disk) } else { disk.after_kill() };
         let writer = world.check_after_crash(&disk);
         // What was found then is durable now, even if a sync failed before.
         drop(writer);
-        let disk = disk.after_power_cut(&mut world.random);
+        let disk = world.cut_power(&disk);
         let writer = world.check_after_crash(&disk);
         // And it goes on from there.
         match world.work(writer, 20) {
@@ -486,7 +500,7 @@ fn what_was_rolled_back_is_never_mixed_with_what_comes_after() {
         transaction.events.iter().for_each(|event| world.append(&mut writer, event).unwrap());
         world.transactions.push(transaction);
         writer.flush().unwrap();
-        let disk = disk.after_power_cut(&mut world.random);
+        let disk = world.cut_power(&disk);
         drop(writer);
         world.check_after_crash(&disk).close().unwrap();
     });

@@ -30,10 +30,10 @@ pub struct Appended {
     pub ends_transaction: bool,
 }
 
-/// The only writer of a log. All methods are called from one thread and do file I/O there.
+/// The only writer of a log. All methods do file I/O in the thread that calls them; where they [wait](crate::blocking) for it, a
+/// runtime's other tasks go on elsewhere.
 ///
-/// A commit group is: [`append`](Self::append) for every chunk at hand, one [`sync`](Self::sync) (or
-/// [`flush`](Self::flush), in [`AckMode::Received`]), and then the ACKs.
+/// A commit group is: [`append`](Self::append) for every chunk at hand, one [`sync_for_ack`](Self::sync_for_ack), and then the ACKs.
 #[derive(Debug)]
 pub struct LogWriter {
     shared: Arc<Shared>,
@@ -430,8 +430,9 @@ impl LogWriter {
     }
 
     /// Writes what is buffered of whole transactions to the file, in one write, and gives the end of it: a crash of this
-    /// process does not lose it. In [`AckMode::Received`] that is what an ACK needs, and an fdatasync follows within
-    /// [`LogOptions::sync_interval`] from another thread, and at once where [`LogOptions::background_sync_bytes`] wait for it.
+    /// process does not lose it, if events have checksums. In [`AckMode::Received`] an fdatasync follows within
+    /// [`LogOptions::sync_interval`] from another thread; at once where [`LogOptions::background_sync_bytes`] wait for it, or
+    /// somebody [hurries](LogHandle::hurry).
     ///
     /// # Errors
     /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
@@ -439,7 +440,12 @@ impl LogWriter {
         let position = self.write_whole()?;
         let unsynced = self.unsynced_bytes();
         if self.options.ack == AckMode::Received && unsynced > 0 {
-            self.request_sync(unsynced >= self.options.background_sync_bytes)?;
+            let hurried = self.shared.is_hurried() || !self.shared.is_kept_once_written();
+            self.request_sync(hurried || unsynced >= self.options.background_sync_bytes)?;
+            // Who has come meanwhile may not have found it.
+            if !hurried && self.shared.is_hurried() {
+                self.shared.flushes.hurry();
+            }
         }
         Ok(position)
     }
@@ -487,7 +493,19 @@ impl LogWriter {
         Ok(position)
     }
 
-    /// Does the same without waiting, in another thread: watch [`LogHandle::subscribe`].
+    /// Does what an ACK needs: [`sync`](Self::sync), or, in [`AckMode::Received`], [`flush`](Self::flush) where that keeps it over a
+    /// crash of this process.
+    ///
+    /// # Errors
+    /// As [`LogWriter::sync`].
+    pub fn sync_for_ack(&mut self) -> Result<LogPosition, LogError> {
+        match self.options.ack {
+            AckMode::Received if self.shared.is_kept_once_written() => self.flush(),
+            _ => self.sync(),
+        }
+    }
+
+    /// Does the same as [`sync`](Self::sync) without waiting, in another thread: watch [`LogHandle::subscribe`].
     ///
     /// # Errors
     /// As [`LogWriter::sync`]; a failure in the other thread shows at the next call.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tailwater_log::{AckMode, LogOptions, LogPosition, LogWriter};
 use tailwater_wire::Flavour;
+use tailwater_wire::event::ChecksumAlgorithm;
 
-use crate::support::capture::{begin_file, open, options, read_all, rotate, transact};
+use crate::support::capture::{begin_file, begin_file_with, open, options, read_all, rotate, transact};
 use crate::support::events::Source;
 
 async fn wait_for(writer: &LogWriter, position: LogPosition) {
@@ -93,6 +94,15 @@ async fn received_is_synced_at_once_where_somebody_waits_for_it() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(writer.handle().durable().position < alone);
     let handle = writer.handle();
+    let hurry = handle.hurry();
+    wait_for(&writer, alone).await;
+    for _ in 0..3 {
+        transact(&mut writer, &mut source, &[100]).unwrap();
+        let followed = writer.flush().unwrap();
+        wait_for(&writer, followed).await;
+    }
+    drop(hurry);
+    // So it is if somebody comes who waits for what is written already.
     transact(&mut writer, &mut source, &[100]).unwrap();
     let awaited = writer.flush().unwrap();
     let until = tokio::time::timeout(Duration::from_secs(60), handle.until_durable(awaited));
@@ -101,6 +111,30 @@ async fn received_is_synced_at_once_where_somebody_waits_for_it() {
     let alone = writer.flush().unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(writer.handle().durable().position < alone);
+}
+
+#[tokio::test]
+async fn without_checksums_nothing_is_acknowledged_before_it_is_durable() {
+    let never = Duration::from_secs(3600);
+    for checksum in [ChecksumAlgorithm::Crc32, ChecksumAlgorithm::Off] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut source = Source::new(Flavour::MySql);
+        let options = LogOptions { ack: AckMode::Received, sync_interval: never, ..options() };
+        let mut writer = LogWriter::open(directory.path(), options).unwrap();
+        begin_file_with(checksum, &mut writer, &mut source).unwrap();
+        transact(&mut writer, &mut source, &[100]).unwrap();
+        let written = writer.flush().unwrap();
+        let handle = writer.handle();
+        assert_eq!(handle.is_acknowledged(written), checksum == ChecksumAlgorithm::Crc32);
+        assert!(handle.durable().position < written);
+        let until = tokio::time::timeout(Duration::from_secs(60), handle.until_acknowledged(written));
+        assert!(until.await.expect("it is synced if that is needed").unwrap());
+        assert_eq!(handle.durable().position == written, checksum == ChecksumAlgorithm::Off);
+        transact(&mut writer, &mut source, &[100]).unwrap();
+        let acknowledged = writer.sync_for_ack().unwrap();
+        assert!(handle.is_acknowledged(acknowledged));
+        assert_eq!(handle.durable().position == acknowledged, checksum == ChecksumAlgorithm::Off);
+    }
 }
 
 #[test]

@@ -3,14 +3,18 @@
 //! Everything between the socket and the disk happens on one thread per source, without handing over to another: on the way
 //! of a commit each hand-over costs about as much as the fdatasync itself (docs/adr/001-one-capture-thread.md). While
 //! the thread is in fdatasync the kernel's socket buffer collects what comes meanwhile; all of that is the next group.
+//!
+//! Where nobody waits for an ACK, the same is a task on the runtime on which the log is read: what waits there are the readers, and
+//! they then need not be woken on another thread (docs/adr/029-nobody-waits-for-an-asynchronous-log.md).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tailwater_log::{LogHandle, LogOptions, LogWriter};
 use tailwater_session::ConnectOptions;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
@@ -55,7 +59,8 @@ pub struct Capture {
     log: LogHandle,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
-    thread: std::thread::JoinHandle<Result<(), RelayError>>,
+    /// Gets what it ended with; nothing if it panicked.
+    result: mpsc::Receiver<Result<(), RelayError>>,
 }
 
 /// A capture whose log is open, and that has not begun.
@@ -67,14 +72,17 @@ pub struct OpenCapture {
 }
 
 impl OpenCapture {
-    /// Starts the capture's thread.
+    /// Starts the capture: on a thread of its own if the source waits for it, else among the tasks of `readers`. As the disk may block one
+    /// of their threads at times, it has a thread of its own also beside readers that have only one.
     ///
-    /// `ended` is cancelled when the thread ends, for whatever reason.
+    /// `ended` is cancelled when it ends, for whatever reason.
     ///
     /// # Errors
-    /// [`RelayError::Runtime`] if the system has no room for a thread.
-    pub fn start(self, ended: CancellationToken) -> Result<Capture, RelayError> {
+    /// [`RelayError::Runtime`] if the system has no room for a thread of its own.
+    pub fn start(self, ended: CancellationToken, readers: Option<&Handle>) -> Result<Capture, RelayError> {
         let Self { options, writer, ordered } = self;
+        let has_more_threads = |readers: &&Handle| readers.runtime_flavor() == RuntimeFlavor::MultiThread;
+        let readers = readers.filter(|_| !options.semi_sync).filter(has_more_threads);
         let log = writer.handle();
         let status = Arc::new(CaptureStatus::default());
         // Known before the thread runs: who asks at once is not to hear that it connects.
@@ -87,19 +95,26 @@ impl OpenCapture {
         let acker = Acker::new(&options, giving, log.clone(), status.clone());
         let span = info_span!("relay.capture", source = %options.name);
         let driver = Driver::new(options, status.clone(), stop.clone(), writer);
-        let thread = std::thread::Builder::new()
-            .name("capture".into())
-            .spawn(move || {
-                let _ended = ended.drop_guard();
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .map_err(RelayError::runtime)?;
-                runtime.block_on(driver.run(orders).instrument(span))
-            })
-            .map_err(RelayError::runtime)?;
-        Ok(Capture { acker, log, status, stop, thread })
+        let (result_of, result) = mpsc::channel();
+        let run = async move {
+            let _ended = ended.drop_guard();
+            let ended = driver.run(orders).instrument(span).await;
+            // Nobody may want to know.
+            let _ = result_of.send(ended);
+        };
+        match readers {
+            Some(readers) => drop(readers.spawn(run)),
+            None => on_thread(run)?,
+        }
+        Ok(Capture { acker, log, status, stop, result })
     }
+}
+
+fn on_thread(run: impl Future<Output = ()> + Send + 'static) -> Result<(), RelayError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RelayError::runtime)?;
+    let thread = std::thread::Builder::new().name("capture".into());
+    thread.spawn(move || runtime.block_on(run)).map(drop).map_err(RelayError::runtime)
 }
 
 impl Capture {
@@ -117,8 +132,12 @@ impl Capture {
     ///
     /// # Errors
     /// As [`Capture::open`] and [`OpenCapture::start`].
-    pub fn start(options: CaptureOptions, ended: CancellationToken) -> Result<Self, RelayError> {
-        Self::open(options)?.start(ended)
+    pub fn start(
+        options: CaptureOptions,
+        ended: CancellationToken,
+        readers: Option<&Handle>,
+    ) -> Result<Self, RelayError> {
+        Self::open(options)?.start(ended, readers)
     }
 
     /// The log that it writes, for readers. It outlives the capture.
@@ -142,14 +161,12 @@ impl Capture {
         self.stop.cancel();
     }
 
-    /// Waits for the thread's end, and says why it ended.
+    /// Waits for its end, and says why it ended. Blocks the thread.
     ///
     /// # Errors
     /// Whatever ended the capture, unless that was [`Capture::stop`].
     pub fn join(self) -> Result<(), RelayError> {
-        match self.thread.join() {
-            Ok(result) => result,
-            Err(_) => Err(RelayError::Runtime { detail: "the capture thread panicked".into() }),
-        }
+        let panicked = |_| Err(RelayError::Runtime { detail: "it panicked".into() });
+        tailwater_log::blocking(|| self.result.recv()).unwrap_or_else(panicked)
     }
 }

@@ -1,4 +1,4 @@
-//! The driver: one thread per source that reads the stream, appends to the log, syncs, and acknowledges; and obeys orders.
+//! The driver: for each source one that reads the stream, appends to the log, syncs, and acknowledges; and obeys orders.
 //!
 //! An order ends the stream, whatever it is at: the future that reads and acknowledges is dropped, and its connection with it,
 //! before anything else is done. So nothing can be acknowledged any more once an order is obeyed.

@@ -99,8 +99,8 @@ pub enum RelayError {
         /// What is wrong with the answer.
         detail: String,
     },
-    /// The operating system refuses a thread, or the capture's own thread failed.
-    #[error("the capture thread failed: {detail}")]
+    /// The operating system refuses a thread, or the capture failed of a fault of Tailwater's own.
+    #[error("the capture failed: {detail}")]
     Runtime {
         /// What happened.
         detail: String,
@@ -130,7 +130,7 @@ pub enum RelayError {
     /// Semi-sync was asked for, but the source does not offer it.
     #[error(
         "semi-synchronous replication is not enabled on the source, so commits would not wait for the log; enable it, \
-         or set semi_sync = false to capture without that promise"
+         or set semi_sync = false to capture without that promise (the log is then synced behind, unless ack = \"durable\")"
     )]
     SemiSyncOff,
     /// An order of a term of the lease that is over.

@@ -2,11 +2,11 @@
 //!
 //! The way of an event: [`tailwater_session::DumpStream`] hands over its bytes, [`track::StreamTrack`] decides where
 //! in the source's binlog they stand and whether the log has them already, [`tailwater_log::LogWriter`] appends them,
-//! and only after its fdatasync the source gets the semi-sync ACK that lets its client go on.
+//! and only after its fdatasync the source gets the semi-sync ACK that lets its client go on, if it waits for one.
 //!
 //! The map:
-//! - [`capture`]: captures as the outside has them. `driver`: one OS thread per source with everything on it, reconnecting
-//!   until told to stop; `opening`: asking for the stream; `watching`: what is looked after at intervals.
+//! - [`capture`]: captures as the outside has them, on a thread of their own or among the tasks of those who read the log.
+//!   `driver`: everything that one does, reconnecting until told to stop; `opening`: asking for the stream; `watching`: what is looked after at intervals.
 //! - [`acker`]: pure: what a capture was ordered, over restarts. `orders`: giving orders to a running capture.
 //! - `reading`: one open stream: append, sync, acknowledge; `pace`, pure: when to sync what nobody asked an ACK for.
 //! - [`track`]: pure: what to do with each event of the stream (append, compare, drop, begin a segment).

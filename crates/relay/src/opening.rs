@@ -145,7 +145,7 @@ impl Driver {
                 let mut overlap = tail
                     .last_transaction
                     .map(|last| Overlap { start: last.source_start, end: last.source_end });
-                let segment = self.log.handle().segments().pop();
+                let segment = self.log.handle().newest_segment();
                 if let Some(segment) = segment
                     && overlap.is_none()
                     && segment.source_offset == FIRST_EVENT_OFFSET

@@ -17,7 +17,7 @@ const OBEY_PATIENCE: Duration = Duration::from_secs(10);
 /// Orders that wait while the capture is busy; nobody gives so many.
 const ORDERS_WAITING_MAX: usize = 16;
 
-/// An order on its way to the capture's thread.
+/// An order on its way to the capture.
 #[derive(Debug)]
 pub(crate) struct GivenOrder {
     pub order: Order,
@@ -42,7 +42,8 @@ pub struct Acker {
     orders: mpsc::Sender<GivenOrder>,
     log: LogHandle,
     status: Arc<CaptureStatus>,
-    ack: AckMode,
+    /// Whatever is acknowledged is durable.
+    durable: bool,
 }
 
 impl Acker {
@@ -53,7 +54,9 @@ impl Acker {
         status: Arc<CaptureStatus>,
     ) -> Self {
         let servers = options.servers.keys().cloned().collect();
-        Self { source: options.name.clone(), servers, orders, log, status, ack: options.log.ack }
+        // One that acknowledges nothing breaks no promise.
+        let durable = options.log.ack == AckMode::Durable || !options.semi_sync;
+        Self { source: options.name.clone(), servers, orders, log, status, durable }
     }
 
     /// Ends the stream, and keeps it ended over restarts until told to start or to follow. When this returns, no more is
@@ -76,7 +79,7 @@ impl Acker {
         let ordered = self.status.ordered();
         let holds = self.log.gtid_set();
         let before = self.log.gtids_not_here()?.or_else(|| holds.clone());
-        Ok(AckerState { ordered, durable: self.ack == AckMode::Durable, holds, before })
+        Ok(AckerState { ordered, durable: self.durable, holds, before })
     }
 
     /// Captures again, from whom it did before. Does not wait until that streams. One that captures reconnects.

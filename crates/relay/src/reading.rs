@@ -162,10 +162,7 @@ impl<'a> Reading<'a> {
             }
             pulls = 0;
             if let Some((file, position)) = self.ack.take() {
-                match self.ack_mode {
-                    AckMode::Durable => self.log.sync()?,
-                    AckMode::Received => self.log.flush()?,
-                };
+                self.log.sync_for_ack()?;
                 self.status.count_sync();
                 stream.ack(&file, position).await?;
                 self.status.count_ack();
@@ -263,6 +260,10 @@ impl<'a> Reading<'a> {
             for event in preamble {
                 let header = EventHeader::parse(event).map_err(|error| self.event_error(&header, error))?;
                 self.log.append(&header, event, true, true)?;
+            }
+            if *position > FIRST_EVENT_OFFSET {
+                // A segment that begins in the middle of a file goes on after a power cut from what it begins with.
+                self.log.sync()?;
             }
         }
         self.current = Some(CurrentEvent { header, action, checksum, passed: 0 });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +17,7 @@ use tailwater_sandbox::{
 };
 use tailwater_session::{ConnectOptions, Endpoint};
 use tailwater_wire::Flavour;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take on a machine that does much else; only reached when something is wrong.
@@ -190,6 +191,13 @@ pub fn through(mut options: CaptureOptions, port: u16) -> CaptureOptions {
     options
 }
 
+/// Where captures run that no source waits for, as in the daemon.
+fn readers() -> &'static Handle {
+    static READERS: OnceLock<Runtime> = OnceLock::new();
+    let start = || Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    READERS.get_or_init(|| start().expect("a runtime can be started")).handle()
+}
+
 /// A capture under test.
 pub struct Running {
     capture: Capture,
@@ -198,7 +206,7 @@ pub struct Running {
 
 impl Running {
     pub fn start(options: CaptureOptions) -> Result<Self> {
-        let capture = Capture::start(options, CancellationToken::new())?;
+        let capture = Capture::start(options, CancellationToken::new(), Some(readers()))?;
         Ok(Self { status: capture.status(), capture })
     }
 

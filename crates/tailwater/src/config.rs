@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use channel::ChannelConfig;
 pub use http::HttpConfig;
@@ -60,9 +60,9 @@ pub struct Config {
 pub struct LogConfig {
     /// Holds one folder per source; relative to the configuration file.
     pub directory: PathBuf,
-    /// When a commit is acknowledged.
-    #[serde(default)]
-    pub ack: AckConfig,
+    /// When a commit is acknowledged, and its channels may commit it; if absent, as each source's clients need it:
+    /// [`LogConfig::ack_of`].
+    pub ack: Option<AckConfig>,
     /// Sealed segments older than this are removed; unlimited if absent.
     pub retention_hours_max: Option<u64>,
     /// The oldest sealed segments are removed while a source's log is larger than this; unlimited if absent.
@@ -89,14 +89,21 @@ pub struct LogConfig {
 }
 
 /// `log.ack`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AckConfig {
     /// After fdatasync.
-    #[default]
     Durable,
     /// After write(2): survives a crash of Tailwater, not of its machine.
     Received,
+}
+
+impl LogConfig {
+    /// What holds for a source: clients who wait for the log are promised that it is durable; where nobody waits for it, it is what a
+    /// relay log is, and its channels do not wait for the disk either (docs/adr/029-nobody-waits-for-an-asynchronous-log.md).
+    pub fn ack_of(&self, source: &SourceConfig) -> AckConfig {
+        self.ack.unwrap_or(if source.semi_sync { AckConfig::Durable } else { AckConfig::Received })
+    }
 }
 
 server_section! {
@@ -342,10 +349,23 @@ mod tests {
     #[test]
     fn the_least_that_is_needed_has_safe_defaults() {
         let config = load(GOOD).unwrap();
-        assert_eq!(config.log.ack, AckConfig::Durable);
+        assert_eq!(config.log.ack_of(&config.sources[0]), AckConfig::Durable);
         assert!(config.log.directory.is_absolute());
         assert!(config.sources[0].semi_sync);
         assert_eq!(config.sources[0].start, StartConfig::Current);
+    }
+
+    #[test]
+    fn a_log_that_nobody_waits_for_is_not_synced_first_unless_that_is_wanted() {
+        let ack = |text: &str| {
+            let config = load(text).unwrap();
+            config.log.ack_of(&config.sources[0])
+        };
+        let asynchronous = GOOD.replace("[[source]]", "[[source]]\nsemi_sync = false");
+        assert_eq!(ack(&asynchronous), AckConfig::Received);
+        let with = |ack: &str, text: &str| text.replace("[log]", &format!("[log]\nack = \"{ack}\""));
+        assert_eq!(ack(&with("durable", &asynchronous)), AckConfig::Durable);
+        assert_eq!(ack(&with("received", GOOD)), AckConfig::Received);
     }
 
     #[test]

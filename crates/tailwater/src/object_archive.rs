@@ -177,7 +177,8 @@ impl ObjectArchive {
             // Nobody waits any more only if the caller's thread has panicked.
             let _ = sender.send(request.await);
         })?;
-        receiver.recv().map_err(|_| failure(ErrorKind::Other, &"the request was given up"))
+        tailwater_log::blocking(|| receiver.recv())
+            .map_err(|_| failure(ErrorKind::Other, &"the request was given up"))
     }
 
     pub(crate) fn spawn<T: Send + 'static>(

@@ -31,7 +31,6 @@ use crate::object_archive::{ArchiveAddress, ObjectArchive};
 /// # Errors
 /// If an option file that holds credentials of a source, or of another server of its cluster, cannot be read.
 pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
-    let log = log_options(&config.log);
     let capture = |source: &SourceConfig| {
         let servers = servers_of(config, source)?;
         Ok(CaptureOptions {
@@ -43,7 +42,7 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
             heartbeat: Duration::from_millis(source.heartbeat_ms),
             watch_interval: Duration::from_millis(source.watch_ms),
             directory: config.log.directory.join(&source.name),
-            log: log.clone(),
+            log: log_options(&config.log, source),
             // Where there is another server to follow, somebody may order so.
             stays: !servers.is_empty(),
             servers,
@@ -108,9 +107,9 @@ fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours.saturating_mul(3600))
 }
 
-fn log_options(config: &LogConfig) -> LogOptions {
+fn log_options(config: &LogConfig, source: &SourceConfig) -> LogOptions {
     LogOptions {
-        ack: match config.ack {
+        ack: match config.ack_of(source) {
             AckConfig::Durable => AckMode::Durable,
             AckConfig::Received => AckMode::Received,
         },

@@ -31,7 +31,10 @@ fn a_configuration_is_checked() -> Result<()> {
         "127.0.0.1:1",
     ]);
     let answer = shell.run("config check -c good.toml --output json")?.exits(0).json()?;
-    assert_eq!(answer, [serde_json::json!({ "ok": true, "sources": ["orders"] })]);
+    let ack = serde_json::json!({ "orders": "durable" });
+    assert_eq!(answer, [serde_json::json!({ "ok": true, "sources": ["orders"], "ack": ack })]);
+    shell.write("asynchronous.toml", &format!("{GOOD}semi_sync = false\n"))?;
+    shell.run("config check -c asynchronous.toml")?.exits(0).says(&["ack = Received"]);
 
     shell.write("unknown.toml", &GOOD.replace("host =", "hots ="))?;
     let unknown = shell.run("config check -c unknown.toml")?.exits(1);

@@ -2,23 +2,25 @@
 
 use std::time::Duration;
 
-use tailwater_log::{AckMode, LogHandle, LogPosition, SourceIdentity};
+use tailwater_log::{LogHandle, LogPosition, SourceIdentity, blocking};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
-use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid};
+use tailwater_wire::gtid::{Gtid, GtidSet};
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::gtids::{self, TargetGtids};
 use super::options::{ChannelOptions, ChannelStart, GtidMode};
+use super::status::{ChannelFault, ChannelState, ChannelStatus};
 use super::store::{Claim, Kept, Store};
+use super::walked::Walked;
 use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
 use crate::progress::Applied;
 use crate::scheduler::CommitOrder;
-use crate::transaction::Span;
 
-/// So long is waited for a log that acknowledges what it has only received to capture again what a power cut has taken from it.
-const CAPTURED_AGAIN_MAX: Duration = Duration::from_secs(60);
+/// So long is waited without a word for the log to have what the target has.
+const SILENT_MAX: Duration = Duration::from_secs(1);
 
 /// From where a run goes on.
 pub(super) struct Begun {
@@ -49,17 +51,6 @@ pub(super) async fn begin(
         GtidSet::parse(source.flavour, text).map_err(|error| wrong(format!("GTIDs {text:?}: {error}")))
     };
     if let Some(applied) = kept.applied.clone() {
-        if log.ack_mode() == AckMode::Received {
-            // A power cut has taken from the log what the target has; it is captured again. Without one it is there, and its sync may
-            // still be to come: the log is read from no place beyond that.
-            let again = async {
-                until_captured(log, &kept.newest).await;
-                log.until_durable(applied.high()).await
-            };
-            if tokio::time::timeout(CAPTURED_AGAIN_MAX, again).await.is_err() {
-                warn!(channel = options.name, "what the target has is not captured again");
-            }
-        }
         for text in &kept.newest {
             if !is_captured(log, text) {
                 return Err(wrong(format!(
@@ -69,8 +60,12 @@ pub(super) async fn begin(
             }
         }
         let origin = parse(&kept.origin_gtids)?;
+        let walked = blocking(|| Walked::of(log, &applied, &origin))?;
+        if let Some(place) = walked.misplaced {
+            return Err(wrong(misplaced(&place)));
+        }
         if flavour == source.flavour && store.shared_with().await?.is_none() {
-            let mut all = applied_gtids(log, &applied, &origin)?;
+            let mut all = walked.applied;
             // What a crash may have left in the target's binlog under its GTID without being applied: a statement that
             // commits by itself, or where an XA transaction was prepared. MariaDB's position does not count its binlog.
             for text in kept.under_way.iter().chain(&kept.newest) {
@@ -84,8 +79,7 @@ pub(super) async fn begin(
                 return Err(wrong(gone_ahead(&options.name, &beyond, &target.has)));
             }
         }
-        let gtids = had_at(log, applied.low(), &origin)?;
-        return Ok(Begun { applied, origin, gtids });
+        return Ok(Begun { applied, origin, gtids: walked.before });
     }
     let (low, origin) = match options.start {
         ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(source.flavour)),
@@ -113,7 +107,7 @@ pub(super) async fn begin(
     let text = gtids::text(&origin);
     let identity = source.server_uuid.unwrap_or_else(|| source.server_id.to_string());
     store.begin_at(claim, &applied, &identity, &text, &target.has).await?;
-    let gtids = had_at(log, applied.low(), &origin)?;
+    let gtids = blocking(|| Walked::of(log, &applied, &origin))?.before;
     Ok(Begun { applied, origin, gtids })
 }
 
@@ -124,15 +118,49 @@ fn is_captured(log: &LogHandle, gtid: &str) -> bool {
     gtid.is_none_or(|gtid| logged.is_some_and(|logged| logged.contains(&gtid)))
 }
 
-/// Waits until the log holds these transactions.
-async fn until_captured(log: &LogHandle, gtids: &[String]) {
-    let mut durable = log.subscribe();
-    loop {
-        durable.borrow_and_update();
-        if gtids.iter().all(|gtid| is_captured(log, gtid)) || durable.changed().await.is_err() {
-            return;
-        }
+/// Waits for the log to hold durably what the target has: its sync may still be to come, or a power cut has taken it, and it is captured
+/// again. The log is read from no place beyond that. Says so if it takes long.
+///
+/// # Errors
+/// [`ApplyError::Behind`] if the log is closed; [`ApplyError::Log`].
+pub(super) async fn until_durable(
+    channel: &str,
+    log: &LogHandle,
+    high: LogPosition,
+    status: &watch::Sender<ChannelStatus>,
+) -> Result<(), ApplyError> {
+    // A segment that has begun has done so durably, so what the log then lacks is no power cut's.
+    if log.newest_segment().is_none_or(|newest| newest.number < high.segment) {
+        return Ok(());
     }
+    let behind = || {
+        let (channel, end) = (channel.to_owned(), log.durable().position);
+        ApplyError::Behind { channel, has: high.to_string(), end: end.to_string() }
+    };
+    let is_durable = match tokio::time::timeout(SILENT_MAX, log.until_durable(high)).await {
+        Ok(is_durable) => is_durable?,
+        Err(_) => {
+            let error = behind();
+            warn!(channel, code = error.code(), "{error}");
+            let tell = |state, fault| {
+                status.send_modify(|status| (status.state, status.fault) = (state, fault));
+            };
+            tell(ChannelState::Connecting, Some(ChannelFault::of(&error)));
+            let is_durable = log.until_durable(high).await?;
+            tell(ChannelState::Running, None);
+            is_durable
+        }
+    };
+    if is_durable { Ok(()) } else { Err(behind()) }
+}
+
+fn misplaced(place: &LogPosition) -> String {
+    format!(
+        "the target has all up to {place} of the log, where this log has no transaction's end: it is another log, or a power cut \
+         has taken its end, and it went on from another server, or from one that had lost the same. What the target has of it may \
+         come again behind that place: find out what it has (`tailwater check`, if the source stands still), and seek the channel \
+         to where it is to go on"
+    )
 }
 
 fn gone_ahead(channel: &str, beyond: &str, has: &str) -> String {
@@ -206,47 +234,4 @@ pub(super) fn filters(options: &ChannelOptions, kept: &Kept) -> Result<Versioned
         channel: options.name.clone(),
         reason: format!("its filters: {error}"),
     })
-}
-
-/// Every transaction of the log before `low`, and what the target had of the log's domains and servers before that.
-///
-/// # Errors
-/// [`ApplyError::Log`].
-fn had_at(log: &LogHandle, low: LogPosition, origin: &GtidSet) -> Result<GtidSet, ApplyError> {
-    let gtids = applied_gtids(log, &Applied::new(low), origin)?;
-    Ok(match (gtids, log.gtid_set()) {
-        // Domains that the log does not know are another source's.
-        (GtidSet::MariaDb(gtids), Some(GtidSet::MariaDb(logged))) => {
-            let is_logged = |gtid: &MariadbGtid| logged.last(gtid.domain).is_some();
-            GtidSet::MariaDb(MariadbBinlogState::from_gtids(gtids.iter().filter(is_logged)))
-        }
-        (gtids, _) => gtids,
-    })
-}
-
-/// Every transaction of the log that is applied, and `origin`.
-///
-/// # Errors
-/// [`ApplyError::Log`].
-fn applied_gtids(log: &LogHandle, applied: &Applied, origin: &GtidSet) -> Result<GtidSet, ApplyError> {
-    let low = applied.low();
-    let mut gtids = log.gtids_before(low.segment)?.unwrap_or_else(|| GtidSet::empty(origin.flavour()));
-    let mut reader = log.reader(LogPosition { offset: gtids::FIRST_EVENT_OFFSET, ..low })?;
-    let mut start = low;
-    while let Some(entry) = reader.try_next()? {
-        if entry.position >= applied.high() {
-            break;
-        }
-        let mut is_applied = entry.position < low;
-        if !is_applied && entry.is_transaction() {
-            is_applied = applied.contains(&Span { start, end: entry.end() });
-            start = entry.end();
-        }
-        if let Some(gtid) = entry.gtid.as_ref().filter(|_| is_applied) {
-            // A log holds one family's GTIDs.
-            let _ = gtids.insert(gtid);
-        }
-    }
-    // As is the origin of a channel.
-    Ok(gtids.union(origin).unwrap_or(gtids))
 }

@@ -32,12 +32,13 @@ mod statements;
 pub mod status;
 mod store;
 pub(crate) mod text;
+mod walked;
 mod worker;
 pub(crate) mod writer;
 
 use std::time::Duration;
 
-use tailwater_log::{LogHandle, LogPosition};
+use tailwater_log::{LogHandle, LogPosition, blocking};
 use tailwater_session::{Backoff, Endpoint};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -56,6 +57,8 @@ use store::Store;
 
 /// Commands that wait for the channel.
 const COMMANDS_MAX: usize = 16;
+/// So long is waited for the log's disk before what an operator names is looked up.
+const SETTLED_MAX: Duration = Duration::from_secs(5);
 
 /// What can be changed on a running channel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -370,6 +373,14 @@ impl Supervisor {
         None
     }
 
+    /// Lets the log have durably what an operator may name, as it came a moment ago. No longer than anyone would wait for an answer.
+    async fn settle(&self) -> Result<(), ApplyError> {
+        match tokio::time::timeout(SETTLED_MAX, self.log.until_written_is_durable()).await {
+            Ok(settled) => settled.map(drop).map_err(ApplyError::from),
+            Err(_) => Ok(()),
+        }
+    }
+
     async fn obey(&mut self, command: Command) -> Result<(), ApplyError> {
         match command {
             Command::Start(until) => {
@@ -385,7 +396,8 @@ impl Supervisor {
                 let until = until.or(refused).ok_or_else(|| ApplyError::Start {
                     reason: "it has not failed at a transaction: name one".to_owned(),
                 })?;
-                gtids::position_of(&self.log, &until)?;
+                self.settle().await?;
+                blocking(|| gtids::position_of(&self.log, &until))?;
                 warn!(channel = self.options.name, %until, "tolerates what the target has, up to this transaction");
                 self.options.tolerate_until = Some(until);
                 self.wanted = true;
@@ -431,7 +443,8 @@ impl Supervisor {
     }
 
     async fn seek(&mut self, gtids: &GtidSet) -> Result<(), ApplyError> {
-        let position = gtids::start_behind(&self.log, gtids)?;
+        self.settle().await?;
+        let position = blocking(|| gtids::start_behind(&self.log, gtids))?;
         let (mut store, claim, kept) = self.store().await?;
         let text = gtids::text(gtids);
         let applied = crate::progress::Applied::new(position);
@@ -448,7 +461,10 @@ impl Supervisor {
         // Nothing that is before the log can come again, not even by a seek.
         versions.forget_below(begin::oldest(&self.log));
         let position = match &from {
-            Some(gtid) => gtids::position_of(&self.log, gtid)?,
+            Some(gtid) => {
+                self.settle().await?;
+                blocking(|| gtids::position_of(&self.log, gtid))?
+            }
             // Everything under way has committed: what is not applied yet meets the new filters, up to the last of it.
             None => kept.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::Applied::high),
         };
@@ -471,7 +487,7 @@ impl Supervisor {
     }
 
     fn set_fault(&self, state: ChannelState, error: &ApplyError) {
-        let fault = ChannelFault { code: error.code().to_owned(), message: error.to_string() };
+        let fault = ChannelFault::of(error);
         self.status.send_modify(|status| {
             status.state = state;
             status.fault = Some(fault);

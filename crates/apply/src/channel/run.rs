@@ -128,7 +128,11 @@ struct TakenOver {
 }
 
 impl TakenOver {
-    async fn take(options: &ChannelOptions, log: &LogHandle) -> Result<Self, ApplyError> {
+    async fn take(
+        options: &ChannelOptions,
+        log: &LogHandle,
+        status: &watch::Sender<ChannelStatus>,
+    ) -> Result<Self, ApplyError> {
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..options.clone() };
         let mut connection = super::writer::connect(&unlogged).await?;
         let flavour = connection.server().flavour;
@@ -136,6 +140,9 @@ impl TakenOver {
         begin::refuse_strict_order(options, flavour, &mut connection).await?;
         let target = gtids::target_gtids(&mut connection).await?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
+        if let Some(applied) = &kept.applied {
+            begin::until_durable(&options.name, log, applied.high(), status).await?;
+        }
         let begun = begin::begin(options, log, &mut store, &claim, &kept, flavour, &target).await?;
         if options.notes_by_event() {
             store.open_rows(&claim, &begun.applied, options.workers).await?;
@@ -172,7 +179,7 @@ impl Run {
         let RunSetup { options, log, source_time, stop, careful_until, status } = setup;
         let options = one_by_one(options, careful_until.is_some());
         let TakenOver { store, claim, kept, flavour, target, begun } =
-            TakenOver::take(&options, &log).await?;
+            TakenOver::take(&options, &log, &status).await?;
         let preserves = flavour == Flavour::MySql && options.gtid == GtidMode::Preserve;
         let target_logged = preserves.then(|| GtidSet::parse(flavour, &target.has).ok()).flatten();
         let filters = begin::filters(&options, &kept)?;

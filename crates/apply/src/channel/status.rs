@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::options::GtidMode;
+use crate::error::ApplyError;
 
 /// What a channel is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -26,6 +27,13 @@ pub struct ChannelFault {
     pub code: String,
     /// What happened, with GTID, table and key where they are known.
     pub message: String,
+}
+
+impl ChannelFault {
+    /// What an error says.
+    pub(super) fn of(error: &ApplyError) -> Self {
+        Self { code: error.code().to_owned(), message: error.to_string() }
+    }
 }
 
 /// A channel, as it is now.

@@ -8,12 +8,13 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use tailwater_apply::channel::{ChannelOptions, GtidMode};
 use tailwater_apply::scheduler::CommitOrder;
+use tailwater_log::AckMode;
 use tailwater_sandbox::{Link, ServerKind};
 use tailwater_session::Endpoint;
 use tailwater_wire::Flavour;
 
 use super::{Applier, TALLY, Tally, is_long, seeded};
-use crate::support::Rig;
+use crate::support::{Rig, spec};
 
 /// A target that loses nothing.
 const DURABLE: &[&str] = &["--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"];
@@ -97,7 +98,12 @@ type Cast = (ServerKind, CommitOrder, GtidMode);
 async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<()> {
     // A target that logs what is applied has to keep its log and its data in step by itself.
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
-    let Some(rig) = Rig::start(kind, &[], durability).await? else { return Ok(()) };
+    let (source, target) = (spec(kind, 1), spec(kind, 2).options(durability.iter().copied()));
+    let Some(mut rig) = Rig::idle(source, target).await? else { return Ok(()) };
+    // Both kinds of log fall to each order and each identity.
+    let is_received = (order == CommitOrder::Source) == (kind.flavour() == Flavour::MariaDb);
+    rig.ack = if is_received == (gtid == GtidMode::Log) { AckMode::Received } else { AckMode::Durable };
+    rig.start_capture()?;
     Tally::prepare(&rig.source).await?;
     let link = Link::open(rig.target.address()).await?;
     let mut target = rig.target.connect_options();
@@ -125,7 +131,7 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
             Some(fault) => *fault,
             None => *all.choose(random).unwrap_or(&Fault::KillApplier),
         };
-        eprintln!("{kind} {order:?} {gtid:?}: {fault:?} after {pause:?}");
+        eprintln!("{kind} {order:?} {gtid:?}, {:?} log: {fault:?} after {pause:?}", play.rig.ack);
         play.fault(fault).await?;
     }
     let transactions = load.stop().await?;

@@ -12,7 +12,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
+
 pub(crate) use real::RealDirectory;
+
+/// Waits in this thread, for a disk or another thread. One that runs a runtime's tasks hands the others to another thread first, if the
+/// runtime has more than one.
+pub fn blocking<T>(wait: impl FnOnce() -> T) -> T {
+    match Handle::try_current() {
+        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
+            tokio::task::block_in_place(wait)
+        }
+        _ => wait(),
+    }
+}
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

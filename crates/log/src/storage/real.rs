@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 
-use super::{Directory, File, OpenMode};
+use super::{Directory, File, OpenMode, blocking};
 
 /// A directory of the file system.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Directory for RealDirectory {
     }
 
     fn sync(&self) -> io::Result<()> {
-        fs::File::open(&self.path)?.sync_all()
+        blocking(|| fs::File::open(&self.path)?.sync_all())
     }
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
@@ -104,15 +104,15 @@ impl File for RealFile {
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
-        fallocate(&self.file, FallocateFlags::empty(), offset, length).map_err(io::Error::from)
+        blocking(|| fallocate(&self.file, FallocateFlags::empty(), offset, length)).map_err(io::Error::from)
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.file.set_len(length)
+        blocking(|| self.file.set_len(length))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        blocking(|| self.file.sync_data())
     }
 
     fn start_writeback(&self, offset: u64, length: u64) -> io::Result<()> {

@@ -33,7 +33,15 @@ pub fn append(writer: &mut LogWriter, event: &[u8]) -> Result<(), LogError> {
 }
 
 pub fn begin_file(writer: &mut LogWriter, source: &mut Source) -> Result<(), LogError> {
-    let events = source.begin_file(ChecksumAlgorithm::Crc32);
+    begin_file_with(ChecksumAlgorithm::Crc32, writer, source)
+}
+
+pub fn begin_file_with(
+    checksum: ChecksumAlgorithm,
+    writer: &mut LogWriter,
+    source: &mut Source,
+) -> Result<(), LogError> {
+    let events = source.begin_file(checksum);
     writer.start_segment(&source.file_name(), 4, &identity(source.flavour))?;
     events.iter().try_for_each(|event| append(writer, event))
 }

@@ -61,6 +61,8 @@ pub(super) async fn send(
     );
     let log = &shared.served.log;
     let tail = if semi_sync { log.subscribe() } else { shared.pace.subscribe() };
+    // It is sent what is durable, also where that is nobody else's concern.
+    let _hurry = request.wait_for_more.then(|| log.hurry());
     // Replicas come again under the same server id, and find what they need then too; programs that only look do not.
     let is_replica = request.wait_for_more && request.server_id > 1;
     let watermark = match is_replica {

@@ -118,7 +118,7 @@ impl Archive {
             format!("[client]\nuser={}\npassword={}\n", account.user, account.password.expose()),
         )?;
         let config = format!(
-            "[log]\ndirectory = \"log\"\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
+            "[log]\ndirectory = \"log\"\nack = \"durable\"\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
              defaults_file = \"client.cnf\"\ntls = \"off\"\nserver_id = 4202\nsemi_sync = false\nstart = \"oldest\"\n{more}",
             self.server.port()
         );

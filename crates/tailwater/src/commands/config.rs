@@ -1,5 +1,7 @@
 //! `tailwater config`
 
+use std::collections::BTreeMap;
+
 use crate::cli::{ConfigCommand, Output};
 use crate::config::Config;
 use crate::exit::Exit;
@@ -15,18 +17,20 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
     match output {
         Output::Text => {
             println!("{}: good", file.config.display());
-            println!("log: {} (ack = {:?})", config.log.directory.display(), config.log.ack);
+            println!("log: {}", config.log.directory.display());
             for capture in wiring::captures(&config)? {
                 let connect = &capture.connect;
                 println!(
-                    "source {}: {} as {:?}, server_id {}",
-                    capture.name, connect.endpoint, connect.user, capture.server_id
+                    "source {}: {} as {:?}, server_id {}, ack = {:?}",
+                    capture.name, connect.endpoint, connect.user, capture.server_id, capture.log.ack
                 );
             }
         }
         Output::Json => {
             let sources: Vec<_> = config.sources.iter().map(|source| &source.name).collect();
-            println!("{}", serde_json::json!({ "ok": true, "sources": sources }));
+            let acks: BTreeMap<_, _> =
+                config.sources.iter().map(|source| (&source.name, config.log.ack_of(source))).collect();
+            println!("{}", serde_json::json!({ "ok": true, "sources": sources, "ack": acks }));
         }
     }
     Ok(Exit::Done)

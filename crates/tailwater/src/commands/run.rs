@@ -10,6 +10,7 @@ use tailwater_apply::channel::SourceTime;
 use tailwater_apply::{Channel, ChannelOptions};
 use tailwater_relay::Capture;
 use tailwater_relay::serve::BinlogServer;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -34,8 +35,10 @@ use crate::{archiver, http, managing, wiring};
 pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(path)?;
     init_messages();
-    // Captures have threads of their own; the binlog servers share these.
+    // What has to answer whatever the disk does: binlog servers, managers, the control socket, HTTP.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Channels, and the captures that only they wait for. Captures that a source waits for have threads of their own.
+    let replaying = tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
     // Before the first capture: told to stop at any moment after that, it closes its log in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
     let mut options = wiring::captures(&config)?;
@@ -55,7 +58,9 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let mut captures = Vec::new();
     for (name, opened) in opened {
         let ended = CancellationToken::new();
-        let capture = opened.start(ended.clone()).with_context(|| format!("source {name}"))?;
+        let capture = opened
+            .start(ended.clone(), Some(replaying.handle()))
+            .with_context(|| format!("source {name}"))?;
         captures.push((name, capture, ended));
     }
     if !archived.is_empty() {
@@ -73,7 +78,8 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
         }
         servers.push(server);
     }
-    let controlled = runtime.block_on(async { start(&config, channels, sources, &captures) })?;
+    let controlled =
+        runtime.block_on(async { start(&config, channels, sources, &captures, replaying.handle()) })?;
     let control = runtime.block_on(async {
         control::listen(&control::socket_of(&config.log.directory), Arc::clone(&controlled))
     })?;
@@ -104,12 +110,13 @@ fn controlled_source(
     (name.clone(), source)
 }
 
-/// Starts channels, each with the name of its source, and whether it is to wait; and the manager, if there is one.
+/// Starts channels on `replaying`, each with the name of its source, and whether it is to wait; and the manager, if there is one.
 fn start(
     config: &Config,
     channels: Vec<(String, ChannelOptions, bool)>,
     sources: BTreeMap<String, ControlledSource>,
     captures: &[(String, Capture, CancellationToken)],
+    replaying: &Handle,
 ) -> anyhow::Result<Arc<Controlled>> {
     let mut controlled = Controlled { sources, ..Controlled::default() };
     let mut feeds = Feeds::new();
@@ -124,7 +131,10 @@ fn start(
         }
         let status = capture.status();
         let source_time = SourceTime::new(move || status.source_now_us());
-        let channel = Arc::new(Channel::start(options, capture.log(), source_time, stopped || leads));
+        let channel = {
+            let _there = replaying.enter();
+            Arc::new(Channel::start(options, capture.log(), source_time, stopped || leads))
+        };
         feeds.insert(name.clone(), Arc::new(ChannelFeed::new(Arc::clone(&channel), capture.log())));
         controlled.channels.insert(name, (channel, capture.log()));
     }
@@ -191,7 +201,7 @@ async fn supervise(
             finished = any_finished(&mut running) => finished,
         };
         let (name, result) = finished.context("waiting for a capture")?;
-        match result.context("waiting for a capture's thread")? {
+        match result.context("waiting for a capture")? {
             Ok(()) => info!(source = name, "capture ended"),
             Err(error) => {
                 if error.retry() == tailwater_relay::Retry::Fatal {

@@ -131,6 +131,7 @@ impl Trial {
             format!("[client]\nuser={}\npassword={}\n", account.user, account.password.expose()),
         )?;
         let ack = match self.spec.ack {
+            _ if self.asynchronous => "",
             AckMode::Durable => "ack = \"durable\"\n",
             AckMode::Received => "ack = \"received\"\n",
         };
@@ -164,7 +165,7 @@ impl Trial {
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
-    /// Has the primary wait for nobody, and the relay not ask it to. Counts from its next start.
+    /// Has the primary wait for nobody, and the relay hold its log as it does then if nothing is said. Counts from its next start.
     ///
     /// # Errors
     /// If its configuration cannot be written, or the primary refuses.

@@ -50,7 +50,7 @@ impl Reader {
     /// it to apply it.
     pub(super) async fn look_ahead(&mut self) -> Result<(), ApplyError> {
         let start = self.setup.shared.applied().low();
-        let Ok(mut log) = self.setup.log.reader(start) else { return Ok(()) };
+        let Ok(mut log) = self.setup.log.reader_ahead(start) else { return Ok(()) };
         let source = self.setup.log.source().map(|source| source.flavour);
         let differ = source.is_some_and(|source| source != self.setup.shared.flavour);
         let bytes_max = if differ { BYTES_MAX } else { BYTES_MAX_UNTIL_SEEN };

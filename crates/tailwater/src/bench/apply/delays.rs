@@ -47,13 +47,17 @@ pub struct Stream {
 
 /// Who is measured beside native replication with some settings. At half load each also at the other's promise; at full load native
 /// replication does not come back from where it falls behind, and a sync for each event is too much for it.
-pub fn followers(natives: &[Native], ours: bool, load: SteadyLoad) -> Vec<Follower> {
+pub fn followers(natives: &[Native], ours: bool, promise: Promise, load: SteadyLoad) -> Vec<Follower> {
     let orders =
-        [CommitOrder::Independent, CommitOrder::Source].map(|order| Follower::Ours(order, Held::Durable));
-    let received = Follower::Ours(CommitOrder::Independent, Held::Received);
-    let ours = orders.into_iter().chain((load == SteadyLoad::Half).then_some(received)).filter(|_| ours);
+        [CommitOrder::Independent, CommitOrder::Source].map(|order| Follower::Ours(order, Held::Default));
+    let other = match promise {
+        Promise::None => Held::Durable,
+        Promise::Lossless => Held::Received,
+    };
+    let other = (load == SteadyLoad::Half).then_some(Follower::Ours(CommitOrder::Independent, other));
     let synced = natives.first().filter(|_| load == SteadyLoad::Half).copied();
     let natives = natives.iter().copied().map(Follower::Native);
+    let ours = orders.into_iter().chain(other).filter(|_| ours);
     natives.chain(ours).chain(synced.map(Follower::NativeSynced)).collect()
 }
 
@@ -146,7 +150,7 @@ pub async fn delay(options: &DelayBench) -> anyhow::Result<Report> {
             let rate = options.rate.unwrap_or_else(|| steady.written_rate() * HALF_LOAD_SHARE);
             let load = SteadyLoad::Half;
             let stream = Stream { kind, workload, promise, load, rate, seconds, repeats };
-            let mut followers = followers(&natives(kind.flavour(), options.quick), true, load);
+            let mut followers = followers(&natives(kind.flavour(), options.quick), true, promise, load);
             // It falls minutes behind, or holds the clients up: `bench apply` shows it.
             followers.retain(|follower| !matches!(follower, Follower::NativeSynced(_)));
             let delays = stream.measure_on(&mut steady, &followers, &say).await?;
@@ -178,11 +182,14 @@ mod tests {
     #[test]
     fn at_half_load_each_is_also_measured_at_the_others_promise() {
         let natives = natives(Flavour::MySql, false);
-        let half = followers(&natives, true, SteadyLoad::Half);
-        assert_eq!(half.len(), 6, "{half:?}");
-        assert!(half.contains(&Follower::NativeSynced(natives[0])), "{half:?}");
-        assert!(half.contains(&Follower::Ours(CommitOrder::Independent, Held::Received)), "{half:?}");
-        let most = |natives: &[Native], ours| followers(natives, ours, SteadyLoad::Most).len();
+        let half = |promise| followers(&natives, true, promise, SteadyLoad::Half);
+        let ours = |held| Follower::Ours(CommitOrder::Independent, held);
+        let asynchronous = half(Promise::None);
+        assert_eq!(asynchronous.len(), 6, "{asynchronous:?}");
+        assert!(asynchronous.contains(&Follower::NativeSynced(natives[0])), "{asynchronous:?}");
+        assert!(asynchronous.contains(&ours(Held::Durable)), "{asynchronous:?}");
+        assert!(half(Promise::Lossless).contains(&ours(Held::Received)));
+        let most = |natives: &[Native], ours| followers(natives, ours, Promise::None, SteadyLoad::Most).len();
         assert_eq!([most(&natives, true), most(&natives, false), most(&[], true)], [4, 2, 2]);
     }
 }

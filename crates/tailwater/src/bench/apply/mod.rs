@@ -241,7 +241,7 @@ impl Run {
         for promise in [Promise::None, Promise::Lossless] {
             let mut rate = most;
             for load in [SteadyLoad::Most, SteadyLoad::Half] {
-                let followers = delays::followers(&natives, self.measures(Side::Ours), load);
+                let followers = delays::followers(&natives, self.measures(Side::Ours), promise, load);
                 let repeats = if load == SteadyLoad::Half { plan.steady_repeats } else { 1 };
                 let stream =
                     Stream { kind, workload, promise, load, rate, seconds: plan.steady_seconds, repeats };

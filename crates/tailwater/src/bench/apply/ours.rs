@@ -43,7 +43,7 @@ impl Captured {
     pub async fn capture(backlog: &Backlog, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join("captured");
         std::fs::create_dir(&folder)?;
-        let mut daemon = Daemon::start(&folder, &source_config(backlog, Promise::None, Held::Durable), None)?;
+        let mut daemon = Daemon::start(&folder, &source_config(backlog, Promise::None, Held::Default), None)?;
         let logs = backlog.source.sql("SHOW BINARY LOGS").await?;
         let size = |line: &String| line.split('\t').nth(1).and_then(|size| size.parse::<u64>().ok());
         let bytes: u64 = logs.iter().filter_map(size).sum();
@@ -71,7 +71,9 @@ impl Captured {
 /// How surely a log holds what is acknowledged, and what its channels commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// After an fdatasync, as it is if nothing is said.
+    /// As it is if nothing is said: durably where the source waits for it, else as native replication holds its relay log.
+    Default,
+    /// After an fdatasync.
     Durable,
     /// As native replication holds its relay log.
     Received,
@@ -108,7 +110,7 @@ pub async fn stand_by(
 ) -> anyhow::Result<Daemon> {
     let channel = channel_config(target, order) + "stopped = true\n";
     let mut daemon =
-        Daemon::start(folder, &(source_config(backlog, Promise::None, Held::Durable) + &channel), slow)?;
+        Daemon::start(folder, &(source_config(backlog, Promise::None, Held::Default) + &channel), slow)?;
     wait_until("starting the daemon", PATIENCE, async || {
         daemon.ensure_running()?;
         let answer = control::ask(&daemon.socket(), &Request::List);
@@ -120,7 +122,8 @@ pub async fn stand_by(
 
 fn source_config(backlog: &Backlog, promise: Promise, held: Held) -> String {
     let ack = match held {
-        Held::Durable => "",
+        Held::Default => "",
+        Held::Durable => "ack = \"durable\"\n",
         Held::Received => "ack = \"received\"\n",
     };
     format!(

@@ -68,8 +68,7 @@ pub enum Follower {
     Native(Native),
     /// Native replication that holds what it received as durably as Tailwater does before it applies it, and acknowledges it.
     NativeSynced(Native),
-    /// Tailwater, with its log durable before anything is acknowledged or committed, as is the default, or with no other promise than
-    /// native replication's.
+    /// Tailwater, which holds what it received as it does by default, or otherwise.
     Ours(CommitOrder, Held),
 }
 
@@ -81,7 +80,8 @@ impl std::fmt::Display for Follower {
             Self::Ours(order, held) => {
                 Contender::Ours(*order).fmt(f)?;
                 f.write_str(match held {
-                    Held::Durable => "",
+                    Held::Default => "",
+                    Held::Durable => ", log synced first",
                     Held::Received => ", log not synced first",
                 })
             }

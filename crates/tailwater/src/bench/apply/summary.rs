@@ -204,8 +204,8 @@ fn steady_explanations() -> Vec<String> {
          0.1 ms, sees the commit; p99 is the median of the repeats' p99"
             .into(),
         "native replication does not sync its relay log (sync_relay_log=10000), so what it acknowledges and applies is lost to others with \
-         its machine, but where rows say that it does (sync_relay_log=1); tailwater does, but where rows say that it does not (ack = \
-         \"received\")"
+         its machine, but where rows say that it does (sync_relay_log=1); tailwater syncs its log first where the source waits for it, and \
+         elsewhere does not, but where rows say so (ack = \"durable\", \"received\")"
             .into(),
     ]
 }
@@ -270,9 +270,10 @@ mod tests {
         let followers = [
             (native(16), 0.8),
             (native(8), 0.6),
-            (ours(CommitOrder::Independent, Held::Durable), 1.2),
-            (ours(CommitOrder::Source, Held::Durable), 1.5),
+            (ours(CommitOrder::Independent, Held::Default), 1.2),
+            (ours(CommitOrder::Source, Held::Default), 1.5),
             (ours(CommitOrder::Independent, Held::Received), 0.5),
+            (ours(CommitOrder::Independent, Held::Durable), 0.4),
         ];
         let rows_of = |promise| {
             followers.map(|(follower, ms)| {
