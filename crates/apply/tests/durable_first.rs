@@ -11,6 +11,7 @@ use tailwater_log::{AckMode, Durable, LogHandle, LogOptions, LogPosition, LogWri
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::EventHeader;
+use tailwater_wire::gtid::GtidSet;
 use tempfile::TempDir;
 
 use crate::support::{PATIENCE, Rig, wait_for};
@@ -277,7 +278,13 @@ async fn is_committed_when_received(kind: ServerKind, options: &[&str]) -> Resul
         let code = status.fault.as_ref().map(|fault| fault.code.as_str());
         status.state == ChannelState::Connecting && code == Some("TW-APP-0014")
     };
-    wait_for(&channel, "say that the log is behind", waits).await?;
+    let status = wait_for(&channel, "say that the log is behind", waits).await?;
+    // And what the target has nevertheless: it may be the one that has the most.
+    let flavour = cut.rig.source.kind().flavour();
+    let had = GtidSet::parse(flavour, &status.gtids)?;
+    let logged = log.handle().gtid_set().context("an empty log")?;
+    let beyond = had.subtract(&logged)?;
+    ensure!(beyond.is_empty() == !options.is_empty(), "{had} of {logged}");
     // A log that is closed meanwhile, as by a capture that was refused, is not taken for one that goes on without it.
     drop(log);
     tokio::time::sleep(Duration::from_millis(500)).await;

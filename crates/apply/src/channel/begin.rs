@@ -1,26 +1,18 @@
 //! Where a run begins: from what the target keeps about the channel, or, for a new one, from its GTID position.
 
-use std::time::Duration;
-
 use tailwater_log::{LogHandle, LogPosition, SourceIdentity, blocking};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
-use tokio::sync::watch;
-use tracing::warn;
 
 use super::gtids::{self, TargetGtids};
 use super::options::{ChannelOptions, ChannelStart, GtidMode};
-use super::status::{ChannelFault, ChannelState, ChannelStatus};
 use super::store::{Claim, Kept, Store};
 use super::walked::Walked;
 use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
 use crate::progress::Applied;
 use crate::scheduler::CommitOrder;
-
-/// So long is waited without a word for the log to have what the target has.
-const SILENT_MAX: Duration = Duration::from_secs(1);
 
 /// From where a run goes on.
 pub(super) struct Begun {
@@ -116,42 +108,6 @@ fn is_captured(log: &LogHandle, gtid: &str) -> bool {
     let logged = log.gtid_set();
     let gtid = log.source().and_then(|source| Gtid::parse(source.flavour, gtid).ok());
     gtid.is_none_or(|gtid| logged.is_some_and(|logged| logged.contains(&gtid)))
-}
-
-/// Waits for the log to hold durably what the target has: its sync may still be to come, or a power cut has taken it, and it is captured
-/// again. The log is read from no place beyond that. Says so if it takes long.
-///
-/// # Errors
-/// [`ApplyError::Behind`] if the log is closed; [`ApplyError::Log`].
-pub(super) async fn until_durable(
-    channel: &str,
-    log: &LogHandle,
-    high: LogPosition,
-    status: &watch::Sender<ChannelStatus>,
-) -> Result<(), ApplyError> {
-    // A segment that has begun has done so durably, so what the log then lacks is no power cut's.
-    if log.newest_segment().is_none_or(|newest| newest.number < high.segment) {
-        return Ok(());
-    }
-    let behind = || {
-        let (channel, end) = (channel.to_owned(), log.durable().position);
-        ApplyError::Behind { channel, has: high.to_string(), end: end.to_string() }
-    };
-    let is_durable = match tokio::time::timeout(SILENT_MAX, log.until_durable(high)).await {
-        Ok(is_durable) => is_durable?,
-        Err(_) => {
-            let error = behind();
-            warn!(channel, code = error.code(), "{error}");
-            let tell = |state, fault| {
-                status.send_modify(|status| (status.state, status.fault) = (state, fault));
-            };
-            tell(ChannelState::Connecting, Some(ChannelFault::of(&error)));
-            let is_durable = log.until_durable(high).await?;
-            tell(ChannelState::Running, None);
-            is_durable
-        }
-    };
-    if is_durable { Ok(()) } else { Err(behind()) }
 }
 
 fn misplaced(place: &LogPosition) -> String {

@@ -9,6 +9,7 @@
 //!   `publish` tells it. `retention`: what is kept for one that loses commits. `rate`: how fast; [`source_time`]: how late. `diagnose`: which row.
 
 mod begin;
+mod behind;
 mod crew;
 mod diagnose;
 mod disabled_events;
@@ -272,7 +273,8 @@ impl Supervisor {
     /// One run; ends with it, or with a command, which is given back.
     async fn run_once(&mut self) -> Option<(Command, Answer)> {
         let stop = CancellationToken::new();
-        self.set_state(ChannelState::Running);
+        // What was wrong last stays until it has begun.
+        self.status.send_modify(|status| status.state = ChannelState::Connecting);
         let setup = RunSetup {
             options: self.options.clone(),
             log: self.log.clone(),

@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::info;
 
 use super::begin::{self, Begun};
+use super::behind;
 use super::crew::{self, Crew, Outcome};
 use super::gtid_progress::GtidProgress;
 use super::gtids::{self, TargetGtids};
@@ -23,7 +24,7 @@ use super::reader::{self, Held, Read, ReaderSetup, Reads};
 use super::retention::Lows;
 use super::source_time::SourceTime;
 use super::statements::Statements;
-use super::status::ChannelStatus;
+use super::status::{ChannelState, ChannelStatus};
 use super::store::{Claim, Kept, Store};
 use super::worker::{Committed, Shared};
 use crate::error::ApplyError;
@@ -107,6 +108,10 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
         run = Run::begin(setup) => run?,
         () = stop.cancelled() => return Ok(End::Told),
     };
+    let gtids = gtids::text(run.progress.gtids());
+    run.status.send_modify(|status| {
+        (status.state, status.fault, status.gtids) = (ChannelState::Running, None, gtids);
+    });
     let end = run.coordinate(stop).await;
     run.stop_reader = None;
     if end.is_ok() {
@@ -140,8 +145,9 @@ impl TakenOver {
         begin::refuse_strict_order(options, flavour, &mut connection).await?;
         let target = gtids::target_gtids(&mut connection).await?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
-        if let Some(applied) = &kept.applied {
-            begin::until_durable(&options.name, log, applied.high(), status).await?;
+        if behind::until_durable(&options.name, log, &kept, status).await? {
+            drop(store);
+            return Box::pin(Self::take(options, log, status)).await;
         }
         let begun = begin::begin(options, log, &mut store, &claim, &kept, flavour, &target).await?;
         if options.notes_by_event() {

@@ -1,0 +1,68 @@
+//! A log that lacks what the target has.
+
+use std::time::Duration;
+
+use tailwater_log::{LogHandle, LogPosition, blocking};
+use tailwater_wire::gtid::{Gtid, GtidSet};
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::gtids;
+use super::status::{ChannelFault, ChannelStatus};
+use super::store::Kept;
+use super::walked::Walked;
+use crate::error::ApplyError;
+use crate::progress::Applied;
+
+/// So long is waited without a word.
+const SILENT_MAX: Duration = Duration::from_secs(1);
+
+/// Waits for the log to hold durably what the target has: its sync may still be to come, or a power cut has taken it, and it is captured
+/// again. The log is read from no place beyond that. Whether that took so long that the target may be another by now; then it was said
+/// why.
+///
+/// # Errors
+/// [`ApplyError::Behind`] if the log is closed; [`ApplyError::Log`].
+pub(super) async fn until_durable(
+    channel: &str,
+    log: &LogHandle,
+    kept: &Kept,
+    status: &watch::Sender<ChannelStatus>,
+) -> Result<bool, ApplyError> {
+    let Some(applied) = &kept.applied else { return Ok(false) };
+    let high = applied.high();
+    // A segment that has begun has done so durably, so what the log then lacks is no power cut's.
+    if log.newest_segment().is_none_or(|newest| newest.number < high.segment) {
+        return Ok(false);
+    }
+    if let Ok(is_durable) = tokio::time::timeout(SILENT_MAX, log.until_durable(high)).await {
+        return if is_durable? { Ok(false) } else { Err(behind(channel, log, high)) };
+    }
+    let error = behind(channel, log, high);
+    warn!(channel, code = error.code(), "{error}");
+    let had = blocking(|| had(log, applied, kept));
+    status.send_modify(|status| {
+        status.fault = Some(ChannelFault::of(&error));
+        // Who looks for a server that has the most is to know.
+        if let Some(had) = had {
+            status.gtids = gtids::text(&had);
+        }
+    });
+    if log.until_durable(high).await? { Ok(true) } else { Err(error) }
+}
+
+fn behind(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyError {
+    let end = log.durable().position.to_string();
+    ApplyError::Behind { channel: channel.to_owned(), has: high.to_string(), end }
+}
+
+/// What the target is known to have: what of it is in the log, and the newest of all.
+fn had(log: &LogHandle, applied: &Applied, kept: &Kept) -> Option<GtidSet> {
+    let flavour = log.source()?.flavour;
+    let origin = GtidSet::parse(flavour, &kept.origin_gtids).ok()?;
+    let mut all = Walked::of(log, applied, &origin).ok()?.applied;
+    for newest in &kept.newest {
+        all.insert(&Gtid::parse(flavour, newest).ok()?).ok()?;
+    }
+    Some(all)
+}
