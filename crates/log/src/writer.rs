@@ -142,6 +142,14 @@ impl LogWriter {
         self.last_transaction.as_ref()
     }
 
+    /// Whether the newest segment begins in the middle of the source's file and holds nothing, not even a format description: a crash
+    /// came between its beginning and the first that was appended.
+    pub fn has_hollow_segment(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| {
+            active.header().source_offset > FIRST_EVENT_OFFSET && active.whole_end() <= FIRST_EVENT_OFFSET
+        })
+    }
+
     /// Whether a transaction was opened and has not ended.
     pub fn in_transaction(&self) -> bool {
         self.active.as_ref().is_some_and(|active| active.framing().in_transaction())

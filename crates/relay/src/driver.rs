@@ -344,6 +344,8 @@ impl Driver {
             Some((_, identity)) if !identity.same_server(&source.identity) => {
                 StreamTrack::of_another_server()
             }
+            // It lacks what a segment begins with: what comes brings that along.
+            Some(_) if self.log.has_hollow_segment() => StreamTrack::new(kind, None),
             tail => StreamTrack::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
         };
         let mut reading = Reading::new(

@@ -256,13 +256,17 @@ impl<'a> Reading<'a> {
         let action = self.track.event(&header, &chunk.data, self.log.in_transaction())?;
         self.placed |= action != Action::Drop;
         if let Action::StartSegment { file, position, preamble } = &action {
-            self.log.start_segment(file, *position, &self.identity)?;
+            let is_begun = self.log.has_hollow_segment()
+                && self.log.source_tail().is_some_and(|tail| (&tail.file, tail.end) == (file, *position));
+            if !is_begun {
+                self.log.start_segment(file, *position, &self.identity)?;
+            }
             for event in preamble {
                 let header = EventHeader::parse(event).map_err(|error| self.event_error(&header, error))?;
                 self.log.append(&header, event, true, true)?;
             }
             if *position > FIRST_EVENT_OFFSET {
-                // A segment that begins in the middle of a file goes on after a power cut from what it begins with.
+                // A segment that begins in the middle of a file needs what it begins with to go on after a power cut.
                 self.log.sync()?;
             }
         }

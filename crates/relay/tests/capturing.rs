@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_log::AckMode;
+use tailwater_log::{AckMode, LogWriter};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_sandbox::ServerKind;
 
@@ -72,7 +72,10 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     let (file, position) = middle_of_a_file(&source).await?;
     let mut middle = source.options("middle", 14);
     middle.semi_sync = false;
-    middle.start = StartPolicy::Position { file, position };
+    middle.start = StartPolicy::Position { file: file.clone(), position };
+    // A crash left a segment with nothing in it.
+    let identity = live.log().source().context("nothing was captured")?;
+    LogWriter::open(&middle.directory, middle.log.clone())?.start_segment(&file, position, &identity)?;
     let from_middle = Running::start(middle.clone())?;
     source.check_complete("oldest").await?;
     source.check_complete("middle").await?;
