@@ -284,7 +284,7 @@ async fn is_committed_when_received(kind: ServerKind, options: &[&str]) -> Resul
     let had = GtidSet::parse(flavour, &status.gtids)?;
     let logged = log.handle().gtid_set().context("an empty log")?;
     let beyond = had.subtract(&logged)?;
-    ensure!(beyond.is_empty() == !options.is_empty(), "{had} of {logged}");
+    ensure!(beyond.is_empty() != options.is_empty(), "{had} of {logged}");
     // A log that is closed meanwhile, as by a capture that was refused, is not taken for one that goes on without it.
     drop(log);
     tokio::time::sleep(Duration::from_millis(500)).await;
