@@ -84,9 +84,9 @@ pub enum ApplyError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The target has what the log does not have durably: a power cut has taken it, and it was not captured again yet.
+    /// The target has what the log does not have durably: its disk is slow, or a power cut has taken it and it was not captured again yet.
     #[error(
-        "channel {channel}: the target has all up to {has} of the log, which is durable up to {end} only. Waits: for its disk, or, if a power cut has taken its end, until that is captured again from the same source; if the log goes on from another server, the channel stops and says so. If the source is lost, or the log was made anew: `tailwater channel seek {channel}`"
+        "channel {channel}: the target has all up to {has} of the log, which is durable up to {end} only. Waits: for its disk, or, if a power cut has taken its end, until that is captured again from the same source; if the log goes on from another server, the channel stops and says so. If the source is lost, or the log was made anew: `tailwater channel seek {channel} GTIDS --yes`"
     )]
     Behind {
         /// The channel.

@@ -177,11 +177,6 @@ impl LogHandle {
         self.until_durable(written).await
     }
 
-    /// What an ACK says of a transaction.
-    pub fn ack_mode(&self) -> AckMode {
-        self.ack
-    }
-
     /// Has what is written made durable at once for as long as the answer lives, also in [`AckMode::Received`]: for those who pass on what
     /// is durable as it comes.
     pub fn hurry(&self) -> Hurry {

@@ -161,7 +161,7 @@ pub async fn clone(
     Ok(Cloned { point, bytes, elapsed: begun.elapsed() })
 }
 
-/// Runs the statement, again if a copy that was given up has not ended yet: the servers then refuse before they change anything.
+/// Runs the statement, again if a copy that was given up has not ended yet. The recipient had no databases to lose.
 async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), SessionError> {
     let begun = Instant::now();
     loop {
