@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 on_each_server!(
     files_hold_what_a_query_gives,
     data_under_load_is_of_one_point_in_time,
+    a_replica_that_logs_nothing_is_dumped_at_one_point_in_time,
     an_interrupted_dump_goes_on,
     definitions_change_as_soon_as_tables_are_finished,
     users_without_rights_dump_too,
@@ -204,19 +205,84 @@ async fn write_on(mut connection: Connection, stop: CancellationToken) -> Result
 
 async fn data_under_load_is_of_one_point_in_time(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
-    let mut control = Connection::connect(&server.socket_options()).await?;
-    control.execute("CREATE DATABASE live").await?;
-    control.execute("USE live").await?;
-    for number in 0..3 {
-        let key = ["INT PRIMARY KEY", "INT NOT NULL UNIQUE", "VARCHAR(20) PRIMARY KEY"][number];
-        control.execute(&format!("CREATE TABLE load_{number} (id {key}, t TEXT)")).await?;
+    let load = Load::begin(&server).await?;
+    dump_beside(&load, &server, true).await?;
+    load.end().await
+}
+
+/// Which is what a replica does that is set up by hand: its binlog does not move with its data.
+async fn a_replica_that_logs_nothing_is_dumped_at_one_point_in_time(kind: ServerKind) -> Result<()> {
+    let Some(source) = start(kind).await? else { return Ok(()) };
+    let options: &[&[&str]] = match kind.flavour() {
+        Flavour::MariaDb => {
+            &[&["--server-id=2", "--log-slave-updates=0"], &["--server-id=2", "--skip-log-bin"]]
+        }
+        Flavour::MySql => &[&[
+            "--server-id=2",
+            "--log-replica-updates=0",
+            "--gtid-mode=ON",
+            "--enforce-gtid-consistency=ON",
+        ]],
+    };
+    let mut load = None;
+    for &options in options {
+        let replica = Server::start(ServerSpec::new(kind).options(options.iter().copied())).await?;
+        replica.replicate_from(&source).await?;
+        // As if it had been a primary: what it logged itself is older than what it applied since.
+        if options.contains(&"--log-slave-updates=0") {
+            replica.sql("CREATE DATABASE own").await?;
+        }
+        let load = match &load {
+            Some(load) => load,
+            None => load.insert(Load::begin(&source).await?),
+        };
+        dump_beside(load, &replica, !options.contains(&"--skip-log-bin")).await?;
     }
-    control.execute("CREATE TABLE total (n INT)").await?;
-    control.execute("INSERT INTO total VALUES (0)").await?;
-    let before = gtids(&mut control).await?;
-    let stop = CancellationToken::new();
-    let connection = Connection::connect(&server.socket_options().database("live")).await?;
-    let writer = tokio::spawn(write_on(connection, stop.clone()));
+    load.context("no load")?.end().await
+}
+
+/// Writes that go on.
+struct Load {
+    before: u64,
+    stop: CancellationToken,
+    writer: tokio::task::JoinHandle<Result<u64>>,
+}
+
+impl Load {
+    async fn begin(server: &Server) -> Result<Self> {
+        let mut control = Connection::connect(&server.socket_options()).await?;
+        control.execute("CREATE DATABASE live").await?;
+        control.execute("USE live").await?;
+        for number in 0..3 {
+            let key = ["INT PRIMARY KEY", "INT NOT NULL UNIQUE", "VARCHAR(20) PRIMARY KEY"][number];
+            control.execute(&format!("CREATE TABLE load_{number} (id {key}, t TEXT)")).await?;
+        }
+        control.execute("CREATE TABLE total (n INT)").await?;
+        control.execute("INSERT INTO total VALUES (0)").await?;
+        let before = transactions(server.kind(), &gtids(&mut control).await?)?;
+        let stop = CancellationToken::new();
+        let connection = Connection::connect(&server.socket_options().database("live")).await?;
+        let writer = tokio::spawn(write_on(connection, stop.clone()));
+        Ok(Self { before, stop, writer })
+    }
+
+    async fn end(self) -> Result<()> {
+        self.stop.cancel();
+        ensure!(self.writer.await?? > 0, "nothing was written");
+        Ok(())
+    }
+}
+
+/// Dumps a server several times that gets all writes of the load, and looks whether each is of one point in time, and of which.
+async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<()> {
+    let Load { before, writer, .. } = load;
+    let kind = server.kind();
+    let mut control = Connection::connect(&server.socket_options()).await?;
+    let begun = std::time::Instant::now();
+    while count(&mut control).await.is_err() {
+        ensure!(begun.elapsed() < PATIENCE, "the tables do not come");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let folder = tempfile::tempdir()?;
     for round in 0..4 {
         // From one to four connections, and each sees something else than the one before.
@@ -251,14 +317,9 @@ async fn data_under_load_is_of_one_point_in_time(kind: ServerKind) -> Result<()>
         // And that is the point that it names.
         let point = manifest.snapshots.first().context("no snapshot")?;
         let named = point.gtid_set.as_deref().context("no GTIDs")?;
-        ensure!(
-            transactions(kind, named)? - transactions(kind, &before)? == total,
-            "{named} and {before}: {total}"
-        );
-        ensure!(point.binlog_file.is_some() && point.binlog_position.is_some());
+        ensure!(transactions(kind, named)? - before == total, "{method}: {named} and {before}: {total}");
+        ensure!(point.binlog_file.is_some() == has_binlog && point.binlog_position.is_some() == has_binlog);
     }
-    stop.cancel();
-    writer.await??;
     Ok(())
 }
 

@@ -292,6 +292,7 @@ mod tests {
                 .collect(),
         };
         TableShape {
+            versioned: false,
             schema: "s".into(),
             table: "t".into(),
             engine: "InnoDB".into(),

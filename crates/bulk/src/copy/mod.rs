@@ -17,6 +17,7 @@ use tailwater_session::Connection;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::dump::left_out::LeftOut;
 use crate::dump::preparing::{self, Prepared};
 use crate::dump::{self, DumpOptions, DumpPlan};
 use crate::error::BulkError;
@@ -80,6 +81,8 @@ pub struct CopyReport {
     pub elapsed: Duration,
     /// Tables whose engine has no snapshots.
     pub not_in_snapshot: Vec<TableName>,
+    /// What is on the source and was not copied.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// What would be done.
@@ -134,7 +137,7 @@ async fn copy_now(
         () = stop.cancelled() => return Err(BulkError::Interrupted),
         prepared = preparing::prepare(&source, progress) => prepared?,
     };
-    let Prepared { shared, snapshot, not_in_snapshot } = prepared;
+    let Prepared { shared, snapshot, not_in_snapshot, left_out } = prepared;
     let (mut contents, point) = {
         let folder = shared.folder.lock().await;
         let point = folder.manifest().snapshots.last().cloned().unwrap_or_default();
@@ -160,6 +163,7 @@ async fn copy_now(
         stall: snapshot.stall,
         elapsed: begun.elapsed(),
         not_in_snapshot,
+        left_out,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Dumps databases into a folder: rows go from the wire to files without being turned into values, but for Parquet, on several
 //! connections that see the same point in time.
 //!
-//! - [`preparing`]: what is to be dumped, the folder, the snapshot; [`origin`]: is it still the same server.
+//! - [`preparing`]: what is to be dumped, the folder, the snapshot; [`origin`]: is it still the same server; [`left_out`]: what is not in it.
 //! - [`work`]: which chunk of which table comes next; [`worker`]: reads and writes one after the other.
 //! - [`chunk_file`]: one chunk's file; [`encoding`]: rows as they stand there, [`tsv`] in the format that is loaded, [`parquet`]
 //!   in columns.
@@ -9,6 +9,7 @@
 
 mod chunk_file;
 pub mod encoding;
+pub mod left_out;
 mod origin;
 pub mod parquet;
 pub(crate) mod preparing;
@@ -35,6 +36,7 @@ use crate::snapshot::listing::Lengths;
 use crate::snapshot::{SnapshotPlan, circumstances, plan};
 use crate::throttle::Throttle;
 use crate::walk::{ServoLimits, TableShape, WalkKey};
+use left_out::LeftOut;
 use stream::Stream;
 use worker::Worker;
 
@@ -127,6 +129,8 @@ pub struct DumpReport {
     pub elapsed: Duration,
     /// Tables whose engine has no snapshots: their rows are those of the moment when they were read.
     pub not_in_snapshot: Vec<TableName>,
+    /// What is on the server and not in the folder.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// What would be done.
@@ -227,7 +231,7 @@ async fn run(
         prepared = preparing::prepare(&options, &progress) => prepared?,
         () = cancel.cancelled() => return Err(BulkError::Interrupted),
     };
-    let preparing::Prepared { shared, snapshot, not_in_snapshot } = prepared;
+    let preparing::Prepared { shared, snapshot, not_in_snapshot, left_out } = prepared;
     let preparing::SnapshotTaken { readers, method, stall } = snapshot;
     if let Some(stream) = stream {
         stream.begin(shared.folder.lock().await.manifest())?;
@@ -259,6 +263,7 @@ async fn run(
         stall,
         elapsed: begun.elapsed(),
         not_in_snapshot,
+        left_out,
     })
 }
 

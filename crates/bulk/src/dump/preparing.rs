@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use tracing::{info, warn};
 
 use super::encoding::{self, TableRows};
+use super::left_out::{self, LeftOut};
 use super::work::TableWork;
 use super::worker::Shared;
 use super::{DumpOptions, now, origin};
@@ -19,15 +20,15 @@ use crate::fields::is_slow_to_print;
 use crate::folder::files::{DumpFiles, document, failed};
 use crate::folder::names::{account_files, object_file, schema_file, table_file};
 use crate::folder::{
-    AccountEntry, ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest,
+    AccountEntry, Asked, ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest,
     ObjectEntry, SchemaEntry, TableEntry,
 };
 use crate::progress::Progress;
 use crate::schema::accounts::Account;
-use crate::schema::{self, Inventory, Object, TableName};
+use crate::schema::{self, Inventory, Object, Selection, TableName};
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotReader};
 use crate::walk::shape::ShapeColumn;
-use crate::walk::{TableShape, WalkKey, WalkPlan};
+use crate::walk::{TableShape, Walk, WalkKey, WalkPlan};
 
 /// How often what there is is listed anew, because something goes away before it is held, or comes before the snapshot.
 const LIST_TRIES_MAX: u32 = 20;
@@ -37,6 +38,7 @@ pub(crate) struct Prepared {
     pub(crate) shared: Arc<Shared>,
     pub(crate) snapshot: SnapshotTaken,
     pub(crate) not_in_snapshot: Vec<TableName>,
+    pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// What is left of the snapshot when its hold on tables is shared.
@@ -54,11 +56,13 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
     let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
+    let asked = asked(options, folder.manifest()).map_err(cannot_go_on)?;
+    let Asked { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
     check_finished_files(&mut folder)?;
     let mut tries = 0;
     let snapshot = loop {
         tries += 1;
-        match take_snapshot(options, &folder).await {
+        match take_snapshot(options, &selection, &folder).await {
             Err(error)
                 if (is_gone(&error) || matches!(error, BulkError::DefinitionsMoved { .. }))
                     && tries < LIST_TRIES_MAX =>
@@ -70,15 +74,19 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     };
     let Snapshot { readers, inventory, tables: left, definitions, point, method, stall } = snapshot;
     options.snapshot_taken.cancel();
-    for (database, lacking) in schema::unseen(&mut connection, &inventory, &options.selection).await? {
+    for (database, lacking) in schema::unseen(&mut connection, &inventory, &selection).await? {
         let lacking = lacking.join(", ");
         warn!(
             database,
             lacking, "what the user may not see of a database is left out: triggers, say, without TRIGGER"
         );
     }
+    let mut left_out = Vec::new();
+    if selection.tables.is_empty() {
+        left_out.extend(left_out::libraries(&mut connection, &inventory.schemas).await?);
+    }
     let definitions = Definitions { connection: &mut connection, folder: &mut folder, definitions };
-    let shapes = definitions.write(&inventory, &left, options.accounts).await?;
+    let shapes = definitions.write(&inventory, &left, accounts).await?;
     // Where nothing is finished yet, the points in time before this one are of no data.
     let used = folder.manifest().snapshots_used();
     origin::check_history(folder.manifest(), &point).map_err(cannot_go_on)?;
@@ -97,6 +105,10 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     }
     let number = folder.manifest().snapshots.len() - 1;
     let not_in_snapshot = not_in_snapshot(&shapes);
+    left_out.extend(left_out::of_tables(&shapes));
+    for LeftOut { of, what } in &left_out {
+        warn!(of, "left out: {}", what.words());
+    }
     let mut tables = work(options, &folder, shapes)?;
     progress.expect(tables.len() as u64, tables.iter().map(|(_, rows)| rows).sum());
     let finished = FinishedTables::default();
@@ -116,21 +128,25 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         compression_level: options.compression_level.unwrap_or(options.compression.level_usual()),
         ending: options.rows.ending(options.compression),
     });
-    Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot })
+    Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot, left_out })
 }
 
 /// A snapshot that holds all tables that are still to be read.
 ///
 /// # Errors
 /// As [`super::dump`]; also if a table goes away in between, see [`is_gone`].
-async fn take_snapshot(options: &DumpOptions, folder: &DumpFolder) -> Result<Snapshot, BulkError> {
+async fn take_snapshot(
+    options: &DumpOptions,
+    selection: &Selection,
+    folder: &DumpFolder,
+) -> Result<Snapshot, BulkError> {
     let entries = folder.manifest().tables.iter();
     let finished = entries.filter(|entry| entry.finished);
     let options = SnapshotOptions {
         connect: options.connect.clone(),
         connections: options.connections.max(1),
         lock_wait_max: options.lock_wait_max,
-        selection: options.selection.clone(),
+        selection: selection.clone(),
         finished: finished.map(|entry| TableName::new(&entry.schema, &entry.table)).collect(),
         channels_stopped: options.channels_stopped.clone(),
     };
@@ -169,6 +185,7 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
         finished_at: None,
         compression: options.compression,
         rows: options.rows,
+        asked: None,
         snapshots: Vec::new(),
         schemas: Vec::new(),
         tables: Vec::new(),
@@ -176,6 +193,25 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
         objects: Vec::new(),
     };
     DumpFolder::create(Arc::clone(&options.files), manifest)
+}
+
+/// What a dump asks for: the rest of one what it asked for when it began, so that nothing has to be said again.
+///
+/// # Errors
+/// If something else is asked for now: what is finished would not be all of it, or more.
+fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<Asked, String> {
+    let now = Asked { selection: options.selection.clone(), accounts: options.accounts };
+    let Some(before) = &manifest.asked else {
+        // Of a dump that an older version began it is known that it has some.
+        return Ok(Asked { accounts: now.accounts || !manifest.accounts.is_empty(), ..now });
+    };
+    if now.selection != Selection::default() && now.selection != before.selection {
+        return Err("it was begun with another choice of databases and tables".into());
+    }
+    if now.accounts && !before.accounts {
+        return Err("it was begun without users".into());
+    }
+    Ok(before.clone())
 }
 
 /// Chunks whose file is not what was recorded, as a power cut or a clumsy hand may leave it, are dumped again. Lengths tell, and
@@ -364,6 +400,7 @@ fn work(
         let expressions: Vec<_> = shape.columns.iter().map(expression).collect();
         // A table may have generated columns only.
         let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
+        let keeps_rows = shape.keeps_rows() || !entry.chunks.is_empty();
         let plan = WalkPlan {
             key: WalkKey::choose(&shape.keys).cloned(),
             partitions: shape.partitions,
@@ -373,7 +410,11 @@ fn work(
         let what = format!("table {name}");
         let rows = TableRows::new(options.rows, &name, &shape.columns)?;
         let as_values = shape.columns.iter().any(|column| is_slow_to_print(&column.data_type));
-        let table = TableWork::new(name, expressions, as_values, rows, plan, entry);
+        let walk = match keeps_rows {
+            true => Walk::resume(plan, entry.chunks.last().map(|chunk| &chunk.range)),
+            false => Ok(Walk::of_nothing(plan)),
+        };
+        let table = walk.and_then(|walk| TableWork::new(name, expressions, as_values, rows, walk, entry));
         let table = table.map_err(|reason| BulkError::Changed { what, reason })?;
         tables.push((table, shape.rows_estimate));
     }

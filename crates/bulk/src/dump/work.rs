@@ -9,7 +9,7 @@ use crate::folder::{DumpFolder, JournalEntry, NulledValues, TableEntry, WrittenC
 use crate::schema::TableName;
 use crate::walk::asking::{ChunkStatement, RangeScan, from_clause, next_chunk};
 use crate::walk::condition::condition;
-use crate::walk::{ChunkRange, Walk, WalkPlan};
+use crate::walk::{ChunkRange, Walk};
 
 /// A table that is not finished.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Task {
 }
 
 impl TableWork {
-    /// What is left of a table, as the manifest knows it.
+    /// What is left of a table, as the manifest knows it, and how far its walk is.
     ///
     /// # Errors
     /// Why it cannot be gone on with.
@@ -53,13 +53,12 @@ impl TableWork {
         expressions: String,
         as_values: bool,
         rows: TableRows,
-        plan: WalkPlan,
+        walk: Walk,
         entry: &TableEntry,
     ) -> Result<Self, String> {
         if entry.chunks.iter().any(|chunk| !chunk.range.keys.is_sound()) {
             return Err("the ranges of its chunks are not what was written".to_owned());
         }
-        let walk = Walk::resume(plan, entry.chunks.last().map(|chunk| &chunk.range))?;
         let planned = entry.chunks.iter().zip(0..);
         let unfinished = planned.filter(|(chunk, _)| chunk.written.is_none());
         let mut again: Vec<_> =

@@ -174,6 +174,7 @@ mod tests {
             started_at: "2026-01-01T00:00:00Z".into(),
             finished_at: None,
             compression: Compression::Zstd,
+            asked: None,
             rows: Default::default(),
             snapshots: vec![SnapshotPoint::default()],
             schemas: Vec::new(),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::schema::Selection;
 use crate::walk::ChunkRange;
 
 /// The format that is written, and the newest that is read.
@@ -27,6 +28,9 @@ pub struct Manifest {
     /// How they hold rows.
     #[serde(default, skip_serializing_if = "RowFormat::is_tsv")]
     pub rows: RowFormat,
+    /// What was asked for, so that a dump that goes on asks for the same; absent if an older version began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
     /// The points in time that the data stands at: one, and one more for each time that the dump went on after it was
     /// interrupted. Chunks name theirs by its number here.
     pub snapshots: Vec<SnapshotPoint>,
@@ -39,6 +43,15 @@ pub struct Manifest {
     pub accounts: Vec<AccountEntry>,
     /// Whatever else has a definition, in an order in which it can be created.
     pub objects: Vec<ObjectEntry>,
+}
+
+/// What a dump was to hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Asked {
+    /// Databases and tables.
+    pub selection: Selection,
+    /// Whether users and roles, too.
+    pub accounts: bool,
 }
 
 /// The server of a dump.

@@ -21,7 +21,7 @@ pub use files::{DumpFiles, NewFile};
 pub use journal::JournalEntry;
 pub use local::LocalFiles;
 pub use manifest::{
-    AccountEntry, ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest,
+    AccountEntry, Asked, ChunkEntry, ColumnEntry, Compression, DumpedFlavour, DumpedServer, FORMAT, Manifest,
     NulledValues, ObjectEntry, ObjectKind, RowFormat, SchemaEntry, SnapshotPoint, TableEntry, WrittenChunk,
 };
 pub use memory::MemoryFiles;

@@ -1,6 +1,7 @@
 //! One thing's definition.
 
 use tailwater_session::{Connection, QueryResult};
+use tailwater_wire::Flavour;
 
 use super::inventory::{Object, TableName, unexpected};
 use super::script::Script;
@@ -22,6 +23,12 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
                character_set_client = utf8mb4, character_set_connection = utf8mb4, \
                character_set_results = binary";
     connection.execute(sql).await?;
+    // Hidden, a generated primary key would be left out, and a replica behind the dump would take it for the first column.
+    const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema = ON";
+    let server = connection.server();
+    if server.flavour == Flavour::MySql && server.version >= (8, 0, 30) {
+        connection.execute(SHOW_HIDDEN_KEYS).await?;
+    }
     Ok(())
 }
 
@@ -71,7 +78,8 @@ async fn sequence(
          IF(increment > 0, maximum_value, minimum_value) FROM {sequence}"
     );
     let state = connection.query(&sql).await?;
-    let number = |column: usize| state.first().and_then(|row| row.get_i64(column));
+    // Ends of a BIGINT UNSIGNED one are beyond 64 bits with a sign.
+    let number = |column: usize| state.first().and_then(|row| row.get_str(column)?.parse::<i128>().ok());
     let (Some(next), Some(round), Some(used_up), Some(last)) = (number(0), number(1), number(2), number(3))
     else {
         return Err(unexpected(format!("sequence {sequence} has no state")));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use tailwater_session::{Connection, QueryResult, SessionError};
 
 use super::view_order::{self, View};
@@ -14,7 +15,7 @@ const SYSTEM_SCHEMAS: [&str; 6] =
     ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo", "tailwater"];
 
 /// A table by its database and name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableName {
     /// The database.
     pub schema: String,
@@ -36,13 +37,16 @@ impl fmt::Display for TableName {
 }
 
 /// What is wanted of all that a server has.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Selection {
     /// Only these databases; if empty all but the server's own and `tailwater`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schemas: Vec<String>,
     /// Only these tables, with their triggers; if empty all of the databases, with everything else in them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableName>,
     /// Not these tables, nor their triggers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<TableName>,
 }
 

@@ -16,5 +16,6 @@ mod unseen;
 pub mod view_order;
 
 pub use ddl::{ddl, prepare};
+pub(crate) use inventory::texts;
 pub use inventory::{Inventory, Object, Selection, TableName, inventory};
 pub use unseen::unseen;

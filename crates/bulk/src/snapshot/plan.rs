@@ -111,6 +111,9 @@ pub struct Circumstances {
     pub backup_admin: bool,
     /// Whether somebody commits past the binlog, as channels of Tailwater do that the server does not log.
     pub unlogged: bool,
+    /// Whether the server's own replication does (MariaDB with `log_slave_updates = OFF`, or without a binlog): then its GTIDs are
+    /// to be had exactly while nobody commits.
+    pub replicated_unlogged: bool,
 }
 
 impl SnapshotPlan {
@@ -163,12 +166,13 @@ impl fmt::Display for SnapshotPlan {
 
 /// The ways that are open, the best first.
 pub fn plans(circumstances: Circumstances, connections: usize, tables: &[TableName]) -> Vec<SnapshotPlan> {
-    let Circumstances { flavour, reload, unlogged, .. } = circumstances;
+    let Circumstances { flavour, reload, unlogged, replicated_unlogged, .. } = circumstances;
     // The same place of the binlog is no proof of the same data then.
-    let binlog = circumstances.binlog && !unlogged;
+    let binlog = circumstances.binlog && !unlogged && !replicated_unlogged;
     let mut plans = Vec::new();
     // Alone, MariaDB tells where its snapshot is; MySQL tells nobody.
-    if connections == 1 && flavour == Flavour::MariaDb {
+    let single = connections == 1 && !replicated_unlogged;
+    if single && flavour == Flavour::MariaDb {
         plans.push(lock_free(Method::Single, reload));
     }
     match flavour {
@@ -179,11 +183,8 @@ pub fn plans(circumstances: Circumstances, connections: usize, tables: &[TableNa
             if reload {
                 plans.push(backup_stage());
                 // A definition that takes hours to change lets nobody block changes meanwhile.
-                if binlog || connections == 1 {
-                    plans.push(lock_free(
-                        if connections == 1 { Method::Single } else { Method::Compare },
-                        false,
-                    ));
+                if binlog || single {
+                    plans.push(lock_free(if single { Method::Single } else { Method::Compare }, false));
                 }
             }
         }
@@ -315,6 +316,7 @@ mod tests {
             reload: true,
             backup_admin: true,
             unlogged: false,
+            replicated_unlogged: false,
         };
         let none = Circumstances { reload: false, backup_admin: false, ..all };
         let (compare, stage, locks) = (Method::Compare, Method::BackupStage, Method::TableLocks);
@@ -326,6 +328,10 @@ mod tests {
         assert_eq!(methods(none, 4), [Method::Compare, Method::TableLocks]);
         assert_eq!(methods(none, 1), [Method::Single, Method::TableLocks]);
         assert_eq!(methods(Circumstances { unlogged: true, ..all }, 4), [stage, locks]);
+        let replicated_unlogged = Circumstances { replicated_unlogged: true, ..all };
+        assert_eq!(methods(replicated_unlogged, 4), [stage, locks]);
+        assert_eq!(methods(replicated_unlogged, 1), [stage, locks]);
+        assert_eq!(methods(Circumstances { binlog: false, ..replicated_unlogged }, 1), [stage, locks]);
         let mysql = |of: Circumstances| Circumstances { flavour: Flavour::MySql, ..of };
         assert_eq!(methods(mysql(all), 1), [Method::ReadLock, Method::TableLocks]);
         assert_eq!(methods(mysql(none), 4), [Method::TableLocks]);
@@ -336,8 +342,14 @@ mod tests {
     fn every_plan_lets_writers_go_on_and_holds_all_tables_behind_the_snapshots() {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             for (reload, backup_admin) in [(true, true), (true, false), (false, false)] {
-                let circumstances =
-                    Circumstances { flavour, binlog: true, reload, backup_admin, unlogged: false };
+                let circumstances = Circumstances {
+                    flavour,
+                    binlog: true,
+                    reload,
+                    backup_admin,
+                    unlogged: false,
+                    replicated_unlogged: false,
+                };
                 for plan in plans(circumstances, 2, &[TableName::new("a`b", "t")]) {
                     let waits: Vec<_> = plan.steps.iter().map(|step| step.writers).collect();
                     let count = |writers| waits.iter().filter(|&&step| step == writers).count();

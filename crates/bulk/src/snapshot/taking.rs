@@ -14,6 +14,7 @@ use super::fed;
 use super::hold::SnapshotReader;
 use super::listing::{Lengths, Listing};
 use super::plan::{Action, Circumstances, Method, SnapshotPlan, Wait, Writers, plans};
+use super::replicated::{self, Replicated};
 use crate::error::BulkError;
 use crate::folder::SnapshotPoint;
 use crate::schema::{self, Inventory, Object, Selection, TableName};
@@ -102,6 +103,11 @@ impl Snapshot {
             let begun = Instant::now();
             for tries in 1.. {
                 let mut taking = Taking::prepare(options, fed).await?;
+                if plan.method == Method::TableLocks && taking.listing.inventory.tables != tables {
+                    // It locks those that there were.
+                    let reason = "tables came or went since the plan was made".into();
+                    return Err(BulkError::DefinitionsMoved { reason });
+                }
                 match taking.run(&plan).await {
                     Ok(()) => return taking.finish(plan.method),
                     Err(error)
@@ -165,7 +171,8 @@ pub async fn circumstances(connection: &mut Connection) -> Result<Circumstances,
     let reload = has(Purpose::Snapshot).await?;
     let backup_admin = flavour == Flavour::MySql && has(Purpose::BlockDefinitions).await?;
     let unlogged = !fed::unlogged_channels(connection).await?.is_empty();
-    Ok(Circumstances { flavour, binlog, reload, backup_admin, unlogged })
+    let replicated_unlogged = replicated::of(connection).await?.commits_unlogged();
+    Ok(Circumstances { flavour, binlog, reload, backup_admin, unlogged, replicated_unlogged })
 }
 
 fn is_lock_timeout(error: &BulkError) -> bool {
@@ -462,14 +469,29 @@ async fn mariadb_position(
     fed: Fed,
     point: SnapshotPoint,
 ) -> Result<SnapshotPoint, BulkError> {
-    let sql = match &place {
-        Some((file, position)) => format!("SELECT BINLOG_GTID_POS({}, {position})", literal(file)),
-        None => "SELECT @@GLOBAL.gtid_current_pos".to_owned(),
+    let mut gtid_set = match &place {
+        Some((file, position)) => {
+            let sql = format!("SELECT BINLOG_GTID_POS({}, {position})", literal(file));
+            control.query(&sql).await?.scalar().unwrap_or_default().to_owned()
+        }
+        None => String::new(),
     };
-    let mut gtid_set = control.query(&sql).await?.scalar().unwrap_or_default().to_owned();
     if fed == Fed::Stopped {
         let applied = control.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
         gtid_set = fed::with_applied(&gtid_set, applied.scalar().unwrap_or_default());
+    } else {
+        match replicated::of(control).await? {
+            Replicated::Logged => {}
+            Replicated::Unlogged { .. } => {
+                gtid_set = replicated::current(&gtid_set, &replicated::applied(control).await?);
+            }
+            Replicated::Cluster => {
+                warn!(
+                    "a Galera node without log_slave_updates does not tell the GTIDs of its data: they are left out"
+                );
+                gtid_set.clear();
+            }
+        }
     }
     let gtid_set = Some(gtid_set).filter(|gtids| !gtids.is_empty());
     let (binlog_file, binlog_position) = place.unzip();

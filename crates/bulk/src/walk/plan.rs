@@ -107,6 +107,11 @@ enum Found {
 }
 
 impl Walk {
+    /// Of a table that there is nothing to be had of.
+    pub fn of_nothing(plan: WalkPlan) -> Self {
+        Self { place: Place::End, partition: plan.partitions.len().saturating_sub(1), ..Self::new(plan) }
+    }
+
     /// A walk from the beginning.
     pub fn new(plan: WalkPlan) -> Self {
         let servo = Servo::new(plan.limits);

@@ -16,6 +16,8 @@ pub struct TableShape {
     pub table: String,
     /// Its storage engine, for instance InnoDB.
     pub engine: String,
+    /// Whether it keeps what its rows were before (MariaDB).
+    pub versioned: bool,
     /// Columns in their order; without generated ones.
     pub columns: Vec<ShapeColumn>,
     /// The keys that it can be walked by.
@@ -55,7 +57,7 @@ impl TableShape {
     ) -> Result<Option<Self>, BulkError> {
         let of_table = format!("table_schema = {} AND table_name = {}", literal(schema), literal(table));
         let sql = format!(
-            "SELECT engine, table_rows, data_length FROM information_schema.tables WHERE {of_table} AND table_type IN \
+            "SELECT engine, table_rows, data_length, table_type FROM information_schema.tables WHERE {of_table} AND table_type IN \
              ('BASE TABLE', 'SYSTEM VERSIONED')"
         );
         let answer = connection.query(&sql).await?;
@@ -64,9 +66,11 @@ impl TableShape {
             (text(row, 0), row.get_u64(1).unwrap_or(0), row.get_u64(2).unwrap_or(0));
         let described = columns(connection, &of_table).await?;
         let keys = keys(connection, &of_table, &described).await?;
+        // A partition of MariaDB's history, asked for by its name, gives what was deleted as well.
         let sql = format!(
             "SELECT DISTINCT partition_name, partition_ordinal_position FROM information_schema.partitions WHERE \
-             {of_table} AND partition_name IS NOT NULL ORDER BY partition_ordinal_position"
+             {of_table} AND partition_name IS NOT NULL AND partition_method <> 'SYSTEM_TIME' \
+             ORDER BY partition_ordinal_position"
         );
         let partitions = connection.query(&sql).await?.rows.iter().map(|row| text(row, 0)).collect();
         let own = described.into_iter().filter(|column| !column.generated).map(|column| column.column);
@@ -74,6 +78,7 @@ impl TableShape {
             schema: schema.to_owned(),
             table: table.to_owned(),
             engine,
+            versioned: row.get_str(3) == Some("SYSTEM VERSIONED"),
             columns: own.collect(),
             keys,
             partitions,
@@ -85,6 +90,12 @@ impl TableShape {
     /// Whether a consistent snapshot holds for it: other engines show what is there now.
     pub fn is_transactional(&self) -> bool {
         ["innodb", "rocksdb", "tokudb", "ndbcluster"].contains(&self.engine.to_lowercase().as_str())
+    }
+
+    /// Whether its rows are its own: other engines show those of other tables, of this server or another.
+    pub fn keeps_rows(&self) -> bool {
+        !["mrg_myisam", "federated", "connect", "spider", "oqgraph"]
+            .contains(&self.engine.to_lowercase().as_str())
     }
 }
 
@@ -122,27 +133,28 @@ async fn keys(
         Flavour::MariaDb => "ignored = 'NO'",
     };
     let sql = format!(
-        "SELECT index_name, column_name, sub_part, index_type FROM information_schema.statistics WHERE {of_table} AND \
+        "SELECT index_name, column_name, sub_part, index_type, collation FROM information_schema.statistics WHERE {of_table} AND \
          non_unique = 0 AND {usable} ORDER BY index_name, seq_in_index"
     );
     Ok(keys_of(&connection.query(&sql).await?, columns))
 }
 
-/// The unique keys whose order the server can go along and which hold whole values.
+/// The unique keys whose order the server can go along, forwards or backwards, and which hold whole values. Of `(a, b DESC)` neither way
+/// is that of `ORDER BY a, b`: the server would sort all that is left for each piece.
 fn keys_of(parts: &QueryResult, columns: &[Described]) -> Vec<WalkKey> {
-    let mut keys: Vec<(WalkKey, bool)> = Vec::new();
+    let mut keys: Vec<(WalkKey, Option<&str>, bool)> = Vec::new();
     for part in &parts.rows {
-        let name = text(part, 0);
-        if keys.last().is_none_or(|(key, _)| key.name != name) {
-            keys.push((WalkKey { name, columns: Vec::new() }, true));
+        let (name, direction) = (text(part, 0), part.get_str(4));
+        if keys.last().is_none_or(|(key, ..)| key.name != name) {
+            keys.push((WalkKey { name, columns: Vec::new() }, direction, true));
         }
-        let Some((key, good)) = keys.last_mut() else { continue };
+        let Some((key, of_first, good)) = keys.last_mut() else { continue };
         let column = part.get_str(1).and_then(|name| key_column(name, columns));
         let whole = part.get(2).is_none() && part.get_str(3) == Some("BTREE");
-        *good &= whole && column.is_some();
+        *good &= whole && column.is_some() && direction == *of_first;
         key.columns.extend(column);
     }
-    keys.into_iter().filter(|(_, good)| *good).map(|(key, _)| key).collect()
+    keys.into_iter().filter(|(.., good)| *good).map(|(key, ..)| key).collect()
 }
 
 fn key_column(name: &str, columns: &[Described]) -> Option<KeyColumn> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tailwater_bulk::copy::{self, CopyOptions, CopyReport};
+use tailwater_bulk::dump::left_out::LeftOut;
 use tailwater_bulk::load::LoadOptions;
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::Selection;
@@ -14,7 +15,7 @@ use tailwater_session::ConnectOptions;
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
 use super::copy_binary::copy_binary;
-use super::dump::{print_plan, selection};
+use super::dump::{left_out_json, print_plan, selection};
 use super::load::is_refusal;
 use super::throttle::throttle;
 use crate::cli::{CopyArgs, CopyHowArgs, Output};
@@ -97,7 +98,7 @@ pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result
 /// # Errors
 /// If standard output cannot be written to.
 pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()> {
-    let CopyReport { load, tables_before, point, method, stall, elapsed, not_in_snapshot } = report;
+    let CopyReport { load, tables_before, point, method, stall, elapsed, not_in_snapshot, left_out } = report;
     let seconds = elapsed.as_secs_f64();
     let mut out = io::stdout().lock();
     if output == Output::Json {
@@ -113,6 +114,7 @@ pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()
             "stall_ms": stall.as_secs_f64() * 1000.0,
             "gtid_set": load.gtid_set,
             "not_in_snapshot": not_in_snapshot.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "left_out": left_out_json(left_out),
             "seconds": seconds,
         });
         return writeln!(out, "{line}");
@@ -138,6 +140,9 @@ pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()
     }
     for table in not_in_snapshot {
         writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
+    }
+    for LeftOut { of, what } in left_out {
+        writeln!(out, "left out of {of}: {}", what.words())?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::json;
+use tailwater_bulk::dump::left_out::LeftOut;
 use tailwater_bulk::dump::{self, DumpOptions, DumpPlan, DumpReport};
 use tailwater_bulk::folder::{Compression, RowFormat};
 use tailwater_bulk::progress::Progress;
@@ -170,8 +171,13 @@ pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> any
     Ok(Exit::Done)
 }
 
+/// What is not in a dump or copy, for programs.
+pub(super) fn left_out_json(left_out: &[LeftOut]) -> Vec<serde_json::Value> {
+    left_out.iter().map(|LeftOut { of, what }| json!({"of": of, "what": what.name()})).collect()
+}
+
 fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io::Result<()> {
-    let DumpReport { manifest, method, stall, elapsed, not_in_snapshot } = report;
+    let DumpReport { manifest, method, stall, elapsed, not_in_snapshot, left_out } = report;
     let written = || manifest.tables.iter().flat_map(|table| &table.chunks).filter_map(|chunk| chunk.written);
     let (chunks, rows) = (written().count(), written().map(|chunk| chunk.rows).sum::<u64>());
     let bytes: u64 = written().map(|chunk| chunk.bytes).sum();
@@ -195,6 +201,7 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
             "method": method,
             "stall_ms": stall.as_secs_f64() * 1000.0,
             "not_in_snapshot": not_in_snapshot.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "left_out": left_out_json(left_out),
             "nulled": nulled.collect::<Vec<_>>(),
             "seconds": seconds,
         });
@@ -217,6 +224,9 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
     }
     for table in not_in_snapshot {
         writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
+    }
+    for LeftOut { of, what } in left_out {
+        writeln!(out, "left out of {of}: {}", what.words())?;
     }
     for ((schema, table, column), values) in manifest.nulled() {
         writeln!(out, "dates of no calendar, NULL in the files: {values} in {schema}.{table}.{column}")?;

@@ -1,0 +1,141 @@
+//! MariaDB servers whose own replication commits past their binlog: with `log_slave_updates = OFF`, which is what a server has if nobody
+//! says otherwise, or without a binlog. Their place in the binlog stands still while rows change, and what they have applied stands
+//! beside it, in tables that each transaction writes to.
+
+use std::collections::BTreeMap;
+
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{MariadbGtid, MariadbPosition};
+
+use crate::error::BulkError;
+use crate::schema::texts;
+use crate::sql::qualified;
+
+/// Who may not read the tables, or holds locks on others only, is told the variable.
+const NOT_READABLE: [u16; 4] = [1044, 1100, 1142, 1146];
+
+/// What of a server's replication is in its binlog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replicated {
+    /// All.
+    Logged,
+    /// Nothing.
+    Unlogged {
+        /// Whether any of its threads runs that applies.
+        running: bool,
+    },
+    /// It is a node of Galera, which applies past the binlog at any time.
+    Cluster,
+}
+
+impl Replicated {
+    /// Whether transactions may be committed now that are not in the binlog.
+    pub fn commits_unlogged(self) -> bool {
+        matches!(self, Self::Unlogged { running: true } | Self::Cluster)
+    }
+}
+
+/// How it is on a server.
+///
+/// # Errors
+/// [`BulkError::Session`]
+pub async fn of(connection: &mut Connection) -> Result<Replicated, BulkError> {
+    if connection.server().flavour == Flavour::MySql {
+        // It keeps the GTIDs of what it does not log as well.
+        return Ok(Replicated::Logged);
+    }
+    let sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'log_slave_updates', 'wsrep_on')";
+    let variables = connection.query(sql).await?;
+    let is_on = |name: &str| {
+        let row = variables.rows.iter().find(|row| row.get_str(0) == Some(name));
+        row.and_then(|row| row.get_str(1)) == Some("ON")
+    };
+    if is_on("log_bin") && is_on("log_slave_updates") {
+        return Ok(Replicated::Logged);
+    }
+    if is_on("wsrep_on") {
+        return Ok(Replicated::Cluster);
+    }
+    let running = connection.query("SHOW GLOBAL STATUS LIKE 'slaves\\_running'").await?;
+    let running = running.first().and_then(|row| row.get_u64(1)).unwrap_or(0) > 0;
+    Ok(Replicated::Unlogged { running })
+}
+
+/// What replication has applied, by the rows that it commits with its transactions. (`gtid_slave_pos` is moved a moment behind the
+/// commit, so a transaction whose rows are seen may not be in it yet.)
+///
+/// # Errors
+/// [`BulkError::Session`]
+pub async fn applied(connection: &mut Connection) -> Result<String, BulkError> {
+    match applied_rows(connection).await {
+        Err(BulkError::Session(SessionError::Server { error, .. }))
+            if NOT_READABLE.contains(&error.number) =>
+        {
+            let applied = connection.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
+            Ok(applied.scalar().unwrap_or_default().to_owned())
+        }
+        other => other,
+    }
+}
+
+async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> {
+    // One for each engine, if the server is told so (`gtid_pos_auto_engines`). Who may not see them is told so by the first.
+    let sql = "SELECT table_name FROM information_schema.tables \
+               WHERE table_schema = 'mysql' AND table_name LIKE 'gtid\\_slave\\_pos_%'";
+    let mut tables = vec!["gtid_slave_pos".to_owned()];
+    tables.extend(texts(&connection.query(sql).await?)?.into_iter().map(|[table]| table));
+    // The newest of each domain has the highest `sub_id`; older rows are deleted by and by.
+    let mut newest: BTreeMap<u64, (u64, String)> = BTreeMap::new();
+    for table in tables {
+        let sql = format!(
+            "SELECT domain_id, sub_id, CONCAT_WS('-', domain_id, server_id, seq_no) FROM {}",
+            qualified("mysql", &table)
+        );
+        for row in &connection.query(&sql).await?.rows {
+            let (Some(domain), Some(sub_id), Some(gtid)) = (row.get_u64(0), row.get_u64(1), row.get_str(2))
+            else {
+                continue;
+            };
+            let newer = newest.get(&domain).is_none_or(|(before, _)| *before < sub_id);
+            if newer {
+                newest.insert(domain, (sub_id, gtid.to_owned()));
+            }
+        }
+    }
+    Ok(newest.into_values().map(|(_, gtid)| gtid).collect::<Vec<_>>().join(","))
+}
+
+/// What a server has, of what it has logged itself and what it has applied: of each domain the later, as `gtid_current_pos` has it. A
+/// former primary has applied what came behind its own; a former replica has written behind what it applied.
+pub fn current(logged: &str, applied: &str) -> String {
+    let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
+        return logged.to_owned();
+    };
+    let mut latest: BTreeMap<u32, MariadbGtid> = BTreeMap::new();
+    for gtid in logged.iter().chain(applied.iter()) {
+        let of_domain = latest.entry(gtid.domain).or_insert(gtid);
+        if gtid.sequence > of_domain.sequence {
+            *of_domain = gtid;
+        }
+    }
+    latest.values().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_later_of_each_domain_counts() {
+        for (logged, applied, all) in [
+            ("", "0-1-7", "0-1-7"),
+            ("0-1-100", "0-2-500", "0-2-500"),
+            ("0-2-80", "0-1-50", "0-2-80"),
+            ("5-2-3,0-9-9", "0-9-9,1-1-1", "0-9-9,1-1-1,5-2-3"),
+            ("", "", ""),
+        ] {
+            assert_eq!(current(logged, applied), all, "{logged} {applied}");
+        }
+    }
+}
