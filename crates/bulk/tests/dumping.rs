@@ -34,7 +34,7 @@ on_each_server!(
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-async fn start(kind: ServerKind) -> Result<Option<Server>> {
+pub(crate) async fn start(kind: ServerKind) -> Result<Option<Server>> {
     if require(kind).is_none() {
         return Ok(None);
     }
@@ -45,21 +45,21 @@ async fn start(kind: ServerKind) -> Result<Option<Server>> {
     Ok(Some(Server::start(spec).await?))
 }
 
-fn options(connect: ConnectOptions, folder: &Path) -> DumpOptions {
+pub(crate) fn options(connect: ConnectOptions, folder: &Path) -> DumpOptions {
     DumpOptions { chunk_rows_max: 500, connections: 3, ..DumpOptions::new(connect, folder) }
 }
 
-async fn run(options: DumpOptions) -> Result<Manifest, BulkError> {
+pub(crate) async fn run(options: DumpOptions) -> Result<Manifest, BulkError> {
     let report = dump(options, Arc::new(Progress::default()), CancellationToken::new()).await?;
     Ok(report.manifest)
 }
 
-fn table<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a TableEntry> {
+pub(crate) fn table<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a TableEntry> {
     manifest.tables.iter().find(|entry| entry.table == name).with_context(|| format!("no table {name}"))
 }
 
 /// The rows of a table's files, each as the text of its fields, as `LOAD DATA` would take them.
-fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
+pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
     let mut rows = Vec::new();
     for chunk in &entry.chunks {
         let written = chunk.written.with_context(|| format!("{} is not finished", chunk.file))?;

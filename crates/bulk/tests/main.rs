@@ -24,5 +24,6 @@ mod schema;
 mod support;
 mod throttled;
 mod types;
+mod unusual;
 mod walking;
 mod written;

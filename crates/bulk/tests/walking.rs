@@ -55,6 +55,13 @@ const CASES: &[Case] = &[
         "n % 3, ELT(1 + n % 5, 'x', 'Y', 'é', '', ' z'), n",
     ),
     case("descending", "a INT NOT NULL, b INT NOT NULL, PRIMARY KEY (a DESC, b)", "a, b", "n % 13, n"),
+    case(
+        "turned",
+        "a INT NOT NULL, b INT NOT NULL, c INT NOT NULL, PRIMARY KEY (a, b DESC, c)",
+        "a, b, c",
+        "n % 3, n % 7, n",
+    ),
+    case("backwards", "a INT NOT NULL, b INT NOT NULL, PRIMARY KEY (a DESC, b DESC)", "a, b", "n % 13, n"),
     case("text_ci", "t VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci PRIMARY KEY", "t", TEXTS),
     case("text_bin", "t VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY", "t", TEXTS),
     case(
@@ -323,6 +330,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
     let tables = if std::env::var_os("TAILWATER_LONG").is_some() { 300 } else { 15 };
     for number in 0..tables {
         let (mut definitions, mut values, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let mut directions = Vec::new();
         let is_nullable = random.below(4) == 0;
         for column in 0..1 + random.below(3) {
             let (definition, value) = RANDOM_COLUMNS[random.below(RANDOM_COLUMNS.len() as u64) as usize];
@@ -337,16 +345,18 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
             } else {
                 value
             });
+            directions.push(format!("c{column}{}", if random.below(3) == 0 { " DESC" } else { "" }));
             names.push(format!("c{column}"));
         }
         let (definitions, values, names) = (definitions.join(", "), values.join(", "), names.join(", "));
+        let directions = directions.join(", ");
         let key = if is_nullable { "UNIQUE" } else { "PRIMARY KEY" };
         let is_parted = !is_nullable && random.below(3) == 0;
         let parted =
             if is_parted { format!(" PARTITION BY KEY ({names}) PARTITIONS 3") } else { String::new() };
         let table = format!("random_{number}");
         let create =
-            format!("CREATE TABLE walking.{table} (row_n INT, {definitions}, {key} ({names})){parted}");
+            format!("CREATE TABLE walking.{table} (row_n INT, {definitions}, {key} ({directions})){parted}");
         let context = || format!("seed {seed}: {create} with {values}");
         connection.execute(&create).await.with_context(context)?;
         // Those that the collation takes for the same stay away.

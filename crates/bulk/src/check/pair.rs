@@ -288,7 +288,12 @@ mod tests {
             name: name.into(),
             columns: columns
                 .iter()
-                .map(|name| KeyColumn { name: (*name).into(), kind: KeyKind::Integer, nullable: false })
+                .map(|name| KeyColumn {
+                    name: (*name).into(),
+                    kind: KeyKind::Integer,
+                    nullable: false,
+                    turned: false,
+                })
                 .collect(),
         };
         TableShape {

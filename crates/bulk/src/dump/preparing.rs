@@ -56,6 +56,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
     let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
+    let by_older = folder.manifest().asked.is_none();
     let asked = asked(options, folder.manifest()).map_err(cannot_go_on)?;
     let Asked { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
     check_finished_files(&mut folder)?;
@@ -109,7 +110,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     for LeftOut { of, what } in &left_out {
         warn!(of, "left out: {}", what.words());
     }
-    let mut tables = work(options, &folder, shapes)?;
+    let mut tables = work(options, &folder, shapes, by_older)?;
     progress.expect(tables.len() as u64, tables.iter().map(|(_, rows)| rows).sum());
     let finished = FinishedTables::default();
     for name in finish_what_is(&mut tables, &mut folder).await? {
@@ -389,6 +390,7 @@ fn work(
     options: &DumpOptions,
     folder: &DumpFolder,
     shapes: Vec<(TableName, TableShape)>,
+    by_older: bool,
 ) -> Result<Vec<(TableWork, u64)>, BulkError> {
     let entries = &folder.manifest().tables;
     let mut tables = Vec::with_capacity(shapes.len());
@@ -401,8 +403,16 @@ fn work(
         // A table may have generated columns only.
         let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
         let keeps_rows = shape.keeps_rows() || !entry.chunks.is_empty();
+        let key = WalkKey::choose(&shape.keys).cloned();
+        let turned = key.as_ref().is_some_and(|key| key.columns.iter().any(|column| column.turned));
+        if by_older && turned && !entry.chunks.is_empty() {
+            return Err(BulkError::Changed {
+                what: format!("table {name}"),
+                reason: "an older version cut it in another order of its key".into(),
+            });
+        }
         let plan = WalkPlan {
-            key: WalkKey::choose(&shape.keys).cloned(),
+            key,
             partitions: shape.partitions,
             rows_estimate: shape.rows_estimate,
             limits: options.servo_limits(shape.rows_estimate, shape.bytes_estimate),

@@ -169,9 +169,10 @@ fn statement(table: &str, key: &WalkKey, question: &Question, flavour: Flavour) 
             let range = KeyRange::Keys { after: after.clone(), to: None };
             let skipped = rows.saturating_sub(1);
             format!(
-                "SELECT {} {from}{} ORDER BY {names} LIMIT 1 OFFSET {skipped}",
+                "SELECT {} {from}{} ORDER BY {} LIMIT 1 OFFSET {skipped}",
                 expressions.join(", "),
-                holds(&range)
+                holds(&range),
+                key.order()
             )
         }
     }

@@ -26,8 +26,8 @@ pub fn condition(key: Option<&WalkKey>, range: &KeyRange) -> Option<String> {
         KeyRange::Keys { after, to } => {
             // Comparisons with NULL at their lower end already leave it out, those at their upper end do not.
             let mut parts = each(key, false);
-            parts.extend(after.iter().map(|after| beyond(key, after, ">", ">")));
-            parts.extend(to.iter().map(|to| beyond(key, to, "<", "<=")));
+            parts.extend(after.iter().map(|after| beyond(key, after, End::After)));
+            parts.extend(to.iter().map(|to| beyond(key, to, End::To)));
             parts
         }
     };
@@ -49,12 +49,24 @@ fn or(parts: Vec<String>) -> String {
     }
 }
 
-/// `(a, b) > (x, y)` in a form in which servers use the index: `a >= x AND (a > x OR (a = x AND b > y))`.
-fn beyond(key: &WalkKey, values: &[KeyLiteral], compare: &str, compare_last: &str) -> String {
+/// Which end of a range.
+#[derive(Clone, Copy)]
+enum End {
+    /// Behind a row, without it.
+    After,
+    /// Up to a row, with it.
+    To,
+}
+
+/// `(a, b) > (x, y)` in a form in which servers use the index: `a >= x AND (a > x OR (a = x AND b > y))`. Of a turned column, what is behind
+/// is less.
+fn beyond(key: &WalkKey, values: &[KeyLiteral], end: End) -> String {
     let columns: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).zip(values).collect();
     let last = columns.len().saturating_sub(1);
+    let compare = |turned| if matches!(end, End::After) == turned { "<" } else { ">" };
     let terms = columns.iter().enumerate().map(|(index, (name, value))| {
-        let compare = if index == last { compare_last } else { compare };
+        let or_equal = if matches!(end, End::To) && index == last { "=" } else { "" };
+        let compare = format!("{}{or_equal}", compare(key.columns[index].turned));
         let mut term: Vec<_> =
             columns[..index].iter().map(|(name, value)| format!("{name} = {}", value.0)).collect();
         term.push(format!("{name} {compare} {}", value.0));
@@ -62,7 +74,9 @@ fn beyond(key: &WalkKey, values: &[KeyLiteral], compare: &str, compare_last: &st
     });
     let terms = or(terms.collect());
     match columns.first() {
-        Some((name, value)) if last > 0 => format!("{name} {compare}= {} AND {terms}", value.0),
+        Some((name, value)) if last > 0 => {
+            format!("{name} {}= {} AND {terms}", compare(key.columns[0].turned), value.0)
+        }
         _ => terms,
     }
 }
@@ -75,7 +89,12 @@ mod tests {
     fn key(columns: &[(&str, bool)]) -> WalkKey {
         let columns = columns
             .iter()
-            .map(|&(name, nullable)| KeyColumn { name: name.into(), kind: KeyKind::Integer, nullable })
+            .map(|&(name, nullable)| KeyColumn {
+                name: name.into(),
+                kind: KeyKind::Integer,
+                nullable,
+                turned: false,
+            })
             .collect();
         WalkKey { name: "k".into(), columns }
     }
@@ -103,6 +122,13 @@ mod tests {
             text(&two, KeyRange::Keys { after: values(&["1", "2"]), to: values(&["3", "4"]) }),
             "`b` IS NOT NULL AND `a` >= 1 AND (`a` > 1 OR (`a` = 1 AND `b` > 2)) \
              AND `a` <= 3 AND (`a` < 3 OR (`a` = 3 AND `b` <= 4))"
+        );
+        let mut turned = key(&[("a", false), ("b", false)]);
+        turned.columns[1].turned = true;
+        assert_eq!(turned.order(), "`a`, `b` DESC");
+        assert_eq!(
+            text(&turned, KeyRange::Keys { after: values(&["1", "2"]), to: values(&["3", "4"]) }),
+            "`a` >= 1 AND (`a` > 1 OR (`a` = 1 AND `b` < 2)) AND `a` <= 3 AND (`a` < 3 OR (`a` = 3 AND `b` >= 4))"
         );
         assert_eq!(condition(None, &KeyRange::All), None);
     }

@@ -13,6 +13,8 @@ pub struct KeyColumn {
     pub kind: KeyKind,
     /// Whether it may be NULL.
     pub nullable: bool,
+    /// Whether the index goes the other way here than in its first column: `b` of `(a, b DESC)` and of `(a DESC, b)`.
+    pub turned: bool,
 }
 
 /// How values of a key's column go back and forth.
@@ -125,6 +127,15 @@ impl WalkKey {
         matches!(self.columns.as_slice(), [column] if column.kind == KeyKind::Integer)
     }
 
+    /// What rows are ordered by, so that the server goes along the index, forwards or backwards, instead of sorting.
+    pub fn order(&self) -> String {
+        let columns = self.columns.iter().map(|column| {
+            let direction = if column.turned { " DESC" } else { "" };
+            format!("{}{direction}", quoted(&column.name))
+        });
+        columns.collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether rows may have NULL in it; of those it does not tell one from the other.
     pub fn is_nullable(&self) -> bool {
         self.columns.iter().any(|column| column.nullable)
@@ -147,7 +158,7 @@ mod tests {
 
     fn column(data_type: &str, charset: Option<&str>, nullable: bool) -> KeyColumn {
         let kind = KeyKind::of(data_type, charset).expect("it makes a key");
-        KeyColumn { name: "c".into(), kind, nullable }
+        KeyColumn { name: "c".into(), kind, nullable, turned: false }
     }
 
     fn key(name: &str, columns: &[(&str, bool)]) -> WalkKey {

@@ -139,8 +139,7 @@ async fn keys(
     Ok(keys_of(&connection.query(&sql).await?, columns))
 }
 
-/// The unique keys whose order the server can go along, forwards or backwards, and which hold whole values. Of `(a, b DESC)` neither way
-/// is that of `ORDER BY a, b`: the server would sort all that is left for each piece.
+/// The unique keys whose order the server can go along and which hold whole values.
 fn keys_of(parts: &QueryResult, columns: &[Described]) -> Vec<WalkKey> {
     let mut keys: Vec<(WalkKey, Option<&str>, bool)> = Vec::new();
     for part in &parts.rows {
@@ -150,8 +149,9 @@ fn keys_of(parts: &QueryResult, columns: &[Described]) -> Vec<WalkKey> {
         }
         let Some((key, of_first, good)) = keys.last_mut() else { continue };
         let column = part.get_str(1).and_then(|name| key_column(name, columns));
+        let column = column.map(|column| KeyColumn { turned: direction != *of_first, ..column });
         let whole = part.get(2).is_none() && part.get_str(3) == Some("BTREE");
-        *good &= whole && column.is_some() && direction == *of_first;
+        *good &= whole && column.is_some();
         key.columns.extend(column);
     }
     keys.into_iter().filter(|(.., good)| *good).map(|(key, ..)| key).collect()
@@ -161,7 +161,7 @@ fn key_column(name: &str, columns: &[Described]) -> Option<KeyColumn> {
     let Described { column, .. } =
         columns.iter().find(|described| described.column.name.eq_ignore_ascii_case(name))?;
     let kind = KeyKind::of(&column.data_type, column.charset.as_deref())?;
-    Some(KeyColumn { name: column.name.clone(), kind, nullable: column.nullable })
+    Some(KeyColumn { name: column.name.clone(), kind, nullable: column.nullable, turned: false })
 }
 
 fn text(row: &Row, index: usize) -> String {

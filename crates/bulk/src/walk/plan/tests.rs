@@ -164,6 +164,7 @@ fn plan(model: &Model, nullable: bool, partitions: usize, rows_estimate: u64) ->
         name: format!("c{index}"),
         kind: kind.clone(),
         nullable,
+        turned: false,
     });
     WalkPlan {
         key: Some(WalkKey { name: "k".into(), columns: columns.collect() }),
