@@ -1,6 +1,7 @@
 //! Binlog files of real servers, as `wire` keeps them: captured, cut anywhere, and captured on.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tailwater_log::{LogDir, LogPosition, LogWriter, SourceIdentity};
@@ -48,6 +49,22 @@ fn capture(writer: &mut LogWriter, file: &[u8]) {
             append(writer, event).unwrap_or_else(|error| panic!("event at {offset}: {error}"));
         }
     }
+}
+
+/// Others on the machine have no business with the rows of a primary.
+#[test]
+fn nobody_else_may_read_a_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("logs/main");
+    let file = fs::read(&fixtures()[0]).unwrap();
+    let mut writer = open(&folder);
+    start(&mut writer, &file);
+    capture(&mut writer, &file);
+    drop(writer);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7;
+    assert_eq!((mode(&folder), mode(folder.parent().unwrap())), (0, 0));
+    let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > 1 && files.iter().all(|path| mode(path) == 0), "{files:?}");
 }
 
 #[test]

@@ -51,15 +51,17 @@ async fn moves(kind: ServerKind) -> Result<()> {
     let flavour = source.flavour();
     let mut tailwater = Tailwater::start(&source).await?;
     source.prepare().await?;
-    let (by_gtid, by_position, later) = tokio::try_join!(
+    let (by_gtid, by_position, at_end, later) = tokio::try_join!(
         start_replica(kind, "by-gtid", &[]),
         start_replica(kind, "by-position", &[]),
+        start_replica(kind, "at-end", &[]),
         start_replica(kind, "later", &[]),
     )?;
     let (file, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
     let first = ReplicaStart::FilePosition { file, position: 4 };
     by_gtid.replicate(&tailwater.replica()).await?;
-    by_position.replicate(&tailwater.replica().start(first)).await?;
+    by_position.replicate(&tailwater.replica().start(first.clone())).await?;
+    at_end.replicate(&tailwater.replica().start(first)).await?;
     let stand_in = stand_in(&source).await?;
     source.write(40).await?;
     // One has not yet all of the first source when the second takes over.
@@ -67,12 +69,16 @@ async fn moves(kind: ServerKind) -> Result<()> {
     by_position.sql(stop_statement(flavour)).await?;
     source.write(40).await?;
     source.until_complete("log").await?;
+    // Another stands at the very end of a file that no rotate event ends.
+    until_in_step(&at_end, &source.server).await?;
+    at_end.sql(stop_statement(flavour)).await?;
 
     let former = fail_over(&mut source, stand_in, &mut tailwater).await?;
     source.write(40).await?;
     by_position.sql(start_statement(flavour)).await?;
+    at_end.sql(start_statement(flavour)).await?;
     source.write(20).await?;
-    for replica in [&by_gtid, &by_position] {
+    for replica in [&by_gtid, &by_position, &at_end] {
         check_equal(replica, &source.server, &source.ledger).await?;
     }
     let files = tailwater.sql("SHOW BINARY LOGS").await?;

@@ -1,6 +1,7 @@
 //! The end of a server's own binlog that the log does not have: whole transactions, kept in memory.
 
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
@@ -159,7 +160,9 @@ impl Tail {
     /// # Errors
     /// What the file system says.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        let mut file = std::fs::File::create(path)?;
+        // As the log's own files: rows are not for everybody to read.
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(path)?;
         file.write_all(&BINLOG_MAGIC)?;
         file.write_all(&self.description)?;
         for transaction in &self.transactions {

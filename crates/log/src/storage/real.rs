@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fs;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,6 +12,10 @@ use std::time::SystemTime;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 
 use super::{Directory, File, OpenMode, blocking};
+
+/// What servers give their binlogs: rows are for the owner to see, and for his group.
+const FILE_MODE: u32 = 0o640;
+const DIRECTORY_MODE: u32 = 0o750;
 
 /// A directory of the file system.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ impl RealDirectory {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let missing: Vec<&Path> =
             path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
-        fs::create_dir_all(path)?;
+        fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)?;
         for created in missing {
             let parent =
                 created.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -58,6 +62,7 @@ impl Directory for RealDirectory {
             .read(true)
             .write(mode != OpenMode::Read)
             .create_new(mode == OpenMode::CreateNew)
+            .mode(FILE_MODE)
             .open(self.path.join(name))?;
         Ok(Arc::new(RealFile { file }))
     }
@@ -80,7 +85,8 @@ impl Directory for RealDirectory {
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         let path = self.path.join(name);
-        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        let file =
+            fs::OpenOptions::new().create(true).truncate(false).write(true).mode(FILE_MODE).open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(file))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),

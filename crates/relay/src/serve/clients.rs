@@ -84,6 +84,8 @@ pub(crate) struct Replica {
 pub(crate) struct Stream {
     /// The replica's server id; 0 for a program that only looks.
     pub server_id: u32,
+    /// It is a replica, which comes again under that server id.
+    pub is_replica: bool,
     /// The file that it was sent last, as it knows it, and the offset in it.
     pub sent: (String, u64),
     /// What it acknowledged last, if it does so.
@@ -181,8 +183,8 @@ impl Registered {
                 other.replica.as_ref().map(|replica| &replica.uuid).filter(|uuid| !uuid.is_empty());
             let same = match (&uuid, its_uuid) {
                 (Some(ours), Some(theirs)) => ours == theirs,
-                // Programs that only look use 0, or 1 for all of them as MySQL's mysqlbinlog does.
-                (None, None) => stream.server_id > 1 && its_stream.server_id == stream.server_id,
+                // Programs that only look all use the same.
+                (None, None) => stream.is_replica && its_stream.server_id == stream.server_id,
                 _ => false,
             };
             if same {
@@ -240,7 +242,8 @@ mod tests {
         let id = clients.list().len() as u32 + 1;
         let registered = clients.add(id, "repl", SocketAddr::from(([127, 0, 0, 1], 4000)));
         registered.set_replica(Replica { server_id, uuid: uuid.into(), ..Replica::default() });
-        let ended = registered.begin_stream(Stream { server_id, ..Stream::default() });
+        let ended =
+            registered.begin_stream(Stream { server_id, is_replica: server_id > 1, ..Stream::default() });
         (registered, ended)
     }
 

@@ -43,6 +43,7 @@ pub(super) async fn send(
     let semi_sync = request.semi_sync;
     let stream = Stream {
         server_id: request.server_id,
+        is_replica: request.is_replica(),
         sent: (begin.file.clone(), begin.position),
         acknowledged: None,
         semi_sync,
@@ -64,7 +65,7 @@ pub(super) async fn send(
     // It is sent what is durable, also where that is nobody else's concern.
     let _hurry = request.wait_for_more.then(|| log.hurry());
     // Replicas come again under the same server id, and find what they need then too; programs that only look do not.
-    let is_replica = request.wait_for_more && request.server_id > 1;
+    let is_replica = request.is_replica();
     let watermark = match is_replica {
         true => log.register_remembered_reader(&format!("replica {}", request.server_id), begin.from),
         false => log.register_reader(&format!("reader {}", client.peer()), begin.from),
@@ -326,7 +327,8 @@ impl Sending<'_> {
             sender.push_event(&event, false);
         }
         self.segment = number;
-        if self.begin.as_ref().is_some_and(|begin| begin.from == head.position) {
+        // Who stood at the very end of a file goes on in the next, also if no rotate event stands between (its server died).
+        if self.begin.as_ref().is_some_and(|begin| begin.from <= head.position) {
             self.begin = None;
         }
         Ok(())

@@ -80,6 +80,13 @@ pub struct MariadbRequest {
 }
 
 impl DumpRequest {
+    /// Whether it is a replica, which comes again under the same server id. A program that only looks uses 0, or 1 if it waits for more as
+    /// MySQL's mysqlbinlog does; a replica with that server id (the first of most installations) has a UUID on MySQL, and on MariaDB wants heartbeats.
+    pub fn is_replica(&self) -> bool {
+        let says_so = self.replica_uuid.is_some() || self.heartbeat_period.is_some();
+        self.wait_for_more && (self.server_id > 1 || says_so)
+    }
+
     /// Reads a dump command of a client of a log of `flavour`; `None` for any other command.
     ///
     /// # Errors
@@ -231,6 +238,23 @@ mod tests {
         assert_eq!(request.heartbeat_period, Some(Duration::from_secs(2)));
         assert_eq!(request.checksum, Some(ChecksumAlgorithm::Crc32));
         assert!(refused(&dump_gtid(&[1; 7]), &session, Flavour::MySql).contains("GTID set"));
+    }
+
+    #[test]
+    fn replicas_are_told_from_programs() {
+        let is_replica = |server_id, session: &Session, flavour| {
+            DumpRequest::new(&dump(0, server_id), session, flavour).unwrap().unwrap().is_replica()
+        };
+        let (program, mysql) = (session(&[]), session(&[("replica_uuid", "r")]));
+        assert!(!is_replica(0, &mysql, Flavour::MySql), "it does not wait for more");
+        // mysqlbinlog --stop-never, and a replica with the server id that most begin with.
+        assert!(!is_replica(1, &program, Flavour::MySql) && is_replica(1, &mysql, Flavour::MySql));
+        assert!(is_replica(2, &program, Flavour::MySql));
+        let wanted = &[("mariadb_slave_capability", "4"), ("master_heartbeat_period", "30000000000")];
+        let program = session(&wanted[..1]);
+        assert!(
+            !is_replica(1, &program, Flavour::MariaDb) && is_replica(1, &session(wanted), Flavour::MariaDb)
+        );
     }
 
     #[test]
