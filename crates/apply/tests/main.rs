@@ -26,6 +26,7 @@ mod rejoining;
 mod rentals;
 mod scheduled_events;
 mod servers;
+mod settings;
 mod sql_statements;
 mod statements;
 mod support;

@@ -11,6 +11,8 @@ use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::Invoker;
 
+use crate::decode::statement::wrapped;
+
 /// The status as the server spells it: MySQL takes `SLAVE`, too, and has deprecated it.
 pub(super) fn disabled(server: &ServerInfo) -> &'static str {
     match server.flavour {
@@ -22,12 +24,15 @@ pub(super) fn disabled(server: &ServerInfo) -> &'static str {
 /// The text of a `CREATE EVENT` or `ALTER EVENT` with `status` in place of its own, and with whom it belongs to, if it
 /// leaves that to who runs it; `None` for any other statement.
 pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker<'_>>) -> Option<Vec<u8>> {
+    // MariaDB's settings for one statement stay as they are before it.
+    let (settings, text) = text.split_at(text.len() - wrapped(text).len());
     let places = places(text)?;
     let definer = match (places.definer, invoker.filter(|invoker| !invoker.user.is_empty())) {
         (Some(place), Some(invoker)) => Some((place, definer(invoker))),
         _ => None,
     };
-    let mut changed = Vec::with_capacity(text.len() + 2 * status.len() + 256);
+    let mut changed = Vec::with_capacity(settings.len() + text.len() + 2 * status.len() + 256);
+    changed.extend_from_slice(settings);
     let mut rest = 0;
     let definer = definer.iter().map(|(place, clause)| (*place..*place, clause.as_slice()));
     for (place, clause) in definer.chain([(places.status, status.as_bytes())]) {
@@ -304,6 +309,10 @@ mod tests {
                  STARTS '2024-01-01 DO' ON COMPLETION NOT PRESERVE ENABLE DO DELETE FROM t */",
                 "/*!50106 CREATE*/ /*!50117 DEFINER=`root`@`localhost`*/ /*!50106 EVENT `e` ON SCHEDULE EVERY 1 DAY \
                  STARTS '2024-01-01 DO' ON COMPLETION NOT PRESERVE OFF DO DELETE FROM t */",
+            ),
+            (
+                "SET STATEMENT lock_wait_timeout=5 FOR ALTER EVENT e ENABLE",
+                "SET STATEMENT lock_wait_timeout=5 FOR ALTER DEFINER=`a``b`@`%` EVENT e OFF",
             ),
             ("ALTER EVENT e ENABLE", "ALTER DEFINER=`a``b`@`%` EVENT e OFF"),
             ("ALTER EVENT e DISABLE", "ALTER DEFINER=`a``b`@`%` EVENT e OFF"),

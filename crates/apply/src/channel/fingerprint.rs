@@ -9,7 +9,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
 use super::text::quote;
-use crate::decode::statement::without_comments;
+use crate::decode::statement::{without_comments, wrapped};
 use crate::transaction::Statement;
 
 /// The seed must not change: a fingerprint outlives the process.
@@ -148,7 +148,7 @@ pub(super) async fn fingerprint(
 /// Whether a statement may swap tables, so that a second run takes back what the first has done. Rather one too many: more
 /// than two tables that are renamed at once may go round in a circle.
 pub(super) fn may_swap(text: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(without_comments(text));
+    let text = String::from_utf8_lossy(without_comments(wrapped(text)));
     let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let is = |word: &str, other: &str| word.eq_ignore_ascii_case(other);
     match words.next() {
@@ -162,7 +162,7 @@ pub(super) fn may_swap(text: &[u8]) -> bool {
 
 /// What drops those of several tables that are left, if `text` drops several: cut short, it may have dropped some of them.
 pub(super) fn rest_of_drop(text: &[u8]) -> Option<Vec<u8>> {
-    let statement = without_comments(text);
+    let statement = without_comments(wrapped(text));
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
     let word = |from: usize| {
         let rest = statement.get(from..).unwrap_or_default();

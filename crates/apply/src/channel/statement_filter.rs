@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::decode::statement;
 use crate::error::ApplyError;
 use crate::filter::{Filters, Named, Operation, StatementRoute, changed_by};
 use crate::transaction::{Content, Step, Transaction};
@@ -40,6 +41,9 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
 /// [`ApplyError::Unsupported`] for a statement that can neither run as it is nor be left out.
 pub(super) fn filtered(filters: &Filters, step: Step, gtid: &str) -> Result<Option<Step>, ApplyError> {
     let Step::Statement(mut statement) = step else { return Ok(Some(step)) };
+    if statement::moves_within(&statement.text) {
+        return Ok(Some(Step::Statement(statement)));
+    }
     match route(filters, &statement.text, &statement.database, statement.dml) {
         StatementRoute::Run => Ok(Some(Step::Statement(statement))),
         StatementRoute::Drop => Ok(None),
@@ -72,13 +76,13 @@ pub(super) fn named_by(
         StatementRoute::RunIn { schema } => schema,
     };
     let named = |named: Named| (named.schema.unwrap_or_else(|| default.clone()), named.table);
-    changed_by(text).map(|all| all.into_iter().map(named).collect())
+    changed_by(statement::wrapped(text)).map(|all| all.into_iter().map(named).collect())
 }
 
 fn route(filters: &Filters, text: &[u8], database: &[u8], dml: bool) -> StatementRoute {
     let database = String::from_utf8_lossy(database);
     let default_schema = (!database.is_empty()).then_some(&*database);
-    let changed = changed_by(text);
+    let changed = changed_by(statement::wrapped(text));
     let is_own = |schema: Option<&str>| schema.is_some_and(|schema| schema.eq_ignore_ascii_case(OWN_SCHEMA));
     if let Some(changed) = &changed
         && !changed.is_empty()

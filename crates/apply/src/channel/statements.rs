@@ -97,7 +97,7 @@ fn made_and_filled(held: &Held) -> ApplyError {
         gtid: held.gtid_text(),
         what: "CREATE TABLE ... SELECT".to_owned(),
         reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with gtid = log, or make \
-                 the table on the target by hand and skip the transaction"
+                 the table with its rows on the target by hand and skip the transaction"
             .to_owned(),
     }
 }
@@ -182,6 +182,10 @@ impl Session {
         // The intent stays: a target may come back from a crash without this commit.
         self.writer.connection.execute_bytes(&progress).await?;
         self.writer.connection.execute("COMMIT").await?;
+        if unlogged {
+            // What comes next is the source's, and for whoever reads the target's binlog.
+            self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
+        }
         if run.ran {
             self.noted.note(held.span.start.to_string(), Instant::now());
         }
@@ -208,6 +212,11 @@ impl Session {
         run: &mut Sequence,
         resumed: &mut Option<String>,
     ) -> Result<(), ApplyError> {
+        let is_definition = matches!(step, Step::Statement(statement) if !statement.dml);
+        if run.ran && !run.begun && !is_definition && preserved(shared, held).is_some() {
+            // They would stand under the next free GTID of the source's, which is that of its next transaction.
+            return Err(made_and_filled(held));
+        }
         match step {
             Step::Rows(rows) => {
                 self.begin(shared, held, run).await?;

@@ -562,7 +562,8 @@ pub(super) fn session_statement(flavour: Flavour, mode: GtidMode) -> String {
     statement.push_str(match flavour {
         // Fewer gap locks; rows come with their keys, so nothing depends on what a scan sees.
         Flavour::MySql => ", transaction_isolation='READ-COMMITTED'",
-        Flavour::MariaDb => ", tx_isolation='READ-COMMITTED'",
+        // However long a definition takes, its replication thread would not be stopped either.
+        Flavour::MariaDb => ", tx_isolation='READ-COMMITTED', max_statement_time=0",
     });
     if mode == GtidMode::Log {
         statement.push_str(", sql_log_bin=0");

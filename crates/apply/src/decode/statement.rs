@@ -62,7 +62,13 @@ pub(crate) fn defines(text: &[u8]) -> bool {
     meaning(text) == Meaning::Definition
 }
 
+/// Whether a statement only goes back and forth within its transaction.
+pub(crate) fn moves_within(text: &[u8]) -> bool {
+    matches!(meaning(text), Meaning::Savepoint | Meaning::RollbackTo | Meaning::Rollback)
+}
+
 /// The statement in one of MariaDB's with settings of its own, or in one that tells how another ran; otherwise the text.
+/// It ends where the text does.
 pub(crate) fn wrapped(text: &[u8]) -> &[u8] {
     let text = without_comments(text);
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
@@ -133,7 +139,7 @@ fn analyzed(text: &[u8]) -> Option<&[u8]> {
 
 /// Whether a statement makes or drops a temporary table.
 pub(crate) fn is_temporary(text: &[u8]) -> bool {
-    let mut words = Words { rest: without_comments(text) };
+    let mut words = Words { rest: without_comments(wrapped(text)) };
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     let first = words.next();
     if !is(first, "CREATE") && !is(first, "DROP") {

@@ -1,0 +1,146 @@
+//! What a target's own settings, and settings within statements, must not change about what is applied.
+
+use anyhow::{Result, ensure};
+use tailwater_apply::Channel;
+use tailwater_apply::channel::{ChannelOptions, GtidMode};
+use tailwater_apply::filter::{FilterSet, Rule};
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::Gtid;
+
+use crate::support::Rig;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql() -> Result<()> {
+    settings(ServerKind::Mysql97).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb() -> Result<()> {
+    settings(ServerKind::Mariadb1011).await
+}
+
+async fn settings(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    rig.source
+        .sql(
+            "CREATE DATABASE one; CREATE TABLE one.orders (id INT PRIMARY KEY); \
+             CREATE DATABASE kept; CREATE TABLE kept.audit (id INT PRIMARY KEY); INSERT INTO kept.audit VALUES (1)",
+        )
+        .await?;
+    let channel = rig.channel(ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("settings") });
+    rig.wait_applied(&channel).await?;
+    what_follows_a_definition_is_logged(&rig, &channel).await?;
+    if kind.flavour() == Flavour::MariaDb {
+        rows_of_a_made_table_have_no_gtid(&rig, &channel).await?;
+    }
+    channel.end().await;
+    targets_that_are_set_otherwise(&rig, kind.flavour()).await?;
+    statements_meet_filters(&rig, kind.flavour()).await
+}
+
+/// Whether a transaction is in the target's binlog, for whoever reads it.
+async fn is_logged(server: &Server, gtid: &Gtid) -> Result<bool> {
+    let begins = match gtid {
+        Gtid::MySql(gtid) => format!("GTID_NEXT= '{gtid}'"),
+        Gtid::MariaDb(gtid) => format!("GTID {gtid}"),
+    };
+    for file in server.sql("SHOW BINARY LOGS").await? {
+        let file = file.split('\t').next().unwrap_or_default().to_owned();
+        let events = server.sql(&format!("SHOW BINLOG EVENTS IN '{file}'")).await?;
+        if events.iter().any(|line| line.ends_with(&begins)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn what_follows_a_definition_is_logged(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source.sql("CREATE TABLE one.made (id INT PRIMARY KEY)").await?;
+    let mut gtids = vec![rig.newest_gtid().await?];
+    for value in [1, 2] {
+        let insert =
+            format!("SET SESSION binlog_format=STATEMENT; USE one; INSERT INTO orders VALUES ({value})");
+        rig.source.sql(&insert).await?;
+        gtids.push(rig.newest_gtid().await?);
+    }
+    rig.wait_applied(channel).await?;
+    for gtid in gtids {
+        ensure!(is_logged(&rig.target, &gtid).await?, "{gtid} is not in the target's binlog");
+    }
+    Ok(())
+}
+
+/// They would take the one of the source's next transaction.
+async fn rows_of_a_made_table_have_no_gtid(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source
+        .sql("SET SESSION binlog_format=ROW; CREATE TABLE one.filled AS SELECT id FROM one.orders")
+        .await?;
+    let filled = rig.newest_gtid().await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.message.contains("CREATE TABLE ... SELECT"), "{fault:?}");
+    // As it advises.
+    rig.target
+        .sql(
+            "SET sql_log_bin=0; CREATE TABLE IF NOT EXISTS one.filled (id INT NOT NULL); \
+              INSERT INTO one.filled SELECT id FROM one.orders",
+        )
+        .await?;
+    channel.skip(filled).await?;
+    channel.resume(None).await?;
+    rig.source.sql("INSERT INTO one.filled VALUES (5)").await?;
+    rig.wait_applied(channel).await?;
+    rig.ensure_equal(&["one"]).await
+}
+
+/// As a server's own replication is not changed by them either.
+async fn targets_that_are_set_otherwise(rig: &Rig, flavour: Flavour) -> Result<()> {
+    let (set, unset) = match flavour {
+        Flavour::MySql => (
+            "SET GLOBAL sql_generate_invisible_primary_key=ON, GLOBAL sql_require_primary_key=ON",
+            "SET GLOBAL sql_generate_invisible_primary_key=OFF, GLOBAL sql_require_primary_key=OFF",
+        ),
+        Flavour::MariaDb => ("SET GLOBAL max_statement_time=0.3", "SET GLOBAL max_statement_time=0"),
+    };
+    rig.target.sql(set).await?;
+    let channel = rig.channel(rig.options("settings"));
+    rig.source
+        .sql(
+            "USE one; CREATE TABLE keyless (a BIGINT UNSIGNED, b BIGINT UNSIGNED); INSERT INTO keyless VALUES (1, 2); \
+             SET SESSION binlog_format=STATEMENT; INSERT INTO orders SELECT 30 + SLEEP(1)",
+        )
+        .await?;
+    rig.wait_applied(&channel).await?;
+    channel.end().await;
+    rig.target.sql(unset).await?;
+    let rows = rig.target.sql("SELECT a, b FROM one.keyless").await?;
+    ensure!(rows == ["1\t2"], "{rows:?}");
+    rig.ensure_equal(&["one"]).await
+}
+
+/// Also those within others, and those that go back and forth within a transaction.
+async fn statements_meet_filters(rig: &Rig, flavour: Flavour) -> Result<()> {
+    let filters = FilterSet { exclude: vec![Rule::from("kept.*")], ..FilterSet::default() };
+    let channel = rig.channel(ChannelOptions { filters, ..rig.options("settings") });
+    rig.wait_applied(&channel).await?;
+    // Written in the middle of a transaction that is taken in pieces.
+    rig.source
+        .sql(
+            "USE one; CREATE TABLE large (id INT PRIMARY KEY, t LONGTEXT); BEGIN; SAVEPOINT a; \
+             INSERT INTO large SELECT 1, REPEAT('x', 12000000); SAVEPOINT b; \
+             INSERT INTO large SELECT 2, REPEAT('y', 12000000); COMMIT",
+        )
+        .await?;
+    rig.wait_applied(&channel).await?;
+    if flavour == Flavour::MariaDb {
+        rig.source.sql("SET STATEMENT lock_wait_timeout=5 FOR DROP TABLE kept.audit").await?;
+        rig.source
+            .sql("USE kept; SET STATEMENT lock_wait_timeout=5 FOR ALTER TABLE one.orders ADD n INT")
+            .await?;
+        rig.source.sql("INSERT INTO one.orders VALUES (40, 1)").await?;
+        rig.wait_applied(&channel).await?;
+    }
+    ensure!(rig.target.sql("SELECT id FROM kept.audit").await? == ["1"], "it was dropped");
+    channel.end().await;
+    rig.ensure_equal(&["one"]).await
+}
