@@ -156,8 +156,9 @@ impl Load<'_> {
         if self.options.accounts != LoadAccounts::None {
             accounts::check(self.contents, connection.server().flavour)?;
         }
-        let (mut phase, resumed) = self.begin(&mut connection).await?;
+        let (mut phase, resumed) = self.begin(&mut connection, gtid_set).await?;
         let again = resumed || self.options.merge;
+        let finished = phase == Phase::Done;
         if let Some(rows) = self.rows.filter(|_| resumed) {
             if rows.is_anew() || phase <= Phase::Rows {
                 let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
@@ -195,13 +196,13 @@ impl Load<'_> {
             }
             // Without a binlog first: a load that is done has set it.
             if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
-                gtid::set(&mut connection, state).await?;
+                gtid::set(&mut connection, state, finished).await?;
             }
             self.record.reach(&mut connection, Phase::Done).await?;
         }
         // Last: nothing of the load is to stand in the target's binlog behind it.
         if let Some(state) = gtid_set.filter(|_| self.options.binlog) {
-            gtid::set(&mut connection, state).await?;
+            gtid::set(&mut connection, state, finished).await?;
         }
         connection.close().await;
         Ok(LoadReport {
@@ -219,7 +220,11 @@ impl Load<'_> {
     }
 
     /// Finds out where to begin, and whether an earlier load did; refuses what would mix the dump with something else.
-    async fn begin(&self, connection: &mut Connection) -> Result<(Phase, bool), BulkError> {
+    async fn begin(
+        &self,
+        connection: &mut Connection,
+        gtid_set: Option<&str>,
+    ) -> Result<(Phase, bool), BulkError> {
         let server = connection.endpoint().to_owned();
         if let Some(table) =
             self.contents.tables.iter().find(|table| table.text.is_some()).filter(|_| self.options.inserts)
@@ -238,6 +243,9 @@ impl Load<'_> {
         let anew = self.rows.is_some_and(CopyRows::is_anew);
         let goes_on = |phase: &Phase| self.options.resume || (anew && *phase < Phase::Done);
         if let Some(phase) = earlier.filter(goes_on) {
+            if let Some(state) = gtid_set.filter(|_| phase < Phase::Done) {
+                gtid::check(connection, state).await?;
+            }
             info!(?phase, "going on behind an earlier load");
             return Ok((phase, true));
         }
@@ -250,6 +258,9 @@ impl Load<'_> {
             if !self.options.merge {
                 return Err(BulkError::NotEmpty { server, count: there.len(), first: first.to_string() });
             }
+        }
+        if let Some(state) = gtid_set {
+            gtid::check(connection, state).await?;
         }
         if self.rows.is_none() {
             carried::check(connection, self.contents).await?;
