@@ -64,7 +64,7 @@ async fn shop(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     let script = "
         CREATE DATABASE shop; USE shop;
-        CREATE TABLE digits (d INT PRIMARY KEY);
+        CREATE TABLE digits (d INT PRIMARY KEY, KEY again (d));
         INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
         CREATE TABLE orders (id INT PRIMARY KEY, n INT, note VARCHAR(200), UNIQUE KEY u (n), KEY k (note));
         INSERT INTO orders SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d, -a.d - 10 * b.d - 100 * c.d - 1000 * e.d,
@@ -112,8 +112,18 @@ async fn an_interrupted_copy_keeps_what_it_finished(kind: ServerKind) -> Result<
     let refused = run(&options).await;
     ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
     options.load.set_gtid = false;
+    let finished =
+        "SELECT table_name FROM tailwater.load_chunks WHERE chunk = 4294967295 AND schema_name = 'shop'";
+    let finished = target.sql(finished).await?;
+    target.sql("SET GLOBAL log_output = 'TABLE', general_log = 1").await?;
     let report = run(&options).await?;
     ensure!((1..3).contains(&report.tables_before), "{report:?}");
+    ensure!(finished.len() as u64 == report.tables_before, "{finished:?}");
+    let dropped = "SELECT argument FROM mysql.general_log WHERE argument LIKE 'ALTER TABLE%DROP KEY%'";
+    let dropped = target.sql(dropped).await?;
+    // Of those that begin anew, and of no other.
+    let is_finished = |sql: &String| finished.iter().any(|table| sql.contains(&format!("`{table}`")));
+    ensure!(!dropped.is_empty() && !dropped.iter().any(is_finished), "{finished:?}: {dropped:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
     // Nor is what a finished one has of the point in time at which it is looked at again.
     source.sql("INSERT INTO shop.digits VALUES (10)").await?;

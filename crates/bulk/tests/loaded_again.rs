@@ -5,15 +5,26 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::BulkError;
+use tailwater_bulk::copy::{CopyOptions, copy};
 use tailwater_bulk::folder::Compression;
 use tailwater_bulk::load::{DeferIndexes, LoadOptions, LoadReport, load, own_folder};
-use tailwater_sandbox::{Server, ServerKind, require};
+use tailwater_bulk::progress::Progress;
+use tailwater_bulk::schema::Selection;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::loaded::{all, ensure_equal, started};
+use crate::support::run_script;
 use crate::written;
 
-on_each_server!(tables_that_were_there_keep_what_they_had,);
+on_each_server!(
+    tables_that_were_there_keep_what_they_had,
+    what_is_gone_is_not_taken_for_loaded,
+    nothing_ends_a_load_that_takes_long,
+    indexes_may_take_as_long_as_they_do,
+);
 
 async fn load_into(folder: &Path, options: &LoadOptions) -> Result<LoadReport, BulkError> {
     let contents = own_folder::read(folder, false)?;
@@ -110,4 +121,125 @@ async fn tables_that_were_there_keep_what_they_had(kind: ServerKind) -> Result<(
     let again = load_into(folder, &resumed).await.context("of an earlier version")?;
     ensure!(again.chunks_loaded == 0, "{again:?}");
     Ok(())
+}
+
+async fn what_is_gone_is_not_taken_for_loaded(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, target) = (started(kind).await?, started(kind).await?);
+    let script = "CREATE DATABASE shop; CREATE TABLE shop.a (id INT); INSERT INTO shop.a VALUES (1), (2); \
+                  CREATE TABLE shop.b (id INT); INSERT INTO shop.b VALUES (3)";
+    source.sql(script).await?;
+    let folder = written::write(&source, Compression::None, 10).await?;
+    let options = LoadOptions::new(target.connect_options());
+    let resumed = LoadOptions { resume: true, ..options.clone() };
+    load_into(folder.path(), &options).await?;
+    target.sql("DROP TABLE shop.b").await?;
+    let done = load_into(folder.path(), &resumed).await;
+    failed(&done, "TW-BULK-0034")?;
+    ensure!(done.is_err_and(|error| error.to_string().contains("shop.b")));
+    target.sql("DROP DATABASE shop").await?;
+    let report = load_into(folder.path(), &resumed).await?;
+    ensure!(report.chunks_before == 0 && report.chunks_loaded == 2, "{report:?}");
+    ensure_equal(&all(&source).await?, &all(&target).await?)?;
+
+    // Nor by a copy.
+    target.sql("DROP DATABASE shop").await?;
+    let options = |resume| {
+        let load = LoadOptions { resume, ..LoadOptions::new(target.connect_options()) };
+        CopyOptions::new(source.connect_options(), Selection::default(), load)
+    };
+    let run = async |resume| copy(&options(resume), &Arc::default(), &CancellationToken::new()).await;
+    run(false).await?;
+    target.sql("DROP TABLE shop.b").await?;
+    let done = run(true).await;
+    ensure!(done.as_ref().is_err_and(|error| error.code() == "TW-BULK-0034"), "{done:?}");
+    target.sql("DROP DATABASE shop").await?;
+    run(true).await?;
+    ensure_equal(&all(&source).await?, &all(&target).await?)
+}
+
+/// What a server was told of how long others may take, and be idle.
+async fn nothing_ends_a_load_that_takes_long(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let limits: &[&str] = match kind.flavour() {
+        Flavour::MySql => &["--max-execution-time=600000"],
+        Flavour::MariaDb => &[
+            "--max-statement-time=600",
+            "--idle-transaction-timeout=600",
+            "--idle-write-transaction-timeout=600",
+        ],
+    };
+    let sum = match kind.flavour() {
+        Flavour::MySql => "@@SESSION.max_execution_time",
+        Flavour::MariaDb => {
+            "@@SESSION.max_statement_time + @@SESSION.idle_transaction_timeout + @@SESSION.idle_write_transaction_timeout"
+        }
+    };
+    let source = started(kind).await?;
+    let table = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, idle BIGINT, others DOUBLE);";
+    source.sql(&format!("{table} INSERT INTO shop.t VALUES (1, 0, 0), (2, 0, 0)")).await?;
+    let folder = written::write(&source, Compression::None, 10).await?;
+    let target = Server::start(ServerSpec::new(kind).option("--local-infile=1").options(limits.iter().copied())).await?;
+    let trigger = format!(
+        "CREATE TRIGGER shop.seen BEFORE INSERT ON shop.t FOR EACH ROW SET NEW.idle = @@SESSION.wait_timeout, \
+         NEW.others = {sum}"
+    );
+    target.sql(&format!("{table} {trigger}")).await?;
+    load_into(folder.path(), &LoadOptions { merge: true, ..LoadOptions::new(target.connect_options()) })
+        .await?;
+    let seen = target.sql("SELECT DISTINCT idle, others FROM shop.t").await?;
+    ensure!(seen == ["2147483\t0"], "{seen:?}");
+    Ok(())
+}
+
+/// Longer than the server is waited for otherwise: here for as long as somebody has the table.
+async fn indexes_may_take_as_long_as_they_do(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    const ANSWER_SECONDS: u64 = 3;
+    let (source, target) = (started(kind).await?, started(kind).await?);
+    let rows: Vec<_> = (0..5000).map(|id| format!("({id}, {id})")).collect();
+    let script = format!(
+        "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, n INT, KEY k (n)); \
+         INSERT INTO shop.t VALUES {}",
+        rows.join(",")
+    );
+    run_script(&source, script.as_bytes())?;
+    let folder = written::write(&source, Compression::None, 50).await?;
+    let contents = own_folder::read(folder.path(), false)?;
+    let options = LoadOptions {
+        workers: 1,
+        defer_indexes: DeferIndexes::Always,
+        answer_max: std::time::Duration::from_secs(ANSWER_SECONDS),
+        ..LoadOptions::new(target.connect_options())
+    };
+    let progress = Arc::new(Progress::default());
+    let loading = {
+        let progress = Arc::clone(&progress);
+        tokio::spawn(async move { load(&contents, &options, &progress, &CancellationToken::new()).await })
+    };
+    let mut reader = Connection::connect(&target.connect_options()).await?;
+    while progress.figures().chunks == 0 {
+        ensure!(!loading.is_finished(), "{:?}", loading.await);
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    reader.execute("START TRANSACTION").await?;
+    reader.query("SELECT COUNT(*) FROM shop.t").await?;
+    let waits = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'ALTER TABLE%ADD KEY%' AND time > {}",
+        2 * ANSWER_SECONDS
+    );
+    let mut other = Connection::connect(&target.connect_options()).await?;
+    while other.query(&waits).await?.scalar() != Some("1") {
+        ensure!(!loading.is_finished(), "{:?}", loading.await);
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    reader.execute("COMMIT").await?;
+    loading.await??;
+    ensure_equal(&all(&source).await?, &all(&target).await?)
 }

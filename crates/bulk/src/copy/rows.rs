@@ -76,6 +76,15 @@ impl CopyRows {
         }
     }
 
+    /// The tables whose rows an earlier copy has brought, all of them.
+    pub(crate) async fn finished(
+        target: &mut Connection,
+        record: &Record,
+    ) -> Result<HashSet<TableName>, BulkError> {
+        let chunks = record.chunks(target).await?;
+        Ok(chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE).map(|(table, _)| table).collect())
+    }
+
     /// Before tables are made: drops those that an earlier copy did not finish, or all that are to be made anew; how many
     /// are left.
     ///
@@ -87,10 +96,10 @@ impl CopyRows {
         record: &Record,
         one_point: bool,
     ) -> Result<usize, BulkError> {
-        let chunks = record.chunks(target).await?;
-        let is_kept = |chunk: &u32| *chunk == WHOLE && !self.anew;
-        let finished: HashSet<_> =
-            chunks.into_iter().filter(|(_, chunk)| is_kept(chunk)).map(|(table, _)| table).collect();
+        let finished = match self.anew {
+            true => HashSet::new(),
+            false => Self::finished(target, record).await?,
+        };
         if one_point && !finished.is_empty() {
             let reason = format!(
                 "{} tables are there since before the interruption, and stand at another point in time; begin anew \
@@ -123,7 +132,7 @@ impl CopyRows {
         for work in &self.shared.tables {
             if chunks.contains(&(work.name.clone(), WHOLE)) {
                 self.tables_before.fetch_add(1, Relaxed);
-                indexes::make_waiting(target, record, &work.name).await?;
+                indexes::make_waiting(target, record, &work.name, options).await?;
                 self.shared.finished.add(&work.name);
                 progress.table();
                 targets.push(None);
@@ -197,7 +206,7 @@ impl Worker {
                 shared.finished.add(&work.name);
                 if let Some(connection) = &mut slot {
                     record.note_chunk(connection, &work.name, WHOLE).await?;
-                    indexes::make_waiting(connection, record, &work.name).await?;
+                    indexes::make_waiting(connection, record, &work.name, options).await?;
                 }
                 progress.table();
             }

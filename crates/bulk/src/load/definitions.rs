@@ -44,13 +44,19 @@ pub(crate) async fn tables_there<'a>(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ({})",
         literals(schemas)
     );
+    // A server that keeps names in lower case has those of a dump otherwise.
+    let folds = connection.query("SELECT @@lower_case_table_names").await?.scalar() != Some("0");
+    let folded = |schema: &str, table: &str| match folds {
+        true => TableName::new(schema.to_lowercase(), table.to_lowercase()),
+        false => TableName::new(schema, table),
+    };
     let mut there = std::collections::HashSet::new();
     let mut rows = connection.query_stream(&sql).await?;
     while let Some(row) = rows.next().await? {
         let text = |column| row.get_str(column).unwrap_or_default();
-        there.insert(TableName::new(text(0), text(1)));
+        there.insert(folded(text(0), text(1)));
     }
-    Ok(names.filter(|name| there.contains(name)).cloned().collect())
+    Ok(names.filter(|name| there.contains(&folded(&name.schema, &name.name))).cloned().collect())
 }
 
 /// Runs the script of a definition. What is there already is passed over if `again` is set, as after a load that was

@@ -53,6 +53,9 @@ pub struct LoadOptions {
     pub defer_indexes: DeferIndexes,
     /// Scheduled events come disabled, as they do to a replica.
     pub events_disabled: bool,
+    /// How long the target may take for one statement, a file's rows for one. Indexes that are made behind all rows of a table
+    /// may take as long as they do.
+    pub answer_max: Duration,
     /// What holds it back between files.
     pub throttle: Arc<Throttle>,
 }
@@ -70,6 +73,7 @@ impl LoadOptions {
             inserts: false,
             accounts: LoadAccounts::None,
             defer_indexes: DeferIndexes::Auto,
+            answer_max: Duration::from_secs(3600),
             throttle: Arc::new(Throttle::open()),
             events_disabled: false,
         }
@@ -247,7 +251,9 @@ impl Load<'_> {
         let earlier = self.record.earlier(connection).await?;
         let anew = self.rows.is_some_and(CopyRows::is_anew);
         let goes_on = |earlier: &Earlier| self.options.resume || (anew && earlier.phase < Phase::Done);
-        if let Some(Earlier { phase, merged }) = earlier.filter(goes_on) {
+        if let Some(Earlier { phase, merged }) = earlier.filter(goes_on)
+            && self.is_there(connection, phase).await?
+        {
             if let Some(state) = gtid_set.filter(|_| phase < Phase::Done) {
                 gtid::check(connection, state).await?;
             }
@@ -274,6 +280,37 @@ impl Load<'_> {
         Ok(Start { phase: Phase::Tables, resumed: false, merge: self.options.merge })
     }
 
+    /// Whether the tables that an earlier load has made are there. If none is, there is nothing to go on behind.
+    ///
+    /// # Errors
+    /// [`BulkError::TablesGone`] if some are, and others are not.
+    async fn is_there(&self, connection: &mut Connection, phase: Phase) -> Result<bool, BulkError> {
+        let anew = self.rows.is_some_and(CopyRows::is_anew);
+        if phase == Phase::Tables || anew || self.contents.tables.is_empty() {
+            return Ok(true);
+        }
+        let names = self.contents.tables.iter().map(|table| &table.name);
+        let there: HashSet<_> =
+            definitions::tables_there(connection, names.clone()).await?.into_iter().collect();
+        if there.is_empty() {
+            return Ok(false);
+        }
+        let mut gone: Vec<_> = names.filter(|name| !there.contains(*name)).collect();
+        if self.rows.is_some() && phase == Phase::Rows {
+            // The others are made anew.
+            let finished = CopyRows::finished(connection, &self.record).await?;
+            gone.retain(|name| finished.contains(*name));
+        }
+        match gone.first() {
+            None => Ok(true),
+            Some(first) => Err(BulkError::TablesGone {
+                server: connection.endpoint().to_owned(),
+                count: gone.len(),
+                first: first.to_string(),
+            }),
+        }
+    }
+
     async fn make_tables(
         &self,
         connection: &mut Connection,
@@ -286,7 +323,12 @@ impl Load<'_> {
             self.make(connection, definition, again).await?;
         }
         target::set_up(connection, self.options).await?;
-        for table in self.contents.tables.iter().filter(|_| !merge) {
+        let finished = match self.rows {
+            Some(_) => CopyRows::finished(connection, &self.record).await?,
+            None => HashSet::new(),
+        };
+        let may_wait = |table: &&LoadTable| !merge && !finished.contains(&table.name);
+        for table in self.contents.tables.iter().filter(may_wait) {
             let wanted = match self.rows {
                 None => self.options.defer_indexes.wants_table(table),
                 Some(rows) => {
@@ -359,7 +401,7 @@ impl Load<'_> {
                 table.chunks.iter().partition(|chunk| is_done(chunk, &done));
             before.into_iter().for_each(|chunk| note(self.progress, chunk));
             if missing.is_empty() {
-                indexes::make_waiting(connection, &self.record, &table.name).await?;
+                indexes::make_waiting(connection, &self.record, &table.name, self.options).await?;
             }
             let table = Arc::new(Loading { target, left: AtomicUsize::new(missing.len()) });
             units.push((table, missing.into_iter().cloned().map(Arc::new).collect()));
@@ -481,7 +523,7 @@ impl Worker {
             if table.left.fetch_sub(1, Relaxed) == 1
                 && let Some(connection) = &mut connection
             {
-                indexes::make_waiting(connection, &self.record, &table.target.table).await?;
+                indexes::make_waiting(connection, &self.record, &table.target.table, &self.options).await?;
             }
         }
         if let Some(connection) = connection {
