@@ -183,7 +183,9 @@ async fn nothing_ends_a_load_that_takes_long(kind: ServerKind) -> Result<()> {
     let table = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, idle BIGINT, others DOUBLE);";
     source.sql(&format!("{table} INSERT INTO shop.t VALUES (1, 0, 0), (2, 0, 0)")).await?;
     let folder = written::write(&source, Compression::None, 10).await?;
-    let target = Server::start(ServerSpec::new(kind).option("--local-infile=1").options(limits.iter().copied())).await?;
+    let target =
+        Server::start(ServerSpec::new(kind).option("--local-infile=1").options(limits.iter().copied()))
+            .await?;
     let trigger = format!(
         "CREATE TRIGGER shop.seen BEFORE INSERT ON shop.t FOR EACH ROW SET NEW.idle = @@SESSION.wait_timeout, \
          NEW.others = {sum}"
