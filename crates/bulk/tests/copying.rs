@@ -10,6 +10,7 @@ use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_session::Connection;
+use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::loaded::{all, ensure_equal, source, started};
@@ -138,6 +139,19 @@ async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let (source, target) = (shop(kind).await?, started(kind).await?);
+    let objects = |n: u32| {
+        let sequence = match kind.flavour() {
+            Flavour::MySql => String::new(),
+            Flavour::MariaDb => format!("CREATE SEQUENCE shop.s INCREMENT BY {n};"),
+        };
+        format!(
+            "CREATE OR REPLACE VIEW shop.counted AS SELECT {n} AS n; {sequence} \
+             CREATE FUNCTION shop.f() RETURNS INT DETERMINISTIC RETURN {n}; CREATE PROCEDURE shop.p() DO {n}; \
+             CREATE EVENT shop.e ON SCHEDULE EVERY {n} YEAR DO DO {n};"
+        )
+    };
+    let passing = "CREATE TABLE shop.passing (id INT); INSERT INTO shop.passing VALUES (1);";
+    source.sql(&format!("{passing} {}", objects(3))).await?;
     let mut options = options(&source, &target);
     // As a copy for a channel has it.
     (options.load.set_gtid, options.load.binlog) = (true, false);
@@ -161,7 +175,10 @@ async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
     (resumed.load.resume, resumed.anew) = (true, false);
     let refused = run(&resumed).await;
     ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
-    source.sql("DROP VIEW shop.of_gone").await?;
+    // What the others have become since is what they are copied as.
+    let sequence = if kind.flavour() == Flavour::MariaDb { "DROP SEQUENCE shop.s;" } else { "" };
+    let dropped = "DROP VIEW shop.of_gone; DROP TABLE shop.passing; DROP FUNCTION shop.f; DROP PROCEDURE shop.p; DROP EVENT shop.e;";
+    source.sql(&format!("{dropped} {sequence} {}", objects(4))).await?;
     let report = run(&options).await?;
     ensure!(report.tables_before == 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
