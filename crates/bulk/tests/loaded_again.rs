@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_bulk::BulkError;
 use tailwater_bulk::copy::{CopyOptions, copy};
 use tailwater_bulk::folder::Compression;
 use tailwater_bulk::load::{DeferIndexes, LoadOptions, LoadReport, load, own_folder};
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::Selection;
+use tailwater_bulk::{BulkError, DumpOptions, dump};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -24,6 +24,7 @@ on_each_server!(
     what_is_gone_is_not_taken_for_loaded,
     nothing_ends_a_load_that_takes_long,
     indexes_may_take_as_long_as_they_do,
+    rows_that_are_elsewhere_stay_there,
 );
 
 async fn load_into(folder: &Path, options: &LoadOptions) -> Result<LoadReport, BulkError> {
@@ -244,4 +245,45 @@ async fn indexes_may_take_as_long_as_they_do(kind: ServerKind) -> Result<()> {
     reader.execute("COMMIT").await?;
     loading.await??;
     ensure_equal(&all(&source).await?, &all(&target).await?)
+}
+
+/// A table that is made of others: what empties it, or is written to it, empties or is written to these.
+async fn rows_that_are_elsewhere_stay_there(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, target) = (started(kind).await?, started(kind).await?);
+    let parts = "CREATE DATABASE parts; CREATE TABLE parts.a (id INT) ENGINE=MyISAM; INSERT INTO parts.a VALUES (1), (2); \
+                 CREATE TABLE parts.b (id INT) ENGINE=MyISAM; INSERT INTO parts.b VALUES (3);";
+    let whole = "ENGINE=MERGE UNION=(parts.a, parts.b) INSERT_METHOD=LAST";
+    let other = "CREATE TABLE shop.u (id INT); INSERT INTO shop.u VALUES (4);";
+    source
+        .sql(&format!(
+            "{parts} CREATE DATABASE shop; {other} CREATE TABLE shop.t (id INT); INSERT INTO shop.t VALUES (1), (2), (3)"
+        ))
+        .await?;
+    target.sql(parts).await?;
+    // As of a dump that has read the rows through such a table.
+    let folder = tempfile::tempdir()?;
+    let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
+    let options = DumpOptions {
+        selection: selection.clone(),
+        ..DumpOptions::new(source.connect_options(), folder.path())
+    };
+    dump(options, Arc::default(), CancellationToken::new()).await?;
+    let file = folder.path().join("shop.t.table.sql");
+    let definition = std::fs::read_to_string(&file)?;
+    std::fs::write(&file, definition.replace("ENGINE=InnoDB", whole))?;
+    load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
+    let sums = "SELECT COUNT(*) FROM parts.a; SELECT COUNT(*) FROM parts.b; SELECT COUNT(*) FROM shop.t; SELECT id FROM shop.u";
+    ensure!(target.sql(sums).await? == ["2", "1", "3", "4"], "{:?}", target.sql(sums).await?);
+
+    // Nor by a copy.
+    target.sql("DROP DATABASE shop").await?;
+    source.sql(&format!("DROP TABLE shop.t; CREATE TABLE shop.t (id INT) {whole}")).await?;
+    let options =
+        CopyOptions::new(source.connect_options(), selection, LoadOptions::new(target.connect_options()));
+    copy(&options, &Arc::default(), &CancellationToken::new()).await?;
+    ensure!(target.sql(sums).await? == ["2", "1", "3", "4"], "{:?}", target.sql(sums).await?);
+    Ok(())
 }

@@ -181,7 +181,14 @@ impl CopyRows {
                 targets.push(None);
                 continue;
             };
-            targets.push(Some(Target::of(target, table, options.inserts).await?));
+            let target = Target::of(target, table, options.inserts).await?;
+            if target.is_left_alone() {
+                self.shared.finished.add(&work.name);
+                progress.table();
+                targets.push(None);
+                continue;
+            }
+            targets.push(Some(target));
         }
         let copying = Arc::new(Copying {
             shared: Arc::clone(&self.shared),

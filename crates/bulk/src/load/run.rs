@@ -387,6 +387,9 @@ impl Load<'_> {
             let is_done = |chunk: &LoadChunk, done: &HashSet<(TableName, u32)>| {
                 done.contains(&(table.name.clone(), chunk.number))
             };
+            if !table.chunks.is_empty() && target.is_left_alone() {
+                continue;
+            }
             let whole = table.chunks.iter().all(|chunk| is_done(chunk, &done));
             if !target.transactional && !whole && merge {
                 self.refuse_half(table, &done)?;
