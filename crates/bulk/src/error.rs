@@ -255,6 +255,33 @@ pub enum BulkError {
         /// The longest row that can be sent so.
         bytes_max: usize,
     },
+    /// Part of a file may be in a table that had rows of its own.
+    #[error(
+        "{table} was there before the load, its engine has no transactions, and the load of {} was cut short: what of its rows \
+         is there cannot be told. Delete those that are, run {forget}, and go on with --resume",
+        path.display()
+    )]
+    HalfLoaded {
+        /// The table.
+        table: String,
+        /// The file.
+        path: PathBuf,
+        /// The statement that makes the file one that was not begun with.
+        forget: String,
+    },
+    /// Tables that an earlier load has made are gone.
+    #[error(
+        "{server}: an earlier load or copy of the same has made {count} tables that are not there any more, {first} for one; \
+         nothing was changed. To begin from the beginning, drop the others, too"
+    )]
+    TablesGone {
+        /// Where.
+        server: String,
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: String,
+    },
     /// Rows would not be in the table as they are in the file.
     #[error(
         "{} is not loaded: rows would be changed or left out in {table}, says the server ({warnings} warnings): {first}",
@@ -501,6 +528,8 @@ impl BulkError {
             Self::CopyCut => "TW-BULK-0086",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
+            Self::HalfLoaded { .. } => "TW-BULK-0033",
+            Self::TablesGone { .. } => "TW-BULK-0034",
             Self::TargetBehind { .. } => "TW-BULK-0040",
             Self::NotInStep { .. } => "TW-BULK-0041",
             Self::RowTooLong { .. } => "TW-BULK-0042",

@@ -17,6 +17,10 @@ use tokio_util::sync::CancellationToken;
 const CLONER_PASSWORD: &str = "p'w\\d \"x\"";
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// As channels note that they write past a binlog.
+const FED: &str = "CREATE DATABASE tailwater; CREATE TABLE tailwater.apply_unlogged (channel VARCHAR(64) PRIMARY KEY); \
+                   INSERT INTO tailwater.apply_unlogged VALUES ('one'), ('two')";
+
 async fn server(kind: ServerKind, name: &str) -> Result<Option<Server>> {
     if require(kind).is_none() {
         return Ok(None);
@@ -122,6 +126,10 @@ async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
     unfit(cloning::plan(&options).await, "GRANT BACKUP_ADMIN")?;
     donor.sql("GRANT BACKUP_ADMIN ON *.* TO cloner@'%'").await?;
 
+    donor.sql(FED).await?;
+    unfit(cloning::plan(&options).await, "the channel one, two of Tailwater feeds")?;
+    donor.sql("DROP DATABASE tailwater").await?;
+
     let plan = cloning::plan(&options).await?;
     ensure!(plan.bytes_estimate > 1 << 20 && plan.donor_address.1 == donor.port(), "{plan:?}");
     // So slow that it cannot have ended before it is told to stop.
@@ -217,6 +225,9 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
         unfit(backup::plan(&options).await, "take that of the server's own release series")?;
     }
     options.program = program(&source, folder.path())?;
+    source.sql(FED).await?;
+    unfit(backup::plan(&options).await, "the channel one, two of Tailwater feeds")?;
+    source.sql("DROP DATABASE tailwater").await?;
     std::fs::create_dir(&options.directory)?;
     std::fs::write(options.directory.join("something"), "mine")?;
     unfit(backup::plan(&options).await, "is not empty")?;
@@ -279,4 +290,43 @@ async fn a_backup_that_fails_says_why_and_one_that_is_stopped_stops() -> Result<
         other => bail!("a user without RELOAD backs up: {other:?}"),
     }
     Ok(())
+}
+
+/// What it applies of its source is not in its binlog, and all the same in the backup.
+async fn back_up_a_replica(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let spec = |name: &str, id: &str| {
+        ServerSpec::new(kind).name(name).options(["--log-bin=binlog", "--log-slave-updates=OFF", id])
+    };
+    let primary = Server::start(spec("primary", "--server-id=1")).await?;
+    let replica = Server::start(spec("replica", "--server-id=2")).await?;
+    replica.replicate_from(&primary).await?;
+    fill(&primary).await?;
+    let gtids = primary.sql("SELECT @@gtid_binlog_pos").await?.concat();
+    ensure!(replica.sql(&format!("SELECT MASTER_GTID_WAIT('{gtids}', 60)")).await? == ["0"]);
+    // Of its own it has written something, too.
+    replica.sql("SET SESSION gtid_domain_id = 7; CREATE DATABASE own").await?;
+    let folder = tempfile::tempdir()?;
+    let options = BackupOptions {
+        source: replica.socket_options(),
+        directory: folder.path().join("data"),
+        program: program(&replica, folder.path())?,
+        parallel: 1,
+        memory_bytes: 64 << 20,
+    };
+    let done = backup::back_up(&options, &Arc::default(), &CancellationToken::new()).await?;
+    ensure!(done.point.gtid_set.as_deref() == Some(&*format!("{gtids},7-2-1")), "{gtids}: {done:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_backup_of_a_mariadb_1011_replica_names_what_it_has_applied() -> Result<()> {
+    back_up_a_replica(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test]
+async fn a_backup_of_a_mariadb_118_replica_names_what_it_has_applied() -> Result<()> {
+    back_up_a_replica(ServerKind::Mariadb118).await
 }

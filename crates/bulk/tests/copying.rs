@@ -10,6 +10,7 @@ use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_session::Connection;
+use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::loaded::{all, ensure_equal, source, started};
@@ -64,7 +65,7 @@ async fn shop(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     let script = "
         CREATE DATABASE shop; USE shop;
-        CREATE TABLE digits (d INT PRIMARY KEY);
+        CREATE TABLE digits (d INT PRIMARY KEY, KEY again (d));
         INSERT INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9);
         CREATE TABLE orders (id INT PRIMARY KEY, n INT, note VARCHAR(200), UNIQUE KEY u (n), KEY k (note));
         INSERT INTO orders SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d, -a.d - 10 * b.d - 100 * c.d - 1000 * e.d,
@@ -112,8 +113,18 @@ async fn an_interrupted_copy_keeps_what_it_finished(kind: ServerKind) -> Result<
     let refused = run(&options).await;
     ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
     options.load.set_gtid = false;
+    let finished =
+        "SELECT table_name FROM tailwater.load_chunks WHERE chunk = 4294967295 AND schema_name = 'shop'";
+    let finished = target.sql(finished).await?;
+    target.sql("SET GLOBAL log_output = 'TABLE', general_log = 1").await?;
     let report = run(&options).await?;
     ensure!((1..3).contains(&report.tables_before), "{report:?}");
+    ensure!(finished.len() as u64 == report.tables_before, "{finished:?}");
+    let dropped = "SELECT argument FROM mysql.general_log WHERE argument LIKE 'ALTER TABLE%DROP KEY%'";
+    let dropped = target.sql(dropped).await?;
+    // Of those that begin anew, and of no other.
+    let is_finished = |sql: &String| finished.iter().any(|table| sql.contains(&format!("`{table}`")));
+    ensure!(!dropped.is_empty() && !dropped.iter().any(is_finished), "{finished:?}: {dropped:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
     // Nor is what a finished one has of the point in time at which it is looked at again.
     source.sql("INSERT INTO shop.digits VALUES (10)").await?;
@@ -128,6 +139,19 @@ async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let (source, target) = (shop(kind).await?, started(kind).await?);
+    let objects = |n: u32| {
+        let sequence = match kind.flavour() {
+            Flavour::MySql => String::new(),
+            Flavour::MariaDb => format!("CREATE SEQUENCE shop.s INCREMENT BY {n};"),
+        };
+        format!(
+            "CREATE OR REPLACE VIEW shop.counted AS SELECT {n} AS n; {sequence} \
+             CREATE FUNCTION shop.f() RETURNS INT DETERMINISTIC RETURN {n}; CREATE PROCEDURE shop.p() DO {n}; \
+             CREATE EVENT shop.e ON SCHEDULE EVERY {n} YEAR DO DO {n};"
+        )
+    };
+    let passing = "CREATE TABLE shop.passing (id INT); INSERT INTO shop.passing VALUES (1);";
+    source.sql(&format!("{passing} {}", objects(3))).await?;
     let mut options = options(&source, &target);
     // As a copy for a channel has it.
     (options.load.set_gtid, options.load.binlog) = (true, false);
@@ -151,7 +175,10 @@ async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
     (resumed.load.resume, resumed.anew) = (true, false);
     let refused = run(&resumed).await;
     ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
-    source.sql("DROP VIEW shop.of_gone").await?;
+    // What the others have become since is what they are copied as.
+    let sequence = if kind.flavour() == Flavour::MariaDb { "DROP SEQUENCE shop.s;" } else { "" };
+    let dropped = "DROP VIEW shop.of_gone; DROP TABLE shop.passing; DROP FUNCTION shop.f; DROP PROCEDURE shop.p; DROP EVENT shop.e;";
+    source.sql(&format!("{dropped} {sequence} {}", objects(4))).await?;
     let report = run(&options).await?;
     ensure!(report.tables_before == 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;

@@ -49,6 +49,8 @@ fn every_code_is_documented() {
             go_on: GoOn::Resume,
         },
         BulkError::RowOverPacket { table: text(), path: path(), bytes_max: 1 },
+        BulkError::HalfLoaded { table: text(), path: path(), forget: text() },
+        BulkError::TablesGone { server: text(), count: 1, first: text() },
         BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
         BulkError::RowsFormat { path: path(), format: "csv" },
@@ -78,6 +80,8 @@ fn every_code_is_documented() {
         // A variant that is added must be listed above, too.
         match error {
             BulkError::File { .. }
+            | BulkError::HalfLoaded { .. }
+            | BulkError::TablesGone { .. }
             | BulkError::BinaryUnfit { .. }
             | BulkError::BinaryFailed { .. }
             | BulkError::NotBack { .. }

@@ -19,9 +19,11 @@ on_each_server!(what_mydumper_wrote_is_loaded);
 
 const SCRIPT: &str = r#"
 CREATE DATABASE `sh-op` CHARACTER SET latin1; USE `sh-op`;
-CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50), b BLOB, bi BIT(9), g INT AS (id * 2) STORED, p POINT, c TEXT CHARACTER SET utf16, d DATETIME);
-INSERT INTO t (id, v, b, bi, p, c, d) VALUES (1, 'a\\b\'c\nd;\n-- x "y" /* z', x'00FF0A0D1A275C223B', b'100000011', POINT(1, 2), 'ж;', '2024-01-02 03:04:05'),
-    (2, NULL, NULL, NULL, NULL, NULL, NULL), (3, '', '', 0, NULL, '', NULL);
+CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50), b BLOB, bi BIT(9), g INT AS (id * 2) STORED, p POINT, c TEXT CHARACTER SET utf16, d DATETIME,
+    ts TIMESTAMP NULL);
+SET time_zone = '+03:00';
+INSERT INTO t (id, v, b, bi, p, c, d, ts) VALUES (1, 'a\\b\'c\nd;\n-- x "y" /* z', x'00FF0A0D1A275C223B', b'100000011', POINT(1, 2), 'ж;', '2024-01-02 03:04:05', '2024-01-02 03:04:05'),
+    (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL), (3, '', '', 0, NULL, '', NULL, NULL);
 CREATE TABLE many (id INT PRIMARY KEY, v VARCHAR(100));
 CREATE TABLE `a.b` (x INT); INSERT INTO `a.b` VALUES (1), (2);
 CREATE TABLE nothing (x INT);
@@ -117,6 +119,14 @@ async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
             ensure!(point.gtid_set.is_some() && point.binlog_position.is_some(), "{point:?}");
         }
     }
+    // Where a TIMESTAMP is of a time zone that nobody names.
+    let zoned = folder.path().join("zoned");
+    mydumper(&source, &zoned, &["--skip-tz-utc"])?.context("it was there")?;
+    let refused = contents(&zoned);
+    let says = |error: &BulkError| {
+        error.code() == "TW-BULK-0082" && error.to_string().contains("column ts of sh-op.t is a TIMESTAMP")
+    };
+    ensure!(refused.as_ref().is_err_and(says), "{refused:?}");
     // What is not whole is refused.
     let plain = folder.path().join("plain");
     let rows = plain.join("sh-op.t.sql");
@@ -258,6 +268,21 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
             "1",
         ];
         ensure!(seen == wanted, "{seen:#?}");
+
+        // Values of a TIMESTAMP are of a time zone that nobody names, if not of UTC.
+        let (dump, table) = (folder.path().join("@.json"), folder.path().join("s%20h@t.sql"));
+        let said = std::fs::read_to_string(&dump)?;
+        std::fs::write(&dump, said.replace("\"tzUtc\": true", "\"tzUtc\": false"))?;
+        crate::foreign::contents(folder.path())?;
+        let definition = std::fs::read_to_string(&table)?;
+        std::fs::write(&table, definition.replace("`j` text", "`j` timestamp"))?;
+        let zoned = crate::foreign::contents(folder.path());
+        let says = |error: &BulkError| {
+            error.code() == "TW-BULK-0082" && error.to_string().contains("column j of s h.t is a TIMESTAMP")
+        };
+        ensure!(zoned.as_ref().is_err_and(says), "{zoned:?}");
+        std::fs::write(&dump, said)?;
+        crate::foreign::contents(folder.path())?;
 
         std::fs::remove_file(folder.path().join("s%20h@chunked@1.tsv.zst"))?;
         let missing = crate::foreign::contents(folder.path());

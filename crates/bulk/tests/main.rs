@@ -17,6 +17,8 @@ mod foreign;
 mod formats;
 mod fuzzed;
 mod loaded;
+mod loaded_again;
+mod loaded_gtids;
 mod loaded_limits;
 mod parquet_files;
 mod planted;

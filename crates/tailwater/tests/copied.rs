@@ -126,23 +126,36 @@ async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
     for writer in writers {
         ensure!(writer.await?? > 0);
     }
-    let wanted = trial.primary.sql(SUMS).await?;
+    follows(&shell, &trial.primary, &target).await?;
+    let event = "SELECT status FROM information_schema.events WHERE event_name = 'spoil'";
+    let status = target.sql(event).await?.concat();
+    ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
+    shell.run(add)?.exits(1).complains(&["channel replica runs", "stopped = true"]);
+
+    // Once more, behind what the channel had applied: it goes on behind the copy, and not where it was.
+    shell.run("channel stop -c tailwater.toml replica")?.exits(0);
+    target.sql("DROP DATABASE shop").await?;
+    trial.primary.sql("INSERT INTO shop.steps VALUES (7, 1), (7, 2)").await?;
+    shell.run(add)?.exits(0).says(&["copied", "running"]);
+    trial.primary.sql("INSERT INTO shop.steps VALUES (7, 3)").await?;
+    follows(&shell, &trial.primary, &target).await?;
+    trial.stop_relay().await
+}
+
+/// Waits until the target has what the primary has, and nobody writes.
+async fn follows(shell: &Shell, primary: &Server, target: &Server) -> Result<()> {
+    let wanted = primary.sql(SUMS).await?;
     let begun = Instant::now();
     loop {
         let found = target.sql(SUMS).await?;
         if found == wanted {
-            break;
+            return Ok(());
         }
         let status =
             || shell.run("channel list -c tailwater.toml --output json").and_then(|ran| ran.exits(0).json());
         ensure!(begun.elapsed() < PATIENCE, "{found:?} and not {wanted:?}: {:?}", status());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let event = "SELECT status FROM information_schema.events WHERE event_name = 'spoil'";
-    let status = target.sql(event).await?.concat();
-    ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
-    shell.run(add)?.exits(1).complains(&["channel replica runs", "stopped = true"]);
-    trial.stop_relay().await
 }
 
 /// As a clone, whose accounts and GTIDs are the source's.

@@ -73,6 +73,7 @@ pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
             source.endpoint()
         )));
     }
+    super::not_fed(&mut source).await?;
     let answer = source.query("SELECT VERSION(), @@datadir").await?;
     let field = |index| answer.first().and_then(|row| row.get_str(index)).unwrap_or_default().to_owned();
     let (version, data) = (field(0), PathBuf::from(field(1)));

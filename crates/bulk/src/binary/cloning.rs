@@ -193,6 +193,7 @@ async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {
         }
     }
     check_grants(&mut donor, Purpose::Donate).await?;
+    super::not_fed(&mut donor).await?;
     check_grants(&mut recipient, Purpose::Clone).await?;
     let versions =
         [text(&mut donor, "SELECT VERSION()").await?, text(&mut recipient, "SELECT VERSION()").await?];

@@ -9,6 +9,11 @@ pub mod backup;
 pub mod cloning;
 mod fit;
 
+use tailwater_session::Connection;
+
+use crate::error::BulkError;
+use crate::snapshot::fed;
+
 /// Where the copied data stands in the source's history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BinaryPoint {
@@ -18,4 +23,23 @@ pub struct BinaryPoint {
     pub binlog_file: Option<String>,
     /// The position in it.
     pub binlog_position: Option<u64>,
+}
+
+/// Refuses a server that a channel feeds past its binlog: the GTIDs that would come with its files are behind its data.
+///
+/// # Errors
+/// [`BulkError::BinaryUnfit`]; [`BulkError::Session`].
+async fn not_fed(source: &mut Connection) -> Result<(), BulkError> {
+    let channels = fed::unlogged_channels(source).await?;
+    if channels.is_empty() {
+        return Ok(());
+    }
+    let reason = format!(
+        "the channel {} of Tailwater feeds {} past its binlog, and the GTIDs that a copy would name are behind its data; copy \
+         the channel's source, or dump with the channel paused (`dump --pause-channel`) and load that. If there is no such channel any \
+         more, delete its row in tailwater.apply_unlogged",
+        channels.join(", "),
+        source.endpoint()
+    );
+    Err(BulkError::BinaryUnfit { reason })
 }

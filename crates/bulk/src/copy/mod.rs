@@ -33,7 +33,7 @@ use rows::CopyRows;
 pub struct CopyOptions {
     /// Where to and how; as many connections on either side as it has workers.
     pub load: LoadOptions,
-    /// Drop the tables that an interrupted copy has made, and begin anew.
+    /// Drop what an interrupted copy has made (tables, views, routines, events, sequences), and begin anew.
     pub anew: bool,
     /// Where from. Its files are not used.
     source: DumpOptions,

@@ -1,11 +1,11 @@
 //! Rows from the source's connections into the target's, chunk by chunk, many at once.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use tailwater_session::{Connection, LoadPiece};
+use tailwater_session::{Connection, LoadPiece, SessionError};
 use tailwater_wire::protocol::ServerStatus;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use crate::dump::tsv::put_row;
 use crate::dump::work::{TableWork, Task};
 use crate::dump::worker::Shared;
 use crate::error::BulkError;
-use crate::folder::WrittenChunk;
+use crate::folder::{ObjectEntry, ObjectKind, WrittenChunk};
 use crate::load::contents::{Contents, LoadChunk, Packing};
 use crate::load::indexes;
 use crate::load::record::Record;
@@ -25,6 +25,7 @@ use crate::load::target;
 use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::snapshot::{Snapshot, SnapshotReader};
+use crate::sql::qualified;
 use crate::walk::asking::ChunkStatement;
 
 /// The size of pieces on their way.
@@ -58,7 +59,7 @@ impl CopyRows {
         Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), anew }
     }
 
-    /// Whether an interrupted copy's tables are dropped.
+    /// Whether what an interrupted copy has made is dropped.
     pub(crate) fn is_anew(&self) -> bool {
         self.anew
     }
@@ -76,6 +77,15 @@ impl CopyRows {
         }
     }
 
+    /// The tables whose rows an earlier copy has brought, all of them.
+    pub(crate) async fn finished(
+        target: &mut Connection,
+        record: &Record,
+    ) -> Result<HashSet<TableName>, BulkError> {
+        let chunks = record.chunks(target).await?;
+        Ok(chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE).map(|(table, _)| table).collect())
+    }
+
     /// Before tables are made: drops those that an earlier copy did not finish, or all that are to be made anew; how many
     /// are left.
     ///
@@ -87,10 +97,10 @@ impl CopyRows {
         record: &Record,
         one_point: bool,
     ) -> Result<usize, BulkError> {
-        let chunks = record.chunks(target).await?;
-        let is_kept = |chunk: &u32| *chunk == WHOLE && !self.anew;
-        let finished: HashSet<_> =
-            chunks.into_iter().filter(|(_, chunk)| is_kept(chunk)).map(|(table, _)| table).collect();
+        let finished = match self.anew {
+            true => HashSet::new(),
+            false => Self::finished(target, record).await?,
+        };
         if one_point && !finished.is_empty() {
             let reason = format!(
                 "{} tables are there since before the interruption, and stand at another point in time; begin anew \
@@ -99,13 +109,51 @@ impl CopyRows {
             );
             return Err(BulkError::GtidState { reason });
         }
-        for work in self.shared.tables.iter().filter(|work| !finished.contains(&work.name)) {
-            record.forget_table(target, &work.name).await?;
-            record.forget_indexes(target, &work.name).await?;
-            let name = crate::sql::qualified(&work.name.schema, &work.name.name);
-            target.execute(&format!("DROP TABLE IF EXISTS {name}")).await?;
+        let mut begun: BTreeSet<_> = self.shared.tables.iter().map(|work| work.name.clone()).collect();
+        if self.anew {
+            self.drop_objects(target).await?;
+            // Tables that the source has no more.
+            begun.extend(record.chunks(target).await?.into_iter().map(|(table, _)| table));
+        }
+        for table in begun.iter().filter(|table| !finished.contains(*table)) {
+            record.forget_table(target, table).await?;
+            record.forget_indexes(target, table).await?;
+            drop_if_there(target, "TABLE", &table.schema, &table.name).await?;
+            if self.anew {
+                // It may have been one on the source.
+                drop_if_there(target, "VIEW", &table.schema, &table.name).await?;
+            }
         }
         Ok(finished.len())
+    }
+
+    /// Drops what else an earlier copy may have made: what is there is passed over when it is made, and would stay as it was
+    /// then.
+    async fn drop_objects(&self, target: &mut Connection) -> Result<(), BulkError> {
+        let objects = self.shared.folder.lock().await.manifest().objects.clone();
+        for ObjectEntry { kind, schema, name, .. } in &objects {
+            let what = match kind {
+                ObjectKind::Sequence => "SEQUENCE",
+                ObjectKind::View => "VIEW",
+                ObjectKind::Function => "FUNCTION",
+                ObjectKind::Procedure => "PROCEDURE",
+                ObjectKind::Event => "EVENT",
+                ObjectKind::Package => "PACKAGE",
+                // They go with their table, or their package.
+                ObjectKind::Trigger | ObjectKind::PackageBody => continue,
+            };
+            if *kind == ObjectKind::Package {
+                // The word means nothing otherwise.
+                target
+                    .execute("SET @tailwater_mode = @@SESSION.sql_mode, SESSION sql_mode = 'ORACLE'")
+                    .await?;
+            }
+            drop_if_there(target, what, schema, name).await?;
+            if *kind == ObjectKind::Package {
+                target.execute("SET SESSION sql_mode = @tailwater_mode").await?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies all rows of tables that are not `finished`.
@@ -123,7 +171,7 @@ impl CopyRows {
         for work in &self.shared.tables {
             if chunks.contains(&(work.name.clone(), WHOLE)) {
                 self.tables_before.fetch_add(1, Relaxed);
-                indexes::make_waiting(target, record, &work.name).await?;
+                indexes::make_waiting(target, record, &work.name, options).await?;
                 self.shared.finished.add(&work.name);
                 progress.table();
                 targets.push(None);
@@ -133,7 +181,14 @@ impl CopyRows {
                 targets.push(None);
                 continue;
             };
-            targets.push(Some(Target::of(target, table, options.inserts).await?));
+            let target = Target::of(target, table, options.inserts).await?;
+            if target.is_left_alone() {
+                self.shared.finished.add(&work.name);
+                progress.table();
+                targets.push(None);
+                continue;
+            }
+            targets.push(Some(target));
         }
         let copying = Arc::new(Copying {
             shared: Arc::clone(&self.shared),
@@ -157,6 +212,21 @@ impl CopyRows {
         }
         target.ping().await?;
         Ok(())
+    }
+}
+
+/// Drops something, unless it or its database is not there.
+async fn drop_if_there(
+    target: &mut Connection,
+    what: &str,
+    schema: &str,
+    name: &str,
+) -> Result<(), BulkError> {
+    const UNKNOWN_DATABASE: u16 = 1049;
+    match target.execute(&format!("DROP {what} IF EXISTS {}", qualified(schema, name))).await {
+        Ok(_) => Ok(()),
+        Err(SessionError::Server { error, .. }) if error.number == UNKNOWN_DATABASE => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -197,7 +267,7 @@ impl Worker {
                 shared.finished.add(&work.name);
                 if let Some(connection) = &mut slot {
                     record.note_chunk(connection, &work.name, WHOLE).await?;
-                    indexes::make_waiting(connection, record, &work.name).await?;
+                    indexes::make_waiting(connection, record, &work.name, options).await?;
                 }
                 progress.table();
             }

@@ -44,13 +44,19 @@ pub(crate) async fn tables_there<'a>(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ({})",
         literals(schemas)
     );
+    // A server that keeps names in lower case has those of a dump otherwise.
+    let folds = connection.query("SELECT @@lower_case_table_names").await?.scalar() != Some("0");
+    let folded = |schema: &str, table: &str| match folds {
+        true => TableName::new(schema.to_lowercase(), table.to_lowercase()),
+        false => TableName::new(schema, table),
+    };
     let mut there = std::collections::HashSet::new();
     let mut rows = connection.query_stream(&sql).await?;
     while let Some(row) = rows.next().await? {
         let text = |column| row.get_str(column).unwrap_or_default();
-        there.insert(TableName::new(text(0), text(1)));
+        there.insert(folded(text(0), text(1)));
     }
-    Ok(names.filter(|name| there.contains(name)).cloned().collect())
+    Ok(names.filter(|name| there.contains(&folded(&name.schema, &name.name))).cloned().collect())
 }
 
 /// Runs the script of a definition. What is there already is passed over if `again` is set, as after a load that was
@@ -160,6 +166,28 @@ pub(super) fn read(files: &dyn DumpFiles, definition: &Definition) -> Result<Vec
     Ok(bytes)
 }
 
+/// A column of a table's definition whose values depend on the time zone that they were printed in.
+pub(super) fn timestamp_column(definition: &str) -> Option<&str> {
+    definition.lines().find_map(|line| {
+        let line = line.trim_start();
+        let rest = line.strip_prefix('`')?;
+        // A backquote within the name is two of them.
+        let ends = rest.match_indices('`').map(|(at, _)| at);
+        let end = {
+            let mut ends = ends.peekable();
+            loop {
+                let at = ends.next()?;
+                if ends.next_if_eq(&(at + 1)).is_none() {
+                    break at;
+                }
+            }
+        };
+        let word =
+            rest[end + 1..].trim_start().split(|letter: char| !letter.is_ascii_alphanumeric()).next()?;
+        word.eq_ignore_ascii_case("timestamp").then_some(&rest[..end])
+    })
+}
+
 /// The statements of a script.
 ///
 /// # Errors
@@ -182,4 +210,25 @@ fn statements<'a>(script: &'a [u8], dialect: &Dialect) -> Result<Vec<Cow<'a, [u8
     let schema = schema.iter().map(|schema| Cow::Owned(format!("USE {}", quoted(schema)).into_bytes()));
     // What is there already is not theirs to drop.
     Ok(schema.chain(found.into_iter().filter(|statement| statements::verb(statement) != "DROP")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_that_depend_on_a_time_zone_are_found() {
+        for (line, column) in [
+            ("  `a` timestamp(6) NULL DEFAULT NULL,", Some("a")),
+            ("  `a``b` TIMESTAMP,", Some("a``b")),
+            ("`a`timestamp", Some("a")),
+            ("  `timestamp` datetime DEFAULT CURRENT_TIMESTAMP,", None),
+            ("  `a` varchar(9) COMMENT '`b` timestamp',", None),
+            ("  KEY `timestamp` (`a`)", None),
+            ("  `a", None),
+        ] {
+            let definition = format!("CREATE TABLE `t` (\n{line}\n)");
+            assert_eq!(timestamp_column(&definition), column, "{line}");
+        }
+    }
 }

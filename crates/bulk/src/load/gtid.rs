@@ -1,10 +1,14 @@
 //! Tells the target which transactions of its source it now has.
 
+use std::collections::BTreeSet;
+
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
 
 use super::contents::Contents;
 use crate::error::BulkError;
+use crate::snapshot::fed;
 use crate::sql::literal;
 
 /// The GTID set of a dump, if the target can be told that it has it.
@@ -23,23 +27,98 @@ pub(super) fn state(contents: &Contents, target: Flavour) -> Result<&str, BulkEr
     }
 }
 
-/// Sets it. What the target has of it already is left out.
+/// Refuses a target that says it has more of the source's transactions than the dump: it would go on behind those, and what lies
+/// between would be missing for good. A MariaDB server keeps one GTID of each domain, which is set back to the dump's.
 ///
 /// # Errors
-/// [`BulkError::Session`]: the user may not, or replication runs.
-pub(super) async fn set(connection: &mut Connection, state: &str) -> Result<(), BulkError> {
-    let text = literal(state);
+/// [`BulkError::GtidState`], also if a set is not understood; [`BulkError::Session`].
+pub(super) async fn check(connection: &mut Connection, state: &str) -> Result<(), BulkError> {
+    if connection.server().flavour == Flavour::MariaDb {
+        return Ok(());
+    }
+    let has = connection.query("SELECT @@GLOBAL.gtid_executed, @@server_uuid").await?;
+    let field = |index| has.first().and_then(|row| row.get_str(index)).unwrap_or_default();
+    let reason = match surplus(field(0), state, field(1)) {
+        Ok(None) => return Ok(()),
+        Ok(Some(surplus)) => format!(
+            "the server says that it has {surplus}, which the dump lacks; empty its state first (RESET BINARY LOGS AND \
+             GTIDS, before 8.4 RESET MASTER)"
+        ),
+        Err(reason) => reason,
+    };
+    Err(BulkError::GtidState { reason })
+}
+
+/// What of the servers that a dump's set names is in `executed` and not in the dump. What the target itself has written
+/// (its load, for one) is its own affair.
+fn surplus(executed: &str, state: &str, own: &str) -> Result<Option<String>, String> {
+    let set = |text: &str| {
+        MysqlGtidSet::parse(text).map_err(|error| format!("the GTID set {text:?} is not understood: {error}"))
+    };
+    let (executed, state) = (set(executed)?, set(state)?);
+    let own = set(&format!("{own}:1"))?;
+    let uuids = |set: &MysqlGtidSet| set.iter_intervals().map(|(uuid, ..)| *uuid).collect::<BTreeSet<_>>();
+    let of: BTreeSet<_> = &uuids(&state) - &uuids(&own);
+    let mut surplus = MysqlGtidSet::new();
+    for (uuid, tag, interval) in
+        executed.subtract(&state).iter_intervals().filter(|(uuid, ..)| of.contains(*uuid))
+    {
+        surplus.insert_interval(*uuid, tag, interval).map_err(|error| error.to_string())?;
+    }
+    Ok((!surplus.is_empty()).then(|| surplus.to_string()))
+}
+
+/// Sets it. What the target has of it already is left out; what a MariaDB server has of other domains stays. One that was told
+/// by a load that was `finished` before, and has gone on since, is left as it is.
+///
+/// # Errors
+/// As [`check`], for what came meanwhile; [`BulkError::Session`]: the user may not, or replication runs.
+pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
-        Flavour::MariaDb => format!("SET GLOBAL gtid_slave_pos = {text}"),
+        Flavour::MariaDb => {
+            let now = connection.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
+            let all = match MariadbPosition::parse(state) {
+                Ok(_) => fed::with_applied(now.scalar().unwrap_or_default(), state),
+                // The server says what it thinks of it.
+                Err(_) => state.to_owned(),
+            };
+            format!("SET GLOBAL gtid_slave_pos = {}", literal(&all))
+        }
         Flavour::MySql => {
-            let sql = format!("SELECT GTID_SUBTRACT({text}, @@GLOBAL.gtid_executed)");
+            let sql = format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", literal(state));
             let missing = connection.query(&sql).await?;
-            match missing.scalar() {
-                Some("") | None => return Ok(()),
-                Some(missing) => format!("SET GLOBAL gtid_purged = CONCAT('+', {})", literal(missing)),
+            let missing = missing.scalar().unwrap_or_default();
+            if !missing.is_empty() || !finished {
+                check(connection, state).await?;
             }
+            if missing.is_empty() {
+                return Ok(());
+            }
+            format!("SET GLOBAL gtid_purged = CONCAT('+', {})", literal(missing))
         }
     };
     connection.execute(&sql).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_dump_has_is_told_from_what_is_of_others() {
+        let (p, q, own) = (
+            "3e11fa47-71ca-11e1-9e33-c80aa9429562",
+            "4e11fa47-71ca-11e1-9e33-c80aa9429562",
+            "5E11FA47-71CA-11E1-9E33-C80AA9429562",
+        );
+        let dump = format!("{p}:1-700,{own}:1-3");
+        let more = |executed: String| surplus(&executed, &dump, own).expect("it is understood");
+        assert_eq!(more(String::new()), None);
+        assert_eq!(more(format!("{p}:1-700")), None);
+        assert_eq!(more(format!("{p}:1-700,\n{own}:1-9,\n{q}:1-5")), None);
+        assert_eq!(more(format!("{p}:1-1000,\n{q}:1-5")), Some(format!("{p}:701-1000")));
+        assert_eq!(more(format!("{p}:5-6:some_tag:1")), Some(format!("{p}:some_tag:1")));
+        assert!(surplus("nonsense", &dump, own).is_err());
+    }
 }

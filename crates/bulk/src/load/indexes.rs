@@ -10,6 +10,8 @@ use tailwater_session::{Connection, SessionError};
 
 use super::contents::LoadTable;
 use super::record::Record;
+use super::run::LoadOptions;
+use super::target;
 use crate::error::{BulkError, GoOn};
 use crate::schema::TableName;
 use crate::sql::{literal, qualified, quoted};
@@ -159,7 +161,8 @@ pub(crate) async fn drop_waiting(
     Ok(())
 }
 
-/// Makes the indexes that a table waits for, and forgets that it does.
+/// Makes the indexes that a table waits for, and forgets that it does. However long it takes, on a connection of its own: who
+/// gave up waiting would leave the server at work.
 ///
 /// # Errors
 /// [`BulkError::Indexes`] if the target cannot make them; [`BulkError::Session`].
@@ -167,6 +170,7 @@ pub(crate) async fn make_waiting(
     connection: &mut Connection,
     record: &Record,
     table: &TableName,
+    options: &LoadOptions,
 ) -> Result<(), BulkError> {
     let Some(waiting) = record.indexes(connection, table).await? else { return Ok(()) };
     let there = definition(connection, table).await?.unwrap_or_default();
@@ -175,10 +179,11 @@ pub(crate) async fn make_waiting(
     let lines: String = waiting.lines().map(|line| format!("  {line}\n")).collect();
     let missing: Vec<_> = keys(&lines).into_iter().filter(|key| !there.contains(&key.name)).collect();
     if !missing.is_empty() {
-        give_room(connection).await?;
+        let mut patient = target::connect_patient(options).await?;
+        give_room(&mut patient).await?;
         let adds: Vec<_> = missing.iter().map(|key| format!("ADD {}", key.definition)).collect();
         let sql = format!("ALTER TABLE {} {}", qualified(&table.schema, &table.name), adds.join(", "));
-        match connection.execute(&sql).await {
+        match patient.execute(&sql).await {
             Ok(_) => {}
             Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_KEY_NAME => {}
             Err(SessionError::Server { error, .. }) => {
@@ -190,6 +195,10 @@ pub(crate) async fn make_waiting(
             }
             Err(error) => return Err(error.into()),
         }
+        // The other connection was idle for long, maybe for longer than a firewall remembers it.
+        record.forget_indexes(&mut patient, table).await?;
+        patient.close().await;
+        return Ok(());
     }
     record.forget_indexes(connection, table).await
 }

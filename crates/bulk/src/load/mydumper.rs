@@ -4,15 +4,17 @@
 //! `.gz` or `.zst` behind. Names may have dots in them, so they are compared with those of the definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
-use super::contents::{Contents, Definition, Dialect, LoadChunk, LoadTable, Packing};
+use super::contents::{Contents, Definition, Dialect, LoadChunk, LoadTable, Packing, file_name};
+use super::{definitions, feed};
 use crate::error::BulkError;
-use crate::folder::files::document;
+use crate::folder::files::{document, failed};
 use crate::folder::{DumpFiles, SnapshotPoint};
 use crate::schema::TableName;
 
@@ -22,6 +24,9 @@ pub(super) const METADATA: &str = "metadata";
 /// What stands there until the dump is complete.
 pub(super) const METADATA_PARTIAL: &str = "metadata.partial";
 
+/// What stands before the first row fits into this.
+const FRONT_BYTES: u64 = 4096;
+
 /// Reads what a folder holds.
 ///
 /// # Errors
@@ -29,8 +34,7 @@ pub(super) const METADATA_PARTIAL: &str = "metadata.partial";
 /// is not understood.
 pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
     let place = files.path("");
-    let listed: BTreeMap<String, u64> =
-        files.list().map_err(crate::folder::files::failed("list", &place))?.into_iter().collect();
+    let listed: BTreeMap<String, u64> = files.list().map_err(failed("list", &place))?.into_iter().collect();
     if !listed.contains_key(METADATA) {
         return Err(BulkError::Unfinished { path: place, tables: 0 });
     }
@@ -71,13 +75,20 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
                 file_bytes: listed.get(file).copied().unwrap_or(0),
             });
         }
-        tables.push(LoadTable {
-            name: name.clone(),
-            definition: definition(format!("table {name}"), &name.schema, file, false),
-            columns: None,
-            text: None,
-            chunks,
-        });
+        let definition = definition(format!("table {name}"), &name.schema, file, false);
+        if let Some(first) = chunks.first() {
+            let script = definitions::read(files.as_ref(), &definition)?;
+            if let Some(column) = definitions::timestamp_column(&String::from_utf8_lossy(&script))
+                && !sets_time_zone(files.as_ref(), first)?
+            {
+                return Err(refused(format!(
+                    "column {column} of {name} is a TIMESTAMP, and {} does not say in which time zone its values are \
+                     (--skip-tz-utc); dump without that, or begin each file of the table with SET TIME_ZONE",
+                    file_name(&first.path)
+                )));
+            }
+        }
+        tables.push(LoadTable { name: name.clone(), definition, columns: None, text: None, chunks });
     }
     let views =
         sorted.views.iter().map(|(name, file)| definition(format!("view {name}"), &name.schema, file, false));
@@ -100,6 +111,20 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
         accounts: Vec::new(),
         files: Arc::clone(&files),
     })
+}
+
+/// Whether a file of rows begins with which time zone they are in.
+///
+/// # Errors
+/// [`BulkError::File`]
+fn sets_time_zone(files: &dyn DumpFiles, chunk: &LoadChunk) -> Result<bool, BulkError> {
+    let mut front = Vec::new();
+    let opened = feed::open(files, &file_name(&chunk.path), chunk.packing);
+    let read = opened.and_then(|rows| rows.take(FRONT_BYTES).read_to_end(&mut front));
+    read.map_err(failed("read", &chunk.path))?;
+    let front = String::from_utf8_lossy(&front).to_ascii_uppercase();
+    let before_rows = front.find("INSERT").map_or(front.as_str(), |at| &front[..at]);
+    Ok(before_rows.contains("TIME_ZONE"))
 }
 
 /// Files by what they are.

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
 use super::contents::{Contents, Decoding, Definition, Dialect, LoadChunk, LoadTable, Packing, TextFields};
+use super::definitions;
 use crate::error::BulkError;
 use crate::folder::files::{document, failed};
 use crate::folder::{DumpFiles, SnapshotPoint};
@@ -28,6 +29,8 @@ struct Dump {
     #[serde(default)]
     basenames: BTreeMap<String, String>,
     default_character_set: Option<String>,
+    #[serde(default = "yes")]
+    tz_utc: bool,
     gtid_executed: Option<String>,
     #[serde(default)]
     gtid_executed_inconsistent: bool,
@@ -238,6 +241,16 @@ impl Reader<'_> {
                 self.chunks(base, &table, packing, &mut chunks).map_err(refused)?;
             }
         }
+        let definition = self.definition(format!("table {what}"), Some(schema), &format!("{base}.sql"));
+        if !dump.tz_utc && !chunks.is_empty() {
+            let script = definitions::read(self.files, &definition)?;
+            if let Some(column) = definitions::timestamp_column(&String::from_utf8_lossy(&script)) {
+                return Err(refused(format!(
+                    "column {column} of {what} is a TIMESTAMP, whose values are in a time zone that the dump does not name \
+                     (tzUtc: false); dump with tzUtc: true"
+                )));
+            }
+        }
         let character_set = table.options.default_character_set.clone();
         let character_set = character_set.or_else(|| dump.default_character_set.clone());
         let character_set = character_set.unwrap_or_else(|| "utf8mb4".to_owned());
@@ -249,7 +262,7 @@ impl Reader<'_> {
             triggers.push(self.definition(format!("triggers of {what}"), Some(schema), &file));
         }
         contents.tables.push(LoadTable {
-            definition: self.definition(format!("table {what}"), Some(schema), &format!("{base}.sql")),
+            definition,
             name: what,
             columns: Some(columns.clone()),
             text: Some(TextFields { character_set, decoded }),

@@ -10,6 +10,12 @@ use crate::sql::literal;
 
 const DUPLICATE_KEY: u16 = 1062;
 
+/// What servers say of a column that is there.
+const DUPLICATE_COLUMN: u16 = 1060;
+
+/// Added to a file's number it stands for a file that was begun with, of a table that cannot be rolled back.
+pub(crate) const BEGUN: u32 = 1 << 31;
+
 /// How far a load is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
@@ -36,6 +42,15 @@ impl Phase {
     }
 }
 
+/// What an earlier load noted of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Earlier {
+    /// How far it came.
+    pub(crate) phase: Phase,
+    /// Whether it loaded into tables that were there; `None` if it is of a version that did not note that.
+    pub(crate) merged: Option<bool>,
+}
+
 /// The notes of one load.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
@@ -59,18 +74,20 @@ impl Record {
         }
     }
 
-    /// How far an earlier load came; `None` if there was none. Nothing is made here: a load that is refused leaves no trace.
-    pub(crate) async fn phase(&self, connection: &mut Connection) -> Result<Option<Phase>, BulkError> {
+    /// What an earlier load noted; `None` if there was none. Nothing is made here: a load that is refused leaves no trace.
+    pub(crate) async fn earlier(&self, connection: &mut Connection) -> Result<Option<Earlier>, BulkError> {
         let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tailwater' AND \
                      table_name IN ('loads', 'load_chunks')";
         if connection.query(there).await?.scalar() != Some("2") {
             return Ok(None);
         }
-        let sql = format!("SELECT phase FROM tailwater.loads WHERE dump = {}", self.dump);
+        let merged = if notes_merges(connection).await? { "merged" } else { "NULL" };
+        let sql = format!("SELECT phase, {merged} FROM tailwater.loads WHERE dump = {}", self.dump);
         let found = connection.query(&sql).await?;
-        let Some(name) = found.scalar() else { return Ok(None) };
+        let Some(row) = found.first() else { return Ok(None) };
+        let name = row.get_str(0).unwrap_or_default();
         match Phase::ALL.into_iter().find(|phase| phase.name() == name) {
-            Some(phase) => Ok(Some(phase)),
+            Some(phase) => Ok(Some(Earlier { phase, merged: row.get_u64(1).map(|merged| merged != 0) })),
             None => {
                 let reason = format!("tailwater.loads has the phase {name:?}");
                 Err(SessionError::UnexpectedResult { doing: "reading how far a load is", reason }.into())
@@ -79,12 +96,12 @@ impl Record {
     }
 
     /// Begins a load from the beginning, whatever an earlier one noted.
-    pub(crate) async fn begin(&self, connection: &mut Connection) -> Result<(), BulkError> {
+    pub(crate) async fn begin(&self, connection: &mut Connection, merged: bool) -> Result<(), BulkError> {
         connection.execute("CREATE DATABASE IF NOT EXISTS tailwater").await?;
         let tables = [
             "CREATE TABLE IF NOT EXISTS tailwater.loads (\
              dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin PRIMARY KEY, \
-             phase VARCHAR(16) CHARACTER SET ascii NOT NULL, begun_at DATETIME NOT NULL) ENGINE=InnoDB",
+             phase VARCHAR(16) CHARACTER SET ascii NOT NULL, begun_at DATETIME NOT NULL, merged BOOLEAN) ENGINE=InnoDB",
             "CREATE TABLE IF NOT EXISTS tailwater.load_chunks (\
              dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
              schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
@@ -95,12 +112,23 @@ impl Record {
             connection.execute(table).await?;
         }
         self.prepare_indexes(connection).await?;
+        if !notes_merges(connection).await? {
+            match connection.execute("ALTER TABLE tailwater.loads ADD COLUMN merged BOOLEAN").await {
+                Ok(_) => {}
+                // A load of another dump was faster.
+                Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_COLUMN => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         connection.execute("START TRANSACTION").await?;
         for table in ["load_chunks", "load_indexes"] {
             connection.execute(&format!("DELETE FROM tailwater.{table} WHERE dump = {}", self.dump)).await?;
         }
         let phase = literal(Phase::Tables.name());
-        let sql = format!("REPLACE INTO tailwater.loads VALUES ({}, {phase}, UTC_TIMESTAMP())", self.dump);
+        let sql = format!(
+            "REPLACE INTO tailwater.loads (dump, phase, begun_at, merged) VALUES ({}, {phase}, UTC_TIMESTAMP(), {merged})",
+            self.dump
+        );
         connection.execute(&sql).await?;
         connection.execute("COMMIT").await?;
         Ok(())
@@ -212,6 +240,11 @@ impl Record {
         }
     }
 
+    /// What makes [`Self::note_chunk`] undone, for a person to run.
+    pub(crate) fn forget_chunk_statement(&self, table: &TableName, chunk: u32) -> String {
+        format!("DELETE FROM tailwater.load_chunks WHERE {} AND chunk = {chunk}", self.of_table(table))
+    }
+
     /// Forgets that anything of a table is there.
     pub(crate) async fn forget_table(
         &self,
@@ -222,4 +255,11 @@ impl Record {
         connection.execute(&sql).await?;
         Ok(())
     }
+}
+
+/// Whether there is room for [`Earlier::merged`], which loads of earlier versions did not have.
+async fn notes_merges(connection: &mut Connection) -> Result<bool, BulkError> {
+    let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'tailwater' AND table_name = 'loads' \
+               AND column_name = 'merged'";
+    Ok(connection.query(sql).await?.scalar() == Some("1"))
 }

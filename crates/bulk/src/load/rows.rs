@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tailwater_session::{BulkStatement, Connection, LoadPiece, OkInfo, Row, SessionError};
 use tokio::sync::mpsc;
+use tracing::warn;
 
 use super::bulk::Bulk;
 use super::bulk_rows::Refused;
@@ -33,6 +34,10 @@ const DATA_TRUNCATED: u64 = 1265;
 /// What it says of a row whose key is there.
 const DUPLICATE_KEY: u16 = 1062;
 
+/// Engines whose tables have their rows elsewhere: in tables of the same server, of another one, or in foreign files. What is
+/// written to such a table, and what empties it, is done there.
+const ELSEWHERE: [&str; 4] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER"];
+
 /// How the rows of a table are stored on the target.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
@@ -41,6 +46,8 @@ pub(crate) struct Target {
     columns: Vec<(String, String)>,
     /// Whether a transaction that is given up leaves nothing behind.
     pub(crate) transactional: bool,
+    /// The engine, if it has its rows elsewhere.
+    pub(crate) elsewhere: Option<String>,
     way: Way,
 }
 
@@ -70,18 +77,20 @@ impl Target {
         let TableName { schema, name } = &table.name;
         let of_table = format!("table_schema = {} AND table_name = {}", literal(schema), literal(name));
         let sql = format!(
-            "SELECT transactions FROM information_schema.tables JOIN information_schema.engines USING (engine) \
+            "SELECT transactions, engine FROM information_schema.tables JOIN information_schema.engines USING (engine) \
              WHERE {of_table}"
         );
         let missing = |what: String, connection: &Connection| BulkError::Missing {
             what,
             server: connection.endpoint().into(),
         };
-        let engine = connection.query(&sql).await?;
-        let Some(transactions) = engine.scalar() else {
+        let there = connection.query(&sql).await?;
+        let Some(there) = there.first() else {
             return Err(missing(format!("table {}", table.name), connection));
         };
-        let transactional = transactions == "YES";
+        let transactional = there.get_str(0) == Some("YES");
+        let is_elsewhere = |engine: &&str| ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine));
+        let elsewhere = there.get_str(1).filter(is_elsewhere).map(str::to_owned);
         let sql =
             format!("SELECT column_name, LOWER(data_type) FROM information_schema.columns WHERE {of_table}");
         let there = connection.query(&sql).await?;
@@ -115,7 +124,15 @@ impl Target {
                 false => Way::LoadData(None),
             },
         };
-        Ok(Self { table: table.name.clone(), columns, transactional, way })
+        Ok(Self { table: table.name.clone(), columns, transactional, elsewhere, way })
+    }
+
+    /// Says that nothing is loaded into a table whose rows are elsewhere, if it is one. They come, if at all, with what has them.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        if let Some(engine) = &self.elsewhere {
+            warn!(table = %self.table, engine, "its rows are elsewhere, and are not loaded");
+        }
+        self.elsewhere.is_some()
     }
 
     fn load_data_statement(

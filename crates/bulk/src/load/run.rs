@@ -15,7 +15,7 @@ use super::accounts::{AccountsReport, LoadAccounts};
 use super::contents::{Contents, Definition, LoadChunk, LoadTable};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
-use super::record::{Phase, Record};
+use super::record::{BEGUN, Earlier, Phase, Record};
 use super::rows::Target;
 use super::{accounts, carried, definitions, gtid, target};
 use crate::copy::rows::CopyRows;
@@ -53,6 +53,9 @@ pub struct LoadOptions {
     pub defer_indexes: DeferIndexes,
     /// Scheduled events come disabled, as they do to a replica.
     pub events_disabled: bool,
+    /// How long the target may take for one statement, a file's rows for one. Indexes that are made behind all rows of a table
+    /// may take as long as they do.
+    pub answer_max: Duration,
     /// What holds it back between files.
     pub throttle: Arc<Throttle>,
 }
@@ -70,6 +73,7 @@ impl LoadOptions {
             inserts: false,
             accounts: LoadAccounts::None,
             defer_indexes: DeferIndexes::Auto,
+            answer_max: Duration::from_secs(3600),
             throttle: Arc::new(Throttle::open()),
             events_disabled: false,
         }
@@ -134,6 +138,15 @@ async fn run(
     }
 }
 
+/// Where a load begins.
+struct Start {
+    phase: Phase,
+    /// Whether an earlier load did something of it.
+    resumed: bool,
+    /// Whether tables may have rows of their own: as the load began, however it is gone on with.
+    merge: bool,
+}
+
 struct Load<'a> {
     contents: &'a Contents,
     options: &'a LoadOptions,
@@ -156,8 +169,9 @@ impl Load<'_> {
         if self.options.accounts != LoadAccounts::None {
             accounts::check(self.contents, connection.server().flavour)?;
         }
-        let (mut phase, resumed) = self.begin(&mut connection).await?;
-        let again = resumed || self.options.merge;
+        let Start { mut phase, resumed, merge } = self.begin(&mut connection, gtid_set).await?;
+        let again = resumed || merge;
+        let finished = phase == Phase::Done;
         if let Some(rows) = self.rows.filter(|_| resumed) {
             if rows.is_anew() || phase <= Phase::Rows {
                 let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
@@ -169,11 +183,11 @@ impl Load<'_> {
             }
         }
         if phase <= Phase::Tables {
-            self.make_tables(&mut connection, again).await?;
+            self.make_tables(&mut connection, again, merge).await?;
             self.record.reach(&mut connection, Phase::Rows).await?;
         }
         let chunks_before = match (phase <= Phase::Rows, self.rows) {
-            (true, None) => self.load_rows(&mut connection).await?,
+            (true, None) => self.load_rows(&mut connection, merge).await?,
             (true, Some(rows)) => {
                 let Self { contents, options, record, progress, .. } = self;
                 rows.copy(&mut connection, contents, options, record, progress).await?;
@@ -195,13 +209,13 @@ impl Load<'_> {
             }
             // Without a binlog first: a load that is done has set it.
             if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
-                gtid::set(&mut connection, state).await?;
+                gtid::set(&mut connection, state, finished).await?;
             }
             self.record.reach(&mut connection, Phase::Done).await?;
         }
         // Last: nothing of the load is to stand in the target's binlog behind it.
         if let Some(state) = gtid_set.filter(|_| self.options.binlog) {
-            gtid::set(&mut connection, state).await?;
+            gtid::set(&mut connection, state, finished).await?;
         }
         connection.close().await;
         Ok(LoadReport {
@@ -218,8 +232,8 @@ impl Load<'_> {
         self.contents.tables.iter().flat_map(|table| &table.chunks)
     }
 
-    /// Finds out where to begin, and whether an earlier load did; refuses what would mix the dump with something else.
-    async fn begin(&self, connection: &mut Connection) -> Result<(Phase, bool), BulkError> {
+    /// Finds out where to begin; refuses what would mix the dump with something else.
+    async fn begin(&self, connection: &mut Connection, gtid_set: Option<&str>) -> Result<Start, BulkError> {
         let server = connection.endpoint().to_owned();
         if let Some(table) =
             self.contents.tables.iter().find(|table| table.text.is_some()).filter(|_| self.options.inserts)
@@ -234,38 +248,87 @@ impl Load<'_> {
             }
         }
         self.record.lock(connection).await?;
-        let earlier = self.record.phase(connection).await?;
+        let earlier = self.record.earlier(connection).await?;
         let anew = self.rows.is_some_and(CopyRows::is_anew);
-        let goes_on = |phase: &Phase| self.options.resume || (anew && *phase < Phase::Done);
-        if let Some(phase) = earlier.filter(goes_on) {
+        let goes_on = |earlier: &Earlier| self.options.resume || (anew && earlier.phase < Phase::Done);
+        if let Some(Earlier { phase, merged }) = earlier.filter(goes_on)
+            && self.is_there(connection, phase).await?
+        {
+            if let Some(state) = gtid_set.filter(|_| phase < Phase::Done) {
+                gtid::check(connection, state).await?;
+            }
             info!(?phase, "going on behind an earlier load");
-            return Ok((phase, true));
+            return Ok(Start { phase, resumed: true, merge: merged.unwrap_or(self.options.merge) });
         }
         let names = self.contents.tables.iter().map(|table| &table.name);
         let there = definitions::tables_there(connection, names).await?;
         if let Some(first) = there.first() {
-            if earlier.is_some_and(|phase| phase < Phase::Done) {
+            if earlier.is_some_and(|earlier| earlier.phase < Phase::Done) {
                 return Err(BulkError::EarlierLoad { server, go_on: GoOn::Resume });
             }
             if !self.options.merge {
                 return Err(BulkError::NotEmpty { server, count: there.len(), first: first.to_string() });
             }
         }
+        if let Some(state) = gtid_set {
+            gtid::check(connection, state).await?;
+        }
         if self.rows.is_none() {
             carried::check(connection, self.contents).await?;
         }
-        self.record.begin(connection).await?;
-        Ok((Phase::Tables, false))
+        self.record.begin(connection, self.options.merge).await?;
+        Ok(Start { phase: Phase::Tables, resumed: false, merge: self.options.merge })
     }
 
-    async fn make_tables(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
+    /// Whether the tables that an earlier load has made are there. If none is, there is nothing to go on behind.
+    ///
+    /// # Errors
+    /// [`BulkError::TablesGone`] if some are, and others are not.
+    async fn is_there(&self, connection: &mut Connection, phase: Phase) -> Result<bool, BulkError> {
+        let anew = self.rows.is_some_and(CopyRows::is_anew);
+        if phase == Phase::Tables || anew || self.contents.tables.is_empty() {
+            return Ok(true);
+        }
+        let names = self.contents.tables.iter().map(|table| &table.name);
+        let there: HashSet<_> =
+            definitions::tables_there(connection, names.clone()).await?.into_iter().collect();
+        if there.is_empty() {
+            return Ok(false);
+        }
+        let mut gone: Vec<_> = names.filter(|name| !there.contains(*name)).collect();
+        if self.rows.is_some() && phase == Phase::Rows {
+            // The others are made anew.
+            let finished = CopyRows::finished(connection, &self.record).await?;
+            gone.retain(|name| finished.contains(*name));
+        }
+        match gone.first() {
+            None => Ok(true),
+            Some(first) => Err(BulkError::TablesGone {
+                server: connection.endpoint().to_owned(),
+                count: gone.len(),
+                first: first.to_string(),
+            }),
+        }
+    }
+
+    async fn make_tables(
+        &self,
+        connection: &mut Connection,
+        again: bool,
+        merge: bool,
+    ) -> Result<(), BulkError> {
         let Contents { schemas, sequences, tables, .. } = self.contents;
         let tables = tables.iter().map(|table| &table.definition);
         for definition in schemas.iter().chain(sequences).chain(tables) {
             self.make(connection, definition, again).await?;
         }
         target::set_up(connection, self.options).await?;
-        for table in self.contents.tables.iter().filter(|_| !self.options.merge) {
+        let finished = match self.rows {
+            Some(_) => CopyRows::finished(connection, &self.record).await?,
+            None => HashSet::new(),
+        };
+        let may_wait = |table: &&LoadTable| !merge && !finished.contains(&table.name);
+        for table in self.contents.tables.iter().filter(may_wait) {
             let wanted = match self.rows {
                 None => self.options.defer_indexes.wants_table(table),
                 Some(rows) => {
@@ -315,7 +378,7 @@ impl Load<'_> {
     }
 
     /// Loads all rows that are not there; gives how many files were there before.
-    async fn load_rows(&self, connection: &mut Connection) -> Result<u64, BulkError> {
+    async fn load_rows(&self, connection: &mut Connection, merge: bool) -> Result<u64, BulkError> {
         self.record.prepare_indexes(connection).await?;
         let mut done = self.record.chunks(connection).await?;
         let mut units = Vec::new();
@@ -324,8 +387,13 @@ impl Load<'_> {
             let is_done = |chunk: &LoadChunk, done: &HashSet<(TableName, u32)>| {
                 done.contains(&(table.name.clone(), chunk.number))
             };
+            if !table.chunks.is_empty() && target.is_left_alone() {
+                continue;
+            }
             let whole = table.chunks.iter().all(|chunk| is_done(chunk, &done));
-            if !target.transactional && !whole && !self.options.merge {
+            if !target.transactional && !whole && merge {
+                self.refuse_half(table, &done)?;
+            } else if !target.transactional && !whole {
                 // What a killed load left behind cannot be told from what it finished.
                 self.empty(connection, &table.name).await?;
                 table.chunks.iter().for_each(|chunk| {
@@ -336,7 +404,7 @@ impl Load<'_> {
                 table.chunks.iter().partition(|chunk| is_done(chunk, &done));
             before.into_iter().for_each(|chunk| note(self.progress, chunk));
             if missing.is_empty() {
-                indexes::make_waiting(connection, &self.record, &table.name).await?;
+                indexes::make_waiting(connection, &self.record, &table.name, self.options).await?;
             }
             let table = Arc::new(Loading { target, left: AtomicUsize::new(missing.len()) });
             units.push((table, missing.into_iter().cloned().map(Arc::new).collect()));
@@ -349,6 +417,7 @@ impl Load<'_> {
                 options: self.options.clone(),
                 record: self.record.clone(),
                 progress: self.progress.clone(),
+                merge,
                 files: self.contents.files.clone(),
                 queue: queue.clone(),
                 backoff: backoff(seed as u64),
@@ -365,6 +434,20 @@ impl Load<'_> {
         // It was idle for long, maybe for longer than a firewall remembers it.
         connection.ping().await?;
         Ok(before)
+    }
+
+    /// Refuses to load a file once more whose load was cut short: the table cannot be emptied, as it had rows of its own.
+    fn refuse_half(&self, table: &LoadTable, done: &HashSet<(TableName, u32)>) -> Result<(), BulkError> {
+        let is_noted = |number: u32| done.contains(&(table.name.clone(), number));
+        let is_half = |chunk: &&LoadChunk| is_noted(BEGUN | chunk.number) && !is_noted(chunk.number);
+        match table.chunks.iter().find(is_half) {
+            None => Ok(()),
+            Some(chunk) => Err(BulkError::HalfLoaded {
+                table: table.name.to_string(),
+                path: chunk.path.clone(),
+                forget: self.record.forget_chunk_statement(&table.name, BEGUN | chunk.number),
+            }),
+        }
     }
 
     async fn empty(&self, connection: &mut Connection, table: &TableName) -> Result<(), BulkError> {
@@ -423,6 +506,8 @@ struct Worker {
     options: LoadOptions,
     record: Record,
     progress: Arc<Progress>,
+    /// Tables may have rows of their own.
+    merge: bool,
     files: Arc<dyn DumpFiles>,
     queue: Arc<Mutex<VecDeque<Unit>>>,
     backoff: Backoff,
@@ -441,7 +526,7 @@ impl Worker {
             if table.left.fetch_sub(1, Relaxed) == 1
                 && let Some(connection) = &mut connection
             {
-                indexes::make_waiting(connection, &self.record, &table.target.table).await?;
+                indexes::make_waiting(connection, &self.record, &table.target.table, &self.options).await?;
             }
         }
         if let Some(connection) = connection {
@@ -486,6 +571,10 @@ impl Worker {
             Some(connection) => connection,
             None => target::connect(&self.options).await?,
         };
+        if self.merge && !target.transactional {
+            // If it is cut short, nothing else tells that some of its rows may be there.
+            self.record.note_chunk(&mut connection, &target.table, BEGUN | chunk.number).await?;
+        }
         let loaded = target.load(&mut connection, &self.files, &self.record, chunk).await?;
         // Where the dump does not say how many there are.
         if let Some(rows) = loaded.filter(|_| chunk.rows.is_none()) {

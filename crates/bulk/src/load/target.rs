@@ -1,15 +1,14 @@
 //! Sessions on the server that is loaded.
 
-use std::time::Duration;
-
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
 use super::run::LoadOptions;
 use crate::error::BulkError;
 
-/// How long the server may take for one statement: a file's rows, and all indexes with them.
-const ANSWER_SECONDS_MAX: u64 = 3600;
+/// How long a connection may have nothing to do: the first one has the lock that keeps others out, and waits for all rows. No
+/// server takes more than this.
+const IDLE_SECONDS_MAX: u32 = 2_147_483;
 
 /// What rows are stored under. It refuses nothing that was in a table before: whether a value was changed shows in warnings,
 /// which are looked at.
@@ -20,13 +19,28 @@ const MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITU
 /// # Errors
 /// [`BulkError::Session`], also if the user may not do what the options ask for.
 pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkError> {
-    let connect = ConnectOptions {
+    connect_with(connect_options(options), options).await
+}
+
+/// As [`connect`], for a statement that may take as long as it does.
+///
+/// # Errors
+/// As [`connect`].
+pub(crate) async fn connect_patient(options: &LoadOptions) -> Result<Connection, BulkError> {
+    connect_with(ConnectOptions { read_timeout: None, ..connect_options(options) }, options).await
+}
+
+fn connect_options(options: &LoadOptions) -> ConnectOptions {
+    ConnectOptions {
         local_infile: !options.inserts,
-        read_timeout: Some(Duration::from_secs(ANSWER_SECONDS_MAX)),
-        write_timeout: Some(Duration::from_secs(ANSWER_SECONDS_MAX)),
+        read_timeout: Some(options.answer_max),
+        write_timeout: Some(options.answer_max),
         program_name: "tailwater load".into(),
         ..options.connect.clone()
-    };
+    }
+}
+
+async fn connect_with(connect: ConnectOptions, options: &LoadOptions) -> Result<Connection, BulkError> {
     let mut connection = Connection::connect(&connect).await?;
     set_up(&mut connection, options).await?;
     Ok(connection)
@@ -39,9 +53,18 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
     let sql = format!(
         "SET SESSION sql_mode = '{MODE}', time_zone = '+00:00', foreign_key_checks = 0, \
          unique_checks = 1, innodb_lock_wait_timeout = 600, net_read_timeout = 600, \
-         max_error_count = 1000, wait_timeout = 28800"
+         max_error_count = 1000, wait_timeout = {IDLE_SECONDS_MAX}"
     );
     connection.execute(&sql).await?;
+    // What a server was told of others' statements and transactions: those of a load take as long as they do.
+    connection
+        .execute(match connection.server().flavour {
+            Flavour::MySql => "SET SESSION max_execution_time = 0",
+            Flavour::MariaDb => {
+                "SET SESSION max_statement_time = 0, idle_transaction_timeout = 0, idle_write_transaction_timeout = 0"
+            }
+        })
+        .await?;
     connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
     if connection.server().flavour == Flavour::MySql {
         // Tables are to be made as they were, without a key if they had none. To set these takes a right, so only if need be.

@@ -105,7 +105,7 @@ pub struct CopyHowArgs {
     /// Whether secondary indexes are made when all rows of their table are there, which is faster for large tables.
     #[arg(long, value_enum, default_value_t = DeferIndexesArg::Auto)]
     pub defer_indexes: DeferIndexesArg,
-    /// Drop the tables that an interrupted copy has made, and begin anew.
+    /// Drop what an interrupted copy has made (tables, views, routines, events, sequences), and begin anew.
     #[arg(long)]
     pub anew: bool,
 }

@@ -8,7 +8,8 @@ use tailwater_apply::filter::FilterSet;
 use tailwater_bulk::BulkError;
 use tailwater_bulk::load::LoadOptions;
 use tailwater_bulk::schema::Selection;
-use tailwater_session::{ConnectOptions, Connection};
+use tailwater_bulk::sql::literal;
+use tailwater_session::{ConnectOptions, Connection, SessionError};
 
 use super::channel::{print, told};
 use super::copy::{options, print_report, run};
@@ -46,13 +47,40 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
         return if exit == Exit::Done { start(&config, name, output).await } else { Ok(exit) };
     }
     super::init_messages();
-    let load =
-        LoadOptions { set_gtid: true, binlog: false, events_disabled: true, ..LoadOptions::new(target) };
+    let load = LoadOptions {
+        set_gtid: true,
+        binlog: false,
+        events_disabled: true,
+        ..LoadOptions::new(target.clone())
+    };
     let copy = options(&arguments.how, source, Selection::default(), load);
     let Some(report) = run(&copy, output).await? else { return Ok(Exit::Refused) };
     print_report(&report, output)?;
-
+    if let Some(gtids) = report.load.gtid_set
+        && has_begun(&target, name).await?
+    {
+        // What the channel had applied before is of the data that were replaced.
+        told(&config, &Request::Seek { channel: name.clone(), gtids })?;
+    }
     start(&config, name, output).await
+}
+
+/// Whether the target keeps of a channel of that name how far it is.
+async fn has_begun(target: &ConnectOptions, name: &str) -> anyhow::Result<bool> {
+    /// What a server says that no channel has ever fed, or one only up to its beginning.
+    const NOT_THERE: [u16; 2] = [1049, 1146];
+    let mut target = Connection::connect(target).await.context("the target")?;
+    let mut begun = false;
+    for kept in ["apply_progress WHERE", "apply_channel WHERE source <> '' AND"] {
+        let sql = format!("SELECT COUNT(*) FROM tailwater.{kept} channel = {}", literal(name));
+        match target.query(&sql).await {
+            Ok(count) => begun |= count.scalar() != Some("0"),
+            Err(SessionError::Server { error, .. }) if NOT_THERE.contains(&error.number) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    target.close().await;
+    Ok(begun)
 }
 
 async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Exit> {

@@ -123,11 +123,15 @@ async fn into_folder(
             let to = options.directory.display().to_string();
             print_report(&to, &done.point, done.bytes, done.elapsed, output)?;
             if output == Output::Text {
-                println!(
-                    "start a server on it (its files must belong to the server's user), and tell it where it stands:"
-                );
-                let gtids = done.point.gtid_set.as_deref().unwrap_or_default();
-                println!("  SET GLOBAL gtid_slave_pos = '{gtids}'");
+                let start = "start a server on it (its files must belong to the server's user)";
+                match &done.point.gtid_set {
+                    Some(gtids) => {
+                        println!("{start}, and tell it where it stands:");
+                        println!("  SET GLOBAL gtid_slave_pos = '{gtids}'");
+                    }
+                    // An empty set would have it replicate from the beginning.
+                    None => println!("{start}; by GTIDs it cannot replicate: the source had none"),
+                }
             }
             Ok(Ok(()))
         }

@@ -117,6 +117,8 @@ pub(super) fn is_refusal(error: &BulkError) -> bool {
             | BulkError::NoAccounts { .. }
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
+            | BulkError::HalfLoaded { .. }
+            | BulkError::TablesGone { .. }
             | BulkError::BinaryUnfit { .. }
     )
 }
