@@ -10,6 +10,7 @@ mod binary;
 mod carried;
 mod charsets;
 mod checked;
+mod checked_limits;
 mod copying;
 mod dumping;
 mod error_codes;

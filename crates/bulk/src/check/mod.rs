@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::BulkError;
 use crate::progress::Progress;
 use crate::schema::{Selection, TableName};
+use crate::snapshot::taking::stay;
 use crate::throttle::Throttle;
 use crate::walk::ServoLimits;
 use crate::walk::asking::SESSION;
@@ -231,6 +232,14 @@ pub(crate) fn found_before(options: &CheckOptions) -> Result<Vec<Difference>, Bu
     }
 }
 
+/// Whatever a server's default is, each statement is to see what is committed when it begins: nothing that may be rolled back yet, nor
+/// what an earlier statement saw. With `autocommit` each has a snapshot of its own; under READ COMMITTED a source whose binlog has
+/// statements would refuse to take marks.
+const TRANSACTIONS: [&str; 2] = [
+    "SET SESSION autocommit = 1, completion_type = NO_CHAIN",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+];
+
 /// Connects to both sides, for the worker of this number.
 pub(crate) async fn connect(
     options: &CheckOptions,
@@ -242,6 +251,10 @@ pub(crate) async fn connect(
     let mut target = Connection::connect(&options.target).await?;
     for connection in [&mut source, &mut target] {
         connection.execute(SESSION).await?;
+        for sql in TRANSACTIONS {
+            connection.execute(sql).await?;
+        }
+        stay(connection).await?;
         // Values come as the bytes that they are compared by.
         connection.execute("SET NAMES utf8mb4").await?;
         connection.execute("SET SESSION character_set_results = binary").await?;

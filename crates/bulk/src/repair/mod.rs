@@ -167,9 +167,9 @@ async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), 
         "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', foreign_key_checks = 0, \
          innodb_lock_wait_timeout = {lock_wait_seconds}"
     );
+    // Transactions are REPEATABLE READ, as the connection was made: gaps are locked, so that a row that is not there cannot come
+    // meanwhile.
     target.execute(&sql).await?;
-    // Locks of gaps, so that a row that is not there cannot come meanwhile.
-    target.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
     if options.log_to_binlog {
         return Ok(());
     }
