@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::checked::{Replicated, run};
 use crate::support::run_script;
 
-on_each_server!(what_connections_inherit_changes_nothing);
+on_each_server!(what_connections_inherit_changes_nothing, gtids_that_say_nothing_are_refused);
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,5 +86,64 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
     target.sql("UPDATE gauge.g SET n = 0").await?;
     let report = tokio::time::timeout(PATIENCE, checks).await???;
     ensure!(report.is_equal() && report.rows == 3, "{report:#?}");
+    Ok(())
+}
+
+/// Positions that do not move with the rows, or that everybody has; also if somebody asks for them.
+async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, target) = tokio::try_join!(
+        Server::start(ServerSpec::new(kind).option(match kind.flavour() {
+            Flavour::MySql => "--log-replica-updates=OFF",
+            Flavour::MariaDb => "--log-slave-updates=OFF",
+        })),
+        Server::start(ServerSpec::new(kind))
+    )?;
+    source.sql("CREATE DATABASE unsure; CREATE TABLE unsure.t (id INT PRIMARY KEY)").await?;
+    target.sql("CREATE DATABASE unsure; CREATE TABLE unsure.t (id INT PRIMARY KEY)").await?;
+    let options = CheckOptions {
+        selection: of_database("unsure"),
+        in_step: Some(InStep::Gtid),
+        wait_max: Duration::ZERO,
+        ..CheckOptions::new(source.connect_options(), target.connect_options())
+    };
+    let refusal = async |options: &CheckOptions| match run(options).await {
+        Err(BulkError::NotInStep { reason, .. }) => reason,
+        other => format!("no refusal: {other:?}"),
+    };
+    // The target does not have them, but they can be waited for.
+    let behind = run(&options).await;
+    ensure!(matches!(behind, Err(BulkError::TargetBehind { .. })), "{behind:?}");
+    if kind.flavour() == Flavour::MariaDb {
+        // As on servers that have replicated something.
+        for server in [&source, &target] {
+            server.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
+        }
+        for in_step in [None, Some(InStep::Gtid)] {
+            let reason = refusal(&CheckOptions { in_step, ..options.clone() }).await;
+            ensure!(reason.contains("log_slave_updates"), "{in_step:?}: {reason}");
+        }
+        source.sql("SET GLOBAL gtid_slave_pos = ''").await?;
+    }
+    let reset = match kind.flavour() {
+        Flavour::MySql => "RESET BINARY LOGS AND GTIDS",
+        Flavour::MariaDb => "RESET MASTER",
+    };
+    source.sql(reset).await?;
+    for in_step in [None, Some(InStep::Gtid)] {
+        let reason = refusal(&CheckOptions { in_step, ..options.clone() }).await;
+        ensure!(reason.contains("no GTID yet"), "{in_step:?}: {reason}");
+    }
+    let other = match kind.flavour() {
+        Flavour::MySql => ServerKind::Mariadb1011,
+        Flavour::MariaDb => ServerKind::Mysql97,
+    };
+    if require(other).is_some() {
+        let other = shared(other).await?;
+        let reason = refusal(&CheckOptions { source: other.connect_options(), ..options }).await;
+        ensure!(reason.contains("different families"), "{reason}");
+    }
     Ok(())
 }

@@ -268,6 +268,7 @@ pub(crate) async fn connect(
         None => InStep::find_out(&mut source, &mut target).await?,
     };
     if worker == 0 {
+        in_step.refuse_unsure(&mut source, &mut target).await?;
         in_step.prepare(&mut source).await?;
     }
     let mark = format!("{marks}{worker}");
