@@ -147,3 +147,35 @@ async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
     }
     Ok(())
 }
+
+/// A target that is always two seconds behind, where half a second of waiting would be more than a chunk may take.
+#[tokio::test]
+async fn a_target_that_is_late_makes_no_chunk_smaller() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let servers = Replicated::start(kind).await?;
+    let script = "CREATE DATABASE late; USE late; CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT seq FROM seq_1_to_47000";
+    servers.source.sql(script).await?;
+    servers.source.sql("ANALYZE TABLE late.t").await?;
+    servers.target.sql(replica::stop_statement(kind.flavour())).await?;
+    servers.target.sql("CHANGE MASTER TO MASTER_DELAY = 2").await?;
+    servers.target.sql(replica::start_statement(kind.flavour())).await?;
+    let folder = tempfile::tempdir()?;
+    let state = folder.path().join("state");
+    let options = CheckOptions {
+        selection: of_database("late"),
+        in_step: Some(InStep::Mark),
+        workers: 1,
+        chunk_time_max: Duration::from_millis(400),
+        state: Some(state.clone()),
+        ..servers.options()
+    };
+    let report = tokio::time::timeout(PATIENCE, run(&options)).await??;
+    ensure!(report.is_equal() && report.rows == 47_000, "{report:#?}");
+    // 10,000 rows, half as many again, and so on.
+    let chunks = std::fs::read_to_string(&state)?.matches("\"planned\"").count();
+    ensure!(chunks <= 3, "{chunks} chunks");
+    Ok(())
+}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tailwater_session::{Connection, QueryResult, Row};
 use tailwater_wire::Flavour;
@@ -68,6 +68,14 @@ struct Sum {
     hashes: Option<String>,
 }
 
+/// What both sides have of a chunk.
+struct Sums {
+    sides: [Sum; 2],
+    /// How long the slower of the two needed for it. Waiting for the target is not in it, nor is what differing rows take: both would
+    /// make chunks small without making anything faster.
+    took: Duration,
+}
+
 impl Comparing {
     /// Compares a chunk; stops looking behind `differences_max`.
     ///
@@ -79,21 +87,22 @@ impl Comparing {
         range: &KeyRange,
         differences_max: usize,
     ) -> Result<Compared, BulkError> {
-        let sums = match self.added_up(pair, range).await? {
+        let Sums { sides: [on_source, on_target], took } = match self.added_up(pair, range).await? {
             Some(sums) => sums,
             None => self.digested(pair, range).await?,
         };
-        let [on_source, on_target] = sums;
-        let rows = on_source.rows;
+        let mut compared = Compared { rows: on_source.rows, took, ..Compared::default() };
         if on_source == on_target {
-            return Ok(Compared { rows, ..Compared::default() });
+            return Ok(compared);
         }
-        if pair.key.is_none() || *range == KeyRange::Nulls {
-            return self.counts(pair, range, rows, differences_max).await;
-        }
-        let (candidates, overflow) = self.narrow(pair, range).await?;
-        let (found, more) = self.decide(pair, candidates, differences_max).await?;
-        Ok(Compared { rows, found, more: more || overflow })
+        (compared.found, compared.more) = if pair.key.is_none() || *range == KeyRange::Nulls {
+            self.counts(pair, range, differences_max).await?
+        } else {
+            let (candidates, overflow) = self.narrow(pair, range).await?;
+            let (found, more) = self.decide(pair, candidates, differences_max).await?;
+            (found, more || overflow)
+        };
+        Ok(compared)
     }
 
     /// Waits until the target has all that was seen on the source.
@@ -110,24 +119,32 @@ impl Comparing {
     }
 
     /// What both servers add up in passing; `None` if they are not to, or one of them cannot.
-    async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<[Sum; 2]>, BulkError> {
+    async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<Sums>, BulkError> {
         let Digests::Quick { seed } = self.digests else { return Ok(None) };
         let sums = [Side::Source, Side::Target].map(|side| pair.sum(side, range, seed));
         let [Some(on_source), Some(on_target)] = sums else { return Ok(None) };
         if ![&self.source, &self.target].into_iter().all(goes_on_with_crc32) {
             return Ok(None);
         }
+        let begun = Instant::now();
         let Some(on_source) = add_up(&mut self.source, &on_source).await? else { return Ok(None) };
+        let source_took = begun.elapsed();
         self.catch_up().await?;
+        let begun = Instant::now();
         let Some(on_target) = add_up(&mut self.target, &on_target).await? else { return Ok(None) };
-        Ok(Some([sum_of(pair, &on_source)?, sum_of(pair, &on_target)?]))
+        let took = begun.elapsed().max(source_took);
+        Ok(Some(Sums { sides: [sum_of(pair, &on_source)?, sum_of(pair, &on_target)?], took }))
     }
 
     /// What the digests of all rows add up to on both sides.
-    async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<[Sum; 2], BulkError> {
+    async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Sums, BulkError> {
+        let begun = Instant::now();
         let on_source = self.sum(pair, Side::Source, range).await?;
+        let source_took = begun.elapsed();
         self.catch_up().await?;
-        Ok([on_source, self.sum(pair, Side::Target, range).await?])
+        let begun = Instant::now();
+        let on_target = self.sum(pair, Side::Target, range).await?;
+        Ok(Sums { sides: [on_source, on_target], took: begun.elapsed().max(source_took) })
     }
 
     async fn sum(&mut self, pair: &TablePair, side: Side, range: &KeyRange) -> Result<Sum, BulkError> {
@@ -305,14 +322,13 @@ impl Comparing {
     }
 
     /// Compares rows that no key tells apart: how many there are of each hash, until the same counts have differed as often as
-    /// makes a difference.
+    /// makes a difference; says whether there were more.
     async fn counts(
         &mut self,
         pair: &TablePair,
         range: &KeyRange,
-        rows: u64,
         differences_max: usize,
-    ) -> Result<Compared, BulkError> {
+    ) -> Result<(Vec<Difference>, bool), BulkError> {
         const STRIKES: u32 = 3;
         let mut strikes: BTreeMap<u64, ([u64; 2], u32)> = BTreeMap::new();
         let mut more = false;
@@ -335,7 +351,7 @@ impl Comparing {
                 if strikes >= STRIKES { What::Count { hash, source, target } } else { What::Undecided };
             difference(pair, Vec::new(), what, None)
         });
-        Ok(Compared { rows, found: found.collect(), more })
+        Ok((found.collect(), more))
     }
 
     /// The hashes that the sides have in different numbers, and whether there were more.

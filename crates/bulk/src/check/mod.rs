@@ -369,13 +369,11 @@ impl Worker {
     async fn run(mut self) -> Result<(), BulkError> {
         let shared = Arc::clone(&self.shared);
         while let Some((table, task)) = self.next(&shared).await? {
-            let begun = Instant::now();
             let differences_left = table.differences_left().await;
             let compared = self.comparing.chunk(&table.pair, &task.range.keys, differences_left).await?;
-            let cost = u64::try_from(begun.elapsed().as_micros() / 2).unwrap_or(u64::MAX);
             shared.progress.rows(compared.rows, 0);
             shared.progress.chunk(0);
-            if table.done(&task, compared, cost, &shared.state).await? {
+            if table.done(&task, compared, &shared.state).await? {
                 shared.progress.table();
             }
         }
