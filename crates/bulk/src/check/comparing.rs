@@ -401,21 +401,21 @@ struct FoundRow {
 /// Rows whose counterpart has not come, and keys of rows that differ.
 #[derive(Default)]
 struct Unmatched {
-    waiting: [HashMap<Key, u64>; 2],
+    waiting: [HashMap<Key, Option<u64>>; 2],
     differing: BTreeSet<Vec<String>>,
     overflow: bool,
 }
 
 impl Unmatched {
     fn put(&mut self, side: Side, key: &Key, row: &Row) -> Result<(), BulkError> {
-        // It was hashed in the sum; a hash that is none now is another than all.
-        let hash = row.get_u64(key.len()).unwrap_or(u64::MAX);
+        // A row that the server cannot put together has none: whether it is the same, its columns say one by one.
+        let hash = row.get_u64(key.len());
         let (own, other) = match side {
             Side::Source => (0, 1),
             Side::Target => (1, 0),
         };
         match self.waiting[other].remove(key) {
-            Some(found) if found == hash => {}
+            Some(found) if found.is_some() && found == hash => {}
             Some(_) => drop(self.differing.insert(texts(key))),
             None if self.waiting[own].len() + self.differing.len() < CANDIDATES_MAX => {
                 self.waiting[own].insert(key.clone(), hash);
