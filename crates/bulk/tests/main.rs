@@ -21,6 +21,7 @@ mod loaded;
 mod loaded_limits;
 mod parquet_files;
 mod planted;
+mod repaired;
 mod schema;
 mod support;
 mod throttled;

@@ -4,7 +4,7 @@
 //! be) is locked there; and if the source still has the same version, it is written. A change that the source makes from then
 //! on waits for the lock on the target, and comes behind.
 
-use tailwater_session::{Connection, OkInfo, ServerError, SessionError};
+use tailwater_session::{Connection, OkInfo, Row, ServerError, SessionError};
 use tailwater_wire::Flavour;
 
 use super::Action;
@@ -31,6 +31,8 @@ pub(super) enum Attempt {
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const DUPLICATE_KEY: u16 = 1062;
+/// MySQL's warnings of names like `utf8mb3`, which a key's literal has.
+const OF_OLD_NAMES: [u64; 3] = [1287, 3719, 3778];
 const READ_ONLY: [u16; 2] = [1290, 1836];
 const DENIED: [u16; 3] = [1142, 1143, 1227];
 
@@ -175,12 +177,18 @@ fn refused(target: &Connection, error: ServerError) -> Result<Attempt, BulkError
     }
 }
 
-/// The first thing that the target had to change to store the row; notes do not count.
+/// The first thing that the target had to change to store the row; notes do not count, nor what it thinks of the statement.
 async fn warning(target: &mut Connection, done: &OkInfo) -> Result<Option<String>, BulkError> {
     if done.warnings == 0 {
         return Ok(None);
     }
     let warnings = target.query("SHOW WARNINGS").await?;
-    let serious = warnings.rows.iter().find(|row| row.get_str(0) != Some("Note"));
+    let is_harmless = |row: &&Row| {
+        row.get_str(0) == Some("Note") || row.get_u64(1).is_some_and(|number| OF_OLD_NAMES.contains(&number))
+    };
+    if warnings.rows.len() < usize::from(done.warnings) {
+        return Ok(Some("it warns of more than it shows (max_error_count)".to_owned()));
+    }
+    let serious = warnings.rows.iter().find(|row| !is_harmless(row));
     Ok(serious.map(|row| row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned()))
 }

@@ -1,0 +1,108 @@
+//! Repairs of real servers that nobody writes to: what is written is what the source has, and what cannot be is left as it is.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::{CheckOptions, Difference, TableFinding};
+use tailwater_bulk::repair::{Action, Outcome, RepairOptions, RepairReport, repair};
+use tailwater_bulk::schema::{Selection, TableName};
+use tailwater_bulk::{BulkError, Progress, Throttle};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tokio_util::sync::CancellationToken;
+
+use crate::checked::run;
+use crate::support::run_script;
+
+on_each_server!(texts_of_older_character_sets_are_written);
+
+/// Two servers that nobody writes to.
+struct Apart {
+    source: Server,
+    target: Server,
+}
+
+impl Apart {
+    /// With a database `apart` on each.
+    async fn start(kind: ServerKind, on_source: &str, on_target: &str) -> Result<Self> {
+        let (source, target) =
+            tokio::try_join!(Server::start(ServerSpec::new(kind)), Server::start(ServerSpec::new(kind)))?;
+        for (server, script) in [(&source, on_source), (&target, on_target)] {
+            let script = format!(
+                "CREATE DATABASE apart CHARACTER SET utf8mb4; USE apart; SET NAMES utf8mb4; {script}"
+            );
+            run_script(server, script.as_bytes())?;
+        }
+        Ok(Self { source, target })
+    }
+
+    fn options(&self) -> CheckOptions {
+        CheckOptions {
+            selection: Selection { schemas: vec!["apart".into()], ..Selection::default() },
+            in_step: Some(InStep::AtOnce),
+            ..CheckOptions::new(self.source.connect_options(), self.target.connect_options())
+        }
+    }
+
+    async fn repair(&self) -> Result<RepairReport, BulkError> {
+        run_repair(&RepairOptions::new(self.options())).await
+    }
+}
+
+async fn run_repair(options: &RepairOptions) -> Result<RepairReport, BulkError> {
+    repair(options, Throttle::open(), Arc::new(Progress::default()), CancellationToken::new()).await
+}
+
+/// Why rows of a table remain.
+fn reasons(report: &RepairReport, table: &str) -> Vec<String> {
+    let of_table = report.rows.iter().filter(|(difference, _)| difference.table == table);
+    let reason = |outcome: &Outcome| match outcome {
+        Outcome::Remains(reason) => Some(reason.clone()),
+        Outcome::Done(_) | Outcome::Same => None,
+    };
+    of_table.filter_map(|(_, outcome)| reason(outcome)).collect()
+}
+
+fn key_and_what(difference: &Difference) -> String {
+    let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
+    format!("{} {}", key.join(","), difference.what.name())
+}
+
+/// MySQL warns of each literal that names one; what it really has to change for a value is no repair.
+async fn texts_of_older_character_sets_are_written(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let script = |rows: &str, length: u32| {
+        format!(
+            "CREATE TABLE texts (id INT PRIMARY KEY, a VARCHAR(20) CHARACTER SET utf8mb3, b VARCHAR(20) CHARACTER SET ascii); \
+             CREATE TABLE named (id VARCHAR(20) CHARACTER SET utf8mb3 PRIMARY KEY, n INT, t CHAR(9) CHARACTER SET ascii); \
+             CREATE TABLE plain (id VARCHAR(20) CHARACTER SET ascii PRIMARY KEY, n INT); \
+             CREATE TABLE cut (id INT PRIMARY KEY, a VARCHAR({length}) CHARACTER SET utf8mb3); {rows}"
+        )
+    };
+    let on_source = script(
+        "INSERT INTO texts VALUES (1, 'ä', 'x'), (2, '€', ''), (4, NULL, NULL); INSERT INTO named VALUES ('ä', 1, 'x'), ('b', 2, 'y'); \
+         INSERT INTO plain VALUES ('a', 1), ('b', 2); INSERT INTO cut VALUES (1, 'abcdef')",
+        20,
+    );
+    let on_target = script(
+        "INSERT INTO texts VALUES (1, 'o', 'x'), (3, '', ''), (4, 'x', 'y'); INSERT INTO named VALUES ('ä', 5, 'x'), ('c', 7, NULL); \
+         INSERT INTO plain VALUES ('a', 9), ('c', 7); INSERT INTO cut VALUES (1, 'abc')",
+        3,
+    );
+    let servers = Apart::start(kind, &on_source, &on_target).await?;
+    servers.target.sql("SET GLOBAL max_error_count = 0").await?;
+    let hidden = reasons(&servers.repair().await?, "cut");
+    ensure!(hidden.len() == 1 && hidden[0].contains("max_error_count"), "{hidden:?}");
+    servers.target.sql("SET GLOBAL max_error_count = 64").await?;
+    let report = servers.repair().await?;
+    for table in ["texts", "named", "plain"] {
+        ensure!(reasons(&report, table).is_empty(), "{table}: {report:#?}");
+    }
+    let cut = reasons(&report, "cut");
+    ensure!(cut.len() == 1 && cut[0].contains("would store something else"), "{cut:?}");
+    let report = run(&servers.options()).await?;
+    ensure!(report.differences.len() == 1 && report.differences[0].table == "cut", "{report:#?}");
+    Ok(())
+}
