@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::checked::run;
 use crate::support::run_script;
 
-on_each_server!(texts_of_older_character_sets_are_written);
+on_each_server!(texts_of_older_character_sets_are_written, tables_without_transactions_are_left_alone);
 
 /// Two servers that nobody writes to.
 struct Apart {
@@ -104,5 +104,27 @@ async fn texts_of_older_character_sets_are_written(kind: ServerKind) -> Result<(
     ensure!(cut.len() == 1 && cut[0].contains("would store something else"), "{cut:?}");
     let report = run(&servers.options()).await?;
     ensure!(report.differences.len() == 1 && report.differences[0].table == "cut", "{report:#?}");
+    Ok(())
+}
+
+/// Where nothing is locked, and nothing taken back.
+async fn tables_without_transactions_are_left_alone(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let rows = "CREATE TABLE t (id INT PRIMARY KEY, a INT)";
+    let servers = Apart::start(
+        kind,
+        &format!("{rows}; INSERT INTO t VALUES (1, 2), (2, 3)"),
+        &format!("{rows} ENGINE=MyISAM; INSERT INTO t VALUES (1, 5)"),
+    )
+    .await?;
+    let report = servers.repair().await?;
+    let reasons = reasons(&report, "t");
+    ensure!(
+        reasons.len() == 2 && reasons.iter().all(|reason| reason.contains("no transactions")),
+        "{reasons:?}"
+    );
+    ensure!(servers.target.sql("SELECT GROUP_CONCAT(id, a) FROM apart.t").await? == ["15"]);
     Ok(())
 }

@@ -15,7 +15,7 @@ use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::check::comparing::Comparing;
-use crate::check::pair::TablePair;
+use crate::check::pair::{Side, TablePair};
 use crate::check::{self, CheckOptions, Difference, TableFinding, What};
 use crate::error::BulkError;
 use crate::progress::Progress;
@@ -218,6 +218,10 @@ async fn table(
     };
     if !pair.mismatch.is_empty() {
         return remain("the columns of the table are not the same on both sides");
+    }
+    if !pair.shape(Side::Target).is_transactional() {
+        // Nothing could be locked while the source is asked again, nor taken back.
+        return remain("the table's engine on the target has no transactions");
     }
     if !options.fire_triggers
         && let Some(reason) = may_fire(&mut comparing.target, name).await?
