@@ -14,7 +14,11 @@ use tokio_util::sync::CancellationToken;
 use crate::checked::run;
 use crate::support::run_script;
 
-on_each_server!(texts_of_older_character_sets_are_written, tables_without_transactions_are_left_alone);
+on_each_server!(
+    texts_of_older_character_sets_are_written,
+    tables_without_transactions_are_left_alone,
+    unique_values_that_moved_are_written,
+);
 
 /// Two servers that nobody writes to.
 struct Apart {
@@ -126,5 +130,27 @@ async fn tables_without_transactions_are_left_alone(kind: ServerKind) -> Result<
         "{reasons:?}"
     );
     ensure!(servers.target.sql("SELECT GROUP_CONCAT(id, a) FROM apart.t").await? == ["15"]);
+    Ok(())
+}
+
+/// Each row waits for the next one's value, through many rows; two that wait for each other remain.
+async fn unique_values_that_moved_are_written(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let script = |offset: i64, swapped: &str| {
+        let rows: Vec<_> = (1..=20).map(|id| format!("({id}, {})", id + offset)).collect();
+        format!(
+            "CREATE TABLE chain (id INT PRIMARY KEY, u INT UNIQUE); INSERT INTO chain VALUES {}; \
+             CREATE TABLE swapped (id INT PRIMARY KEY, u INT UNIQUE); INSERT INTO swapped VALUES {swapped}",
+            rows.join(", ")
+        )
+    };
+    let servers = Apart::start(kind, &script(1, "(1, 1), (2, 2)"), &script(0, "(1, 2), (2, 1)")).await?;
+    let report = servers.repair().await?;
+    ensure!(reasons(&report, "chain").is_empty(), "{report:#?}");
+    let swapped = reasons(&report, "swapped");
+    ensure!(swapped.len() == 2 && swapped.iter().all(|reason| reason.contains("unique key")), "{swapped:?}");
+    ensure!(run(&servers.options()).await?.differences.len() == 2);
     Ok(())
 }

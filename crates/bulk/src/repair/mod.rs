@@ -229,20 +229,31 @@ async fn table(
         return remain(reason);
     }
     let mut attempts: Vec<Option<Attempt>> = vec![None; differences.len()];
-    for _ in 0..PASSES {
+    let mut open: Vec<_> = (0..differences.len()).collect();
+    let mut passes_left = PASSES;
+    while passes_left > 0 && !open.is_empty() {
+        passes_left -= 1;
         let mut rows = Rows { pair: &pair, comparing, dry_run: options.dry_run };
-        for (difference, attempt) in differences.iter().zip(&mut attempts) {
-            if matches!(attempt, None | Some(Attempt::Again(_))) {
-                throttle.pass(&rows.comparing.progress).await;
-                *attempt = Some(match difference.key.is_empty() {
-                    true => Attempt::Impossible("no key tells the row from others".into()),
-                    false => rows.try_row(&difference.key).await?,
-                });
+        let mut again = Vec::new();
+        for index in open {
+            throttle.pass(&rows.comparing.progress).await;
+            let (Some(difference), Some(slot)) = (differences.get(index), attempts.get_mut(index)) else {
+                continue;
+            };
+            let attempt = match difference.key.is_empty() {
+                true => Attempt::Impossible("no key tells the row from others".into()),
+                false => rows.try_row(&difference.key).await?,
+            };
+            match attempt {
+                Attempt::Again(_) => again.push(index),
+                Attempt::Done(_) => passes_left = PASSES,
+                Attempt::Same | Attempt::Impossible(_) => {}
             }
+            *slot = Some(attempt);
         }
-        if !attempts.iter().any(|attempt| matches!(attempt, Some(Attempt::Again(_)))) {
-            break;
-        }
+        // Where each row waits for the unique value of the next one, only the last can be written first.
+        again.reverse();
+        open = again;
     }
     let still = look_again(&pair, comparing, &differences).await?;
     let outcome = |difference: &Difference, attempt: Option<Attempt>| {
