@@ -18,6 +18,7 @@ on_each_server!(
     texts_of_older_character_sets_are_written,
     tables_without_transactions_are_left_alone,
     unique_values_that_moved_are_written,
+    keys_that_only_one_side_tells_apart_are_told_apart,
 );
 
 /// Two servers that nobody writes to.
@@ -152,5 +153,58 @@ async fn unique_values_that_moved_are_written(kind: ServerKind) -> Result<()> {
     let swapped = reasons(&report, "swapped");
     ensure!(swapped.len() == 2 && swapped.iter().all(|reason| reason.contains("unique key")), "{swapped:?}");
     ensure!(run(&servers.options()).await?.differences.len() == 2);
+    Ok(())
+}
+
+/// Members that are declared in other places, and texts under collations of which one takes for the same what the other does not.
+async fn keys_that_only_one_side_tells_apart_are_told_apart(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let script = |members: &str, collations: [&str; 2], rows: &str| {
+        let [one, other] =
+            collations.map(|collation| format!("CHARACTER SET utf8mb4 COLLATE utf8mb4_{collation}"));
+        format!(
+            "CREATE TABLE states (state ENUM({members}) PRIMARY KEY, n INT); INSERT INTO states VALUES ('new', 1), ('paid', 2); \
+             CREATE TABLE two_keys (state ENUM({members}) PRIMARY KEY, id INT NOT NULL UNIQUE); \
+             CREATE TABLE lax (id VARCHAR(9) {one} PRIMARY KEY, n INT); CREATE TABLE strict (id VARCHAR(9) {other} PRIMARY KEY, n INT); {rows}"
+        )
+    };
+    let on_source = script(
+        "'new','paid'",
+        ["general_ci", "bin"],
+        "INSERT INTO two_keys VALUES ('new', 1), ('paid', 2); INSERT INTO lax VALUES ('a', 1), ('b', 2), ('D', 4); \
+         INSERT INTO strict VALUES ('a', 1), ('A', 2), ('c', 3)",
+    );
+    let on_target = script(
+        "'new','hold','paid'",
+        ["bin", "general_ci"],
+        "INSERT INTO two_keys VALUES ('new', 1), ('hold', 2); INSERT INTO lax VALUES ('a', 1), ('A', 9), ('b', 5), ('B', 2), ('d', 4); \
+         INSERT INTO strict VALUES ('a', 1), ('C', 3)",
+    );
+    let servers = Apart::start(kind, &on_source, &on_target).await?;
+    let report = run(&servers.options()).await?;
+    let found = |table: &str| {
+        let of_table = report.differences.iter().filter(|difference| difference.table == table);
+        let mut found: Vec<_> = of_table.map(key_and_what).collect();
+        found.sort();
+        found
+    };
+    ensure!(found("states").is_empty(), "{:?}", found("states"));
+    ensure!(found("two_keys") == ["2 changed"], "{:?}", found("two_keys"));
+    let text = |letter: char, what: &str| format!("_utf8mb4 X'{:02X}' {what}", u32::from(letter));
+    let lax = [('A', "extra"), ('B', "extra"), ('D', "missing"), ('b', "changed"), ('d', "extra")];
+    ensure!(found("lax") == lax.map(|(letter, what)| text(letter, what)), "{:?}", found("lax"));
+    let strict = [('A', "missing"), ('C', "extra"), ('c', "missing")];
+    ensure!(found("strict") == strict.map(|(letter, what)| text(letter, what)), "{:?}", found("strict"));
+
+    let report = servers.repair().await?;
+    let strict = reasons(&report, "strict");
+    ensure!(strict.len() == 1 && strict[0].contains("unique key"), "{strict:?}");
+    let left = report.rows.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Remains(_)));
+    ensure!(left.count() == 1, "{report:#?}");
+    let still = run(&servers.options()).await?;
+    let still: Vec<_> = still.differences.iter().map(key_and_what).collect();
+    ensure!(still == [text('A', "missing")], "{still:?}");
     Ok(())
 }

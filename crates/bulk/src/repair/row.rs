@@ -10,7 +10,7 @@ use tailwater_wire::Flavour;
 use super::Action;
 use super::literals::value_literal;
 use crate::check::comparing::Comparing;
-use crate::check::pair::{Side, TablePair, equals};
+use crate::check::pair::{Side, TablePair};
 use crate::error::BulkError;
 use crate::sql::{qualified, quoted};
 use crate::walk::range::KeyLiteral;
@@ -93,7 +93,13 @@ impl Rows<'_> {
     fn row(&self, side: Side, key: &[KeyLiteral]) -> String {
         let table = qualified(&self.pair.name.schema, &self.pair.name.name);
         match self.pair.key(side) {
-            Some(of) => format!("FROM {table} FORCE INDEX ({}) WHERE {}", quoted(&of.name), equals(of, key)),
+            Some(of) => {
+                format!(
+                    "FROM {table} FORCE INDEX ({}) WHERE {}",
+                    quoted(&of.name),
+                    self.pair.equals(side, key)
+                )
+            }
             None => format!("FROM {table} WHERE FALSE"),
         }
     }
@@ -129,7 +135,7 @@ impl Rows<'_> {
             let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
             quoted(own.map_or(&column.name, |own| &own.name))
         });
-        let equals = self.pair.key(Side::Target).map(|of| equals(of, key)).unwrap_or_else(|| "FALSE".into());
+        let equals = self.pair.equals(Side::Target, key);
         match action {
             Action::Delete => format!("DELETE FROM {table} WHERE {equals}"),
             Action::Update => {
