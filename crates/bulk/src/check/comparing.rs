@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sha2::{Digest, Sha256};
 use tailwater_session::{Connection, QueryResult, Row};
 use tailwater_wire::Flavour;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -39,6 +40,8 @@ pub struct Comparing {
     pub progress: Arc<Progress>,
     /// Who digests rows.
     pub digests: Digests,
+    /// Whether values of rows that differ are kept.
+    pub keeps_values: bool,
 }
 
 /// Who digests the rows of a chunk.
@@ -254,6 +257,7 @@ impl Comparing {
         keys: &[Key],
     ) -> Result<Vec<Difference>, BulkError> {
         let mut open: Vec<_> = keys.iter().map(|key| (key, Trial::default())).collect();
+        let columns: Arc<[String]> = pair.columns.iter().map(|column| column.name.clone()).collect();
         let mut found = Vec::new();
         for round in 0..ROUNDS_MAX as usize {
             if open.is_empty() {
@@ -280,8 +284,10 @@ impl Comparing {
                     Verdict::Undecided => found.push(difference(pair, name, What::Undecided, None)),
                     Verdict::Differs { source, target } => {
                         let what = what(pair, &source, &target);
-                        let columns = pair.columns.iter().map(|column| column.name.clone()).collect();
-                        let values = Some(Box::new(Values { columns, source, target }));
+                        let values = self.keeps_values.then(|| {
+                            let (source, target) = (shortened(source), shortened(target));
+                            Box::new(Values { columns: Arc::clone(&columns), source, target })
+                        });
                         found.push(difference(pair, name, what, values));
                     }
                 }
@@ -445,6 +451,16 @@ fn difference(pair: &TablePair, key: Key, what: What, values: Option<Box<Values>
     Difference { schema: pair.name.schema.clone(), table: pair.name.name.clone(), key, what, values }
 }
 
+/// As it is kept: documents are compared whole, and there may be many.
+fn shortened(version: Version) -> Version {
+    let short = |value: Vec<u8>| match value.len() > SHOWN_BYTES_MAX as usize {
+        // As servers shorten other values.
+        true => format!("{} bytes, SHA-256 {:x}", value.len(), Sha256::digest(&value)).into_bytes(),
+        false => value,
+    };
+    Some(version?.into_iter().map(|value| value.map(short)).collect())
+}
+
 fn what(pair: &TablePair, source: &Version, target: &Version) -> What {
     match (source, target) {
         (Some(source), Some(target)) => {
@@ -516,5 +532,15 @@ mod tests {
         assert!(!is_same_value(true, &one, &text(r#"{"b":2,"a":[1.0,"é"]}"#)));
         assert!(!is_same_value(true, &None, &text("null")));
         assert!(!is_same_value(true, &text("{"), &text("{ ")), "what is no JSON is a text");
+    }
+
+    #[test]
+    fn long_values_are_kept_by_their_digests() {
+        let long = vec![b'a'; SHOWN_BYTES_MAX as usize + 1];
+        let kept = shortened(Some(vec![Some(long), Some(b"short".to_vec()), None])).unwrap();
+        let digest = "257 bytes, SHA-256 ";
+        assert!(kept[0].as_ref().is_some_and(|value| value.starts_with(digest.as_bytes()) && value.len() == digest.len() + 64));
+        assert_eq!(kept[1..], [Some(b"short".to_vec()), None]);
+        assert_eq!(shortened(None), None);
     }
 }

@@ -72,6 +72,8 @@ pub struct CheckOptions {
     pub chunk_time_max: Duration,
     /// More differences of a table are not looked for.
     pub differences_max: u64,
+    /// Keep the values of rows that differ, to show them.
+    pub show_values: bool,
     /// Where to keep how far it is.
     pub state: Option<PathBuf>,
     /// Go on with the check whose state is in the file.
@@ -93,6 +95,7 @@ impl CheckOptions {
             chunk_rows_max: 1_000_000,
             chunk_time_max: Duration::from_millis(500),
             differences_max: 10_000,
+            show_values: false,
             state: None,
             resume: false,
         }
@@ -273,7 +276,14 @@ pub(crate) async fn connect(
     }
     let mark = format!("{marks}{worker}");
     let waiting = Waiting::new(in_step, options.wait_max, mark, options.progress_reader.clone());
-    Ok(Comparing { source, target, waiting, progress: Arc::clone(progress), digests: options.digests })
+    Ok(Comparing {
+        source,
+        target,
+        waiting,
+        progress: Arc::clone(progress),
+        digests: options.digests,
+        keeps_values: options.show_values,
+    })
 }
 
 /// Two names of one server would be found equal, whatever is on the other.
