@@ -95,7 +95,8 @@ impl Difference {
 }
 
 /// Something about a whole table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TableFinding {
     /// The target does not have it.
     OnlySource(TableName),
@@ -105,4 +106,16 @@ pub enum TableFinding {
     Columns(TableName, Mismatch),
     /// More rows differ than were asked for; the rest was not looked at.
     TooMany(TableName),
+}
+
+impl TableFinding {
+    /// The table.
+    pub fn table_name(&self) -> &TableName {
+        match self {
+            Self::OnlySource(name)
+            | Self::OnlyTarget(name)
+            | Self::Columns(name, _)
+            | Self::TooMany(name) => name,
+        }
+    }
 }

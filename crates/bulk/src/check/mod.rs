@@ -223,16 +223,30 @@ pub(crate) async fn take_marks_away(options: &CheckOptions, marks: &str) {
     let _ = tokio::time::timeout(PATIENCE, work).await;
 }
 
-/// The differences that an earlier check kept in its state.
+/// What an earlier check found.
+#[derive(Debug, Default)]
+pub(crate) struct FoundBefore {
+    pub(crate) differences: Vec<Difference>,
+    pub(crate) findings: Vec<TableFinding>,
+    /// It compared all that it was to compare.
+    pub(crate) is_finished: bool,
+}
+
+/// What an earlier check kept in its state of the tables that are selected now.
 ///
 /// # Errors
 /// [`BulkError::StateOther`] if it was of other servers; [`BulkError::Damaged`]; [`BulkError::File`].
-pub(crate) fn found_before(options: &CheckOptions) -> Result<Vec<Difference>, BulkError> {
+pub(crate) fn found_before(options: &CheckOptions) -> Result<FoundBefore, BulkError> {
     let [source, target] = options.names();
-    match &options.state {
-        Some(path) => State::read_differences(path, &source, &target),
-        None => Ok(Vec::new()),
-    }
+    let Some(path) = &options.state else { return Ok(FoundBefore::default()) };
+    let state = State::read(path, &source, &target)?;
+    let mut findings = state.given_up();
+    let is_finished = state.finished.is_some();
+    let mut differences = state.differences;
+    findings.extend(state.finished.into_iter().flatten());
+    findings.retain(|finding| options.selection.wants(finding.table_name()));
+    differences.retain(|difference| options.selection.wants(&difference.table_name()));
+    Ok(FoundBefore { differences, findings, is_finished })
 }
 
 /// Whatever a server's default is, each statement is to see what is committed when it begins: nothing that may be rolled back yet, nor
@@ -335,10 +349,8 @@ async fn run(
     let mut state = shared.state.lock().await;
     let mut differences = std::mem::take(&mut state.differences);
     differences.sort_by_cached_key(Difference::order);
-    let mut too_many: Vec<_> =
-        state.tables.iter().filter(|(_, table)| table.too_many).map(|(name, _)| name.clone()).collect();
-    too_many.sort();
-    findings.extend(too_many.into_iter().map(TableFinding::TooMany));
+    state.finished(&findings)?;
+    findings.extend(state.given_up());
     let rows = state.tables.values().map(|table| table.rows).sum();
     Ok(CheckReport { tables: count, rows, differences, findings, elapsed: Duration::ZERO })
 }

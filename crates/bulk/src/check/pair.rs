@@ -1,5 +1,6 @@
 //! A table on both sides: what of it can be compared, by which key, in which statements.
 
+use serde::{Deserialize, Serialize};
 use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
 
@@ -55,7 +56,7 @@ pub struct PairKey {
 }
 
 /// How two tables of the same name differ in their columns.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Mismatch {
     /// Columns that only the source has.
     pub only_source: Vec<String>,

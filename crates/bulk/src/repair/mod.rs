@@ -24,7 +24,7 @@ use crate::sql::literal;
 use crate::throttle::Throttle;
 use row::{Attempt, Rows};
 
-/// How often rows are tried whose repair may need that of others.
+/// How often rows are tried whose repair may need that of others, after the last time that this helped one.
 const PASSES: usize = 4;
 
 /// How to repair.
@@ -33,7 +33,7 @@ pub struct RepairOptions {
     /// What to compare, and how. With a state that holds a finished or interrupted check, and
     /// [`RepairOptions::from_state`], its differences are repaired and nothing is compared first.
     pub check: CheckOptions,
-    /// Take the differences out of the state.
+    /// Take the differences out of the state, of the tables that are selected.
     pub from_state: bool,
     /// Only say what would be done.
     pub dry_run: bool,
@@ -99,6 +99,8 @@ pub struct RepairReport {
     pub rows: Vec<(Difference, Outcome)>,
     /// What there is about whole tables, which is not repaired.
     pub findings: Vec<TableFinding>,
+    /// The check whose state it took the differences from did not finish: what it had not compared is not known.
+    pub unfinished: bool,
     /// How long all of it took.
     pub elapsed: Duration,
 }
@@ -107,6 +109,7 @@ impl RepairReport {
     /// Whether nothing is left that differs, as far as it was known.
     pub fn is_equal(&self) -> bool {
         self.findings.is_empty()
+            && !self.unfinished
             && !self.rows.iter().any(|(_, outcome)| matches!(outcome, Outcome::Remains(_)))
     }
 }
@@ -124,13 +127,14 @@ pub async fn repair(
 ) -> Result<RepairReport, BulkError> {
     let begun = Instant::now();
     let throttle = Arc::new(throttle);
-    let (differences, findings) = if options.from_state {
-        (check::found_before(&options.check)?, Vec::new())
+    let (differences, findings, unfinished) = if options.from_state {
+        let found = check::found_before(&options.check)?;
+        (found.differences, found.findings, !found.is_finished)
     } else {
         let report =
             check::check(&options.check, Arc::clone(&throttle), Arc::clone(&progress), cancel.clone())
                 .await?;
-        (report.differences, report.findings)
+        (report.differences, report.findings, false)
     };
     let marks = check::marks();
     let work = async {
@@ -153,7 +157,7 @@ pub async fn repair(
     if rows.is_err() {
         check::take_marks_away(&options.check, &marks).await;
     }
-    Ok(RepairReport { rows: rows?, findings, elapsed: begun.elapsed() })
+    Ok(RepairReport { rows: rows?, findings, unfinished, elapsed: begun.elapsed() })
 }
 
 /// Rows that are written must be the source's own: no default, no cascade and no check comes between.

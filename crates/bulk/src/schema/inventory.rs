@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use tailwater_session::{Connection, QueryResult, SessionError};
 
 use super::view_order::{self, View};
@@ -14,7 +15,7 @@ const SYSTEM_SCHEMAS: [&str; 6] =
     ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo", "tailwater"];
 
 /// A table by its database and name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableName {
     /// The database.
     pub schema: String,
@@ -47,6 +48,12 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Whether a table is wanted, of whatever database.
+    pub(crate) fn wants(&self, table: &TableName) -> bool {
+        let of_schema = self.schemas.is_empty() || self.schemas.contains(&table.schema);
+        of_schema && self.wants_table(&table.schema, &table.name)
+    }
+
     /// Whether a table of a database that is wanted is wanted itself.
     pub(crate) fn wants_table(&self, schema: &str, name: &str) -> bool {
         let is_it = |table: &TableName| table.schema == schema && table.name == name;
