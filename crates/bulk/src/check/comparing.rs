@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use sha2::{Digest, Sha256};
 use tailwater_session::{Connection, QueryResult, Row};
 use tailwater_wire::Flavour;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -39,6 +40,8 @@ pub struct Comparing {
     pub progress: Arc<Progress>,
     /// Who digests rows.
     pub digests: Digests,
+    /// Whether values of rows that differ are kept.
+    pub keeps_values: bool,
 }
 
 /// Who digests the rows of a chunk.
@@ -68,6 +71,14 @@ struct Sum {
     hashes: Option<String>,
 }
 
+/// What both sides have of a chunk.
+struct Sums {
+    sides: [Sum; 2],
+    /// How long the slower of the two needed for it. Waiting for the target is not in it, nor is what differing rows take: both would
+    /// make chunks small without making anything faster.
+    took: Duration,
+}
+
 impl Comparing {
     /// Compares a chunk; stops looking behind `differences_max`.
     ///
@@ -79,21 +90,22 @@ impl Comparing {
         range: &KeyRange,
         differences_max: usize,
     ) -> Result<Compared, BulkError> {
-        let sums = match self.added_up(pair, range).await? {
+        let Sums { sides: [on_source, on_target], took } = match self.added_up(pair, range).await? {
             Some(sums) => sums,
             None => self.digested(pair, range).await?,
         };
-        let [on_source, on_target] = sums;
-        let rows = on_source.rows;
+        let mut compared = Compared { rows: on_source.rows, took, ..Compared::default() };
         if on_source == on_target {
-            return Ok(Compared { rows, ..Compared::default() });
+            return Ok(compared);
         }
-        if pair.key.is_none() || *range == KeyRange::Nulls {
-            return self.counts(pair, range, rows, differences_max).await;
-        }
-        let (candidates, overflow) = self.narrow(pair, range).await?;
-        let (found, more) = self.decide(pair, candidates, differences_max).await?;
-        Ok(Compared { rows, found, more: more || overflow })
+        (compared.found, compared.more) = if pair.key.is_none() || *range == KeyRange::Nulls {
+            self.counts(pair, range, differences_max).await?
+        } else {
+            let (candidates, overflow) = self.narrow(pair, range).await?;
+            let (found, more) = self.decide(pair, candidates, differences_max).await?;
+            (found, more || overflow)
+        };
+        Ok(compared)
     }
 
     /// Waits until the target has all that was seen on the source.
@@ -110,24 +122,32 @@ impl Comparing {
     }
 
     /// What both servers add up in passing; `None` if they are not to, or one of them cannot.
-    async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<[Sum; 2]>, BulkError> {
+    async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<Sums>, BulkError> {
         let Digests::Quick { seed } = self.digests else { return Ok(None) };
         let sums = [Side::Source, Side::Target].map(|side| pair.sum(side, range, seed));
         let [Some(on_source), Some(on_target)] = sums else { return Ok(None) };
         if ![&self.source, &self.target].into_iter().all(goes_on_with_crc32) {
             return Ok(None);
         }
+        let begun = Instant::now();
         let Some(on_source) = add_up(&mut self.source, &on_source).await? else { return Ok(None) };
+        let source_took = begun.elapsed();
         self.catch_up().await?;
+        let begun = Instant::now();
         let Some(on_target) = add_up(&mut self.target, &on_target).await? else { return Ok(None) };
-        Ok(Some([sum_of(pair, &on_source)?, sum_of(pair, &on_target)?]))
+        let took = begun.elapsed().max(source_took);
+        Ok(Some(Sums { sides: [sum_of(pair, &on_source)?, sum_of(pair, &on_target)?], took }))
     }
 
     /// What the digests of all rows add up to on both sides.
-    async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<[Sum; 2], BulkError> {
+    async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Sums, BulkError> {
+        let begun = Instant::now();
         let on_source = self.sum(pair, Side::Source, range).await?;
+        let source_took = begun.elapsed();
         self.catch_up().await?;
-        Ok([on_source, self.sum(pair, Side::Target, range).await?])
+        let begun = Instant::now();
+        let on_target = self.sum(pair, Side::Target, range).await?;
+        Ok(Sums { sides: [on_source, on_target], took: begun.elapsed().max(source_took) })
     }
 
     async fn sum(&mut self, pair: &TablePair, side: Side, range: &KeyRange) -> Result<Sum, BulkError> {
@@ -237,6 +257,7 @@ impl Comparing {
         keys: &[Key],
     ) -> Result<Vec<Difference>, BulkError> {
         let mut open: Vec<_> = keys.iter().map(|key| (key, Trial::default())).collect();
+        let columns: Arc<[String]> = pair.columns.iter().map(|column| column.name.clone()).collect();
         let mut found = Vec::new();
         for round in 0..ROUNDS_MAX as usize {
             if open.is_empty() {
@@ -263,8 +284,10 @@ impl Comparing {
                     Verdict::Undecided => found.push(difference(pair, name, What::Undecided, None)),
                     Verdict::Differs { source, target } => {
                         let what = what(pair, &source, &target);
-                        let columns = pair.columns.iter().map(|column| column.name.clone()).collect();
-                        let values = Some(Box::new(Values { columns, source, target }));
+                        let values = self.keeps_values.then(|| {
+                            let (source, target) = (shortened(source), shortened(target));
+                            Box::new(Values { columns: Arc::clone(&columns), source, target })
+                        });
                         found.push(difference(pair, name, what, values));
                     }
                 }
@@ -305,14 +328,13 @@ impl Comparing {
     }
 
     /// Compares rows that no key tells apart: how many there are of each hash, until the same counts have differed as often as
-    /// makes a difference.
+    /// makes a difference; says whether there were more.
     async fn counts(
         &mut self,
         pair: &TablePair,
         range: &KeyRange,
-        rows: u64,
         differences_max: usize,
-    ) -> Result<Compared, BulkError> {
+    ) -> Result<(Vec<Difference>, bool), BulkError> {
         const STRIKES: u32 = 3;
         let mut strikes: BTreeMap<u64, ([u64; 2], u32)> = BTreeMap::new();
         let mut more = false;
@@ -335,7 +357,7 @@ impl Comparing {
                 if strikes >= STRIKES { What::Count { hash, source, target } } else { What::Undecided };
             difference(pair, Vec::new(), what, None)
         });
-        Ok(Compared { rows, found: found.collect(), more })
+        Ok((found.collect(), more))
     }
 
     /// The hashes that the sides have in different numbers, and whether there were more.
@@ -385,21 +407,21 @@ struct FoundRow {
 /// Rows whose counterpart has not come, and keys of rows that differ.
 #[derive(Default)]
 struct Unmatched {
-    waiting: [HashMap<Key, u64>; 2],
+    waiting: [HashMap<Key, Option<u64>>; 2],
     differing: BTreeSet<Vec<String>>,
     overflow: bool,
 }
 
 impl Unmatched {
     fn put(&mut self, side: Side, key: &Key, row: &Row) -> Result<(), BulkError> {
-        // It was hashed in the sum; a hash that is none now is another than all.
-        let hash = row.get_u64(key.len()).unwrap_or(u64::MAX);
+        // A row that the server cannot put together has none: whether it is the same, its columns say one by one.
+        let hash = row.get_u64(key.len());
         let (own, other) = match side {
             Side::Source => (0, 1),
             Side::Target => (1, 0),
         };
         match self.waiting[other].remove(key) {
-            Some(found) if found == hash => {}
+            Some(found) if found.is_some() && found == hash => {}
             Some(_) => drop(self.differing.insert(texts(key))),
             None if self.waiting[own].len() + self.differing.len() < CANDIDATES_MAX => {
                 self.waiting[own].insert(key.clone(), hash);
@@ -427,6 +449,16 @@ fn key_of(row: &Row, key: &crate::walk::WalkKey) -> Option<Key> {
 
 fn difference(pair: &TablePair, key: Key, what: What, values: Option<Box<Values>>) -> Difference {
     Difference { schema: pair.name.schema.clone(), table: pair.name.name.clone(), key, what, values }
+}
+
+/// As it is kept: documents are compared whole, and there may be many.
+fn shortened(version: Version) -> Version {
+    let short = |value: Vec<u8>| match value.len() > SHOWN_BYTES_MAX as usize {
+        // As servers shorten other values.
+        true => format!("{} bytes, SHA-256 {:x}", value.len(), Sha256::digest(&value)).into_bytes(),
+        false => value,
+    };
+    Some(version?.into_iter().map(|value| value.map(short)).collect())
 }
 
 fn what(pair: &TablePair, source: &Version, target: &Version) -> What {
@@ -500,5 +532,15 @@ mod tests {
         assert!(!is_same_value(true, &one, &text(r#"{"b":2,"a":[1.0,"é"]}"#)));
         assert!(!is_same_value(true, &None, &text("null")));
         assert!(!is_same_value(true, &text("{"), &text("{ ")), "what is no JSON is a text");
+    }
+
+    #[test]
+    fn long_values_are_kept_by_their_digests() {
+        let long = vec![b'a'; SHOWN_BYTES_MAX as usize + 1];
+        let kept = shortened(Some(vec![Some(long), Some(b"short".to_vec()), None])).unwrap();
+        let digest = "257 bytes, SHA-256 ";
+        assert!(kept[0].as_ref().is_some_and(|value| value.starts_with(digest.as_bytes()) && value.len() == digest.len() + 64));
+        assert_eq!(kept[1..], [Some(b"short".to_vec()), None]);
+        assert_eq!(shortened(None), None);
     }
 }

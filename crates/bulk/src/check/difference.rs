@@ -1,5 +1,7 @@
 //! What a check finds.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::pair::Mismatch;
@@ -19,7 +21,7 @@ pub struct Difference {
     pub key: Vec<KeyLiteral>,
     /// What is wrong with it.
     pub what: What,
-    /// The row's values on source and target. They are in no file.
+    /// The row's values on source and target, if they are to be shown. They are in no file.
     #[serde(skip)]
     pub values: Option<Box<Values>>,
 }
@@ -66,8 +68,8 @@ impl What {
 /// A row's values on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Values {
-    /// Their columns.
-    pub columns: Vec<String>,
+    /// Their columns, which many rows have in common.
+    pub columns: Arc<[String]>,
     /// On the source.
     pub source: Version,
     /// On the target.
@@ -93,7 +95,8 @@ impl Difference {
 }
 
 /// Something about a whole table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TableFinding {
     /// The target does not have it.
     OnlySource(TableName),
@@ -103,4 +106,16 @@ pub enum TableFinding {
     Columns(TableName, Mismatch),
     /// More rows differ than were asked for; the rest was not looked at.
     TooMany(TableName),
+}
+
+impl TableFinding {
+    /// The table.
+    pub fn table_name(&self) -> &TableName {
+        match self {
+            Self::OnlySource(name)
+            | Self::OnlyTarget(name)
+            | Self::Columns(name, _)
+            | Self::TooMany(name) => name,
+        }
+    }
 }

@@ -25,6 +25,7 @@ pub enum InStep {
 
 /// How long one statement waits on the target, so that other things can be seen to meanwhile.
 const WAIT_SECONDS: u64 = 2;
+const OTHER_FAMILY: &str = "the two are of different families, with different GTIDs";
 /// True, and nothing that a server logs as a statement unless it is told to log all so (`binlog_format = MIXED`): a channel
 /// that filters takes no statements.
 const LOGGED_AS_ROWS: &str = "UUID() IS NOT NULL";
@@ -76,9 +77,6 @@ impl InStep {
                 Ok(Self::Gtid)
             }
             (Flavour::MariaDb, Flavour::MariaDb) => {
-                if source.query("SELECT @@GLOBAL.log_bin").await?.scalar() != Some("1") {
-                    return Err(not("the source writes no binlog"));
-                }
                 let position = target.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
                 if position.scalar().is_some_and(|position| !position.is_empty()) {
                     return Ok(Self::Gtid);
@@ -89,7 +87,45 @@ impl InStep {
                     false => Ok(Self::Gtid),
                 }
             }
-            _ => Err(not("the two are of different families, with different GTIDs")),
+            _ => Err(not(OTHER_FAMILY)),
+        }
+    }
+
+    /// Whether what the source says of itself tells what it has, however the way was chosen: GTIDs that do not move with its rows
+    /// would be waited for in vain, which is to say not at all.
+    ///
+    /// # Errors
+    /// [`BulkError::NotInStep`] if it does not; [`BulkError::Session`].
+    pub async fn refuse_unsure(
+        self,
+        source: &mut Connection,
+        target: &mut Connection,
+    ) -> Result<(), BulkError> {
+        if self != Self::Gtid {
+            return Ok(());
+        }
+        let reason = match (source.server().flavour, target.server().flavour) {
+            (Flavour::MySql, Flavour::MySql) => None,
+            (Flavour::MariaDb, Flavour::MariaDb) => {
+                // What it replicates is visible before gtid_slave_pos has it, and in gtid_binlog_pos only if it logs it.
+                let sql =
+                    "SELECT @@GLOBAL.log_bin, @@GLOBAL.log_slave_updates = 1 OR @@GLOBAL.gtid_slave_pos = ''";
+                let answer = source.query(sql).await?;
+                let says = |index| answer.first().and_then(|row| row.get_str(index)) == Some("1");
+                match (says(0), says(1)) {
+                    (false, _) => Some("the source writes no binlog"),
+                    (true, false) => Some(
+                        "the source is or was a replica, and does not log what it replicates (log_slave_updates)",
+                    ),
+                    (true, true) => None,
+                }
+            }
+            _ => Some(OTHER_FAMILY),
+        };
+        let target = target.endpoint().to_owned();
+        match reason {
+            Some(reason) => Err(BulkError::NotInStep { target, reason: reason.into() }),
+            None => Ok(()),
         }
     }
 
@@ -257,7 +293,11 @@ impl Waiting {
 async fn has(target: &mut Connection, position: &Position) -> Result<bool, BulkError> {
     match position {
         Position::None => Ok(true),
-        Position::Gtids(gtids) if gtids.is_empty() => Ok(true),
+        // Everybody has them all, whatever the rows are.
+        Position::Gtids(gtids) if gtids.is_empty() => Err(BulkError::NotInStep {
+            target: target.endpoint().into(),
+            reason: "the source has no GTID yet that could be waited for".into(),
+        }),
         Position::Gtids(gtids) => {
             let function = match target.server().flavour {
                 Flavour::MySql => "WAIT_FOR_EXECUTED_GTID_SET",

@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::BulkError;
 use crate::progress::Progress;
 use crate::schema::{Selection, TableName};
+use crate::snapshot::taking::stay;
 use crate::throttle::Throttle;
 use crate::walk::ServoLimits;
 use crate::walk::asking::SESSION;
@@ -71,6 +72,8 @@ pub struct CheckOptions {
     pub chunk_time_max: Duration,
     /// More differences of a table are not looked for.
     pub differences_max: u64,
+    /// Keep the values of rows that differ, to show them.
+    pub show_values: bool,
     /// Where to keep how far it is.
     pub state: Option<PathBuf>,
     /// Go on with the check whose state is in the file.
@@ -92,6 +95,7 @@ impl CheckOptions {
             chunk_rows_max: 1_000_000,
             chunk_time_max: Duration::from_millis(500),
             differences_max: 10_000,
+            show_values: false,
             state: None,
             resume: false,
         }
@@ -219,17 +223,39 @@ pub(crate) async fn take_marks_away(options: &CheckOptions, marks: &str) {
     let _ = tokio::time::timeout(PATIENCE, work).await;
 }
 
-/// The differences that an earlier check kept in its state.
+/// What an earlier check found.
+#[derive(Debug, Default)]
+pub(crate) struct FoundBefore {
+    pub(crate) differences: Vec<Difference>,
+    pub(crate) findings: Vec<TableFinding>,
+    /// It compared all that it was to compare.
+    pub(crate) is_finished: bool,
+}
+
+/// What an earlier check kept in its state of the tables that are selected now.
 ///
 /// # Errors
 /// [`BulkError::StateOther`] if it was of other servers; [`BulkError::Damaged`]; [`BulkError::File`].
-pub(crate) fn found_before(options: &CheckOptions) -> Result<Vec<Difference>, BulkError> {
+pub(crate) fn found_before(options: &CheckOptions) -> Result<FoundBefore, BulkError> {
     let [source, target] = options.names();
-    match &options.state {
-        Some(path) => State::read_differences(path, &source, &target),
-        None => Ok(Vec::new()),
-    }
+    let Some(path) = &options.state else { return Ok(FoundBefore::default()) };
+    let state = State::read(path, &source, &target)?;
+    let mut findings = state.given_up();
+    let is_finished = state.finished.is_some();
+    let mut differences = state.differences;
+    findings.extend(state.finished.into_iter().flatten());
+    findings.retain(|finding| options.selection.wants(finding.table_name()));
+    differences.retain(|difference| options.selection.wants(&difference.table_name()));
+    Ok(FoundBefore { differences, findings, is_finished })
 }
+
+/// Whatever a server's default is, each statement is to see what is committed when it begins: nothing that may be rolled back yet, nor
+/// what an earlier statement saw. With `autocommit` each has a snapshot of its own; under READ COMMITTED a source whose binlog has
+/// statements would refuse to take marks.
+const TRANSACTIONS: [&str; 2] = [
+    "SET SESSION autocommit = 1, completion_type = NO_CHAIN",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+];
 
 /// Connects to both sides, for the worker of this number.
 pub(crate) async fn connect(
@@ -242,6 +268,10 @@ pub(crate) async fn connect(
     let mut target = Connection::connect(&options.target).await?;
     for connection in [&mut source, &mut target] {
         connection.execute(SESSION).await?;
+        for sql in TRANSACTIONS {
+            connection.execute(sql).await?;
+        }
+        stay(connection).await?;
         // Values come as the bytes that they are compared by.
         connection.execute("SET NAMES utf8mb4").await?;
         connection.execute("SET SESSION character_set_results = binary").await?;
@@ -255,11 +285,19 @@ pub(crate) async fn connect(
         None => InStep::find_out(&mut source, &mut target).await?,
     };
     if worker == 0 {
+        in_step.refuse_unsure(&mut source, &mut target).await?;
         in_step.prepare(&mut source).await?;
     }
     let mark = format!("{marks}{worker}");
     let waiting = Waiting::new(in_step, options.wait_max, mark, options.progress_reader.clone());
-    Ok(Comparing { source, target, waiting, progress: Arc::clone(progress), digests: options.digests })
+    Ok(Comparing {
+        source,
+        target,
+        waiting,
+        progress: Arc::clone(progress),
+        digests: options.digests,
+        keeps_values: options.show_values,
+    })
 }
 
 /// Two names of one server would be found equal, whatever is on the other.
@@ -311,10 +349,8 @@ async fn run(
     let mut state = shared.state.lock().await;
     let mut differences = std::mem::take(&mut state.differences);
     differences.sort_by_cached_key(Difference::order);
-    let mut too_many: Vec<_> =
-        state.tables.iter().filter(|(_, table)| table.too_many).map(|(name, _)| name.clone()).collect();
-    too_many.sort();
-    findings.extend(too_many.into_iter().map(TableFinding::TooMany));
+    state.finished(&findings)?;
+    findings.extend(state.given_up());
     let rows = state.tables.values().map(|table| table.rows).sum();
     Ok(CheckReport { tables: count, rows, differences, findings, elapsed: Duration::ZERO })
 }
@@ -355,13 +391,11 @@ impl Worker {
     async fn run(mut self) -> Result<(), BulkError> {
         let shared = Arc::clone(&self.shared);
         while let Some((table, task)) = self.next(&shared).await? {
-            let begun = Instant::now();
             let differences_left = table.differences_left().await;
             let compared = self.comparing.chunk(&table.pair, &task.range.keys, differences_left).await?;
-            let cost = u64::try_from(begun.elapsed().as_micros() / 2).unwrap_or(u64::MAX);
             shared.progress.rows(compared.rows, 0);
             shared.progress.chunk(0);
-            if table.done(&task, compared, cost, &shared.state).await? {
+            if table.done(&task, compared, &shared.state).await? {
                 shared.progress.table();
             }
         }

@@ -1,5 +1,6 @@
 //! A table on both sides: what of it can be compared, by which key, in which statements.
 
+use serde::{Deserialize, Serialize};
 use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
 
@@ -10,6 +11,7 @@ use crate::sql::quoted;
 use crate::walk::asking::{ChunkStatement, IndexHint, RangeScan, from_clause};
 use crate::walk::condition::condition;
 use crate::walk::range::{KeyLiteral, KeyRange};
+use crate::walk::shape::ShapeColumn;
 use crate::walk::{KeyColumn, KeyKind, TableShape, WalkKey};
 
 /// The longest JSON documents that are compared as such; longer ones are compared as texts.
@@ -48,10 +50,13 @@ pub struct PairKey {
     pub source: WalkKey,
     /// On the target.
     pub target: WalkKey,
+    /// Texts in it are compared by other collations on the two sides, under which one may tell rows apart that the other does not: rows
+    /// are only the same if their keys are the same bytes.
+    pub by_bytes: bool,
 }
 
 /// How two tables of the same name differ in their columns.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Mismatch {
     /// Columns that only the source has.
     pub only_source: Vec<String>,
@@ -213,13 +218,29 @@ impl TablePair {
         let values = values.join(", ");
         let (from, expressions) = (self.from(side), key_expressions(key));
         if self.key_is_exact() {
-            let terms: Vec<_> = keys.iter().map(|literals| format!("({})", equals(key, literals))).collect();
+            let terms: Vec<_> =
+                keys.iter().map(|literals| format!("({})", self.equals(side, literals))).collect();
             return Some(format!("SELECT {expressions}, {values} {from} WHERE {}", terms.join(" OR ")));
         }
         let selects = keys.iter().enumerate().map(|(number, literals)| {
-            format!("SELECT {number}, {expressions}, {values} {from} WHERE {}", equals(key, literals))
+            format!("SELECT {number}, {expressions}, {values} {from} WHERE {}", self.equals(side, literals))
         });
         Some(selects.collect::<Vec<_>>().join(" UNION ALL "))
+    }
+
+    /// The condition that holds for the row with this key, and for no row if there is no key.
+    pub fn equals(&self, side: Side, literals: &[KeyLiteral]) -> String {
+        let (Some(key), Some(of_both)) = (self.key(side), &self.key) else { return "FALSE".to_owned() };
+        let terms = key.columns.iter().zip(literals).map(|(column, literal)| {
+            let name = quoted(&column.name);
+            match (&column.kind, literal.0.split_once(' ')) {
+                (KeyKind::Text { .. }, Some((_, bytes))) if of_both.by_bytes => {
+                    format!("{name} = {} AND CONVERT({name} USING binary) = {bytes}", literal.0)
+                }
+                _ => format!("{name} = {}", literal.0),
+            }
+        });
+        terms.collect::<Vec<_>>().join(" AND ")
     }
 
     /// Whether a row's key is the same literals on both sides, and no others are equal to it.
@@ -246,14 +267,6 @@ fn key_expressions(key: &WalkKey) -> String {
     expressions.join(", ")
 }
 
-/// The condition that holds for the row with this key.
-pub fn equals(key: &WalkKey, literals: &[KeyLiteral]) -> String {
-    let terms = key.columns.iter().zip(literals);
-    let terms: Vec<_> =
-        terms.map(|(column, literal)| format!("{} = {}", quoted(&column.name), literal.0)).collect();
-    terms.join(" AND ")
-}
-
 /// The best key that both have: of the same columns, whose values go back and forth in the same way.
 fn common_key(source: &TableShape, target: &TableShape) -> Option<PairKey> {
     let same = |one: &WalkKey, other: &WalkKey| {
@@ -262,19 +275,44 @@ fn common_key(source: &TableShape, target: &TableShape) -> Option<PairKey> {
                 one.name.eq_ignore_ascii_case(&other.name)
                     && one.kind == other.kind
                     && one.nullable == other.nullable
+                    && (one.kind != KeyKind::Ordinal || is_numbered_alike(&one.name, [source, target]))
             })
     };
     let find = |key: &WalkKey| target.keys.iter().find(|other| same(key, other)).cloned();
     let common: Vec<_> = source.keys.iter().filter(|key| find(key).is_some()).cloned().collect();
+    let source_shape = source;
     let source = WalkKey::choose(&common)?.clone();
-    let target = find(&source)?;
-    Some(PairKey { source, target })
+    let on_target = find(&source)?;
+    let by_bytes = source.columns.iter().any(|column| {
+        matches!(column.kind, KeyKind::Text { .. })
+            && !is_collated_alike(&column.name, [source_shape, target])
+    });
+    Some(PairKey { source, target: on_target, by_bytes })
+}
+
+/// What both sides say of a column; `None` if one of them generates it.
+fn declared<'s>(name: &str, shapes: [&'s TableShape; 2]) -> Option<[&'s ShapeColumn; 2]> {
+    let find =
+        |shape: &'s TableShape| shape.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
+    Some([find(shapes[0])?, find(shapes[1])?])
+}
+
+/// Whether a number stands for the same value on both sides: for members, only if both declare the same ones.
+fn is_numbered_alike(name: &str, shapes: [&TableShape; 2]) -> bool {
+    declared(name, shapes).is_some_and(|[one, other]| {
+        let are_bits = [one, other].iter().all(|column| column.data_type == "bit");
+        are_bits || one.column_type == other.column_type
+    })
+}
+
+fn is_collated_alike(name: &str, shapes: [&TableShape; 2]) -> bool {
+    declared(name, shapes)
+        .is_some_and(|[one, other]| one.collation.is_some() && one.collation == other.collation)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::walk::shape::ShapeColumn;
 
     fn shape(columns: &[(&str, &str)], keys: &[(&str, &[&str])]) -> TableShape {
         let column = |name: &str, data_type: &str| ShapeColumn {
@@ -282,6 +320,7 @@ mod tests {
             data_type: data_type.into(),
             column_type: data_type.into(),
             charset: None,
+            collation: None,
             nullable: false,
         };
         let key = |name: &str, columns: &[&str]| WalkKey {

@@ -350,6 +350,7 @@ mod tests {
             data_type: data_type.into(),
             column_type: column_type.into(),
             charset: charset.map(str::to_owned),
+            collation: None,
             nullable: true,
         }
     }

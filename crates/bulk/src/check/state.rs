@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::difference::Difference;
+use super::difference::{Difference, TableFinding};
 use crate::error::BulkError;
 use crate::folder::files::failed;
 use crate::folder::journal::{line_of, parse};
@@ -34,6 +34,8 @@ enum Entry {
     Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<Difference> },
     /// A table is compared, or given up because of too many differences.
     TableDone { schema: String, table: String, too_many: bool },
+    /// All tables that were to be compared are, and this was found about whole ones.
+    Finished { findings: Vec<TableFinding> },
 }
 
 /// How far a table is.
@@ -58,6 +60,8 @@ pub(super) struct State {
     file: Option<(PathBuf, File)>,
     pub(super) tables: HashMap<TableName, TableState>,
     pub(super) differences: Vec<Difference>,
+    /// What was found about whole tables, once all is compared.
+    pub(super) finished: Option<Vec<TableFinding>>,
 }
 
 impl State {
@@ -104,20 +108,24 @@ impl State {
         Ok(state)
     }
 
-    /// The differences that a check found and wrote to a file.
+    /// What a check wrote to a file.
     ///
     /// # Errors
     /// [`BulkError::StateOther`] if it is of other servers; [`BulkError::Damaged`], [`BulkError::File`].
-    pub(super) fn read_differences(
-        path: &Path,
-        source: &str,
-        target: &str,
-    ) -> Result<Vec<Difference>, BulkError> {
+    pub(super) fn read(path: &Path, source: &str, target: &str) -> Result<Self, BulkError> {
         let mut file = File::open(path).map_err(failed("open", path))?;
         let (entries, _) = read(&mut file, path)?;
         let mut state = Self::default();
         state.replay(entries, path, Some((source, target)))?;
-        Ok(state.differences)
+        Ok(state)
+    }
+
+    /// The tables that were given up because of too many differences, in order.
+    pub(super) fn given_up(&self) -> Vec<TableFinding> {
+        let given_up = self.tables.iter().filter(|(_, table)| table.too_many);
+        let mut names: Vec<_> = given_up.map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names.into_iter().map(TableFinding::TooMany).collect()
     }
 
     /// Notes that a chunk is cut.
@@ -163,6 +171,14 @@ impl State {
             table: table.name.clone(),
             too_many,
         }])
+    }
+
+    /// Notes that all tables are done, and what there is about whole ones.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub(super) fn finished(&mut self, findings: &[TableFinding]) -> Result<(), BulkError> {
+        self.record(vec![Entry::Finished { findings: findings.to_vec() }])
     }
 
     fn record(&mut self, entries: Vec<Entry>) -> Result<(), BulkError> {
@@ -218,6 +234,7 @@ impl State {
         match entry {
             Entry::Begun { .. } => {}
             Entry::Planned { schema, table, number, range } => {
+                self.finished = None;
                 let table = self.tables.entry(TableName::new(schema, table)).or_default();
                 table.open.insert(number, range.clone());
                 table.last = Some((number, range));
@@ -234,6 +251,7 @@ impl State {
                 table.done = true;
                 table.too_many = too_many;
             }
+            Entry::Finished { findings } => self.finished = Some(findings),
         }
     }
 }
@@ -293,7 +311,17 @@ mod tests {
         assert_eq!(state.differences, [difference("12")]);
         state.compared(&table, 0, 7, vec![difference("3")]).unwrap();
         state.table_done(&table, false).unwrap();
-        assert_eq!(State::read_differences(&path, "a", "b").unwrap(), [difference("12"), difference("3")]);
+        let read = || State::read(&path, "a", "b").unwrap();
+        assert_eq!(read().differences, [difference("12"), difference("3")]);
+        assert_eq!((read().finished, read().given_up()), (None, Vec::new()));
+        let findings = [TableFinding::OnlySource(TableName::new("s", "u"))];
+        state.finished(&findings).unwrap();
+        assert_eq!(read().finished.as_deref(), Some(&findings[..]));
+        // Gone on with for more tables.
+        let other = TableName::new("s", "v");
+        state.planned(&other, 0, &range(0)).unwrap();
+        state.table_done(&other, true).unwrap();
+        assert_eq!((read().finished, read().given_up()), (None, vec![TableFinding::TooMany(other)]));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Which chunk of which table is compared next, for workers that finish in any order.
 
+use std::time::Duration;
+
 use tailwater_session::Connection;
 use tokio::sync::Mutex;
 
@@ -46,6 +48,8 @@ pub(super) struct Compared {
     pub(super) found: Vec<Difference>,
     /// There was more, which was not looked at.
     pub(super) more: bool,
+    /// How long the slower of the servers worked on the chunk.
+    pub(super) took: Duration,
 }
 
 impl TableWork {
@@ -113,7 +117,7 @@ impl TableWork {
         Ok(Some(Task { number, range }))
     }
 
-    /// Records a chunk that took `cost`; whether the table is done with it.
+    /// Records a chunk; whether the table is done with it.
     ///
     /// # Errors
     /// [`BulkError`] of the record.
@@ -121,12 +125,11 @@ impl TableWork {
         &self,
         task: &Task,
         compared: Compared,
-        cost: u64,
         state: &Mutex<State>,
     ) -> Result<bool, BulkError> {
         let mut cutting = self.cutting.lock().await;
-        let Compared { rows, found, more } = compared;
-        cutting.walk.measured(rows, cost);
+        let Compared { rows, found, more, took } = compared;
+        cutting.walk.measured(rows, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         cutting.in_hand -= 1;
         cutting.differences += found.len() as u64;
         cutting.given_up |= more || cutting.differences > self.differences_max;

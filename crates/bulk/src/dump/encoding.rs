@@ -293,6 +293,7 @@ mod tests {
             data_type: data_type.to_owned(),
             column_type: data_type.to_owned(),
             charset: None,
+            collation: None,
             nullable: true,
         };
         let columns = [column("a", "int"), column("b\"", "text")];

@@ -18,10 +18,15 @@ pub(super) fn value_literal(kind: &ValueKind, value: Option<&[u8]>) -> Option<St
         }
         ValueKind::Text(charset) => {
             let is_name = charset.bytes().all(|byte| byte.is_ascii_alphanumeric());
-            is_name.then(|| format!("_{charset} X'{}'", hex(value)))?
+            is_name.then(|| format!("_{} X'{}'", introduced(charset), hex(value)))?
         }
         ValueKind::Bytes => format!("X'{}'", hex(value)),
     })
+}
+
+/// The character set to name the bytes of a text by: the same bytes are the same text in all of UTF-8, but MySQL warns of the old names.
+fn introduced(charset: &str) -> &str {
+    if ["utf8", "utf8mb3", "ascii"].contains(&charset) { "utf8mb4" } else { charset }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -48,6 +53,13 @@ mod tests {
         assert_eq!(literal(&ValueKind::Real, "1e-300").unwrap(), "1e-300");
         assert_eq!(literal(&ValueKind::Moment, "0000-00-00 00:00:00").unwrap(), "'0000-00-00 00:00:00'");
         assert_eq!(literal(&ValueKind::Text("latin1".into()), "a'").unwrap(), "_latin1 X'6127'");
+        for charset in ["utf8", "utf8mb3", "ascii", "utf8mb4"] {
+            assert_eq!(
+                literal(&ValueKind::Text(charset.into()), "a").unwrap(),
+                "_utf8mb4 X'61'",
+                "{charset}"
+            );
+        }
         for (kind, value) in [
             (ValueKind::Number, "1 OR 1"),
             (ValueKind::Number, ""),

@@ -15,7 +15,7 @@ use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::check::comparing::Comparing;
-use crate::check::pair::TablePair;
+use crate::check::pair::{Side, TablePair};
 use crate::check::{self, CheckOptions, Difference, TableFinding, What};
 use crate::error::BulkError;
 use crate::progress::Progress;
@@ -24,7 +24,7 @@ use crate::sql::literal;
 use crate::throttle::Throttle;
 use row::{Attempt, Rows};
 
-/// How often rows are tried whose repair may need that of others.
+/// How often rows are tried whose repair may need that of others, after the last time that this helped one.
 const PASSES: usize = 4;
 
 /// How to repair.
@@ -33,7 +33,7 @@ pub struct RepairOptions {
     /// What to compare, and how. With a state that holds a finished or interrupted check, and
     /// [`RepairOptions::from_state`], its differences are repaired and nothing is compared first.
     pub check: CheckOptions,
-    /// Take the differences out of the state.
+    /// Take the differences out of the state, of the tables that are selected.
     pub from_state: bool,
     /// Only say what would be done.
     pub dry_run: bool,
@@ -99,6 +99,8 @@ pub struct RepairReport {
     pub rows: Vec<(Difference, Outcome)>,
     /// What there is about whole tables, which is not repaired.
     pub findings: Vec<TableFinding>,
+    /// The check whose state it took the differences from did not finish: what it had not compared is not known.
+    pub unfinished: bool,
     /// How long all of it took.
     pub elapsed: Duration,
 }
@@ -107,6 +109,7 @@ impl RepairReport {
     /// Whether nothing is left that differs, as far as it was known.
     pub fn is_equal(&self) -> bool {
         self.findings.is_empty()
+            && !self.unfinished
             && !self.rows.iter().any(|(_, outcome)| matches!(outcome, Outcome::Remains(_)))
     }
 }
@@ -124,13 +127,14 @@ pub async fn repair(
 ) -> Result<RepairReport, BulkError> {
     let begun = Instant::now();
     let throttle = Arc::new(throttle);
-    let (differences, findings) = if options.from_state {
-        (check::found_before(&options.check)?, Vec::new())
+    let (differences, findings, unfinished) = if options.from_state {
+        let found = check::found_before(&options.check)?;
+        (found.differences, found.findings, !found.is_finished)
     } else {
         let report =
             check::check(&options.check, Arc::clone(&throttle), Arc::clone(&progress), cancel.clone())
                 .await?;
-        (report.differences, report.findings)
+        (report.differences, report.findings, false)
     };
     let marks = check::marks();
     let work = async {
@@ -153,7 +157,7 @@ pub async fn repair(
     if rows.is_err() {
         check::take_marks_away(&options.check, &marks).await;
     }
-    Ok(RepairReport { rows: rows?, findings, elapsed: begun.elapsed() })
+    Ok(RepairReport { rows: rows?, findings, unfinished, elapsed: begun.elapsed() })
 }
 
 /// Rows that are written must be the source's own: no default, no cascade and no check comes between.
@@ -167,9 +171,9 @@ async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), 
         "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', foreign_key_checks = 0, \
          innodb_lock_wait_timeout = {lock_wait_seconds}"
     );
+    // Transactions are REPEATABLE READ, as the connection was made: gaps are locked, so that a row that is not there cannot come
+    // meanwhile.
     target.execute(&sql).await?;
-    // Locks of gaps, so that a row that is not there cannot come meanwhile.
-    target.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
     if options.log_to_binlog {
         return Ok(());
     }
@@ -219,26 +223,41 @@ async fn table(
     if !pair.mismatch.is_empty() {
         return remain("the columns of the table are not the same on both sides");
     }
+    if !pair.shape(Side::Target).is_transactional() {
+        // Nothing could be locked while the source is asked again, nor taken back.
+        return remain("the table's engine on the target has no transactions");
+    }
     if !options.fire_triggers
         && let Some(reason) = may_fire(&mut comparing.target, name).await?
     {
         return remain(reason);
     }
     let mut attempts: Vec<Option<Attempt>> = vec![None; differences.len()];
-    for _ in 0..PASSES {
+    let mut open: Vec<_> = (0..differences.len()).collect();
+    let mut passes_left = PASSES;
+    while passes_left > 0 && !open.is_empty() {
+        passes_left -= 1;
         let mut rows = Rows { pair: &pair, comparing, dry_run: options.dry_run };
-        for (difference, attempt) in differences.iter().zip(&mut attempts) {
-            if matches!(attempt, None | Some(Attempt::Again(_))) {
-                throttle.pass(&rows.comparing.progress).await;
-                *attempt = Some(match difference.key.is_empty() {
-                    true => Attempt::Impossible("no key tells the row from others".into()),
-                    false => rows.try_row(&difference.key).await?,
-                });
+        let mut again = Vec::new();
+        for index in open {
+            throttle.pass(&rows.comparing.progress).await;
+            let (Some(difference), Some(slot)) = (differences.get(index), attempts.get_mut(index)) else {
+                continue;
+            };
+            let attempt = match difference.key.is_empty() {
+                true => Attempt::Impossible("no key tells the row from others".into()),
+                false => rows.try_row(&difference.key).await?,
+            };
+            match attempt {
+                Attempt::Again(_) => again.push(index),
+                Attempt::Done(_) => passes_left = PASSES,
+                Attempt::Same | Attempt::Impossible(_) => {}
             }
+            *slot = Some(attempt);
         }
-        if !attempts.iter().any(|attempt| matches!(attempt, Some(Attempt::Again(_)))) {
-            break;
-        }
+        // Where each row waits for the unique value of the next one, only the last can be written first.
+        again.reverse();
+        open = again;
     }
     let still = look_again(&pair, comparing, &differences).await?;
     let outcome = |difference: &Difference, attempt: Option<Attempt>| {

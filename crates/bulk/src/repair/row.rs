@@ -4,13 +4,13 @@
 //! be) is locked there; and if the source still has the same version, it is written. A change that the source makes from then
 //! on waits for the lock on the target, and comes behind.
 
-use tailwater_session::{Connection, OkInfo, ServerError, SessionError};
+use tailwater_session::{Connection, OkInfo, Row, ServerError, SessionError};
 use tailwater_wire::Flavour;
 
 use super::Action;
 use super::literals::value_literal;
 use crate::check::comparing::Comparing;
-use crate::check::pair::{Side, TablePair, equals};
+use crate::check::pair::{Side, TablePair};
 use crate::error::BulkError;
 use crate::sql::{qualified, quoted};
 use crate::walk::range::KeyLiteral;
@@ -31,6 +31,8 @@ pub(super) enum Attempt {
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const DUPLICATE_KEY: u16 = 1062;
+/// MySQL's warnings of names like `utf8mb3`, which a key's literal has.
+const OF_OLD_NAMES: [u64; 3] = [1287, 3719, 3778];
 const READ_ONLY: [u16; 2] = [1290, 1836];
 const DENIED: [u16; 3] = [1142, 1143, 1227];
 
@@ -91,7 +93,13 @@ impl Rows<'_> {
     fn row(&self, side: Side, key: &[KeyLiteral]) -> String {
         let table = qualified(&self.pair.name.schema, &self.pair.name.name);
         match self.pair.key(side) {
-            Some(of) => format!("FROM {table} FORCE INDEX ({}) WHERE {}", quoted(&of.name), equals(of, key)),
+            Some(of) => {
+                format!(
+                    "FROM {table} FORCE INDEX ({}) WHERE {}",
+                    quoted(&of.name),
+                    self.pair.equals(side, key)
+                )
+            }
             None => format!("FROM {table} WHERE FALSE"),
         }
     }
@@ -127,7 +135,7 @@ impl Rows<'_> {
             let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
             quoted(own.map_or(&column.name, |own| &own.name))
         });
-        let equals = self.pair.key(Side::Target).map(|of| equals(of, key)).unwrap_or_else(|| "FALSE".into());
+        let equals = self.pair.equals(Side::Target, key);
         match action {
             Action::Delete => format!("DELETE FROM {table} WHERE {equals}"),
             Action::Update => {
@@ -175,12 +183,18 @@ fn refused(target: &Connection, error: ServerError) -> Result<Attempt, BulkError
     }
 }
 
-/// The first thing that the target had to change to store the row; notes do not count.
+/// The first thing that the target had to change to store the row; notes do not count, nor what it thinks of the statement.
 async fn warning(target: &mut Connection, done: &OkInfo) -> Result<Option<String>, BulkError> {
     if done.warnings == 0 {
         return Ok(None);
     }
     let warnings = target.query("SHOW WARNINGS").await?;
-    let serious = warnings.rows.iter().find(|row| row.get_str(0) != Some("Note"));
+    let is_harmless = |row: &&Row| {
+        row.get_str(0) == Some("Note") || row.get_u64(1).is_some_and(|number| OF_OLD_NAMES.contains(&number))
+    };
+    if warnings.rows.len() < usize::from(done.warnings) {
+        return Ok(Some("it warns of more than it shows (max_error_count)".to_owned()));
+    }
+    let serious = warnings.rows.iter().find(|row| !is_harmless(row));
     Ok(serious.map(|row| row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned()))
 }

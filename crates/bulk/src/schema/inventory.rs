@@ -51,6 +51,12 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Whether a table is wanted, of whatever database.
+    pub(crate) fn wants(&self, table: &TableName) -> bool {
+        let of_schema = self.schemas.is_empty() || self.schemas.contains(&table.schema);
+        of_schema && self.wants_table(&table.schema, &table.name)
+    }
+
     /// Whether a table of a database that is wanted is wanted itself.
     pub(crate) fn wants_table(&self, schema: &str, name: &str) -> bool {
         let is_it = |table: &TableName| table.schema == schema && table.name == name;

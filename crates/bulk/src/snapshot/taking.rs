@@ -236,7 +236,7 @@ async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> 
 }
 
 /// Hours may pass between two statements, or within one.
-async fn stay(connection: &mut Connection) -> Result<(), BulkError> {
+pub(crate) async fn stay(connection: &mut Connection) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
         Flavour::MySql => {
             "SET SESSION wait_timeout = 2147483, net_write_timeout = 86400, max_execution_time = 0"

@@ -41,6 +41,8 @@ pub struct ShapeColumn {
     pub column_type: String,
     /// The character set, of types that have one.
     pub charset: Option<String>,
+    /// The collation, of types that have one.
+    pub collation: Option<String>,
     /// Whether it may be NULL.
     pub nullable: bool,
 }
@@ -106,8 +108,8 @@ struct Described {
 
 async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<Described>, BulkError> {
     let sql = format!(
-        "SELECT column_name, data_type, column_type, character_set_name, is_nullable, generation_expression FROM \
-         information_schema.columns WHERE {of_table} ORDER BY ordinal_position"
+        "SELECT column_name, data_type, column_type, character_set_name, is_nullable, generation_expression, \
+         collation_name FROM information_schema.columns WHERE {of_table} ORDER BY ordinal_position"
     );
     let described = |row: &Row| Described {
         column: ShapeColumn {
@@ -115,6 +117,7 @@ async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<Desc
             data_type: text(row, 1).to_lowercase(),
             column_type: text(row, 2).to_lowercase(),
             charset: row.get_str(3).map(str::to_owned),
+            collation: row.get_str(6).map(str::to_owned),
             nullable: row.get_str(4) != Some("NO"),
         },
         generated: row.get(5).is_some_and(|expression| !expression.is_empty()),

@@ -29,7 +29,7 @@ const ROWS_SHOWN: usize = 100;
 /// Whatever ended it. What is compared is kept, if there is a file for it.
 pub(super) async fn check(arguments: &CheckArgs, output: Output) -> anyhow::Result<Exit> {
     super::init_messages();
-    let options = options(&arguments.what)?;
+    let options = CheckOptions { show_values: arguments.show_values, ..options(&arguments.what)? };
     let throttle = Arc::new(throttle(&arguments.what.throttle, &options.source)?);
     let progress = Arc::new(Progress::default());
     let work = check::check(&options, throttle, Arc::clone(&progress), stop_on_signal()?);

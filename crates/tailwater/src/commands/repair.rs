@@ -71,6 +71,7 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
             "schema_version": SCHEMA_VERSION,
             "event": "done",
             "dry_run": dry_run,
+            "check_finished": !report.unfinished,
             "equal": report.is_equal() && !(dry_run && done > 0),
             "done": done,
             "same": same,
@@ -90,6 +91,12 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
             Outcome::Done(_) | Outcome::Same => {}
             Outcome::Remains(reason) => writeln!(out, "{table} ({key}) remains: {reason}")?,
         }
+    }
+    if report.unfinished {
+        writeln!(
+            out,
+            "the check did not finish: whether more differs is not known (check --resume goes on with it)"
+        )?;
     }
     let what = if dry_run { "to be repaired" } else { "repaired" };
     writeln!(out, "{done} rows {what}, {same} were the same already, {remain} remain, in {seconds:.1} s")

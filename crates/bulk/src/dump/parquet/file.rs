@@ -424,6 +424,7 @@ mod tests {
             data_type: column_type.split('(').next().unwrap_or_default().to_owned(),
             column_type: (*column_type).to_owned(),
             charset: None,
+            collation: None,
             nullable: *nullable,
         };
         let columns: Vec<_> = columns.iter().enumerate().map(column).collect();

@@ -1,0 +1,181 @@
+//! Checks of servers that are set up in ways that would have them find what is not there, or miss what is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::{CheckOptions, check};
+use tailwater_bulk::schema::Selection;
+use tailwater_bulk::{BulkError, Progress, Throttle, ThrottleQuery, ThrottleRules};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, replica, require, shared};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+use tokio_util::sync::CancellationToken;
+
+use crate::checked::{Replicated, run};
+use crate::support::run_script;
+
+on_each_server!(what_connections_inherit_changes_nothing, gtids_that_say_nothing_are_refused);
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn of_database(name: &str) -> Selection {
+    Selection { schemas: vec![name.into()], ..Selection::default() }
+}
+
+/// What is not committed is not there, what was committed meanwhile is, and nobody hangs up on a check that pauses.
+async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, target) =
+        tokio::try_join!(Server::start(ServerSpec::new(kind)), Server::start(ServerSpec::new(kind)))?;
+    let script = "CREATE DATABASE inherited; USE inherited; CREATE TABLE t (id INT PRIMARY KEY, a INT); INSERT INTO t VALUES (1, 1), (2, 2); \
+         CREATE DATABASE gauge; CREATE TABLE gauge.g (n DOUBLE); INSERT INTO gauge.g VALUES (1)";
+    for server in [&source, &target] {
+        run_script(server, script.as_bytes())?;
+        server.sql("SET GLOBAL wait_timeout = 1").await?;
+    }
+    let isolation = match kind.flavour() {
+        Flavour::MySql => "SET GLOBAL transaction_isolation = 'READ-UNCOMMITTED'",
+        Flavour::MariaDb => "SET GLOBAL tx_isolation = 'READ-UNCOMMITTED'",
+    };
+    let mut writer = Connection::connect(&source.connect_options()).await?;
+    writer.execute("SET SESSION wait_timeout = 3600").await?;
+    writer.execute("BEGIN").await?;
+    writer.execute("INSERT INTO inherited.t VALUES (3, 3)").await?;
+    writer.execute("UPDATE inherited.t SET a = 9 WHERE id = 1").await?;
+    source.sql(isolation).await?;
+    let options = CheckOptions {
+        selection: of_database("inherited"),
+        in_step: Some(InStep::AtOnce),
+        ..CheckOptions::new(source.connect_options(), target.connect_options())
+    };
+    let report = run(&options).await?;
+    ensure!(report.is_equal() && report.rows == 2, "{report:#?}");
+
+    writer.execute("COMMIT").await?;
+    source.sql(&isolation.replace("READ-UNCOMMITTED", "REPEATABLE-READ")).await?;
+    // The last thing that the target's clients lack to be as the source's are.
+    target.sql("INSERT INTO inherited.t VALUES (3, 3); UPDATE inherited.t SET a = 9 WHERE id = 1").await?;
+    source.sql("SET GLOBAL autocommit = 0").await?;
+    let query = ThrottleQuery { sql: "SELECT n FROM gauge.g".into(), max: 0.0 };
+    let every = Duration::from_millis(20);
+    // Its own connection would keep to the first value that it sees.
+    let rules = ThrottleRules { query: Some(query), every, ..ThrottleRules::default() };
+    let throttle = Arc::new(Throttle::start(rules, target.connect_options()));
+    let progress = Arc::new(Progress::default());
+    let checks = {
+        let (options, progress) = (options.clone(), Arc::clone(&progress));
+        tokio::spawn(async move { check(&options, throttle, progress, CancellationToken::new()).await })
+    };
+    let held = async {
+        while progress.held().is_none() && !checks.is_finished() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, held).await?;
+    ensure!(!checks.is_finished(), "it was not held");
+    // Longer than the servers wait for idle clients.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    for server in [&source, &target] {
+        server.sql("UPDATE inherited.t SET a = 5 WHERE id = 2; COMMIT").await?;
+    }
+    target.sql("UPDATE gauge.g SET n = 0").await?;
+    let report = tokio::time::timeout(PATIENCE, checks).await???;
+    ensure!(report.is_equal() && report.rows == 3, "{report:#?}");
+    Ok(())
+}
+
+/// Positions that do not move with the rows, or that everybody has; also if somebody asks for them.
+async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, target) = tokio::try_join!(
+        Server::start(ServerSpec::new(kind).option(match kind.flavour() {
+            Flavour::MySql => "--log-replica-updates=OFF",
+            Flavour::MariaDb => "--log-slave-updates=OFF",
+        })),
+        Server::start(ServerSpec::new(kind))
+    )?;
+    source.sql("CREATE DATABASE unsure; CREATE TABLE unsure.t (id INT PRIMARY KEY)").await?;
+    target.sql("CREATE DATABASE unsure; CREATE TABLE unsure.t (id INT PRIMARY KEY)").await?;
+    let options = CheckOptions {
+        selection: of_database("unsure"),
+        in_step: Some(InStep::Gtid),
+        wait_max: Duration::ZERO,
+        ..CheckOptions::new(source.connect_options(), target.connect_options())
+    };
+    let refusal = async |options: &CheckOptions| match run(options).await {
+        Err(BulkError::NotInStep { reason, .. }) => reason,
+        other => format!("no refusal: {other:?}"),
+    };
+    // The target does not have them, but they can be waited for.
+    let behind = run(&options).await;
+    ensure!(matches!(behind, Err(BulkError::TargetBehind { .. })), "{behind:?}");
+    if kind.flavour() == Flavour::MariaDb {
+        // As on servers that have replicated something.
+        for server in [&source, &target] {
+            server.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
+        }
+        for in_step in [None, Some(InStep::Gtid)] {
+            let reason = refusal(&CheckOptions { in_step, ..options.clone() }).await;
+            ensure!(reason.contains("log_slave_updates"), "{in_step:?}: {reason}");
+        }
+        source.sql("SET GLOBAL gtid_slave_pos = ''").await?;
+    }
+    let reset = match kind.flavour() {
+        Flavour::MySql => "RESET BINARY LOGS AND GTIDS",
+        Flavour::MariaDb => "RESET MASTER",
+    };
+    source.sql(reset).await?;
+    for in_step in [None, Some(InStep::Gtid)] {
+        let reason = refusal(&CheckOptions { in_step, ..options.clone() }).await;
+        ensure!(reason.contains("no GTID yet"), "{in_step:?}: {reason}");
+    }
+    let other = match kind.flavour() {
+        Flavour::MySql => ServerKind::Mariadb1011,
+        Flavour::MariaDb => ServerKind::Mysql97,
+    };
+    if require(other).is_some() {
+        let other = shared(other).await?;
+        let reason = refusal(&CheckOptions { source: other.connect_options(), ..options }).await;
+        ensure!(reason.contains("different families"), "{reason}");
+    }
+    Ok(())
+}
+
+/// A target that is always two seconds behind, where half a second of waiting would be more than a chunk may take.
+#[tokio::test]
+async fn a_target_that_is_late_makes_no_chunk_smaller() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let servers = Replicated::start(kind).await?;
+    let script = "CREATE DATABASE late; USE late; CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT seq FROM seq_1_to_47000";
+    servers.source.sql(script).await?;
+    servers.source.sql("ANALYZE TABLE late.t").await?;
+    servers.target.sql(replica::stop_statement(kind.flavour())).await?;
+    servers.target.sql("CHANGE MASTER TO MASTER_DELAY = 2").await?;
+    servers.target.sql(replica::start_statement(kind.flavour())).await?;
+    let folder = tempfile::tempdir()?;
+    let state = folder.path().join("state");
+    let options = CheckOptions {
+        selection: of_database("late"),
+        in_step: Some(InStep::Mark),
+        workers: 1,
+        chunk_time_max: Duration::from_millis(400),
+        state: Some(state.clone()),
+        ..servers.options()
+    };
+    let report = tokio::time::timeout(PATIENCE, run(&options)).await??;
+    ensure!(report.is_equal() && report.rows == 47_000, "{report:#?}");
+    // 10,000 rows, half as many again, and so on.
+    let chunks = std::fs::read_to_string(&state)?.matches("\"planned\"").count();
+    ensure!(chunks <= 3, "{chunks} chunks");
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! Repairs of real servers that nobody writes to: what is written is what the source has, and what cannot be is left as it is.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::{CheckOptions, Difference, TableFinding};
+use tailwater_bulk::repair::{Action, Outcome, RepairOptions, RepairReport, repair};
+use tailwater_bulk::schema::{Selection, TableName};
+use tailwater_bulk::{BulkError, Progress, Throttle};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tokio_util::sync::CancellationToken;
+
+use crate::checked::run;
+use crate::support::run_script;
+
+on_each_server!(
+    texts_of_older_character_sets_are_written,
+    tables_without_transactions_are_left_alone,
+    unique_values_that_moved_are_written,
+    keys_that_only_one_side_tells_apart_are_told_apart,
+    a_state_is_repaired_as_far_as_it_goes,
+);
+
+/// Two servers that nobody writes to.
+struct Apart {
+    source: Server,
+    target: Server,
+}
+
+impl Apart {
+    /// With a database `apart` on each.
+    async fn start(kind: ServerKind, on_source: &str, on_target: &str) -> Result<Self> {
+        let (source, target) =
+            tokio::try_join!(Server::start(ServerSpec::new(kind)), Server::start(ServerSpec::new(kind)))?;
+        for (server, script) in [(&source, on_source), (&target, on_target)] {
+            let script = format!(
+                "CREATE DATABASE apart CHARACTER SET utf8mb4; USE apart; SET NAMES utf8mb4; {script}"
+            );
+            run_script(server, script.as_bytes())?;
+        }
+        Ok(Self { source, target })
+    }
+
+    fn options(&self) -> CheckOptions {
+        CheckOptions {
+            selection: Selection { schemas: vec!["apart".into()], ..Selection::default() },
+            in_step: Some(InStep::AtOnce),
+            ..CheckOptions::new(self.source.connect_options(), self.target.connect_options())
+        }
+    }
+
+    async fn repair(&self) -> Result<RepairReport, BulkError> {
+        run_repair(&RepairOptions::new(self.options())).await
+    }
+}
+
+async fn run_repair(options: &RepairOptions) -> Result<RepairReport, BulkError> {
+    repair(options, Throttle::open(), Arc::new(Progress::default()), CancellationToken::new()).await
+}
+
+/// Why rows of a table remain.
+fn reasons(report: &RepairReport, table: &str) -> Vec<String> {
+    let of_table = report.rows.iter().filter(|(difference, _)| difference.table == table);
+    let reason = |outcome: &Outcome| match outcome {
+        Outcome::Remains(reason) => Some(reason.clone()),
+        Outcome::Done(_) | Outcome::Same => None,
+    };
+    of_table.filter_map(|(_, outcome)| reason(outcome)).collect()
+}
+
+fn key_and_what(difference: &Difference) -> String {
+    let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
+    format!("{} {}", key.join(","), difference.what.name())
+}
+
+/// MySQL warns of each literal that names one; what it really has to change for a value is no repair.
+async fn texts_of_older_character_sets_are_written(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let script = |rows: &str, length: u32| {
+        format!(
+            "CREATE TABLE texts (id INT PRIMARY KEY, a VARCHAR(20) CHARACTER SET utf8mb3, b VARCHAR(20) CHARACTER SET ascii); \
+             CREATE TABLE named (id VARCHAR(20) CHARACTER SET utf8mb3 PRIMARY KEY, n INT, t CHAR(9) CHARACTER SET ascii); \
+             CREATE TABLE plain (id VARCHAR(20) CHARACTER SET ascii PRIMARY KEY, n INT); \
+             CREATE TABLE cut (id INT PRIMARY KEY, a VARCHAR({length}) CHARACTER SET utf8mb3); {rows}"
+        )
+    };
+    let on_source = script(
+        "INSERT INTO texts VALUES (1, 'ä', 'x'), (2, '€', ''), (4, NULL, NULL); INSERT INTO named VALUES ('ä', 1, 'x'), ('b', 2, 'y'); \
+         INSERT INTO plain VALUES ('a', 1), ('b', 2); INSERT INTO cut VALUES (1, 'abcdef')",
+        20,
+    );
+    let on_target = script(
+        "INSERT INTO texts VALUES (1, 'o', 'x'), (3, '', ''), (4, 'x', 'y'); INSERT INTO named VALUES ('ä', 5, 'x'), ('c', 7, NULL); \
+         INSERT INTO plain VALUES ('a', 9), ('c', 7); INSERT INTO cut VALUES (1, 'abc')",
+        3,
+    );
+    let servers = Apart::start(kind, &on_source, &on_target).await?;
+    servers.target.sql("SET GLOBAL max_error_count = 0").await?;
+    let hidden = reasons(&servers.repair().await?, "cut");
+    ensure!(hidden.len() == 1 && hidden[0].contains("max_error_count"), "{hidden:?}");
+    servers.target.sql("SET GLOBAL max_error_count = 64").await?;
+    let report = servers.repair().await?;
+    for table in ["texts", "named", "plain"] {
+        ensure!(reasons(&report, table).is_empty(), "{table}: {report:#?}");
+    }
+    let cut = reasons(&report, "cut");
+    ensure!(cut.len() == 1 && cut[0].contains("would store something else"), "{cut:?}");
+    let report = run(&servers.options()).await?;
+    ensure!(report.differences.len() == 1 && report.differences[0].table == "cut", "{report:#?}");
+    Ok(())
+}
+
+/// Where nothing is locked, and nothing taken back.
+async fn tables_without_transactions_are_left_alone(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let rows = "CREATE TABLE t (id INT PRIMARY KEY, a INT)";
+    let servers = Apart::start(
+        kind,
+        &format!("{rows}; INSERT INTO t VALUES (1, 2), (2, 3)"),
+        &format!("{rows} ENGINE=MyISAM; INSERT INTO t VALUES (1, 5)"),
+    )
+    .await?;
+    let report = servers.repair().await?;
+    let reasons = reasons(&report, "t");
+    ensure!(
+        reasons.len() == 2 && reasons.iter().all(|reason| reason.contains("no transactions")),
+        "{reasons:?}"
+    );
+    ensure!(servers.target.sql("SELECT GROUP_CONCAT(id, a) FROM apart.t").await? == ["15"]);
+    Ok(())
+}
+
+/// Each row waits for the next one's value, through many rows; two that wait for each other remain.
+async fn unique_values_that_moved_are_written(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let script = |offset: i64, swapped: &str| {
+        let rows: Vec<_> = (1..=20).map(|id| format!("({id}, {})", id + offset)).collect();
+        format!(
+            "CREATE TABLE chain (id INT PRIMARY KEY, u INT UNIQUE); INSERT INTO chain VALUES {}; \
+             CREATE TABLE swapped (id INT PRIMARY KEY, u INT UNIQUE); INSERT INTO swapped VALUES {swapped}",
+            rows.join(", ")
+        )
+    };
+    let servers = Apart::start(kind, &script(1, "(1, 1), (2, 2)"), &script(0, "(1, 2), (2, 1)")).await?;
+    let report = servers.repair().await?;
+    ensure!(reasons(&report, "chain").is_empty(), "{report:#?}");
+    let swapped = reasons(&report, "swapped");
+    ensure!(swapped.len() == 2 && swapped.iter().all(|reason| reason.contains("unique key")), "{swapped:?}");
+    ensure!(run(&servers.options()).await?.differences.len() == 2);
+    Ok(())
+}
+
+/// Members that are declared in other places, and texts under collations of which one takes for the same what the other does not.
+async fn keys_that_only_one_side_tells_apart_are_told_apart(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let script = |members: &str, collations: [&str; 2], rows: &str| {
+        let [one, other] =
+            collations.map(|collation| format!("CHARACTER SET utf8mb4 COLLATE utf8mb4_{collation}"));
+        format!(
+            "CREATE TABLE states (state ENUM({members}) PRIMARY KEY, n INT); INSERT INTO states VALUES ('new', 1), ('paid', 2); \
+             CREATE TABLE two_keys (state ENUM({members}) PRIMARY KEY, id INT NOT NULL UNIQUE); \
+             CREATE TABLE lax (id VARCHAR(9) {one} PRIMARY KEY, n INT); CREATE TABLE strict (id VARCHAR(9) {other} PRIMARY KEY, n INT); {rows}"
+        )
+    };
+    let on_source = script(
+        "'new','paid'",
+        ["general_ci", "bin"],
+        "INSERT INTO two_keys VALUES ('new', 1), ('paid', 2); INSERT INTO lax VALUES ('a', 1), ('b', 2), ('D', 4); \
+         INSERT INTO strict VALUES ('a', 1), ('A', 2), ('c', 3)",
+    );
+    let on_target = script(
+        "'new','hold','paid'",
+        ["bin", "general_ci"],
+        "INSERT INTO two_keys VALUES ('new', 1), ('hold', 2); INSERT INTO lax VALUES ('a', 1), ('A', 9), ('b', 5), ('B', 2), ('d', 4); \
+         INSERT INTO strict VALUES ('a', 1), ('C', 3)",
+    );
+    let servers = Apart::start(kind, &on_source, &on_target).await?;
+    let report = run(&servers.options()).await?;
+    let found = |table: &str| {
+        let of_table = report.differences.iter().filter(|difference| difference.table == table);
+        let mut found: Vec<_> = of_table.map(key_and_what).collect();
+        found.sort();
+        found
+    };
+    ensure!(found("states").is_empty(), "{:?}", found("states"));
+    ensure!(found("two_keys") == ["2 changed"], "{:?}", found("two_keys"));
+    let text = |letter: char, what: &str| format!("_utf8mb4 X'{:02X}' {what}", u32::from(letter));
+    let lax = [('A', "extra"), ('B', "extra"), ('D', "missing"), ('b', "changed"), ('d', "extra")];
+    ensure!(found("lax") == lax.map(|(letter, what)| text(letter, what)), "{:?}", found("lax"));
+    let strict = [('A', "missing"), ('C', "extra"), ('c', "missing")];
+    ensure!(found("strict") == strict.map(|(letter, what)| text(letter, what)), "{:?}", found("strict"));
+
+    let report = servers.repair().await?;
+    let strict = reasons(&report, "strict");
+    ensure!(strict.len() == 1 && strict[0].contains("unique key"), "{strict:?}");
+    let left = report.rows.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Remains(_)));
+    ensure!(left.count() == 1, "{report:#?}");
+    let still = run(&servers.options()).await?;
+    let still: Vec<_> = still.differences.iter().map(key_and_what).collect();
+    ensure!(still == [text('A', "missing")], "{still:?}");
+    Ok(())
+}
+
+/// Only what is selected, with what was found about whole tables; and what is not known is not the same.
+async fn a_state_is_repaired_as_far_as_it_goes(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let tables = "CREATE TABLE one (id INT PRIMARY KEY); CREATE TABLE two (id INT PRIMARY KEY); CREATE TABLE many (id INT PRIMARY KEY)";
+    let on_source = format!(
+        "{tables}; CREATE TABLE lone (id INT); INSERT INTO one VALUES (1); INSERT INTO two VALUES (1); \
+         INSERT INTO many VALUES (1), (2), (3)"
+    );
+    let servers = Apart::start(kind, &on_source, tables).await?;
+    let folder = tempfile::tempdir()?;
+    let state = folder.path().join("state");
+    let options = CheckOptions { state: Some(state.clone()), differences_max: 2, ..servers.options() };
+    let found = run(&options).await?;
+    let has_values = |difference: &Difference| difference.values.is_some();
+    ensure!(found.differences.len() >= 4 && !found.differences.iter().any(has_values), "{found:#?}");
+    let shown = run(&CheckOptions { state: None, show_values: true, ..options.clone() }).await?;
+    ensure!(shown.differences.iter().all(has_values), "{shown:#?}");
+
+    let of = |tables: &[&str], except: &[&str], check: &CheckOptions| {
+        let names = |names: &[&str]| names.iter().map(|name| TableName::new("apart", *name)).collect();
+        let selection = Selection { tables: names(tables), except: names(except), ..check.selection.clone() };
+        RepairOptions { from_state: true, ..RepairOptions::new(CheckOptions { selection, ..check.clone() }) }
+    };
+    let tables_of = |report: &RepairReport| {
+        let mut tables: Vec<_> = report.rows.iter().map(|(difference, _)| difference.table.clone()).collect();
+        tables.dedup();
+        tables
+    };
+    let report = run_repair(&of(&["one"], &[], &options)).await?;
+    ensure!(tables_of(&report) == ["one"] && report.is_equal(), "{report:#?}");
+    ensure!(report.rows[0].1 == Outcome::Done(Action::Insert));
+    let report = run_repair(&of(&[], &["one", "many", "lone"], &options)).await?;
+    ensure!(tables_of(&report) == ["two"] && report.is_equal(), "{report:#?}");
+    let report = run_repair(&of(&[], &[], &options)).await?;
+    let findings = [
+        TableFinding::TooMany(TableName::new("apart", "many")),
+        TableFinding::OnlySource(TableName::new("apart", "lone")),
+    ];
+    ensure!(report.findings == findings && !report.is_equal() && !report.unfinished, "{report:#?}");
+    ensure!(tables_of(&report) == ["many", "one", "two"] && reasons(&report, "many").is_empty());
+
+    // As a check leaves it that was killed before its last line.
+    let text = std::fs::read_to_string(&state)?;
+    let lines: Vec<_> = text.lines().collect();
+    std::fs::write(&state, lines[..lines.len() - 1].join("\n") + "\n")?;
+    let report = run_repair(&of(&["one"], &[], &options)).await?;
+    ensure!(report.unfinished && !report.is_equal() && report.findings.is_empty(), "{report:#?}");
+    Ok(())
+}
