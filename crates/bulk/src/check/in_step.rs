@@ -9,6 +9,7 @@ use tailwater_wire::Flavour;
 use super::behind_marks::{BehindMark, ReadsProgress};
 use crate::error::BulkError;
 use crate::progress::Progress;
+use crate::snapshot::replicated::{self, Replicated};
 use crate::sql::literal;
 
 /// How the two servers are kept in step, as far as waiting for it goes.
@@ -107,17 +108,22 @@ impl InStep {
         let reason = match (source.server().flavour, target.server().flavour) {
             (Flavour::MySql, Flavour::MySql) => None,
             (Flavour::MariaDb, Flavour::MariaDb) => {
-                // What it replicates is visible before gtid_slave_pos has it, and in gtid_binlog_pos only if it logs it.
-                let sql =
-                    "SELECT @@GLOBAL.log_bin, @@GLOBAL.log_slave_updates = 1 OR @@GLOBAL.gtid_slave_pos = ''";
+                let sql = "SELECT @@GLOBAL.log_bin, @@GLOBAL.gtid_binlog_pos, @@GLOBAL.gtid_slave_pos";
                 let answer = source.query(sql).await?;
-                let says = |index| answer.first().and_then(|row| row.get_str(index)) == Some("1");
-                match (says(0), says(1)) {
-                    (false, _) => Some("the source writes no binlog"),
-                    (true, false) => Some(
-                        "the source is or was a replica, and does not log what it replicates (log_slave_updates)",
+                let says =
+                    |index| answer.first().and_then(|row| row.get_str(index)).unwrap_or_default().to_owned();
+                let (logged, applied) = (says(1), says(2));
+                match replicated::of(source).await? {
+                    _ if says(0) != "1" => Some("the source writes no binlog"),
+                    Replicated::Logged => None,
+                    // A replica that became a primary, and has written behind all that it applied.
+                    Replicated::Unlogged { running: false } if replicated::is_behind(&applied, &logged) => {
+                        None
+                    }
+                    // What it replicates is visible before gtid_slave_pos has it, and in gtid_binlog_pos only if it logs it.
+                    Replicated::Unlogged { .. } | Replicated::Cluster => Some(
+                        "the source is a replica, or was one to the end, and does not log what it replicates (log_slave_updates)",
                     ),
-                    (true, true) => None,
                 }
             }
             _ => Some(OTHER_FAMILY),

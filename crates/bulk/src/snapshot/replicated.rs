@@ -122,6 +122,14 @@ pub fn current(logged: &str, applied: &str) -> String {
     latest.values().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
+/// Whether nothing that was applied is later than what the server has logged itself.
+pub fn is_behind(applied: &str, logged: &str) -> bool {
+    MariadbPosition::parse(logged).is_ok_and(|own| {
+        let own: Vec<_> = own.iter().map(|gtid| gtid.to_string()).collect();
+        current(logged, applied) == own.join(",")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +145,7 @@ mod tests {
         ] {
             assert_eq!(current(logged, applied), all, "{logged} {applied}");
         }
+        assert!(is_behind("0-1-50", "0-2-80") && is_behind("", "0-2-80") && is_behind("", ""));
+        assert!(!is_behind("0-2-81", "0-1-80") && !is_behind("1-1-1", "0-1-80") && !is_behind("0-1-1", ""));
     }
 }
