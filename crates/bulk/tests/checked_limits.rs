@@ -86,6 +86,26 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
     target.sql("UPDATE gauge.g SET n = 0").await?;
     let report = tokio::time::timeout(PATIENCE, checks).await???;
     ensure!(report.is_equal() && report.rows == 3, "{report:#?}");
+
+    // A row that changes on both sides once the source has been read, and is read again.
+    let mut holder = Connection::connect(&target.connect_options()).await?;
+    holder.execute("SET SESSION wait_timeout = 3600").await?;
+    holder.execute("LOCK TABLES inherited.t WRITE").await?;
+    let checks = tokio::spawn(async move { run(&options).await });
+    let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
+    let reads = async {
+        while !checks.is_finished() && target.sql(waiting).await? == ["0"] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::time::timeout(PATIENCE, reads).await??;
+    ensure!(!checks.is_finished(), "it did not wait for the table");
+    source.sql("UPDATE inherited.t SET a = 6 WHERE id = 2; COMMIT").await?;
+    holder.execute("UPDATE inherited.t SET a = 6 WHERE id = 2").await?;
+    holder.execute("UNLOCK TABLES").await?;
+    let report = tokio::time::timeout(PATIENCE, checks).await???;
+    ensure!(report.is_equal() && report.rows == 3, "{report:#?}");
     Ok(())
 }
 
