@@ -237,6 +237,15 @@ async fn a_replica_that_logs_nothing_is_dumped_at_one_point_in_time(kind: Server
             None => load.insert(Load::begin(&source).await?),
         };
         dump_beside(load, &replica, !options.contains(&"--skip-log-bin")).await?;
+        if kind.flavour() == Flavour::MariaDb {
+            // Whoever dumps is told that it replicates, whatever else he may not do.
+            let looker = "SET sql_log_bin=0; CREATE USER IF NOT EXISTS looker@'%'";
+            replica.sql(looker).await?;
+            let looker = ConnectOptions { user: "looker".into(), ..replica.connect_options() };
+            let mut looker = Connection::connect(&looker).await?;
+            let running = looker.query("SHOW GLOBAL STATUS LIKE 'slaves\\_running'").await?;
+            ensure!(running.first().and_then(|row| row.get_u64(1)) == Some(1), "{running:?}");
+        }
     }
     load.context("no load")?.end().await
 }
