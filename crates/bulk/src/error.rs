@@ -528,7 +528,7 @@ impl BulkError {
             Self::CopyCut => "TW-BULK-0086",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
-            Self::HalfLoaded { .. } => "TW-BULK-0033",
+            Self::HalfLoaded { .. } => "TW-BULK-0035",
             Self::TablesGone { .. } => "TW-BULK-0034",
             Self::TargetBehind { .. } => "TW-BULK-0040",
             Self::NotInStep { .. } => "TW-BULK-0041",

@@ -97,7 +97,7 @@ async fn tables_that_were_there_keep_what_they_had(kind: ServerKind) -> Result<(
     failed(&load_into(folder, &resumed).await, "TW-BULK-0029")?;
     target.sql("DELETE FROM shop.plain WHERE t = 'own' AND id < 1000").await?;
     let refused = load_into(folder, &resumed).await;
-    failed(&refused, "TW-BULK-0033")?;
+    failed(&refused, "TW-BULK-0035")?;
     let Err(BulkError::HalfLoaded { table, path, forget }) = refused else {
         anyhow::bail!("{refused:?}");
     };

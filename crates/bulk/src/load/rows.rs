@@ -18,6 +18,7 @@ use crate::fields::stored;
 use crate::folder::DumpFiles;
 use crate::schema::TableName;
 use crate::sql::{literal, qualified, quoted};
+use crate::walk::shape::keeps_rows;
 
 /// The longest INSERT statement; shorter where the target's `max_allowed_packet` is.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
@@ -33,10 +34,6 @@ const DATA_TRUNCATED: u64 = 1265;
 
 /// What it says of a row whose key is there.
 const DUPLICATE_KEY: u16 = 1062;
-
-/// Engines whose tables have their rows elsewhere: in tables of the same server, of another one, or in foreign files. What is
-/// written to such a table, and what empties it, is done there.
-const ELSEWHERE: [&str; 4] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER"];
 
 /// How the rows of a table are stored on the target.
 #[derive(Debug, Clone)]
@@ -89,8 +86,7 @@ impl Target {
             return Err(missing(format!("table {}", table.name), connection));
         };
         let transactional = there.get_str(0) == Some("YES");
-        let is_elsewhere = |engine: &&str| ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine));
-        let elsewhere = there.get_str(1).filter(is_elsewhere).map(str::to_owned);
+        let elsewhere = there.get_str(1).filter(|engine| !keeps_rows(engine)).map(str::to_owned);
         let sql =
             format!("SELECT column_name, LOWER(data_type) FROM information_schema.columns WHERE {of_table}");
         let there = connection.query(&sql).await?;

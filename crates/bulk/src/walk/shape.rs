@@ -96,9 +96,15 @@ impl TableShape {
 
     /// Whether its rows are its own: other engines show those of other tables, of this server or another.
     pub fn keeps_rows(&self) -> bool {
-        !["mrg_myisam", "federated", "connect", "spider", "oqgraph"]
-            .contains(&self.engine.to_lowercase().as_str())
+        keeps_rows(&self.engine)
     }
+}
+
+/// Whether an engine keeps rows of its own: others have them in tables of the same server, of another one, or in foreign files. What
+/// is written to such a table, and what empties it, is done there.
+pub(crate) fn keeps_rows(engine: &str) -> bool {
+    const ELSEWHERE: [&str; 5] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER", "OQGRAPH"];
+    !ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine))
 }
 
 struct Described {
