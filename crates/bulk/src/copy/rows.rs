@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tailwater_session::{Connection, LoadPiece, SessionError};
@@ -18,6 +18,7 @@ use crate::error::BulkError;
 use crate::folder::{ObjectEntry, ObjectKind, WrittenChunk};
 use crate::load::contents::{Contents, LoadChunk, Packing};
 use crate::load::indexes;
+use crate::load::order::{Order, Size};
 use crate::load::record::Record;
 use crate::load::rows::Target;
 use crate::load::run::{LoadOptions, TRIES_MAX, backoff, may_pass};
@@ -51,6 +52,13 @@ struct Copying {
     progress: Arc<Progress>,
     /// Where rows go, by the number of their table in [`Shared::tables`]; `None` if they are there.
     targets: Vec<Option<Target>>,
+    order: Mutex<Order>,
+}
+
+impl Copying {
+    fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl CopyRows {
@@ -167,8 +175,10 @@ impl CopyRows {
     ) -> Result<(), BulkError> {
         record.prepare_indexes(target).await?;
         let chunks = record.chunks(target).await?;
+        let waiting = record.waiting_indexes(target).await?;
         let mut targets = Vec::with_capacity(self.shared.tables.len());
-        for work in &self.shared.tables {
+        let mut sizes = Vec::new();
+        for (number, work) in self.shared.tables.iter().enumerate() {
             if chunks.contains(&(work.name.clone(), WHOLE)) {
                 self.tables_before.fetch_add(1, Relaxed);
                 indexes::make_waiting(target, record, &work.name, options).await?;
@@ -189,15 +199,18 @@ impl CopyRows {
                 continue;
             }
             targets.push(Some(target));
+            let size = Size::new(Some(work.rows_estimate().await), work.bytes_estimate);
+            sizes.push((number, size, size, waiting.get(&work.name).copied().unwrap_or(0)));
         }
+        let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
         let copying = Arc::new(Copying {
             shared: Arc::clone(&self.shared),
             options: options.clone(),
             record: record.clone(),
             progress: Arc::clone(progress),
             targets,
+            order: Mutex::new(Order::new(readers.len(), sizes)),
         });
-        let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
         let mut workers = JoinSet::new();
         for (number, reader) in readers.into_iter().enumerate() {
             let worker = Worker { copying: Arc::clone(&copying), reader, number };
@@ -242,27 +255,19 @@ impl Worker {
         let copying = Arc::clone(&self.copying);
         let Copying { shared, record, progress, options, .. } = &*copying;
         let mut slot = None;
-        // Workers begin with different tables, where there are several: inserts into one contend for its pages.
-        let tables = shared.tables.len().max(1);
-        let mut at = self.number % tables;
-        let mut without = 0;
-        while without < tables && !shared.tables.is_empty() {
+        loop {
             options.throttle.pass(progress).await;
-            let (work, target) = (&shared.tables[at], &copying.targets[at]);
-            let task = match target {
-                Some(target) => {
-                    work.take(&mut self.reader.connection, &shared.folder).await?.map(|task| (target, task))
-                }
-                None => None,
-            };
-            let Some((target, task)) = task else {
-                at = (at + 1) % tables;
-                without += 1;
+            let next = copying.order().next().and_then(|at| Some((at, copying.targets[at].as_ref()?)));
+            let Some((at, target)) = next else { break };
+            let work = &shared.tables[at];
+            let guess = copying.order().take_chunk(at);
+            let Some(task) = work.take(&mut self.reader.connection, &shared.folder).await? else {
+                copying.order().end(at);
                 continue;
             };
-            without = 0;
             let chunk = self.chunk(&mut slot, work, target, &task).await?;
             progress.chunk(chunk.bytes);
+            copying.order().taken(at, guess, Size::new(Some(chunk.rows), chunk.bytes));
             if work.done(&task, chunk, Vec::new(), &shared.folder).await? {
                 shared.finished.add(&work.name);
                 if let Some(connection) = &mut slot {

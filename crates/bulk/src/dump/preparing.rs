@@ -424,7 +424,9 @@ fn work(
             true => Walk::resume(plan, entry.chunks.last().map(|chunk| &chunk.range)),
             false => Ok(Walk::of_nothing(plan)),
         };
-        let table = walk.and_then(|walk| TableWork::new(name, expressions, as_values, rows, walk, entry));
+        let bytes = shape.bytes_estimate;
+        let table =
+            walk.and_then(|walk| TableWork::new(name, expressions, as_values, rows, bytes, walk, entry));
         let table = table.map_err(|reason| BulkError::Changed { what, reason })?;
         tables.push((table, shape.rows_estimate));
     }

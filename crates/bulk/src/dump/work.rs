@@ -21,6 +21,8 @@ pub(crate) struct TableWork {
     as_values: bool,
     /// How it is written.
     pub(super) rows: TableRows,
+    /// About how many bytes it takes on the server.
+    pub(crate) bytes_estimate: u64,
     cutting: Mutex<Cutting>,
 }
 
@@ -53,6 +55,7 @@ impl TableWork {
         expressions: String,
         as_values: bool,
         rows: TableRows,
+        bytes_estimate: u64,
         walk: Walk,
         entry: &TableEntry,
     ) -> Result<Self, String> {
@@ -67,7 +70,7 @@ impl TableWork {
         let next_number =
             u32::try_from(entry.chunks.len()).map_err(|_| "it has too many chunks".to_owned())?;
         let cutting = Mutex::new(Cutting { walk, again, next_number, in_hand: 0, finished: false });
-        Ok(Self { name, expressions, as_values, rows, cutting })
+        Ok(Self { name, expressions, as_values, rows, bytes_estimate, cutting })
     }
 
     /// The next chunk; `None` if all are dumped or in other hands. A new one is recorded before anybody works at it.

@@ -10,7 +10,7 @@
 //! - `record`: what a load notes on the target. `target`: sessions there. `definitions`: makes what has a definition.
 //! - `rows`: loads a file; `feed` reads it; `bulk` and `bulk_rows` make values of it for a prepared statement where the server
 //!   takes many at a time, `inserts` statements where there is no `LOAD DATA LOCAL`, `statements` takes those that it holds.
-//! - [`indexes`]: those that are made when all rows of their table are there.
+//! - `order`: whose rows come next. [`indexes`]: those that are made when all rows of their table are there.
 //! - [`accounts`]: users and roles. `carried`: what a server of another family or version does not have.
 //! - `events`: those that come disabled.
 //! - `gtid`: tells the target which transactions it now has.
@@ -29,6 +29,7 @@ pub mod indexes;
 pub mod inserts;
 pub mod mydumper;
 pub mod mysql_shell;
+pub(crate) mod order;
 pub mod own_folder;
 pub(crate) mod record;
 pub(crate) mod rows;

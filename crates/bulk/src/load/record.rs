@@ -1,6 +1,6 @@
 //! What a load notes on the target: how far it is, and which files of rows are there.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tailwater_session::{Connection, SessionError};
 
@@ -172,6 +172,23 @@ impl Record {
     ) -> Result<Option<String>, BulkError> {
         let sql = format!("SELECT definitions FROM tailwater.load_indexes WHERE {}", self.of_table(table));
         Ok(connection.query(&sql).await?.scalar().map(str::to_owned))
+    }
+
+    /// How many indexes each table waits for.
+    pub(crate) async fn waiting_indexes(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<HashMap<TableName, usize>, BulkError> {
+        let sql = format!(
+            "SELECT schema_name, table_name, definitions FROM tailwater.load_indexes WHERE dump = {}",
+            self.dump
+        );
+        let answer = connection.query(&sql).await?;
+        let waiting = answer.rows.iter().map(|row| {
+            let text = |column| row.get_str(column).unwrap_or_default();
+            (TableName::new(text(0), text(1)), text(2).lines().count())
+        });
+        Ok(waiting.collect())
     }
 
     /// Forgets that a table waits for indexes.

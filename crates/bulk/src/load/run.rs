@@ -15,6 +15,7 @@ use super::accounts::{AccountsReport, LoadAccounts};
 use super::contents::{Contents, Definition, LoadChunk, LoadTable};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
+use super::order::{Order, Size};
 use super::record::{BEGUN, Earlier, Phase, Record};
 use super::rows::Target;
 use super::{accounts, carried, definitions, gtid, target};
@@ -381,7 +382,8 @@ impl Load<'_> {
     async fn load_rows(&self, connection: &mut Connection, merge: bool) -> Result<u64, BulkError> {
         self.record.prepare_indexes(connection).await?;
         let mut done = self.record.chunks(connection).await?;
-        let mut units = Vec::new();
+        let indexes = self.record.waiting_indexes(connection).await?;
+        let mut tables = Vec::new();
         for table in &self.contents.tables {
             let target = Target::of(connection, table, self.options.inserts).await?;
             let is_done = |chunk: &LoadChunk, done: &HashSet<(TableName, u32)>| {
@@ -406,11 +408,15 @@ impl Load<'_> {
             if missing.is_empty() {
                 indexes::make_waiting(connection, &self.record, &table.name, self.options).await?;
             }
-            let table = Arc::new(Loading { target, left: AtomicUsize::new(missing.len()) });
-            units.push((table, missing.into_iter().cloned().map(Arc::new).collect()));
+            tables.push(Queued {
+                whole: table.chunks.iter().map(size).sum(),
+                indexes: indexes.get(&table.name).copied().unwrap_or(0),
+                loading: Arc::new(Loading { target, left: AtomicUsize::new(missing.len()) }),
+                missing: missing.into_iter().cloned().map(Arc::new).collect(),
+            });
         }
         let before = self.progress.figures().chunks;
-        let queue = Arc::new(Mutex::new(taking_turns(units)));
+        let queue = Arc::new(Mutex::new(Queue::new(self.options.workers, tables)));
         let mut workers = JoinSet::new();
         for seed in 0..self.options.workers.max(1) {
             let worker = Worker {
@@ -481,19 +487,47 @@ struct Loading {
     left: AtomicUsize,
 }
 
-type Unit = (Arc<Loading>, Arc<LoadChunk>);
+/// What there is to load of a table.
+struct Queued {
+    loading: Arc<Loading>,
+    /// Its files that are not there yet.
+    missing: VecDeque<Arc<LoadChunk>>,
+    /// All of them.
+    whole: Size,
+    /// How many indexes are made behind its rows.
+    indexes: usize,
+}
 
-/// Files of all tables in turn, so that connections work on different tables as long as there are several.
-fn taking_turns(tables: Vec<(Arc<Loading>, VecDeque<Arc<LoadChunk>>)>) -> VecDeque<Unit> {
-    let mut queue = VecDeque::new();
-    let mut tables: VecDeque<_> = tables.into();
-    while let Some((target, mut chunks)) = tables.pop_front() {
-        if let Some(chunk) = chunks.pop_front() {
-            queue.push_back((target.clone(), chunk));
-            tables.push_back((target, chunks));
-        }
+/// Files that wait for a connection.
+struct Queue {
+    order: Order,
+    tables: Vec<Queued>,
+}
+
+impl Queue {
+    fn new(connections: usize, tables: Vec<Queued>) -> Self {
+        let left = |(number, table): (usize, &Queued)| {
+            let missing = table.missing.iter().map(|chunk| size(chunk)).sum();
+            (number, missing, table.whole, table.indexes)
+        };
+        let with_rows = tables.iter().enumerate().filter(|(_, table)| !table.missing.is_empty());
+        Self { order: Order::new(connections, with_rows.map(left)), tables }
     }
-    queue
+
+    fn take(&mut self) -> Option<(Arc<Loading>, Arc<LoadChunk>)> {
+        let number = self.order.next()?;
+        let table = self.tables.get_mut(number)?;
+        let chunk = table.missing.pop_front()?;
+        self.order.take(number, size(&chunk));
+        if table.missing.is_empty() {
+            self.order.end(number);
+        }
+        Some((Arc::clone(&table.loading), chunk))
+    }
+}
+
+fn size(chunk: &LoadChunk) -> Size {
+    Size::new(chunk.rows, chunk.bytes.unwrap_or(chunk.file_bytes))
 }
 
 /// Whether a definition was refused for something that may be made behind it: a table or view, a routine.
@@ -509,7 +543,7 @@ struct Worker {
     /// Tables may have rows of their own.
     merge: bool,
     files: Arc<dyn DumpFiles>,
-    queue: Arc<Mutex<VecDeque<Unit>>>,
+    queue: Arc<Mutex<Queue>>,
     backoff: Backoff,
 }
 
@@ -518,7 +552,7 @@ impl Worker {
         let mut connection = None;
         loop {
             self.options.throttle.pass(&self.progress).await;
-            let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some((table, chunk)) = unit else { break };
             self.load(&mut connection, &table.target, &chunk).await?;
             note(&self.progress, &chunk);
