@@ -405,9 +405,6 @@ impl Load<'_> {
             let (before, missing): (Vec<_>, Vec<_>) =
                 table.chunks.iter().partition(|chunk| is_done(chunk, &done));
             before.into_iter().for_each(|chunk| note(self.progress, chunk));
-            if missing.is_empty() {
-                indexes::make_waiting(connection, &self.record, &table.name, self.options).await?;
-            }
             tables.push(Queued {
                 whole: table.chunks.iter().map(size).sum(),
                 indexes: indexes.get(&table.name).copied().unwrap_or(0),
@@ -510,15 +507,19 @@ impl Queue {
             let missing = table.missing.iter().map(|chunk| size(chunk)).sum();
             (number, missing, table.whole, table.indexes)
         };
-        let with_rows = tables.iter().enumerate().filter(|(_, table)| !table.missing.is_empty());
-        Self { order: Order::new(connections, with_rows.map(left)), tables }
+        let is_unfinished = |table: &Queued| !table.missing.is_empty() || table.indexes > 0;
+        let unfinished = tables.iter().enumerate().filter(|(_, table)| is_unfinished(table));
+        Self { order: Order::new(connections, unfinished.map(left)), tables }
     }
 
-    fn take(&mut self) -> Option<(Arc<Loading>, Arc<LoadChunk>)> {
+    /// A table and a file of it; none if an earlier load had loaded all, and the table waits for its indexes.
+    fn take(&mut self) -> Option<(Arc<Loading>, Option<Arc<LoadChunk>>)> {
         let number = self.order.next()?;
         let table = self.tables.get_mut(number)?;
-        let chunk = table.missing.pop_front()?;
-        self.order.take(number, size(&chunk));
+        let chunk = table.missing.pop_front();
+        if let Some(chunk) = &chunk {
+            self.order.take(number, size(chunk));
+        }
         if table.missing.is_empty() {
             self.order.end(number);
         }
@@ -554,14 +555,20 @@ impl Worker {
             self.options.throttle.pass(&self.progress).await;
             let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some((table, chunk)) = unit else { break };
-            self.load(&mut connection, &table.target, &chunk).await?;
-            note(&self.progress, &chunk);
-            // Who loads the last file makes the indexes, while others go on with other tables.
-            if table.left.fetch_sub(1, Relaxed) == 1
-                && let Some(connection) = &mut connection
-            {
-                indexes::make_waiting(connection, &self.record, &table.target.table, &self.options).await?;
+            if let Some(chunk) = chunk {
+                self.load(&mut connection, &table.target, &chunk).await?;
+                note(&self.progress, &chunk);
+                if table.left.fetch_sub(1, Relaxed) > 1 {
+                    continue;
+                }
             }
+            // Who loads the last file makes the indexes, while others go on with other tables.
+            let mut idle = match connection.take() {
+                Some(connection) => connection,
+                None => target::connect(&self.options).await?,
+            };
+            indexes::make_waiting(&mut idle, &self.record, &table.target.table, &self.options).await?;
+            connection = Some(idle);
         }
         if let Some(connection) = connection {
             connection.close().await;
