@@ -18,7 +18,7 @@ use crate::error::BulkError;
 use crate::folder::{ObjectEntry, ObjectKind, WrittenChunk};
 use crate::load::contents::{Contents, LoadChunk, Packing};
 use crate::load::indexes;
-use crate::load::order::{Order, Size};
+use crate::load::order::{Order, Size, TableToLoad};
 use crate::load::record::Record;
 use crate::load::rows::Target;
 use crate::load::run::{LoadOptions, TRIES_MAX, backoff, may_pass};
@@ -177,14 +177,19 @@ impl CopyRows {
         let chunks = record.chunks(target).await?;
         let waiting = record.waiting_indexes(target).await?;
         let mut targets = Vec::with_capacity(self.shared.tables.len());
-        let mut sizes = Vec::new();
+        let mut unfinished = Vec::new();
         for (number, work) in self.shared.tables.iter().enumerate() {
+            let whole = Size::new(Some(work.rows_estimate().await), work.bytes_estimate);
+            let indexes = waiting.get(&work.name).copied().unwrap_or(0);
+            let to_load = TableToLoad { number, missing: whole, whole, indexes, one_by_one: false };
             if chunks.contains(&(work.name.clone(), WHOLE)) {
                 self.tables_before.fetch_add(1, Relaxed);
-                indexes::make_waiting(target, record, &work.name, options).await?;
                 self.shared.finished.add(&work.name);
                 progress.table();
                 targets.push(None);
+                if indexes > 0 {
+                    unfinished.push(TableToLoad { missing: Size::default(), ..to_load });
+                }
                 continue;
             }
             let Some(table) = contents.tables.iter().find(|table| table.name == work.name) else {
@@ -198,9 +203,8 @@ impl CopyRows {
                 targets.push(None);
                 continue;
             }
+            unfinished.push(TableToLoad { one_by_one: !target.transactional, ..to_load });
             targets.push(Some(target));
-            let size = Size::new(Some(work.rows_estimate().await), work.bytes_estimate);
-            sizes.push((number, size, size, waiting.get(&work.name).copied().unwrap_or(0)));
         }
         let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
         let copying = Arc::new(Copying {
@@ -209,7 +213,7 @@ impl CopyRows {
             record: record.clone(),
             progress: Arc::clone(progress),
             targets,
-            order: Mutex::new(Order::new(readers.len(), sizes)),
+            order: Mutex::new(Order::new(readers.len(), unfinished)),
         });
         let mut workers = JoinSet::new();
         for (number, reader) in readers.into_iter().enumerate() {
@@ -257,9 +261,14 @@ impl Worker {
         let mut slot = None;
         loop {
             options.throttle.pass(progress).await;
-            let next = copying.order().next().and_then(|at| Some((at, copying.targets[at].as_ref()?)));
-            let Some((at, target)) = next else { break };
+            let Some(at) = copying.order().next() else { break };
             let work = &shared.tables[at];
+            let Some(target) = &copying.targets[at] else {
+                // An earlier copy brought all of its rows.
+                copying.order().end(at);
+                self.make_indexes(&mut slot, &work.name).await?;
+                continue;
+            };
             let guess = copying.order().take_chunk(at);
             let Some(task) = work.take(&mut self.reader.connection, &shared.folder).await? else {
                 copying.order().end(at);
@@ -272,8 +281,10 @@ impl Worker {
                 shared.finished.add(&work.name);
                 if let Some(connection) = &mut slot {
                     record.note_chunk(connection, &work.name, WHOLE).await?;
-                    indexes::make_waiting(connection, record, &work.name, options).await?;
                 }
+                // Its definition can change on the source while indexes are made.
+                self.reader.let_go(&shared.finished).await?;
+                self.make_indexes(&mut slot, &work.name).await?;
                 progress.table();
             }
             self.reader.let_go(&shared.finished).await?;
@@ -283,6 +294,17 @@ impl Worker {
         if let Some(connection) = slot {
             connection.close().await;
         }
+        Ok(())
+    }
+
+    async fn make_indexes(&self, slot: &mut Option<Connection>, table: &TableName) -> Result<(), BulkError> {
+        let Copying { options, record, .. } = &*self.copying;
+        let mut connection = match slot.take() {
+            Some(connection) => connection,
+            None => target::connect(options).await?,
+        };
+        indexes::make_waiting(&mut connection, record, table, options).await?;
+        *slot = Some(connection);
         Ok(())
     }
 

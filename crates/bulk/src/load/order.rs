@@ -41,10 +41,27 @@ impl std::iter::Sum for Size {
     }
 }
 
+/// A table as an order is made of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableToLoad {
+    /// What it is called by.
+    pub(crate) number: usize,
+    /// Rows that are not there yet.
+    pub(crate) missing: Size,
+    /// All that it will have.
+    pub(crate) whole: Size,
+    /// How many indexes are made behind them.
+    pub(crate) indexes: usize,
+    /// Whether only one connection at a time adds rows: engines without transactions lock the table.
+    pub(crate) one_by_one: bool,
+}
+
 /// What is left of a table.
 #[derive(Debug, Clone, Copy)]
 struct Left {
     table: usize,
+    /// How many connections its rows go in by.
+    connections: u64,
     /// Rows that nobody has taken.
     rows: u64,
     /// Indexes that are made behind them.
@@ -54,8 +71,8 @@ struct Left {
 }
 
 impl Left {
-    fn way(&self, connections: usize) -> u64 {
-        self.rows / connections as u64 + self.indexes
+    fn way(&self) -> u64 {
+        (self.rows / self.connections).saturating_add(self.indexes)
     }
 }
 
@@ -71,34 +88,35 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Tables by their numbers, each with the rows that are not there yet, all that it will have, and how many indexes are made
-    /// behind them.
-    pub(crate) fn new(
-        connections: usize,
-        tables: impl IntoIterator<Item = (usize, Size, Size, usize)>,
-    ) -> Self {
+    /// Of tables of which something is to be done.
+    pub(crate) fn new(connections: usize, tables: impl IntoIterator<Item = TableToLoad>) -> Self {
         let connections = connections.max(1);
-        let left = |(table, missing, whole, indexes): (usize, Size, Size, usize)| {
-            let rows = missing.cost();
-            let entries = whole.rows.saturating_mul(indexes as u64);
-            Left { table, rows, indexes: entries.saturating_mul(INDEX_ENTRY), chunk: rows / FIRST_SHARE }
+        let left = |table: TableToLoad| {
+            let rows = table.missing.cost();
+            let entries = table.whole.rows.saturating_mul(table.indexes as u64);
+            Left {
+                table: table.number,
+                connections: if table.one_by_one { 1 } else { connections as u64 },
+                rows,
+                indexes: entries.saturating_mul(INDEX_ENTRY),
+                chunk: rows / FIRST_SHARE,
+            }
         };
         let mut waiting: Vec<_> = tables.into_iter().map(left).collect();
         // Of equal ones the first comes first.
         waiting.reverse();
-        waiting.sort_by_key(|left| left.way(connections));
+        waiting.sort_by_key(Left::way);
         Self { connections, begun: Vec::new(), waiting }
     }
 
     /// The table that a connection takes rows of next; `None` if there are no more.
     pub(crate) fn next(&mut self) -> Option<usize> {
-        let way = |left: &Left| left.way(self.connections);
         // Of equal ones the first is it: `max_by_key` takes the last.
-        let longest = self.begun.iter().rev().max_by_key(|left| way(left));
+        let longest = self.begun.iter().rev().max_by_key(|left| left.way());
         let another = self.waiting.last().filter(|_| self.begun.len() < self.connections);
         match (longest, another) {
             (Some(longest), None) => Some(longest.table),
-            (Some(longest), Some(another)) if way(longest) > way(another) => Some(longest.table),
+            (Some(longest), Some(another)) if longest.way() > another.way() => Some(longest.table),
             _ => {
                 let another = self.waiting.pop()?;
                 self.begun.push(another);

@@ -180,15 +180,18 @@ impl Record {
         connection: &mut Connection,
     ) -> Result<HashMap<TableName, usize>, BulkError> {
         let sql = format!(
-            "SELECT schema_name, table_name, definitions FROM tailwater.load_indexes WHERE dump = {}",
+            "SELECT schema_name, table_name, CHAR_LENGTH(definitions) - CHAR_LENGTH(REPLACE(definitions, '\\n', '')) + 1 \
+             FROM tailwater.load_indexes WHERE dump = {}",
             self.dump
         );
-        let answer = connection.query(&sql).await?;
-        let waiting = answer.rows.iter().map(|row| {
+        let mut waiting = HashMap::new();
+        let mut rows = connection.query_stream(&sql).await?;
+        while let Some(row) = rows.next().await? {
             let text = |column| row.get_str(column).unwrap_or_default();
-            (TableName::new(text(0), text(1)), text(2).lines().count())
-        });
-        Ok(waiting.collect())
+            let count = row.get_u64(2).and_then(|count| usize::try_from(count).ok()).unwrap_or(1);
+            waiting.insert(TableName::new(text(0), text(1)), count);
+        }
+        Ok(waiting)
     }
 
     /// Forgets that a table waits for indexes.

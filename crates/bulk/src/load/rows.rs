@@ -1,8 +1,9 @@
 //! Loads one file of rows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tailwater_session::{BulkStatement, Connection, LoadPiece, OkInfo, Row, SessionError};
+use tailwater_session::{BulkStatement, Connection, LoadPiece, OkInfo, QueryResult, Row, SessionError};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -31,6 +32,10 @@ const PACKET_OVERHEAD_BYTES: usize = 1024;
 
 /// What the server says of a value that it cut, at times as a mere note.
 const DATA_TRUNCATED: u64 = 1265;
+
+/// How often, and how far apart, a table is asked for that is there but is left out of what the server tells.
+const DESCRIBED_TRIES_MAX: u32 = 50;
+const DESCRIBED_PAUSE: Duration = Duration::from_millis(100);
 
 /// What it says of a row whose key is there.
 const DUPLICATE_KEY: u16 = 1062;
@@ -61,6 +66,32 @@ enum Way {
     Statements,
 }
 
+/// A table's engine, and whether it has transactions; its columns with their types.
+async fn described(
+    connection: &mut Connection,
+    table: &TableName,
+) -> Result<(QueryResult, QueryResult), BulkError> {
+    let of_table =
+        format!("table_schema = {} AND table_name = {}", literal(&table.schema), literal(&table.name));
+    let engine = format!(
+        "SELECT transactions, tables.engine FROM information_schema.tables LEFT JOIN information_schema.engines \
+         ON engines.engine = tables.engine WHERE {of_table}"
+    );
+    let columns =
+        format!("SELECT column_name, LOWER(data_type) FROM information_schema.columns WHERE {of_table}");
+    let mut tries = 0;
+    loop {
+        let (there, columns) = (connection.query(&engine).await?, connection.query(&columns).await?);
+        // MariaDB leaves out what a statement is changing just then: indexes, for an interrupted load.
+        let left_out = there.first().is_some_and(|row| row.get_str(1).is_none() || columns.rows.is_empty());
+        tries += 1;
+        if !left_out || tries == DESCRIBED_TRIES_MAX {
+            return Ok((there, columns));
+        }
+        tokio::time::sleep(DESCRIBED_PAUSE).await;
+    }
+}
+
 impl Target {
     /// Asks the target what the table is like there.
     ///
@@ -71,27 +102,18 @@ impl Target {
         table: &LoadTable,
         inserts: bool,
     ) -> Result<Self, BulkError> {
-        let TableName { schema, name } = &table.name;
-        let of_table = format!("table_schema = {} AND table_name = {}", literal(schema), literal(name));
-        let sql = format!(
-            "SELECT transactions, engine FROM information_schema.tables JOIN information_schema.engines USING (engine) \
-             WHERE {of_table}"
-        );
         let missing = |what: String, connection: &Connection| BulkError::Missing {
             what,
             server: connection.endpoint().into(),
         };
-        let there = connection.query(&sql).await?;
+        let (there, columns_there) = described(connection, &table.name).await?;
         let Some(there) = there.first() else {
             return Err(missing(format!("table {}", table.name), connection));
         };
         let transactional = there.get_str(0) == Some("YES");
         let elsewhere = there.get_str(1).filter(|engine| !keeps_rows(engine)).map(str::to_owned);
-        let sql =
-            format!("SELECT column_name, LOWER(data_type) FROM information_schema.columns WHERE {of_table}");
-        let there = connection.query(&sql).await?;
         let data_type = |name: &str| {
-            let row = there.rows.iter().find(|row| row.get_str(0) == Some(name))?;
+            let row = columns_there.rows.iter().find(|row| row.get_str(0) == Some(name))?;
             row.get_str(1).map(str::to_owned)
         };
         let mut columns = Vec::new();

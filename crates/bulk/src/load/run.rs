@@ -15,7 +15,7 @@ use super::accounts::{AccountsReport, LoadAccounts};
 use super::contents::{Contents, Definition, LoadChunk, LoadTable};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
-use super::order::{Order, Size};
+use super::order::{Order, Size, TableToLoad};
 use super::record::{BEGUN, Earlier, Phase, Record};
 use super::rows::Target;
 use super::{accounts, carried, definitions, gtid, target};
@@ -503,13 +503,16 @@ struct Queue {
 
 impl Queue {
     fn new(connections: usize, tables: Vec<Queued>) -> Self {
-        let left = |(number, table): (usize, &Queued)| {
-            let missing = table.missing.iter().map(|chunk| size(chunk)).sum();
-            (number, missing, table.whole, table.indexes)
+        let to_load = |(number, table): (usize, &Queued)| TableToLoad {
+            number,
+            missing: table.missing.iter().map(|chunk| size(chunk)).sum(),
+            whole: table.whole,
+            indexes: table.indexes,
+            one_by_one: !table.loading.target.transactional,
         };
         let is_unfinished = |table: &Queued| !table.missing.is_empty() || table.indexes > 0;
         let unfinished = tables.iter().enumerate().filter(|(_, table)| is_unfinished(table));
-        Self { order: Order::new(connections, unfinished.map(left)), tables }
+        Self { order: Order::new(connections, unfinished.map(to_load)), tables }
     }
 
     /// A table and a file of it; none if an earlier load had loaded all, and the table waits for its indexes.

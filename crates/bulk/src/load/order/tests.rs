@@ -29,6 +29,10 @@ impl Table {
     }
 }
 
+fn to_load(number: usize, size: Size, indexes: usize) -> TableToLoad {
+    TableToLoad { number, missing: size, whole: size, indexes, one_by_one: false }
+}
+
 fn chunk_size(rows: u64) -> Size {
     Size::new(Some(rows), rows * 250)
 }
@@ -51,7 +55,7 @@ struct ByOrder {
 impl ByOrder {
     fn new(connections: usize, tables: &[Table]) -> Self {
         let with_rows = tables.iter().enumerate().filter(|(_, table)| !table.chunks.is_empty());
-        let lefts = with_rows.map(|(number, table)| (number, table.size(), table.size(), table.indexes));
+        let lefts = with_rows.map(|(number, table)| to_load(number, table.size(), table.indexes));
         let chunks = tables.iter().map(|table| table.chunks.clone().into_iter()).collect();
         Self { order: Order::new(connections, lefts), chunks, most_begun: 0 }
     }
@@ -158,7 +162,7 @@ fn tables_with_equal_ways_take_turns() {
 #[test]
 fn what_a_chunk_is_taken_for_is_put_right() {
     let size = Size::new(Some(1600), 0);
-    let mut order = Order::new(2, [(7, size, size, 0)]);
+    let mut order = Order::new(2, [to_load(7, size, 0)]);
     assert_eq!(order.next(), Some(7));
     let guess = order.take_chunk(7);
     assert_eq!(guess, 100 * ROW);
@@ -177,7 +181,23 @@ fn what_a_chunk_is_taken_for_is_put_right() {
 #[test]
 fn rows_are_reckoned_from_bytes_where_nothing_tells() {
     assert_eq!(Size::new(None, 10 * ROW_BYTES), Size { rows: 10, bytes: 10 * ROW_BYTES });
-    assert_eq!(Size::new(Some(u64::MAX), u64::MAX).cost(), u64::MAX);
+    let absurd = Size::new(Some(u64::MAX), u64::MAX);
+    assert_eq!(absurd.cost(), u64::MAX);
+    let mut order = Order::new(2, [to_load(0, Size::new(Some(1), 1), 1), to_load(1, absurd, 9)]);
+    assert_eq!(order.next(), Some(1));
+}
+
+#[test]
+fn tables_whose_rows_go_in_one_by_one_and_indexes_alone_count_as_what_they_take() {
+    let (large, small) = (Size::new(Some(3000), 0), Size::new(Some(1000), 0));
+    let locked = TableToLoad { one_by_one: true, ..to_load(1, small, 0) };
+    assert_eq!(Order::new(4, [to_load(0, large, 0), locked]).next(), Some(1));
+    assert_eq!(Order::new(4, [to_load(0, large, 0), to_load(1, small, 0)]).next(), Some(0));
+    let indexes_alone = TableToLoad { missing: Size::default(), ..to_load(1, large, 4) };
+    let mut order = Order::new(4, [to_load(0, large, 0), indexes_alone]);
+    assert_eq!(order.next(), Some(1));
+    order.end(1);
+    assert_eq!(order.next(), Some(0));
 }
 
 fn tables() -> impl Strategy<Value = Vec<Table>> {
