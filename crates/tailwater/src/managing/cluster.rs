@@ -17,8 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Context;
 use tailwater_manager::analysis::Guard;
 use tailwater_manager::choice::{Origin, Version};
-use tailwater_manager::driving::AuditFolder;
-use tailwater_manager::failover::End;
+use tailwater_manager::driving::{AuditFolder, RecordError};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::LeaseHandle;
 use tailwater_manager::watching::{Chronicle, Clock, Watch, WatchedCluster, WatchedRelay};
@@ -30,6 +29,7 @@ use self::runs::Run;
 use self::supervising::supervise;
 use super::guarding::KeptGuard;
 use super::remembering::MemoryFile;
+use super::replaced::{Past, past};
 use super::sharing::SharedRecords;
 use crate::config::ManagerConfig;
 use crate::wiring::ClusterWiring;
@@ -159,19 +159,17 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         &self.parts.records
     }
 
-    /// Whether somebody accepted, when this server was last replaced, that acknowledged commits may be missing: it may be the
-    /// only one that has them.
-    ///
-    /// # Errors
-    /// If records cannot be read.
-    pub fn may_hold_what_is_missing(&self, server: &str) -> anyhow::Result<bool> {
-        for id in self.parts.records.list()?.iter().rev() {
-            let Some(audit) = self.parts.records.load(id)? else { continue };
-            if audit.primary == server && matches!(audit.outcome, Some(End::Promoted { .. })) {
-                return Ok(audit.may_be_missing.is_some());
-            }
+    /// How this server was replaced last, `leader` being the present primary.
+    pub fn past_of(&self, server: &str, leader: &str) -> Past {
+        let records = &self.parts.records;
+        let read = || -> Result<Vec<_>, RecordError> {
+            let names = records.list()?;
+            names.iter().rev().filter_map(|id| records.load(id).transpose()).collect()
+        };
+        match read() {
+            Ok(newest_first) => past(server, leader, newest_first.into_iter()),
+            Err(error) => Past::Unknown(format!("a record cannot be read: {error}")),
         }
-        Ok(false)
     }
 
     /// Whether a run was left half done, by this manager or the one before it, or nobody can tell: who leads is not certain before it
