@@ -2,12 +2,13 @@
 //!
 //! - `runs`: how runs begin, and what follows from their ends. `leftovers`: what they leave.
 //! - `supervising`: what the manager does by itself.
-//! - `report`: how it all is, for whoever asks.
+//! - `report`: how it all is, for whoever asks. `terms`: whether relays obey.
 
 pub(super) mod leftovers;
 mod report;
 mod runs;
 mod supervising;
+mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +37,7 @@ use crate::wiring::ClusterWiring;
 
 pub use report::{ClusterReport, FindingReport};
 pub use runs::Begun;
+pub use terms::Above;
 
 /// Makes what does the acts of the run of that name, for a cluster as it is now.
 pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
@@ -67,8 +69,10 @@ pub struct ClusterParts<H> {
     pub guard: KeptGuard,
     /// Where records lie.
     pub records: AuditFolder,
-    /// Where other managers find those of switchovers; nothing if this one is alone.
+    /// Where other managers find them; nothing if this one is alone.
     pub shared: Option<Arc<SharedRecords>>,
+    /// What all terms of the lease are above; nothing if its terms cannot be raised.
+    pub above: Option<Above>,
     /// Where lies what the manager that comes behind this one may have to know.
     pub memory: MemoryFile,
 }
@@ -84,6 +88,8 @@ pub struct ManagedCluster<H> {
     finishing: Mutex<Option<AbortHandle>>,
     /// A run of this manager's own was cut off, and nobody has looked at that yet.
     was_cut_off: AtomicBool,
+    /// Relays that refuse this manager, each with why.
+    refusing: watch::Sender<Vec<String>>,
     /// Told whenever another primary is watched.
     recast: watch::Sender<u64>,
     /// Told whenever a run begins that may change something.
@@ -120,6 +126,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             run: Mutex::new(None),
             finishing: Mutex::new(None),
             was_cut_off: AtomicBool::new(false),
+            refusing: watch::Sender::default(),
             recast: watch::Sender::new(0),
             begun: watch::Sender::new(0),
         });

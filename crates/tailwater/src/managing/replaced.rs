@@ -76,7 +76,7 @@ mod tests {
     fn the_run_that_replaced_it_last_tells() {
         let accepted = |id: &str| Past::Accepted(id.to_owned());
         let first = lossy(change("1", "db1", "db2"));
-        assert_eq!(of("db1", "db2", &[first.clone()]), accepted("1"));
+        assert_eq!(of("db1", "db2", std::slice::from_ref(&first)), accepted("1"));
         // One that replaced nobody says nothing.
         assert_eq!(of("db1", "db2", &[refused("2"), first.clone()]), accepted("1"));
         let back = change("3", "db2", "db1");
@@ -102,9 +102,9 @@ mod tests {
         assert!(is_unknown(of("db1", "db2", &[])));
         assert!(is_unknown(of("db1", "db2", &[refused("1")])));
         let first = change("1", "db1", "db2");
-        assert!(is_unknown(of("db3", "db2", &[first.clone()])), "nobody tells that it ever led");
+        assert!(is_unknown(of("db3", "db2", std::slice::from_ref(&first))), "nobody tells that it ever led");
         // Somebody has replaced db2, and perhaps db1 once more.
-        assert!(is_unknown(of("db1", "db3", &[first.clone()])));
+        assert!(is_unknown(of("db1", "db3", std::slice::from_ref(&first))));
         let third = change("3", "db1", "db2");
         assert!(is_unknown(of("db3", "db2", &[third, first])));
     }

@@ -177,6 +177,7 @@ impl<H: Hands + 'static> Stage<H> {
             guard: KeptGuard::open(folder.join("orders.guard"), None)?,
             records: AuditFolder::new(folder.join("records")),
             shared: None,
+            above: None,
             memory: MemoryFile::new(folder.join("orders.seen"), Box::new(|| 0)),
         })?;
         Ok(Self { cluster, lease, supervisor, token })
