@@ -196,6 +196,14 @@ pub enum ApplyError {
         /// Why, and what to do.
         reason: String,
     },
+    /// A server that comes back has transactions that nobody else has, and they are not to be undone.
+    #[error(
+        "only this server has {gtids}, and a client may have been told of it; `tailwater rejoin` undoes it"
+    )]
+    Alone {
+        /// Which.
+        gtids: String,
+    },
     /// A row cannot be said in SQL, and goes no other way to this target.
     #[error("transaction {gtid}: a row of {table}: {error}")]
     Inexact {
@@ -263,7 +271,7 @@ impl ApplyError {
             }
             Self::Filter(_) | Self::Clash { .. } => Retry::AfterChange,
             Self::TooLarge { .. } | Self::Inexact { .. } | Self::Missing { .. } => Retry::AfterChange,
-            Self::Irreversible { .. } | Self::Rejoin { .. } => Retry::AfterChange,
+            Self::Irreversible { .. } | Self::Rejoin { .. } | Self::Alone { .. } => Retry::AfterChange,
             Self::Interrupted { .. } | Self::Behind { .. } => Retry::Later,
         }
     }
@@ -362,6 +370,7 @@ impl ApplyError {
             Self::Inexact { .. } => "TW-APP-0031",
             Self::Irreversible { .. } => "TW-APP-0040",
             Self::Rejoin { .. } => "TW-APP-0041",
+            Self::Alone { .. } => "TW-APP-0042",
         }
     }
 }

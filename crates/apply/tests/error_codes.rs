@@ -38,6 +38,7 @@ fn every_code_is_documented() {
         },
         ApplyError::TooLarge { gtid: gtid(), table: table(), bytes: 2, bytes_max: 1 },
         ApplyError::Irreversible { gtid: gtid(), reason: reason() },
+        ApplyError::Alone { gtids: gtid() },
         ApplyError::Behind { channel: table(), has: reason(), end: reason() },
         ApplyError::Rejoin { reason: reason() },
         ApplyError::Inexact { gtid: gtid(), table: table(), error: Box::new(PrintError::Event(malformed())) },
@@ -64,6 +65,7 @@ fn every_code_is_documented() {
             | ApplyError::TooLarge { .. }
             | ApplyError::Inexact { .. }
             | ApplyError::Irreversible { .. }
+            | ApplyError::Alone { .. }
             | ApplyError::Rejoin { .. }
             | ApplyError::Behind { .. }
             | ApplyError::Session(_)

@@ -24,6 +24,7 @@ impl Rig {
             primary: self.target.socket_options(),
             server_id: 4202,
             window: Some(window),
+            may_undo: true,
             tail_bytes_max: RejoinOptions::TAIL_BYTES_MAX,
             tail_file: self.folder.path().join("tail.binlog"),
         }

@@ -137,6 +137,17 @@ pub enum Refusal {
         /// Whom somebody has led, and in which term.
         by: String,
     },
+    /// A former primary that may have what nobody else has.
+    #[error(
+        "{server} may hold acknowledged commits that nobody else has, and is not brought back by itself: {reason}; see what only it has \
+         (`tailwater rejoin --dry-run`), save what is needed of it, and then `tailwater rejoin`"
+    )]
+    NotBroughtBack {
+        /// The former primary.
+        server: String,
+        /// Why it may.
+        reason: String,
+    },
 }
 
 impl Refusal {
@@ -157,6 +168,7 @@ impl Refusal {
             Self::PauseExceeded { .. } => "TW-MGR-0071",
             Self::Interrupted { .. } => "TW-MGR-0072",
             Self::Superseded { .. } => "TW-MGR-0073",
+            Self::NotBroughtBack { .. } => "TW-MGR-0074",
         }
     }
 
@@ -177,7 +189,8 @@ impl Refusal {
             | Self::NotReady { .. }
             | Self::PauseExceeded { .. }
             | Self::Interrupted { .. }
-            | Self::Superseded { .. } => false,
+            | Self::Superseded { .. }
+            | Self::NotBroughtBack { .. } => false,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 use tailwater_manager::Refusal;
 use tailwater_manager::choice::{Feed, Origin, Promotion, Server, Version};
-use tailwater_manager::failover::{Act, Answer, Audit, End, Expected, Failover, Note, Order};
+use tailwater_manager::failover::{Act, Answer, Audit, End, Expected, Failover, Note, Order, Step};
 use tailwater_manager::lease::Token;
 use tailwater_manager::lossless::{Acker, Look, Regimes, Stop, Waiting};
 use tailwater_wire::Flavour;
@@ -29,6 +29,8 @@ enum Fate {
     DoneUnheard,
     /// It does not, and nobody hears of that.
     LostOnTheWay,
+    /// An acker has obeyed a later term, and does not do it; other acts fail.
+    Stale,
 }
 
 /// The servers and ackers; positions are numbers of transactions.
@@ -236,6 +238,12 @@ fn run(
                 Answer::Unknown("timed out".to_owned())
             }
             Fate::LostOnTheWay => Answer::Unknown("timed out".to_owned()),
+            Fate::Stale => match &act {
+                Act::StopAcker { acker } | Act::ReadAcker { acker } => {
+                    world.acker(acker, Stop::Refused { term: 7, seen: 4711 })
+                }
+                _ => Answer::Failed("no".to_owned()),
+            },
         };
         let primaries = world.primaries();
         assert!(primaries.len() <= 1, "two primaries, {primaries:?}, after {act}: {}", failover.audit());
@@ -362,6 +370,32 @@ fn too_few_ackers_refuse_and_everything_is_undone() {
 }
 
 #[test]
+fn ackers_that_refuse_this_term_are_told_apart_and_nothing_is_left_to_undo() {
+    let stale = |act: &Act| match act {
+        Act::StopAcker { acker } | Act::ReadAcker { acker } if acker == "relay1" => Fate::Stale,
+        _ => Fate::Done,
+    };
+    for dry_run in [false, true] {
+        let mut world = World::new(&[10, 9], &[(8, 8)], 1);
+        let order = Order { dry_run, ..order(&world) };
+        let audit = run(&mut world, order, stale, None);
+        check(&world, &audit);
+        let Some(
+            End::Undone { refusal: Refusal::Incomplete { missing, .. }, .. }
+            | End::Unchanged { refusal: Refusal::Incomplete { missing, .. } },
+        ) = &audit.outcome
+        else {
+            panic!("{audit}")
+        };
+        assert!(missing.contains("relay1 (refuses orders of term 7 of the lease"), "{missing}");
+        assert!(missing.contains("term 4711") && missing.contains("raise-terms"), "{missing}");
+        let starts = Act::StartAcker { acker: "relay1".to_owned() };
+        let is_it = |step: &Step| matches!(&step.note, Note::Ordered { what, .. } if *what == starts);
+        assert!(!audit.steps.iter().any(is_it), "it did nothing that could be undone: {audit}");
+    }
+}
+
+#[test]
 fn a_candidate_that_fails_gives_way_to_another() {
     let mut world = World::new(&[10, 10], &[(10, 9), (4, 4)], 1);
     let stuck = |act: &Act| match act {
@@ -466,6 +500,7 @@ fn any_fate() -> impl Strategy<Value = Fate> {
         1 => Just(Fate::Failed),
         1 => Just(Fate::DoneUnheard),
         1 => Just(Fate::LostOnTheWay),
+        1 => Just(Fate::Stale),
     ]
 }
 

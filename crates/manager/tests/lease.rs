@@ -10,8 +10,8 @@ use proptest::test_runner::TestRunner;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use tailwater_manager::lease::{
-    Change, EtcdLease, EtcdOptions, EtcdUser, FileLease, Heard, Keeper, LeaseHandle, LeaseStore, LeaseTask,
-    Moment, Next, Standing, Terms, Token,
+    ABOVE, Change, EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, Heard, Keeper, LeaseHandle,
+    LeaseStore, LeaseTask, Moment, Next, Standing, Terms, Token,
 };
 use tailwater_sandbox::{Etcd, EtcdTls};
 
@@ -431,6 +431,45 @@ async fn a_key_that_was_removed_ends_the_term() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Revisions begin anew with an etcd that was made anew, and so do terms, unless they are put above what was.
+#[tokio::test]
+async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(etcd) = etcd(folder.path()).await? else { return Ok(()) };
+    let terms = Terms::of(2_000)?;
+    let task = LeaseTask::start(in_etcd(&etcd.endpoint(), "first", terms)?, terms);
+    until(&task.handle(), is_active).await?;
+    let before = task.handle().check()?;
+    let etcd = etcd.make_anew().await?;
+    until(&task.handle(), |now| !is_active(now)).await?;
+    until(&task.handle(), is_active).await?;
+    assert!(task.handle().check()? <= before, "revisions go on");
+
+    let mut above = EtcdValue::new(EtcdOptions {
+        endpoints: vec![etcd.endpoint()],
+        key: format!("tailwater/test/{ABOVE}"),
+        request_ms_max: 2_000,
+        ..EtcdOptions::default()
+    })?;
+    assert!(above.replace(0, b"4711").await?.is_some());
+    // It counts from the next term on, and the one that is held goes on until then.
+    let held = task.handle().check()?;
+    tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
+    assert_eq!(task.handle().check()?, held);
+    task.handle().begin_anew();
+    until(&task.handle(), |now| matches!(now, Standing::Active(token) if token.0 > 4711)).await?;
+    tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
+    assert!(task.handle().check()?.0 > 4711, "it cannot be renewed");
+    // What is no number is no permission.
+    let revision = above.read().await?.revision;
+    assert!(above.replace(revision, b"many").await?.is_some());
+    task.release().await;
+    let mut store = in_etcd(&etcd.endpoint(), "second", terms)?;
+    let _ = store.acquire().await;
+    assert!(matches!(store.acquire().await, Heard::Failed { reason } if reason.contains("is no number")));
+    Ok(())
+}
+
 /// A lease in etcd over TLS, of a manager that logs in.
 fn as_user(etcd: &Etcd, authority: &Path, password: &str, holder: &str) -> anyhow::Result<EtcdLease> {
     Ok(EtcdLease::new(EtcdOptions {
@@ -449,8 +488,12 @@ async fn require_login(endpoint: &str, authority: &Path) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let authority = reqwest::Certificate::from_pem(&std::fs::read(authority)?)?;
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([authority]).build()?;
-    // `tailwater/test` in base64.
-    let permission = json!({ "permType": "READWRITE", "key": "dGFpbHdhdGVyL3Rlc3Q=" });
+    // All that begins with `tailwater/test`, in base64.
+    let permission = json!({
+        "permType": "READWRITE",
+        "key": "dGFpbHdhdGVyL3Rlc3Q=",
+        "range_end": "dGFpbHdhdGVyL3Rlc3U=",
+    });
     for (method, body) in [
         ("user/add", json!({ "name": "root", "password": "root" })),
         ("role/add", json!({ "name": "root" })),

@@ -127,6 +127,11 @@ fn an_acker_counts_only_if_all_of_it_holds() {
         &["TW-MGR-0032", "TW-MGR-0033"],
         "did not confirm",
     );
+    refused(
+        Acker { stop: Stop::Refused { term: 5, seen: 4711 }, ..good.clone() },
+        &["TW-MGR-0032", "TW-MGR-0033"],
+        "a (refuses orders of term 5 of the lease, having obeyed term 4711",
+    );
     refused(Acker { name: "z".to_owned(), ..good }, &["TW-MGR-0032", "TW-MGR-0033"], "a (did not answer)");
 }
 

@@ -107,8 +107,25 @@ impl Etcd {
     /// # Errors
     /// [`SandboxError::Spawn`] as [`Etcd::start`].
     pub async fn restart(self) -> Result<Self, SandboxError> {
+        self.start_again(false).await
+    }
+
+    /// The same without the data: all that it held is gone, and its revisions begin anew.
+    ///
+    /// # Errors
+    /// [`SandboxError::Spawn`] as [`Etcd::start`], and if the data cannot be removed.
+    pub async fn make_anew(self) -> Result<Self, SandboxError> {
+        self.start_again(true).await
+    }
+
+    async fn start_again(self, without_data: bool) -> Result<Self, SandboxError> {
         let Self { program, folder, ports, tls, process } = self;
         process.kill().await?;
+        if without_data {
+            let removed = std::fs::remove_dir_all(folder.join("data"));
+            removed
+                .map_err(|source| SandboxError::Spawn { program: program.display().to_string(), source })?;
+        }
         let process = spawn(&program, &folder, &ports, tls.as_ref())?;
         let etcd = Self { program, folder, ports, tls, process };
         etcd.wait().await?;

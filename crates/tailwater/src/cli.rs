@@ -29,8 +29,8 @@ pub use copying::{
 pub use dumping::{CompressionArg, DumpArgs, FormatArg, LoadArgs};
 pub use log::{ArchiveArgs, CatArgs, LogCommand, LogSource, PurgeArgs, StatsArgs, TimeArgs};
 pub use managing::{
-    DowntimeArgs, FailoverArgs, FailoverBench, ManagerCommand, ManagerScope, RejoinArgs, SwitchoverArgs,
-    SwitchoverBench,
+    DowntimeArgs, FailoverArgs, FailoverBench, ManagerCommand, ManagerScope, RaiseTermsArgs, RejoinArgs,
+    SwitchoverArgs, SwitchoverBench,
 };
 pub use sandbox::{DemoArgs, SandboxCommand};
 

@@ -15,7 +15,7 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
 use crate::failed_over::{Led, more_commits};
-use crate::shell::PROGRAM;
+use crate::shell::{PROGRAM, Shell};
 use crate::switched_over::{as_app, lead_clients};
 
 /// Only reached when something is wrong.
@@ -47,18 +47,6 @@ async fn a_daemon_killed_in_the_midst_leaves_nothing_half_done_mysql() -> Result
 }
 
 impl Led {
-    /// Starts the command and does not wait for it: the daemon will not live to answer.
-    fn begin(&self, words: &str) -> Result<tokio::process::Child> {
-        let mut command = tokio::process::Command::new(PROGRAM);
-        command.args(words.split_whitespace()).args(["-c", "tailwater.toml"]).current_dir(self.shell.path());
-        Ok(command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?)
-    }
-
     async fn until_killed(&mut self) -> Result<()> {
         let begun = Instant::now();
         while self.trial.relay().is_some_and(|relay| relay.is_running()) {
@@ -82,6 +70,13 @@ impl Led {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// Starts the command and does not wait for it: the daemon will not live to answer.
+pub fn begin(shell: &Shell, words: &str) -> Result<tokio::process::Child> {
+    let mut command = tokio::process::Command::new(PROGRAM);
+    command.args(words.split_whitespace()).args(["-c", "tailwater.toml"]).current_dir(shell.path());
+    Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn()?)
 }
 
 /// The records of recoveries that have done what was to be done, the oldest first.
@@ -151,7 +146,7 @@ async fn killed_in_the_midst(kind: ServerKind) -> Result<()> {
 async fn killed_while_writes_are_held(led: &mut Led, kind: ServerKind) -> Result<()> {
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
-    let _command = led.begin("switchover primary --to db2 --max-write-pause-ms 60000")?;
+    let _command = begin(&led.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
     let variable = if kind.flavour() == Flavour::MySql { "super_read_only" } else { "read_only" };
     let holds = format!("SET GLOBAL {variable} = 1");
     until_running(&led.trial.primary, &holds, true).await?;
@@ -168,7 +163,7 @@ async fn killed_while_writes_are_held(led: &mut Led, kind: ServerKind) -> Result
 /// It dies when db2 takes writes and clients are about to be led there: the rest is done by the next.
 async fn killed_behind_the_promotion(led: &mut Led, load: &Workload) -> Result<()> {
     led.shell.write("die-in-route", "")?;
-    let _command = led.begin("switchover primary --to db2 --max-write-pause-ms 60000")?;
+    let _command = begin(&led.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
     led.until_killed().await?;
     lead_clients(load, &led.trial.primary, led.follower("db2")?).await?;
     let record = led.start_anew().await?;

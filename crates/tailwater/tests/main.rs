@@ -17,6 +17,7 @@ mod copied_binary;
 mod dead_host;
 mod dumped;
 mod elsewhere;
+mod etcd_anew;
 mod failed_over;
 mod faults;
 mod fed_over;

@@ -16,6 +16,7 @@ use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, OwnedProcess, Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
+use tokio::task::JoinHandle;
 
 use crate::shell::{PROGRAM, Shell};
 
@@ -43,7 +44,8 @@ async fn a_former_primary_is_brought_back_by_itself() -> Result<()> {
         return Ok(());
     }
     let shell = Shell::new()?;
-    let (mut trial, new) = cluster(kind, &shell, "automatic = true\nrejoin = true").await?;
+    let (mut trial, new) =
+        cluster(kind, &shell, "automatic = true\nrejoin = true", Durability::Reduced).await?;
     for id in 3..40 {
         trial.primary.sql(&format!("INSERT INTO shop.t VALUES ({id}, 0)")).await?;
     }
@@ -72,7 +74,60 @@ async fn a_former_primary_is_brought_back_by_itself() -> Result<()> {
     trial.stop_relay().await
 }
 
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+/// Nobody can tell whether what it has alone was acknowledged: people have to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_former_primary_of_which_no_record_tells_keeps_what_it_has_alone() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let manager = "automatic = true\nrejoin = true";
+    let (mut trial, new) = cluster(kind, &shell, manager, Durability::Full).await?;
+    let alone = wait_for_nobody(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
+    trial.primary.kill().await?;
+    ensure!(alone.await?.is_err(), "it was acknowledged");
+    comes_back_without_records(&mut trial, &new, &shell).await?;
+    until("that it is refused", async || {
+        let said = std::fs::read_to_string(trial.relay_output())?;
+        Ok(said.contains("TW-MGR-0074") && said.contains("no record tells how db2 became the primary"))
+    })
+    .await?;
+    let old = &trial.primary;
+    ensure!(old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["41,42"], "it was undone");
+    ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["0"], "it was made to stand still");
+    shell.run("rejoin -c tailwater.toml primary db1")?.exits(0).says(&["undone: 1 transactions"]);
+    follows(&new, old, "first").await?;
+    trial.stop_relay().await
+}
+
+/// What has nothing alone keeps nothing from anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_former_primary_of_which_no_record_tells_is_brought_back_if_it_has_nothing_alone() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (mut trial, new) =
+        cluster(kind, &shell, "automatic = true\nrejoin = true", Durability::Reduced).await?;
+    trial.primary.kill().await?;
+    comes_back_without_records(&mut trial, &new, &shell).await?;
+    follows(&new, &trial.primary, "first").await?;
+    trial.stop_relay().await
+}
+
+/// The dead primary is replaced, and starts again when the records of that are gone.
+async fn comes_back_without_records(trial: &mut Trial, new: &Server, shell: &Shell) -> Result<()> {
+    ensure!(trial.wait_failed_over(PRIMARY_NAME).await? == new.name());
+    wait_writable(new).await?;
+    trial.stop_relay().await?;
+    std::fs::remove_dir_all(shell.path().join("log/manager/primary"))?;
+    trial.primary.start_again().await?;
+    trial.start_relay()
+}
+
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !is_so().await? {
         ensure!(begun.elapsed() < PATIENCE, "waiting for {what}");
@@ -90,6 +145,30 @@ fn ask(socket: &Path, request: &str) -> Result<String> {
     Ok(answer)
 }
 
+/// Has the relay acknowledge nothing more, and a client commit: what it does is in the binlog of this server, and nowhere else.
+pub async fn wait_for_nobody(
+    primary: &Server,
+    shell: &Shell,
+    statement: &'static str,
+) -> Result<JoinHandle<Result<()>>> {
+    let order = "{\"request\": \"acker_stop\", \"source\": \"primary\", \"token\": 0}\n";
+    let answer = ask(&shell.path().join("log/control.sock"), order)?;
+    ensure!(answer.contains("acker"), "{answer}");
+    let waiting = primary.connect_options();
+    let writer = tokio::spawn(async move {
+        let mut connection = Connection::connect(&waiting).await?;
+        connection.execute(statement).await?;
+        anyhow::Ok(())
+    });
+    until("a commit that waits", async || {
+        let list = primary.sql("SHOW PROCESSLIST").await?;
+        Ok(list.iter().any(|line| line.contains("semi-sync ACK"))
+            && list.iter().any(|line| line.contains(statement)))
+    })
+    .await?;
+    Ok(writer)
+}
+
 /// Whether everything that is written on `primary` arrives on `replica`, which takes no writes of its own.
 async fn follows(primary: &Server, replica: &Server, table: &str) -> Result<()> {
     primary.sql(&format!("CREATE DATABASE {table}; CREATE TABLE {table}.t (id INT PRIMARY KEY)")).await?;
@@ -102,11 +181,16 @@ async fn follows(primary: &Server, replica: &Server, table: &str) -> Result<()> 
     Ok(())
 }
 
-/// A primary with reduced durability, a replica that may take its place, and a relay that manages them.
-async fn cluster(kind: ServerKind, shell: &Shell, manager: &str) -> Result<(Trial, Server)> {
+/// A primary, a replica that may take its place, and a relay that manages them.
+async fn cluster(
+    kind: ServerKind,
+    shell: &Shell,
+    manager: &str,
+    durability: Durability,
+) -> Result<(Trial, Server)> {
     let spec = TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -129,7 +213,7 @@ async fn a_former_primary_comes_back(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let shell = Shell::new()?;
-    let (mut trial, new) = cluster(kind, &shell, "automatic = true").await?;
+    let (mut trial, new) = cluster(kind, &shell, "automatic = true", Durability::Reduced).await?;
     let ledger: Arc<Ledger> = Arc::default();
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(4), Arc::clone(&ledger));
     until("commits", async || Ok(load.counters().snapshot().acknowledged > 300)).await?;
@@ -142,21 +226,7 @@ async fn a_former_primary_comes_back(kind: ServerKind) -> Result<()> {
     })
     .await?;
 
-    // What is written while nobody acknowledges is in the binlog of this server, and nowhere else.
-    let order = "{\"request\": \"acker_stop\", \"source\": \"primary\", \"token\": 0}\n";
-    let answer = ask(&shell.path().join("log/control.sock"), order)?;
-    ensure!(answer.contains("acker"), "{answer}");
-    let waiting = trial.primary.connect_options();
-    let writer = tokio::spawn(async move {
-        let mut connection = Connection::connect(&waiting).await?;
-        connection.execute("UPDATE shop.t SET v = v + 40").await
-    });
-    until("a commit that waits", async || {
-        let list = trial.primary.sql("SHOW PROCESSLIST").await?;
-        Ok(list.iter().any(|line| line.contains("semi-sync ACK"))
-            && list.iter().any(|line| line.contains("UPDATE shop.t")))
-    })
-    .await?;
+    let writer = wait_for_nobody(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
     trial.primary.kill().await?;
     ensure!(writer.await?.is_err(), "it was acknowledged");
     let leader = trial.wait_failed_over(PRIMARY_NAME).await?;

@@ -114,6 +114,7 @@ async fn clients_that_connect_again_are_told_nothing(kind: ServerKind) -> Result
         primary: new.connect_options(),
         server_id: 4202,
         window: None,
+        may_undo: true,
         tail_bytes_max: RejoinOptions::TAIL_BYTES_MAX,
         tail_file: folder.path().join("tail.binlog"),
     };

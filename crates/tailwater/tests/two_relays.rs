@@ -2,7 +2,6 @@
 //! docs/how-to/production.md, but for its addresses.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,11 +17,19 @@ use tailwater_sandbox::{
 use tailwater_session::Connection;
 
 use crate::http::Http;
-use crate::killed_amid::{recoveries, until_running};
+use crate::killed_amid::{begin, recoveries, until_running};
+use crate::rejoined::wait_for_nobody;
 use crate::shell::{PROGRAM, Shell};
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A hook that kills the daemon, which started it, once after it is told to.
+const DEADLY: &str = r#"
+[[manager.fence_hook]]
+name = "fence"
+command = ["bash", "-c", "if rm FOLDER/die-in-fence 2>/dev/null; then kill -9 $PPID; fi; exit 1"]
+"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_other_manager_takes_over_mariadb() -> Result<()> {
@@ -43,6 +50,16 @@ async fn the_other_manager_takes_over_mysql() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_other_manager_undoes_a_switchover_mariadb() -> Result<()> {
     the_other_manager_undoes_a_switchover(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_other_manager_takes_a_failover_back_mariadb() -> Result<()> {
+    the_other_manager_takes_a_failover_back(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_other_manager_knows_what_was_accepted_to_be_lost_mariadb() -> Result<()> {
+    the_other_manager_knows_what_was_accepted_to_be_lost(ServerKind::Mariadb1011).await
 }
 
 /// The relay beside the trial's.
@@ -135,12 +152,18 @@ struct Pair {
 }
 
 impl Pair {
-    /// Both managers watch, and both relays acknowledge.
-    async fn start(kind: ServerKind, program: &Path, settings: &str) -> Result<Self> {
+    /// Both managers watch, and both relays acknowledge. `hooks` are of the managers, in the first one's folder.
+    async fn start(
+        kind: ServerKind,
+        program: &Path,
+        settings: &str,
+        hooks: &str,
+        durability: Durability,
+    ) -> Result<Self> {
         let (shell, folder) = (Shell::new()?, tempfile::tempdir()?);
         let spec = TrialSpec {
             kind,
-            durability: Durability::Reduced,
+            durability,
             options: Vec::new(),
             ack: AckMode::Durable,
             program: PathBuf::from(PROGRAM),
@@ -160,8 +183,9 @@ impl Pair {
         trial.lead(
             &[&follower],
             &format!(
-                "name = \"one\"\n{settings}\nlease = \"etcd\"\nlease_ttl_ms = 2000\netcd_endpoints = [\"{}\"]",
-                etcd.endpoint()
+                "name = \"one\"\n{settings}\nlease = \"etcd\"\nlease_ttl_ms = 2000\netcd_endpoints = [\"{}\"]\n{}",
+                etcd.endpoint(),
+                hooks.replace("FOLDER", &shell.path().display().to_string())
             ),
         )?;
         let mut second = Second::new(&shell, &trial, &two, &one)?;
@@ -217,7 +241,7 @@ impl Pair {
 
 async fn the_other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
-    let mut pair = Pair::start(kind, &program, "automatic = true").await?;
+    let mut pair = Pair::start(kind, &program, "automatic = true", "", Durability::Reduced).await?;
     // What the second daemon says of a replica that reads from the first one's log.
     let (http_one, http_two) = (Http { port: pair.ports.0.number() }, Http { port: pair.ports.1.number() });
     http_one.until("/replica/db2?lag=60", 200, |_| true)?;
@@ -264,21 +288,13 @@ async fn the_other_manager_takes_over(kind: ServerKind) -> Result<()> {
 
 async fn the_other_manager_undoes_a_switchover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
-    let mut pair = Pair::start(kind, &program, "automatic = false").await?;
+    let mut pair = Pair::start(kind, &program, "automatic = false", "", Durability::Reduced).await?;
     pair.trial.primary.sql("CREATE TABLE tw_load.locked (id INT PRIMARY KEY)").await?;
     pair.first_acts().await?;
     // The primary does not come to rest before its manager is killed, and does afterwards.
     let mut holder = Connection::connect(&pair.trial.primary.connect_options()).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
-    let words = "switchover primary --to db2 --max-write-pause-ms 60000 -c tailwater.toml";
-    let _command = tokio::process::Command::new(PROGRAM)
-        .args(words.split_whitespace())
-        .current_dir(pair.shell.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
+    let _command = begin(&pair.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
     until_running(&pair.trial.primary, "SET GLOBAL", true).await?;
     pair.trial.kill_relay().await?;
     holder.execute("UNLOCK TABLES").await?;
@@ -306,6 +322,76 @@ async fn the_other_manager_undoes_a_switchover(kind: ServerKind) -> Result<()> {
     nothing_is_missing(&pair.ledger, &pair.trial.primary).await?;
     drop(pair.second);
     pair.trial.kill_relay().await
+}
+
+/// Its manager is killed when the ackers stand still, and the old primary comes back: the other one has them go on.
+async fn the_other_manager_takes_a_failover_back(kind: ServerKind) -> Result<()> {
+    let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
+    let mut pair = Pair::start(kind, &program, "automatic = false", DEADLY, Durability::Full).await?;
+    pair.first_acts().await?;
+    pair.shell.write("die-in-fence", "")?;
+    pair.trial.primary.kill().await?;
+    let _command = begin(&pair.shell, "failover primary")?;
+    let begun = Instant::now();
+    // The hook runs when the ackers have stopped.
+    while pair.trial.relay().is_some_and(|relay| relay.is_running()) {
+        ensure!(begun.elapsed() < PATIENCE, "the hook does not kill it: {:?}", status(&pair.shell)?);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    pair.trial.primary.start_again().await?;
+    until(&pair.second.shell, "the second to act", acts).await?;
+    // Its own relay acknowledges again, and that of the first one when it is there.
+    pair.commits_go_on().await?;
+    pair.trial.start_relay()?;
+    let folder = pair.second.shell.path().join("log/manager/primary");
+    while recoveries(&folder)?.is_empty() {
+        ensure!(begun.elapsed() < PATIENCE * 2, "it is not all undone: {:?}", status(&pair.second.shell)?);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    pair.watched().await?;
+    let report = pair.load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    nothing_is_missing(&pair.ledger, &pair.trial.primary).await?;
+    drop(pair.second);
+    pair.trial.kill_relay().await
+}
+
+/// A failover with `--allow-data-loss`, whose manager is gone when the old primary comes back.
+async fn the_other_manager_knows_what_was_accepted_to_be_lost(kind: ServerKind) -> Result<()> {
+    let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
+    let settings = "automatic = false\nrejoin = true";
+    let mut pair = Pair::start(kind, &program, settings, "", Durability::Full).await?;
+    pair.first_acts().await?;
+    pair.trial.primary.sql("CREATE TABLE tw_load.kept (id INT PRIMARY KEY)").await?;
+    pair.commits_go_on().await?;
+    pair.load.abort().await;
+    pair.second.process.take().context("it runs")?.kill().await?;
+    // For all that anybody knows the second relay has acknowledged it.
+    let kept =
+        wait_for_nobody(&pair.trial.primary, &pair.shell, "INSERT INTO tw_load.kept VALUES (1)").await?;
+    pair.trial.primary.kill().await?;
+    ensure!(kept.await?.is_err(), "it was acknowledged");
+    let ran = pair.shell.run("failover primary --allow-data-loss -c tailwater.toml")?.exits(0);
+    ran.says(&["db2 is primary", "may be lost"]);
+    pair.second.start()?;
+    until(&pair.second.shell, "the second to know", |status| status["primary"] == "db2").await?;
+    pair.trial.kill_relay().await?;
+    until(&pair.second.shell, "the second to act", acts).await?;
+    pair.trial.primary.start_again().await?;
+    let begun = Instant::now();
+    let said = pair.second.shell.path().join("relay.log");
+    loop {
+        let said = std::fs::read_to_string(&said)?;
+        if said.contains("TW-MGR-0074") && said.contains("--allow-data-loss") {
+            break;
+        }
+        ensure!(begun.elapsed() < PATIENCE, "it is not refused: {said}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let old = &pair.trial.primary;
+    ensure!(old.sql("SELECT COUNT(*) FROM tw_load.kept").await? == ["1"], "it was undone");
+    ensure!(old.sql("SHOW ALL SLAVES STATUS").await?.is_empty(), "it replicates");
+    Ok(())
 }
 
 /// Whether there is a record of a recovery that is over, however that ended.

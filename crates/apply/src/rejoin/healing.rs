@@ -42,6 +42,8 @@ pub struct RejoinOptions {
     /// What committed so long before the end of its binlog is certainly in its tables. `None` for what its settings promise:
     /// nothing is in doubt with full durability, and otherwise [`RejoinOptions::WINDOW`].
     pub window: Option<Duration>,
+    /// Whether what only it has may be undone: it is certain that no client was told of it.
+    pub may_undo: bool,
     /// The most bytes of transactions that only it has.
     pub tail_bytes_max: usize,
     /// Before anything is undone it is kept here, as a binlog file.
@@ -106,7 +108,7 @@ pub struct Healed {
 ///
 /// # Errors
 /// [`ApplyError::Rejoin`] if it cannot be done or makes no sense; [`ApplyError::Irreversible`] for a transaction that cannot be
-/// undone; [`ApplyError::Session`], [`ApplyError::Log`].
+/// undone; [`ApplyError::Alone`] if none may be; [`ApplyError::Session`], [`ApplyError::Log`].
 pub async fn look(options: &RejoinOptions, log: &LogDir) -> Result<Findings, ApplyError> {
     let mut connection = Connection::connect(&options.server).await?;
     let server = Facts::ask(&mut connection).await?;
@@ -162,6 +164,11 @@ pub async fn look(options: &RejoinOptions, log: &LogDir) -> Result<Findings, App
             return Err(refused(&format!(
                 "the primary has {gtid}, which the log does not have yet: try again when it has"
             )));
+        }
+        if !options.may_undo {
+            let (has, common) = (&findings.has, &findings.common);
+            let gtids = has.subtract(common).map_or_else(|_| has.to_string(), |alone| alone.to_string());
+            return Err(ApplyError::Alone { gtids });
         }
         findings.undoing = undoing(options, &findings).await?;
     }

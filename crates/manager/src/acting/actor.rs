@@ -346,11 +346,23 @@ impl Actor {
             return Answer::Failed(format!("no acker {name:?} is configured"));
         };
         let limit = self.setup.limits.acker;
-        let report = |report: AckerReport| Answer::Acker { acker: report.acker, before: report.before };
+        let report = |mut report: AckerReport| {
+            if report.term > token {
+                report.acker.stop = Stop::Refused { term: token.0, seen: report.term.0 };
+            }
+            Answer::Acker { acker: report.acker, before: report.before }
+        };
         let done = |()| Answer::Done;
         let work = async {
             match act {
-                Act::StopAcker { .. } => port.stop(token).await.map(report),
+                Act::StopAcker { .. } => match port.stop(token).await {
+                    // Whether that is because of its term it says when it is asked.
+                    Err(AckerError::Refused(reason)) => match port.read().await {
+                        Ok(read) if read.term > token => Ok(report(read)),
+                        _ => Err(AckerError::Refused(reason)),
+                    },
+                    stopped => stopped.map(report),
+                },
                 Act::StartAcker { .. } => port.start(token).await.map(done),
                 Act::Follow { server, .. } => port.follow(token, server).await.map(done),
                 Act::CheckAcker { term, .. } => port.read().await.map(|report| led_since(&report, *term)),

@@ -235,7 +235,10 @@ impl Failover {
                 Answer::Acker { mut acker, before },
             ) => {
                 acker.name.clone_from(name);
-                if self.order.dry_run {
+                if let Stop::Refused { .. } = acker.stop {
+                    // It did nothing.
+                    self.undo.retain(|undo| Some(undo) != act.undone_by().as_ref());
+                } else if self.order.dry_run {
                     // It answers, so it can be stopped; that is what the plan rests on.
                     acker.stop = Stop::Lasting;
                 }

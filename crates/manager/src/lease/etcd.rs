@@ -2,6 +2,9 @@
 //!
 //! One key, bound to an etcd lease: it is made only if it is not there, in one transaction, so one manager has it; and it
 //! goes when its lease ends. The revision in which it was made is the term's token: revisions only grow.
+//!
+//! Those of a cluster that was made anew begin anew, too, below what relays have obeyed. So what a person has put beneath them
+//! ([`ABOVE`]) is added, read in the transaction that makes the key: as it only grows, tokens do.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,12 +15,17 @@ use super::keeper::Heard;
 use super::{LeaseStore, Token};
 use crate::ManagerError;
 
+/// Behind the lease's key and a slash: a number above which all terms are.
+pub const ABOVE: &str = "above";
+
 /// A lease in etcd.
 #[derive(Debug)]
 pub struct EtcdLease {
     etcd: EtcdClient,
     /// The etcd lease that the key may be bound to.
     lease: Option<String>,
+    /// The revision in which this manager has made the key.
+    made_in: u64,
 }
 
 impl EtcdLease {
@@ -27,14 +35,14 @@ impl EtcdLease {
     /// [`ManagerError::Etcd`] without an endpoint, if the file of the authorities cannot be used, or if no client can be
     /// made.
     pub fn new(options: EtcdOptions) -> Result<Self, ManagerError> {
-        Ok(Self { etcd: EtcdClient::new(options)?, lease: None })
+        Ok(Self { etcd: EtcdClient::new(options)?, lease: None, made_in: 0 })
     }
 
     async fn try_acquire(&mut self) -> Result<Heard, String> {
         let key = STANDARD.encode(&self.etcd.options.key);
         // Most of the time somebody has it; a lease for each try would burden the cluster.
         let there = self.etcd.post("kv/range", json!({ "key": key })).await?;
-        if let Some(holder) = holder_in(&there["kvs"]) {
+        if let Some(holder) = value_of(&there["kvs"]) {
             return Ok(Heard::Taken { holder });
         }
         let ttl = self.etcd.options.ttl_ms.div_ceil(1000).to_string();
@@ -42,6 +50,8 @@ impl EtcdLease {
         let lease = granted["ID"].as_str().ok_or("etcd named no lease")?.to_owned();
         let ttl_ms = number(&granted["TTL"]).ok_or("etcd named no TTL")?.saturating_mul(1000);
         self.lease = Some(lease.clone());
+        let above = format!("{}/{ABOVE}", self.etcd.options.key);
+        let read_above = json!({ "request_range": { "key": STANDARD.encode(&above) } });
         let put = json!({ "key": key, "value": STANDARD.encode(&self.etcd.options.holder), "lease": lease });
         let answer = self
             .etcd
@@ -49,25 +59,33 @@ impl EtcdLease {
                 "kv/txn",
                 json!({
                     "compare": [created(&key, 0)],
-                    "success": [{ "request_put": put }],
+                    "success": [{ "request_put": put }, read_above],
                     "failure": [{ "request_range": { "key": key } }],
                 }),
             )
             .await?;
         if answer["succeeded"].as_bool() == Some(true) {
             let revision = number(&answer["header"]["revision"]).ok_or("etcd named no revision")?;
-            return Ok(Heard::Granted { token: Token(revision), ttl_ms });
+            self.made_in = revision;
+            let lowest = match value_of(&answer["responses"][1]["response_range"]["kvs"]) {
+                Some(text) => text
+                    .trim()
+                    .parse::<u64>()
+                    .map_err(|_| format!("{above} in etcd is no number: {text:?}"))?,
+                None => 0,
+            };
+            return Ok(Heard::Granted { token: Token(lowest.saturating_add(revision)), ttl_ms });
         }
-        let holder = holder_in(&answer["responses"][0]["response_range"]["kvs"]);
+        let holder = value_of(&answer["responses"][0]["response_range"]["kvs"]);
         self.revoke().await;
         Ok(Heard::Taken { holder: holder.unwrap_or_else(|| "another manager".to_owned()) })
     }
 
-    async fn try_renew(&mut self, token: Token) -> Result<Heard, String> {
+    async fn try_renew(&mut self) -> Result<Heard, String> {
         let gone = |reason: &str| Ok(Heard::Gone { reason: reason.to_owned() });
         let Some(lease) = self.lease.clone() else { return gone("no lease of etcd is held") };
         let key = STANDARD.encode(&self.etcd.options.key);
-        let ours = self.etcd.post("kv/txn", json!({ "compare": [created(&key, token.0)] })).await?;
+        let ours = self.etcd.post("kv/txn", json!({ "compare": [created(&key, self.made_in)] })).await?;
         if ours["succeeded"].as_bool() != Some(true) {
             return gone("the key in etcd is not this manager's any more");
         }
@@ -97,8 +115,8 @@ impl LeaseStore for EtcdLease {
         self.try_acquire().await.unwrap_or_else(|reason| Heard::Failed { reason })
     }
 
-    async fn renew(&mut self, token: Token) -> Heard {
-        self.try_renew(token).await.unwrap_or_else(|reason| Heard::Failed { reason })
+    async fn renew(&mut self, _: Token) -> Heard {
+        self.try_renew().await.unwrap_or_else(|reason| Heard::Failed { reason })
     }
 
     async fn release(&mut self) {
@@ -111,9 +129,9 @@ fn created(key: &str, revision: u64) -> Value {
     json!({ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": revision.to_string() })
 }
 
-/// Who holds it, of the keys in an answer.
-fn holder_in(keys: &Value) -> Option<String> {
+/// What stands under the key in an answer.
+fn value_of(keys: &Value) -> Option<String> {
     let value = keys.get(0)?.get("value").and_then(Value::as_str).unwrap_or_default();
-    let name = STANDARD.decode(value).unwrap_or_default();
-    Some(String::from_utf8_lossy(&name).into_owned())
+    let bytes = STANDARD.decode(value).unwrap_or_default();
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -100,6 +100,22 @@ impl EtcdClient {
         answer.map_err(|trouble| format!("etcd at {endpoint}: {}", trouble.reason))
     }
 
+    /// The same for which less time is left.
+    pub(super) async fn post_within(
+        &mut self,
+        limit: Duration,
+        method: &str,
+        body: Value,
+    ) -> Result<Value, String> {
+        match tokio::time::timeout(limit, self.post(method, body)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.member = self.member.wrapping_add(1);
+                Err(format!("no answer within {} ms", limit.as_millis()))
+            }
+        }
+    }
+
     async fn post_as_user(&mut self, endpoint: &str, method: &str, body: &Value) -> Result<Value, Trouble> {
         let url = format!("{endpoint}/v3/{method}");
         let Some(user) = self.options.user.clone() else {

@@ -1,5 +1,7 @@
 //! A value in etcd that several managers read and change: none undoes what another did meanwhile.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -45,18 +47,22 @@ impl EtcdValue {
         Ok(Stored { bytes: Some(bytes), revision })
     }
 
-    /// Puts these bytes in place of what was read at `revision`. False if somebody else has written since, and then nothing is
-    /// changed.
+    /// Puts these bytes in place of what was read at `revision`, and gives theirs. Nothing if somebody else has written since, and then
+    /// nothing is changed.
     ///
     /// # Errors
     /// [`ManagerError::Etcd`] if no member answers: it may be done then.
-    pub async fn replace(&mut self, revision: u64, bytes: &[u8]) -> Result<bool, ManagerError> {
+    pub async fn replace(&mut self, revision: u64, bytes: &[u8]) -> Result<Option<u64>, ManagerError> {
         let key = self.key();
         let unchanged =
             json!({ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() });
         let put = json!({ "request_put": { "key": key, "value": STANDARD.encode(bytes) } });
         let answer = self.ask("kv/txn", &json!({ "compare": [unchanged], "success": [put] })).await?;
-        Ok(answer["succeeded"].as_bool() == Some(true))
+        if answer["succeeded"].as_bool() != Some(true) {
+            return Ok(None);
+        }
+        let revision = number(&answer["header"]["revision"]);
+        Ok(Some(revision.ok_or_else(|| self.failed("it named no revision"))?))
     }
 
     fn key(&self) -> String {
@@ -66,8 +72,12 @@ impl EtcdValue {
     /// Each member at most once. To ask twice does no harm: what was written has another revision.
     async fn ask(&mut self, method: &str, body: &Value) -> Result<Value, ManagerError> {
         let mut last = String::new();
-        for _ in 0..self.etcd.options.endpoints.len() {
-            match self.etcd.post(method, body.clone()).await {
+        let members = self.etcd.options.endpoints.len();
+        let request_max = Duration::from_millis(self.etcd.options.request_ms_max);
+        for member in 1..=members {
+            // A run waits for this, and the first member may have died with the primary's machine.
+            let limit = if member < members { request_max / 4 } else { request_max };
+            match self.etcd.post_within(limit, method, body.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(reason) => last = reason,
             }

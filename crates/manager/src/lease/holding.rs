@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::keeper::{Change, Heard, Keeper, Moment, Next, Terms};
@@ -34,6 +34,8 @@ pub enum Standing {
 struct Shared {
     keeper: Mutex<Keeper>,
     standing: watch::Sender<Standing>,
+    /// Told when another term is to begin.
+    anew: Notify,
 }
 
 /// Asked before each act. Cheap to clone and to ask.
@@ -59,6 +61,11 @@ impl LeaseHandle {
         })
     }
 
+    /// Has this term end, and asks for another; it may be another manager's.
+    pub fn begin_anew(&self) {
+        self.shared.anew.notify_one();
+    }
+
     /// How the manager stands, and changes of it. Acts ask [`LeaseHandle::check`] instead.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.shared.standing.subscribe()
@@ -77,7 +84,8 @@ impl LeaseTask {
     /// Begins to ask for the lease.
     pub fn start<S: LeaseStore + 'static>(store: S, terms: Terms) -> Self {
         let (standing, _) = watch::channel(Standing::Waiting("it has not been asked for yet".to_owned()));
-        let shared = Arc::new(Shared { keeper: Mutex::new(Keeper::new(terms)), standing });
+        let anew = Notify::new();
+        let shared = Arc::new(Shared { keeper: Mutex::new(Keeper::new(terms)), standing, anew });
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(keep(store, terms, Arc::clone(&shared), stopped));
         Self { handle: LeaseHandle { shared }, stop: Some(stop), task }
@@ -127,6 +135,13 @@ async fn keep<S: LeaseStore>(
                 let pause = Duration::from_millis(sent.ms_until(until).max(1));
                 tokio::select! {
                     () = tokio::time::sleep(pause) => continue,
+                    () = shared.anew.notified() => {
+                        let lost = with(&mut |keeper| keeper.give_up(now()));
+                        if note(&shared, lost.as_ref()) {
+                            let _ = tokio::time::timeout(request_max, store.release()).await;
+                        }
+                        continue;
+                    }
                     _ = &mut stopped => break,
                 }
             }

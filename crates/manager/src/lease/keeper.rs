@@ -171,6 +171,12 @@ impl Keeper {
         self.lose(now, token, reason)
     }
 
+    /// Gives up a term that has not ended, so that another begins.
+    pub fn give_up(&mut self, now: Moment) -> Option<Change> {
+        let State::Holding { token, .. } = self.state else { return None };
+        self.lose(now, token, "it was given up, to begin anew".to_owned())
+    }
+
     /// What to do at `now`, after [`Keeper::tick`].
     pub fn next(&self, now: Moment) -> Next {
         match self.state {

@@ -22,7 +22,7 @@ use std::future::Future;
 
 use serde::{Deserialize, Serialize};
 
-pub use etcd::EtcdLease;
+pub use etcd::{ABOVE, EtcdLease};
 pub use etcd_client::{EtcdOptions, EtcdUser};
 pub use etcd_value::{EtcdValue, Stored};
 pub use file::FileLease;

@@ -35,6 +35,13 @@ pub enum Stop {
     UntilRestart,
     /// It was not reached, or did not answer.
     Unknown,
+    /// It obeys nobody of this term of the lease, having obeyed somebody of a later one.
+    Refused {
+        /// This term.
+        term: u64,
+        /// The term that it has seen.
+        seen: u64,
+    },
 }
 
 /// What one acker answered to being stopped.
@@ -53,15 +60,25 @@ pub struct Acker {
 
 impl Acker {
     /// Why it proves nothing, if so.
-    fn flaw(&self) -> Option<&'static str> {
-        match (self.stop, self.durable, &self.holds) {
-            (Stop::Unknown, ..) => Some("did not confirm that it stopped"),
-            (Stop::UntilRestart, ..) => Some("would go on after a restart"),
-            (_, false, _) => Some("acknowledges before it is durable"),
-            (_, _, None) => Some("its log cannot be read"),
-            (Stop::Lasting, true, Some(_)) => None,
-        }
+    fn flaw(&self) -> Option<String> {
+        let flaw = match (self.stop, self.durable, &self.holds) {
+            (Stop::Refused { term, seen }, ..) => return Some(refuses(term, seen)),
+            (Stop::Unknown, ..) => "did not confirm that it stopped",
+            (Stop::UntilRestart, ..) => "would go on after a restart",
+            (_, false, _) => "acknowledges before it is durable",
+            (_, _, None) => "its log cannot be read",
+            (Stop::Lasting, true, Some(_)) => return None,
+        };
+        Some(flaw.to_owned())
     }
+}
+
+/// What a relay means that refuses an order of this term of the lease.
+pub fn refuses(term: u64, seen: u64) -> String {
+    format!(
+        "refuses orders of term {term} of the lease, having obeyed term {seen}: etcd was made anew (`tailwater manager raise-terms`), or \
+         another manager holds a lease elsewhere"
+    )
 }
 
 /// All that the verdict rests on.
@@ -171,7 +188,10 @@ fn missing_ackers(evidence: &Evidence<'_>, regime: &Regime, good: &BTreeSet<&str
         .filter(|name| !good.contains(name.as_str()))
         .map(|name| {
             let answer = evidence.ackers.iter().find(|acker| acker.name == **name);
-            let flaw = answer.and_then(Acker::flaw).unwrap_or("did not answer");
+            let flaw = match answer {
+                Some(answer) => answer.flaw().unwrap_or_default(),
+                None => "did not answer".to_owned(),
+            };
             format!("{name} ({flaw})")
         })
         .collect();

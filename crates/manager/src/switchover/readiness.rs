@@ -6,7 +6,7 @@ use super::catching_up::CatchingUp;
 use super::run::Switchover;
 use crate::choice::{Choice, Feed, LogSupply, Question, choose};
 use crate::failover::{Act, Numbered, Phase};
-use crate::lossless::{Acks, Stop};
+use crate::lossless::{Acker, Acks, Stop, refuses};
 use crate::refusal::Refusal;
 
 impl Switchover {
@@ -31,6 +31,9 @@ impl Switchover {
         for name in &order.ackers {
             match self.ackers.get(name) {
                 None => reasons.push(format!("the acker {name} does not answer")),
+                Some((Acker { stop: Stop::Refused { term, seen }, .. }, _)) => {
+                    reasons.push(format!("{name} {}", refuses(*term, *seen)));
+                }
                 Some((acker, _)) if !acker.durable => {
                     reasons.push(format!("{name} acknowledges before it is durable"));
                 }
@@ -108,6 +111,9 @@ impl Switchover {
                 Some(Refusal::Step { step: Act::StopAcker { acker: name.clone() }.to_string(), reason })
             };
             let Some(holds) = &acker.holds else { return refuse("its log cannot be read".to_owned()) };
+            if let Stop::Refused { term, seen } = acker.stop {
+                return refuse(refuses(term, seen));
+            }
             if acker.stop != Stop::Lasting {
                 return refuse("it did not stop for good".to_owned());
             }

@@ -82,6 +82,17 @@ pub enum ManagerCommand {
     Downtime(DowntimeArgs),
     /// The last failover was looked at: another may follow at once.
     Acknowledge(ManagerScope),
+    /// etcd was made anew, and relays refuse the terms of its lease: the next one is above all that they have obeyed. Only if no
+    /// manager holds a lease elsewhere.
+    RaiseTerms(RaiseTermsArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RaiseTermsArgs {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Name of the source.
+    pub source: String,
 }
 
 #[derive(Debug, Args)]

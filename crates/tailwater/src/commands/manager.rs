@@ -22,6 +22,9 @@ pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> 
         ManagerCommand::Acknowledge(scope) => {
             (scope.file, ManagerRequest::Acknowledge { source: scope.source })
         }
+        ManagerCommand::RaiseTerms(arguments) => {
+            (arguments.file, ManagerRequest::RaiseTerms { source: arguments.source })
+        }
         ManagerCommand::Downtime(arguments) => {
             let for_ms = arguments
                 .duration
@@ -69,6 +72,9 @@ fn text(clusters: &[ClusterReport]) -> String {
             "{}: primary {}; {mode}; lease {}",
             cluster.source, cluster.primary, cluster.lease
         );
+        for relay in &cluster.refusing {
+            let _ = writeln!(text, "  {relay}");
+        }
         let lossless = cluster.lossless.as_deref().unwrap_or("not known: the primary was not looked at yet");
         let _ = writeln!(text, "  lossless: {lossless}");
         if cluster.waits_after_restart == Some(false) {

@@ -32,6 +32,8 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
         copy: arguments.copy,
         check: !arguments.no_check,
         window: arguments.window.map(Duration::from_secs),
+        // That is for whoever asks for it to know.
+        may_undo: true,
     };
     let rejoining = Rejoining::new(&config, source, wish)?;
     if arguments.dry_run {

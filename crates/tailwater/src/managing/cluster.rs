@@ -2,12 +2,13 @@
 //!
 //! - `runs`: how runs begin, and what follows from their ends. `leftovers`: what they leave.
 //! - `supervising`: what the manager does by itself.
-//! - `report`: how it all is, for whoever asks.
+//! - `report`: how it all is, for whoever asks. `terms`: whether relays obey.
 
 pub(super) mod leftovers;
 mod report;
 mod runs;
 mod supervising;
+mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Context;
 use tailwater_manager::analysis::Guard;
 use tailwater_manager::choice::{Origin, Version};
-use tailwater_manager::driving::AuditFolder;
-use tailwater_manager::failover::End;
+use tailwater_manager::driving::{AuditFolder, RecordError};
 use tailwater_manager::hands::Hands;
 use tailwater_manager::lease::LeaseHandle;
 use tailwater_manager::watching::{Chronicle, Clock, Watch, WatchedCluster, WatchedRelay};
@@ -30,12 +30,14 @@ use self::runs::Run;
 use self::supervising::supervise;
 use super::guarding::KeptGuard;
 use super::remembering::MemoryFile;
+use super::replaced::{Past, past};
 use super::sharing::SharedRecords;
 use crate::config::ManagerConfig;
 use crate::wiring::ClusterWiring;
 
 pub use report::{ClusterReport, FindingReport};
 pub use runs::Begun;
+pub use terms::Above;
 
 /// Makes what does the acts of the run of that name, for a cluster as it is now.
 pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
@@ -67,8 +69,10 @@ pub struct ClusterParts<H> {
     pub guard: KeptGuard,
     /// Where records lie.
     pub records: AuditFolder,
-    /// Where other managers find those of switchovers; nothing if this one is alone.
+    /// Where other managers find them; nothing if this one is alone.
     pub shared: Option<Arc<SharedRecords>>,
+    /// What all terms of the lease are above; nothing if its terms cannot be raised.
+    pub above: Option<Above>,
     /// Where lies what the manager that comes behind this one may have to know.
     pub memory: MemoryFile,
 }
@@ -84,6 +88,8 @@ pub struct ManagedCluster<H> {
     finishing: Mutex<Option<AbortHandle>>,
     /// A run of this manager's own was cut off, and nobody has looked at that yet.
     was_cut_off: AtomicBool,
+    /// Relays that refuse this manager, each with why.
+    refusing: watch::Sender<Vec<String>>,
     /// Told whenever another primary is watched.
     recast: watch::Sender<u64>,
     /// Told whenever a run begins that may change something.
@@ -120,6 +126,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             run: Mutex::new(None),
             finishing: Mutex::new(None),
             was_cut_off: AtomicBool::new(false),
+            refusing: watch::Sender::default(),
             recast: watch::Sender::new(0),
             begun: watch::Sender::new(0),
         });
@@ -159,19 +166,17 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         &self.parts.records
     }
 
-    /// Whether somebody accepted, when this server was last replaced, that acknowledged commits may be missing: it may be the
-    /// only one that has them.
-    ///
-    /// # Errors
-    /// If records cannot be read.
-    pub fn may_hold_what_is_missing(&self, server: &str) -> anyhow::Result<bool> {
-        for id in self.parts.records.list()?.iter().rev() {
-            let Some(audit) = self.parts.records.load(id)? else { continue };
-            if audit.primary == server && matches!(audit.outcome, Some(End::Promoted { .. })) {
-                return Ok(audit.may_be_missing.is_some());
-            }
+    /// How this server was replaced last, `leader` being the present primary.
+    pub fn past_of(&self, server: &str, leader: &str) -> Past {
+        let records = &self.parts.records;
+        let read = || -> Result<Vec<_>, RecordError> {
+            let names = records.list()?;
+            names.iter().rev().filter_map(|id| records.load(id).transpose()).collect()
+        };
+        match read() {
+            Ok(newest_first) => past(server, leader, newest_first.into_iter()),
+            Err(error) => Past::Unknown(format!("a record cannot be read: {error}")),
         }
-        Ok(false)
     }
 
     /// Whether a run was left half done, by this manager or the one before it, or nobody can tell: who leads is not certain before it

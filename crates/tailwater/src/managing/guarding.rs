@@ -186,7 +186,7 @@ impl KeptGuard {
             let read = etcd.read().await?;
             let mut guard = self.understood(read.bytes.as_deref())?;
             change(&mut guard);
-            if etcd.replace(read.revision, &serde_json::to_vec(&guard)?).await? {
+            if etcd.replace(read.revision, &serde_json::to_vec(&guard)?).await?.is_some() {
                 return Ok(guard);
             }
         }

@@ -10,6 +10,7 @@
 //! - [`rejoining`]: a former primary becomes a replica again.
 //! - [`remembering`]: where lies what a manager knew, for the one that comes behind it.
 //! - [`remote`]: relays on other machines.
+//! - [`replaced`]: how a former primary was replaced, as records tell.
 //! - [`requests`]: what the manager can be told and asked.
 //! - [`sharing`]: records where every manager finds them.
 //! - [`starting`]: the configuration and the captures become a manager.
@@ -24,6 +25,7 @@ pub mod ordering;
 pub mod rejoining;
 pub mod remembering;
 pub mod remote;
+pub mod replaced;
 pub mod requests;
 pub mod sharing;
 pub mod starting;

@@ -18,6 +18,7 @@ use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::throttle::Throttle;
 use tailwater_log::LogDir;
+use tailwater_manager::Refusal;
 use tailwater_manager::acting::replication::{self, ReadFrom};
 use tailwater_manager::acting::{semi_sync, writing};
 use tailwater_manager::driving::AuditFolder;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::cluster::ManagedCluster;
+use super::replaced::Past;
 use super::starting;
 use crate::causes::WithCauses;
 use crate::config::{Config, SourceConfig};
@@ -56,6 +58,8 @@ pub struct RejoinWish {
     pub check: bool,
     /// See [`RejoinOptions::window`].
     pub window: Option<Duration>,
+    /// See [`RejoinOptions::may_undo`].
+    pub may_undo: bool,
 }
 
 /// What is needed for it.
@@ -160,6 +164,7 @@ impl Rejoining {
             primary: wired.primary.connect.clone(),
             server_id: source.server_id,
             window: wish.window,
+            may_undo: wish.may_undo,
             tail_bytes_max: RejoinOptions::TAIL_BYTES_MAX,
             tail_file: folder.join(format!("{name}-{now}.binlog")),
         };
@@ -185,6 +190,10 @@ impl Rejoining {
         if self.wish.copy {
             report.rows_copied = Some(self.copy().await?.load.rows);
         } else {
+            if !self.options.may_undo {
+                // Refused it is as it was; once it stands still it is looked at again.
+                self.look().await?;
+            }
             report.healed = Some(rejoin::heal(&self.options, &self.log).await?);
         }
         // From here on it does not replicate from nobody any more, and is not done with either.
@@ -302,7 +311,7 @@ impl Rejoining {
 }
 
 /// Makes former primaries replicas by itself, as they come back, for as long as it runs. One that is refused, or differs, is left
-/// to people.
+/// to people; so is one that may have acknowledged commits that nobody else has.
 ///
 /// Those are meant that led when this began or since, that were replaced within a day before, and the configured primary of a log that
 /// follows another server. They answer, and replicate from nobody. Nothing is done while it is not certain who leads: a run was left
@@ -332,23 +341,23 @@ pub async fn by_itself<H: Hands + 'static>(
         for server in
             wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
         {
-            if cluster.may_hold_what_is_missing(&server.name).unwrap_or(true) {
-                warn!(
-                    source = source.name,
-                    server = server.name,
-                    "it may hold acknowledged commits that nobody else has (--allow-data-loss): it is not brought back by \
-                     itself; save them, and then `tailwater rejoin`"
-                );
-                former.remove(&server.name);
-                continue;
-            }
             // It may take long, and must not get into the way of a run: whoever becomes primary is not led elsewhere by this.
             let interrupted = cluster.interrupted();
             if !cluster.is_free() || cluster.is_half_way() {
                 break;
             }
+            let doubt = match cluster.past_of(&server.name, &leader) {
+                Past::Proven => None,
+                Past::Unknown(reason) => Some(reason),
+                Past::Accepted(run) => {
+                    let reason = format!("that was accepted in {run} (--allow-data-loss)");
+                    tell(&source.name, &server.name, reason);
+                    former.remove(&server.name);
+                    continue;
+                }
+            };
             let done = tokio::select! {
-                done = bring_back(&config, &source, &wired.primary, server) => done,
+                done = bring_back(&config, &source, &wired.primary, server, doubt) => done,
                 reason = interrupted => {
                     warn!(source = source.name, server = server.name, "it is brought back later: {reason}");
                     break;
@@ -423,11 +432,24 @@ impl Replacements {
     }
 }
 
+/// Tells that a server is not brought back, since it may have what nobody else has.
+fn tell(source: &str, server: &str, reason: String) {
+    let refusal = Refusal::NotBroughtBack { server: server.to_owned(), reason };
+    error!(source, server, code = refusal.code(), "{refusal}");
+}
+
 /// Brings a server back if it is there and replicates from nobody, or goes on with that where it was interrupted; and if another
-/// takes writes. False if it is to be looked at again.
-async fn bring_back(config: &Config, source: &SourceConfig, leader: &Subject, server: &Subject) -> bool {
+/// takes writes. In doubt, for that reason, only one that has nothing alone. False if it is to be looked at again.
+async fn bring_back(
+    config: &Config,
+    source: &SourceConfig,
+    leader: &Subject,
+    server: &Subject,
+    doubt: Option<String>,
+) -> bool {
     let Some(channel) = channel_of(&server.connect).await else { return false };
-    let wish = RejoinWish { server: server.name.clone(), copy: false, check: true, window: None };
+    let name = server.name.clone();
+    let wish = RejoinWish { server: name, copy: false, check: true, window: None, may_undo: doubt.is_none() };
     let done = match (Rejoining::new(config, source, wish), channel) {
         // Somebody has made it a replica.
         (Err(_), Some(_)) => return true,
@@ -447,7 +469,17 @@ async fn bring_back(config: &Config, source: &SourceConfig, leader: &Subject, se
         }
         (Ok(rejoining), None) => rejoining.run().await,
     };
-    is_done_with(&source.name, &server.name, done)
+    match (done, doubt) {
+        (Err(error), Some(doubt)) if is_alone(&error) => {
+            tell(&source.name, &server.name, format!("{doubt}, and {}", WithCauses(&error)));
+            true
+        }
+        (done, _) => is_done_with(&source.name, &server.name, done),
+    }
+}
+
+fn is_alone(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ApplyError::Alone { .. }))
 }
 
 /// Whether a server answers, and clients can write to it.
@@ -493,7 +525,7 @@ fn is_done_with(source: &str, server: &str, done: anyhow::Result<RejoinReport>) 
 
 /// Whether trying again will not help.
 pub fn is_refusal(error: &ApplyError) -> bool {
-    matches!(error, ApplyError::Irreversible { .. } | ApplyError::Rejoin { .. })
+    matches!(error, ApplyError::Irreversible { .. } | ApplyError::Rejoin { .. } | ApplyError::Alone { .. })
 }
 
 /// Has a server that differs replicate no more, for good if it gets through with what it has received.

@@ -60,6 +60,11 @@ pub enum ManagerRequest {
         /// The source.
         source: Option<String>,
     },
+    /// Where leases lie was made anew: relays are to obey this manager again.
+    RaiseTerms {
+        /// The source.
+        source: String,
+    },
     /// A server is down on purpose.
     Downtime {
         /// The source.
@@ -157,6 +162,7 @@ impl Manager {
             ManagerRequest::Acknowledge { source } => {
                 self.change_each(source.as_deref(), Guard::acknowledge).await?;
             }
+            ManagerRequest::RaiseTerms { source } => self.cluster(&source)?.raise_terms().await?,
             ManagerRequest::Downtime { source, server, for_ms, reason } => {
                 let cluster = self.cluster(&source)?;
                 if let Some(server) = server.as_deref().filter(|server| !cluster.knows(server)) {

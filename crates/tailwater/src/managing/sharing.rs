@@ -1,6 +1,6 @@
-//! The records of switchovers where every manager finds them: in etcd, beside the lease. Whoever takes the lease over knows from them
-//! what another left half done, whose primary takes no writes meanwhile; a failover that is left needs nobody's record, since the
-//! primary is dead and the next one begins anew.
+//! The records of runs where every manager finds them: in etcd, beside the lease. Whoever takes the lease over knows from them what
+//! another left half done, be it a primary that takes no writes or ackers that stand still, and how each server that led before was
+//! replaced.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Deserializer, Serialize};
 use tailwater_manager::driving::{AuditFolder, AuditStore, RecordError};
-use tailwater_manager::failover::{Audit, Kind};
+use tailwater_manager::failover::{Audit, End, Note};
 use tailwater_manager::lease::{EtcdValue, Token};
 use tracing::warn;
 
@@ -18,28 +18,41 @@ use crate::causes::WithCauses;
 /// How often a record is stored anew because another manager has stored one meanwhile.
 const TRIES_MAX: u32 = 5;
 
+/// How many earlier changes of the primary are told: who was replaced before those is not brought back by itself by others.
+const CHANGES_MAX: usize = 32;
+
+/// No more of an answer is told: etcd takes no more than 1.5 MiB, and sets of GTIDs may be long.
+const ANSWER_CHARS_MAX: usize = 200;
+
 /// What lies in etcd.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Shared {
     /// The highest term in which something was stored.
     term: u64,
-    /// The last switchover, and what was done about it, the oldest first.
+    /// The last run and what was done about it, and the changes of the primary before it, the oldest first.
     #[serde(deserialize_with = "readable")]
     records: Vec<Audit>,
 }
 
-/// The records of one source's switchovers in etcd.
+/// The records of one source's runs in etcd.
 #[derive(Debug)]
 pub struct SharedRecords {
-    etcd: tokio::sync::Mutex<EtcdValue>,
+    etcd: tokio::sync::Mutex<InEtcd>,
     /// The term in which this manager has read them.
     read_in: Mutex<Option<Token>>,
 }
 
+#[derive(Debug)]
+struct InEtcd {
+    value: EtcdValue,
+    /// What this manager has written last, with its revision: within a run nothing has to be read.
+    written: Option<(u64, Shared)>,
+}
+
 impl SharedRecords {
     /// Under that key.
-    pub fn new(etcd: EtcdValue) -> Self {
-        Self { etcd: tokio::sync::Mutex::new(etcd), read_in: Mutex::default() }
+    pub fn new(value: EtcdValue) -> Self {
+        Self { etcd: tokio::sync::Mutex::new(InEtcd { value, written: None }), read_in: Mutex::default() }
     }
 
     /// Whether they were read in this term: who holds the lease longer than that has written what came since.
@@ -57,21 +70,23 @@ impl SharedRecords {
     /// # Errors
     /// If etcd does not answer, or what it has is not understood.
     pub async fn read(&self) -> anyhow::Result<Vec<Audit>> {
-        let stored = self.etcd.lock().await.read().await?;
-        Ok(understood(stored.bytes.as_deref())?.records)
+        Ok(self.etcd.lock().await.read().await?.1.records)
     }
 
     /// Stores a record, unless a manager of a later term has stored one: then this one's lease is over.
     async fn store(&self, audit: &Audit, term: u64) -> anyhow::Result<()> {
         let mut etcd = self.etcd.lock().await;
         for _ in 0..TRIES_MAX {
-            let stored = etcd.read().await?;
-            let Shared { term: last, records } = understood(stored.bytes.as_deref())?;
+            let (revision, Shared { term: last, records }) = match etcd.written.take() {
+                Some(written) => written,
+                None => etcd.read().await?,
+            };
             if last > term {
                 bail!("the manager of term {last} has stored its own since");
             }
             let shared = Shared { term, records: with(records, audit) };
-            if etcd.replace(stored.revision, &serde_json::to_vec(&shared)?).await? {
+            if let Some(revision) = etcd.value.replace(revision, &serde_json::to_vec(&shared)?).await? {
+                etcd.written = Some((revision, shared));
                 return Ok(());
             }
         }
@@ -81,6 +96,14 @@ impl SharedRecords {
     // Nothing panics while it is held.
     fn lock(&self) -> MutexGuard<'_, Option<Token>> {
         self.read_in.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InEtcd {
+    /// What there is, and its revision.
+    async fn read(&mut self) -> anyhow::Result<(u64, Shared)> {
+        let stored = self.value.read().await?;
+        Ok((stored.revision, understood(stored.bytes.as_deref())?))
     }
 }
 
@@ -102,17 +125,43 @@ fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Audit>, D::Error> 
     Ok(read.collect())
 }
 
-/// The records with this one among them; only this one when nothing is left half done.
+/// The records with this one among them: all of them while something is left half done. Otherwise this one, and what is to be known
+/// of the changes of the primary before it.
 fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records.retain(|record| record.id != audit.id);
-    records.push(audit.clone());
-    if unfinished(records.iter().rev().cloned()).is_none() {
-        records.drain(..records.len() - 1);
+    // Refused again and again they would pile up behind what was left.
+    if changes_nothing(audit) {
+        return records;
     }
+    records.push(brief(audit));
+    if unfinished(records.iter().rev().cloned()).is_some() {
+        return records;
+    }
+    let last = records.pop();
+    records.retain(|record| matches!(record.outcome, Some(End::Promoted { .. })));
+    records.drain(..records.len().saturating_sub(CHANGES_MAX));
+    records.iter_mut().for_each(|record| record.steps.clear());
+    records.extend(last);
     records
 }
 
-/// Where the records of a source's runs lie: on this machine, and of switchovers where others find them, too.
+/// A run that was refused before it did anything, and is no recovery.
+fn changes_nothing(audit: &Audit) -> bool {
+    audit.resumes.is_none() && matches!(audit.outcome, Some(End::Unchanged { .. }))
+}
+
+/// What others have to know of a run; the rest has the machine where it was done.
+fn brief(audit: &Audit) -> Audit {
+    let mut audit = Audit { holds: None, choice: None, ..audit.clone() };
+    for step in &mut audit.steps {
+        if let Note::Answered { text, .. } = &mut step.note {
+            *text = text.chars().take(ANSWER_CHARS_MAX).collect();
+        }
+    }
+    audit
+}
+
+/// Where the records of a source's runs lie: on this machine, and where others find them, too.
 #[derive(Debug, Clone)]
 pub struct Records {
     /// On this machine.
@@ -124,7 +173,7 @@ pub struct Records {
 impl AuditStore for Records {
     /// Blocks; on a thread of a runtime's for blocking work.
     fn save(&self, audit: &Audit) -> Result<(), RecordError> {
-        let wanted = self.shared.as_ref().filter(|_| audit.kind == Kind::Switchover && !audit.dry_run);
+        let wanted = self.shared.as_ref().filter(|_| !audit.dry_run);
         let shared = match (wanted, audit.token) {
             (Some(shared), Some(term)) => {
                 tokio::runtime::Handle::current().block_on(shared.store(audit, term))
@@ -143,8 +192,9 @@ impl AuditStore for Records {
 #[cfg(test)]
 mod tests {
     use tailwater_manager::Refusal;
-    use tailwater_manager::failover::{Act, End, Note, Phase, Step};
+    use tailwater_manager::failover::{Act, Kind, Phase, Step};
     use tailwater_manager::lease::EtcdOptions;
+    use tailwater_manager::lossless::MayBeMissing;
     use tailwater_sandbox::etcd::Etcd;
 
     use super::*;
@@ -176,6 +226,19 @@ mod tests {
         audit
     }
 
+    /// A failover that has stopped an acker, in that term.
+    fn fenced(id: &str, term: u64) -> Audit {
+        let act = Act::StopAcker { acker: "relay1".to_owned() };
+        let note = Note::Ordered { number: 1, what: act };
+        let steps = vec![Step { at_ms: 1, phase: Phase::Fence, note }];
+        Audit { kind: Kind::Failover, steps, ..held(id, term) }
+    }
+
+    fn promoted(mut audit: Audit, server: &str) -> Audit {
+        audit.outcome = Some(End::Promoted { server: server.to_owned(), left: Vec::new() });
+        audit
+    }
+
     fn ids(records: &[Audit]) -> Vec<&str> {
         records.iter().map(|record| record.id.as_str()).collect()
     }
@@ -189,6 +252,47 @@ mod tests {
         let records = with(records, &recovery);
         assert_eq!(ids(&records), ["a", "b", "c"], "it may die as well");
         assert_eq!(ids(&with(records, &undone(recovery))), ["c"]);
+    }
+
+    #[test]
+    fn a_failover_that_was_left_stays_and_those_that_were_refused_do_not_pile_up() {
+        let refused = |id: &str| {
+            let refusal = Refusal::NoLease { reason: "as the test says".to_owned() };
+            Audit { steps: Vec::new(), outcome: Some(End::Unchanged { refusal }), ..fenced(id, 1) }
+        };
+        let records = with(Vec::new(), &fenced("a", 1));
+        let records = (0..9).fold(records, |records, at| with(records, &refused(&format!("b{at}"))));
+        assert_eq!(ids(&records), ["a"]);
+        let recovery = Audit { resumes: Some("a".to_owned()), ..fenced("c", 2) };
+        assert_eq!(ids(&with(records, &undone(recovery))), ["c"]);
+    }
+
+    #[test]
+    fn how_the_primary_changed_is_told_in_brief() {
+        let mut long = promoted(fenced("a", 1), "db2");
+        long.holds = Some("0-1-1".to_owned());
+        let text = "ä".repeat(3 * ANSWER_CHARS_MAX);
+        long.steps.push(Step {
+            at_ms: 2,
+            phase: Phase::Fence,
+            note: Note::Answered { number: 1, outcome: "done".to_owned(), text },
+        });
+        let missing = MayBeMissing { after: None, known: None, held_by: Vec::new(), grows: true };
+        long.may_be_missing = Some(missing.clone());
+        let records = with(Vec::new(), &long);
+        assert_eq!(records[0].steps.len(), 2);
+        assert!(records[0].to_string().chars().count() < 2 * ANSWER_CHARS_MAX + 200);
+        assert!(records[0].holds.is_none());
+        // Of earlier ones only how they ended.
+        let records = with(records, &undone(fenced("b", 2)));
+        let records = with(records, &promoted(held("c", 3), "db3"));
+        assert_eq!(ids(&records), ["a", "c"]);
+        assert!(records[0].steps.is_empty() && !records[1].steps.is_empty());
+        assert_eq!(records[0].may_be_missing, Some(missing));
+        let many = (0..2 * CHANGES_MAX)
+            .fold(records, |records, at| with(records, &promoted(held(&format!("d{at}"), 3), "db3")));
+        assert_eq!(many.len(), CHANGES_MAX + 1);
+        assert_eq!(many[CHANGES_MAX].id, format!("d{}", 2 * CHANGES_MAX - 1));
     }
 
     #[test]
@@ -223,18 +327,20 @@ mod tests {
         assert!(found(&two).await.is_empty());
         save(&one, held("a", 1)).await.unwrap();
         assert_eq!(ids(&found(&two).await), ["a"]);
-        // A failover is nobody else's, nor what changes nothing.
-        save(&one, Audit { kind: Kind::Failover, ..held("b", 1) }).await.unwrap();
+        // A failover is everybody's, too, from the fence on; what changes nothing is nobody else's.
+        save(&one, undone(held("a", 1))).await.unwrap();
+        save(&one, fenced("b", 1)).await.unwrap();
         save(&one, Audit { dry_run: true, ..held("c", 1) }).await.unwrap();
-        assert_eq!(ids(&found(&two).await), ["a"]);
+        let left = unfinished(found(&two).await.into_iter().rev()).unwrap();
+        assert_eq!((left.run, left.ackers), ("b".to_owned(), vec!["relay1".to_owned()]));
         assert_eq!(one.folder.list().unwrap(), ["a", "b", "c"]);
 
         // Whose lease is over cannot act on, and overwrites nothing.
-        let recovery = Audit { resumes: Some("a".to_owned()), ..held("d", 2) };
+        let recovery = Audit { resumes: Some("b".to_owned()), ..fenced("d", 2) };
         save(&two, recovery.clone()).await.unwrap();
-        let refused = save(&one, held("a", 1)).await.unwrap_err();
+        let refused = save(&one, fenced("b", 1)).await.unwrap_err();
         assert!(refused.to_string().contains("term 2"), "{refused}");
-        save(&two, undone(recovery)).await.unwrap();
+        save(&two, promoted(recovery, "db2")).await.unwrap();
         assert_eq!(ids(&found(&one).await), ["d"]);
         // What cannot be stored is not begun, and has its record here all the same.
         drop(etcd);

@@ -12,13 +12,14 @@ use tailwater_manager::acting::setup::{Limits, Log, Participant, ReplicaAccount,
 use tailwater_manager::acting::{Actor, Hook};
 use tailwater_manager::choice::{Origin, Version};
 use tailwater_manager::driving::AuditFolder;
+use tailwater_manager::lease::ABOVE;
 use tailwater_manager::watching::chronicle::origin_named;
 use tailwater_manager::watching::{Chronicle, WatchedRelay};
 use tailwater_relay::{Acker, CaptureStatus};
 use tailwater_session::Secret;
 
 use super::acker::LocalAcker;
-use super::cluster::{ClusterParts, ManagedCluster};
+use super::cluster::{Above, ClusterParts, ManagedCluster};
 use super::eyes::LocalEye;
 use super::feeds::Feeds;
 use super::guarding::KeptGuard;
@@ -102,6 +103,8 @@ fn start_cluster(
         records: AuditFolder::new(folder.join(&source.name)),
         shared: leasing::beside(managing, name, &source.name, "run")?
             .map(|etcd| Arc::new(SharedRecords::new(etcd))),
+        above: leasing::beside(managing, name, &source.name, ABOVE)?
+            .map(|etcd| Above::new(etcd, Duration::from_millis(managing.lease_ttl_ms))),
         memory: {
             let status = Arc::clone(&capture.status);
             let path = folder.join(format!("{}.seen", source.name));
@@ -111,6 +114,8 @@ fn start_cluster(
     let (cluster, supervisor) = ManagedCluster::start(parts)?;
     let following = Arc::clone(&cluster);
     manager.accompany(tokio::spawn(async move { following.follow_guard().await }));
+    let following = Arc::clone(&cluster);
+    manager.accompany(tokio::spawn(async move { following.follow_terms().await }));
     if managing.rejoin {
         let rejoining = rejoining::by_itself(config.clone(), source.clone(), Arc::clone(&cluster));
         manager.accompany(tokio::spawn(rejoining));

@@ -55,8 +55,8 @@ impl Unfinished {
                 None
             }
         }))?;
-        if traces.kind == Kind::Switchover {
-            // It reads all there are; another manager's record has its own names for them.
+        if traces.kind == Kind::Switchover || !traces.ackers.is_empty() {
+            // Either reads or stops all there are; another manager's record has its own names for them.
             traces.ackers = parts.relays.iter().map(|relay| relay.name.clone()).collect();
         }
         let (source, id) = (&parts.source, &traces.run);

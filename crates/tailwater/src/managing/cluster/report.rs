@@ -20,6 +20,9 @@ pub struct ClusterReport {
     pub primary: String,
     /// Whether this manager may act, or why not.
     pub lease: String,
+    /// Relays that refuse this manager, each with why.
+    #[serde(default)]
+    pub refusing: Vec<String>,
     /// Whether it acts by itself.
     pub automatic: bool,
     /// What holds failovers back.
@@ -85,6 +88,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 (_, Ok(token)) => format!("held, term {token}"),
                 (_, Err(reason)) => format!("not held: {reason}"),
             },
+            refusing: self.refusing(),
             automatic: self.parts.config.automatic,
             findings: chronicle.findings(&guard, now_ms).iter().map(FindingReport::from).collect(),
             guard,

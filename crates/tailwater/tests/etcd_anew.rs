@@ -1,0 +1,89 @@
+//! etcd is made anew beside a cluster that goes on: the terms of its lease begin below those that relays have obeyed.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use tailwater::trial::led::start_follower;
+use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_log::AckMode;
+use tailwater_manager::lease::{EtcdOptions, EtcdValue};
+use tailwater_sandbox::{Etcd, ServerKind, require};
+
+use crate::rejoined::until;
+use crate::shell::{PROGRAM, Shell};
+
+/// How often something is written before: etcd counts it.
+const WRITES: u64 = 100;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn relays_that_obeyed_terms_of_another_etcd_are_told_and_obey_again_when_terms_are_raised() -> Result<()>
+{
+    let kind = ServerKind::Mariadb1011;
+    let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
+    let (shell, folder) = (Shell::new()?, tempfile::tempdir()?);
+    let spec = TrialSpec {
+        kind,
+        durability: Durability::Reduced,
+        // It becomes a replica that may be primary again.
+        options: vec!["--log-slave-updates=1".to_owned()],
+        ack: AckMode::Durable,
+        program: PathBuf::from(PROGRAM),
+        folder: shell.path().to_owned(),
+    };
+    let (etcd, trial, new) =
+        tokio::join!(Etcd::start(&program, folder.path()), Trial::start(spec), start_follower(kind, 2));
+    let (etcd, mut trial, new) = (etcd?, trial?, new?);
+    let mut other = EtcdValue::new(EtcdOptions {
+        endpoints: vec![etcd.endpoint()],
+        key: "/other".to_owned(),
+        request_ms_max: 5_000,
+        ..EtcdOptions::default()
+    })?;
+    let mut revision = 0;
+    for _ in 0..WRITES {
+        revision = other.replace(revision, b"written").await?.context("nobody else writes")?;
+    }
+    let endpoint = etcd.endpoint();
+    trial.lead(
+        &[&new],
+        &format!("lease = \"etcd\"\nlease_ttl_ms = 2000\netcd_endpoints = [\"{endpoint}\"]"),
+    )?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    new.replicate(&trial.replica_of_relay()).await?;
+    trial.wait_watched().await?;
+    shell
+        .run("manager raise-terms primary -c tailwater.toml")?
+        .exits(1)
+        .complains(&["nothing is to be raised"]);
+    // The relay obeys a term of this etcd, which is then gone.
+    shell.run("switchover primary --to db2 --max-write-pause-ms 30000 -c tailwater.toml")?.exits(0);
+    trial.wait_led_by("db2").await?;
+    let etcd = etcd.make_anew().await?;
+
+    let status = || shell.run("manager status -c tailwater.toml").map(|ran| ran.text());
+    let refuses = "refuses orders of term";
+    until("that the relay refuses", async || Ok(status()?.contains(refuses))).await?;
+    ensure!(status()?.contains("tailwater manager raise-terms"), "{}", status()?);
+    until("the primary to be watched", async || Ok(status()?.contains("1 of tailwater must"))).await?;
+    // A plan would not come true.
+    let ran = shell.run("failover primary --dry-run -c tailwater.toml")?.exits(4);
+    ran.complains(&["TW-MGR-0032", refuses]);
+    let ran = shell.run("switchover primary --dry-run -c tailwater.toml")?.exits(4);
+    ran.complains(&["TW-MGR-0070", refuses]);
+
+    shell.run("manager raise-terms primary -c tailwater.toml")?.exits(0);
+    // Not so what it says of the last run.
+    let nobody_refuses = || -> Result<bool> {
+        let said = shell.run("manager status -c tailwater.toml --output json")?.json()?;
+        let cluster = &said.first().context("it says nothing")?["clusters"][0];
+        let is_held = cluster["lease"].as_str().is_some_and(|lease| lease.starts_with("held"));
+        Ok(is_held && cluster["refusing"].as_array().is_some_and(Vec::is_empty))
+    };
+    until("that the relay obeys", async || nobody_refuses()).await?;
+    shell.run("switchover primary --to db1 --max-write-pause-ms 30000 -c tailwater.toml")?.exits(0);
+    trial.wait_led_by("db1").await?;
+    ensure!(nobody_refuses()?, "{}", status()?);
+    drop(etcd);
+    trial.stop_relay().await
+}
