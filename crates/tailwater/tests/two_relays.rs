@@ -46,9 +46,9 @@ async fn the_other_manager_undoes_a_switchover_mariadb() -> Result<()> {
 }
 
 /// The relay beside the trial's.
-struct Second {
-    shell: Shell,
-    process: Option<OwnedProcess>,
+pub struct Second {
+    pub shell: Shell,
+    pub process: Option<OwnedProcess>,
 }
 
 impl Second {
@@ -78,7 +78,7 @@ impl Second {
         Ok(Self { shell, process: None })
     }
 
-    fn start(&mut self) -> Result<()> {
+    pub fn start(&mut self) -> Result<()> {
         let config = self.shell.path().join("tailwater.toml");
         let arguments = ["run".into(), "-c".into(), config.into_os_string()];
         self.process = Some(OwnedProcess::start(PROGRAM, arguments, &self.shell.path().join("relay.log"))?);
@@ -122,26 +122,36 @@ fn is_watched(status: &Value, both: &[&str]) -> bool {
 }
 
 /// A primary under load, a follower, both relays, and etcd.
-struct Pair {
-    shell: Shell,
-    trial: Trial,
-    follower: Server,
-    second: Second,
+pub struct Pair {
+    pub shell: Shell,
+    pub trial: Trial,
+    pub follower: Server,
+    pub second: Second,
     /// Where the daemons answer, the first before the second.
-    ports: (ReservedPort, ReservedPort),
-    ledger: Arc<Ledger>,
-    load: Workload,
+    pub ports: (ReservedPort, ReservedPort),
+    pub ledger: Arc<Ledger>,
+    pub load: Workload,
     _etcd: (Etcd, tempfile::TempDir),
 }
 
 impl Pair {
     /// Both managers watch, and both relays acknowledge.
     async fn start(kind: ServerKind, program: &Path, settings: &str) -> Result<Self> {
+        Self::start_with(kind, program, settings, Vec::new()).await
+    }
+
+    /// With options of the primary.
+    pub async fn start_with(
+        kind: ServerKind,
+        program: &Path,
+        settings: &str,
+        options: Vec<String>,
+    ) -> Result<Self> {
         let (shell, folder) = (Shell::new()?, tempfile::tempdir()?);
         let spec = TrialSpec {
             kind,
             durability: Durability::Reduced,
-            options: Vec::new(),
+            options,
             ack: AckMode::Durable,
             program: PathBuf::from(PROGRAM),
             folder: shell.path().to_owned(),
@@ -189,7 +199,7 @@ impl Pair {
     }
 
     /// The first manager acts from now on.
-    async fn first_acts(&mut self) -> Result<()> {
+    pub async fn first_acts(&mut self) -> Result<()> {
         if !acts(&status(&self.shell)?) {
             until(&self.second.shell, "somebody to act", acts).await?;
             self.second.process.take().context("it runs")?.kill().await?;
@@ -200,7 +210,7 @@ impl Pair {
         Ok(())
     }
 
-    async fn commits_go_on(&self) -> Result<()> {
+    pub async fn commits_go_on(&self) -> Result<()> {
         let wanted = self.load.counters().snapshot().acknowledged + 50;
         let begun = Instant::now();
         while self.load.counters().snapshot().acknowledged < wanted {
@@ -322,7 +332,7 @@ fn begins_to_recover(folder: &Path) -> Result<bool> {
     Ok(false)
 }
 
-async fn nothing_is_missing(ledger: &Ledger, server: &Server) -> Result<()> {
+pub async fn nothing_is_missing(ledger: &Ledger, server: &Server) -> Result<()> {
     let report = ledger.compare_with_server(&server.connect_options()).await?;
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
     ensure!(wrong == 0 && report.unlisted == 0, "{report:?}");
