@@ -96,7 +96,7 @@ impl Decision {
         // term has stopped its record tells of.
         let is_recorded = matches!(recorded, Recorded::Decided(recorded) if *recorded == decision);
         let is_begun = relays().any(|led| {
-            let in_that = led.term == decision.term && led.follows == decision.server && !is_recorded;
+            let in_that = led.term == decision.term && !is_recorded;
             led.is_stopped && (led.term > decision.term || in_that)
         });
         (!is_begun && decision.term <= now).then_some(decision)

@@ -56,7 +56,12 @@ fn the_latest_term_decides() {
 #[test]
 fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
     let relays = [led(7, "db2", 7), stopped(led(7, "db1", 6))];
-    let decision = Decision::of(&Recorded::Nothing, &relays, (1, Token(9))).expect("db2 leads");
+    assert_eq!(
+        leader(&Recorded::Nothing, &relays),
+        "nobody knows",
+        "another run of that term may have stopped it"
+    );
+    let decision = Decision::of(&decided(7, "db2"), &relays, (1, Token(9))).expect("db2 leads");
     assert_eq!(decision.server, "db2");
     assert!(decision.leaves_astray(&relays[1]), "the same run has stopped it, and could not lead it");
     assert!(!decision.leaves_astray(&relays[0]) && !decision.leaves_astray(&led(5, "db2", 5)));
@@ -227,10 +232,14 @@ impl World {
             for at in (0..count).filter(|at| has(follow, *at)) {
                 self.tell(at, &to);
             }
-            // Another manager's record nobody reads here: it takes a relay that tells, and none that may have been stopped since.
+            // Another manager's record nobody reads here: it takes a relay that tells, none that may have been stopped since, and none that
+            // was told something else in the same term.
             let is_told = (0..count).any(|at| has(follow, at));
-            let may_be_begun = |led: &Led| led.is_stopped && led.follows == to;
-            self.is_settled = self.is_own || (is_told && !self.relays.iter().any(may_be_begun));
+            let contradicts = |led: &Led| match led.is_stopped {
+                true => led.term == Token(self.term),
+                false => led.follows != to && led.followed_in == Token(self.term),
+            };
+            self.is_settled = self.is_own || (is_told && !self.relays.iter().any(contradicts));
             promoted(&to)
         };
         if self.is_own {
