@@ -6,6 +6,7 @@
 //! - [`observation`]: what one look at a server saw, as plain data.
 //! - [`observing`]: takes such looks, and pings, over connections. A driver.
 //! - [`topology`]: pure: looks and the configuration become a tree.
+//! - [`astray`]: pure: which relays do not follow the primary, as far as that is certain.
 //! - [`analysis`]: pure: what several observers said over time becomes a named failure with its evidence.
 //! - [`choice`]: who becomes primary.
 //! - [`driving`]: has done what a machine orders, and tells it how that went.
@@ -21,6 +22,7 @@
 
 pub mod acting;
 pub mod analysis;
+pub mod astray;
 pub mod choice;
 pub mod driving;
 pub mod error;

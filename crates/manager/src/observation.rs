@@ -77,6 +77,9 @@ pub struct Look {
     pub semi_sync_source: Option<SemiSyncSource>,
     /// Semi-sync as a replica; absent where the plugin is not loaded.
     pub semi_sync_replica: Option<SemiSyncReplica>,
+    /// Why it could not become a semi-sync source for this account: the source's side is not loaded, and may not be. Nothing where
+    /// it is, or where nothing speaks against it; whether the server has the file only loading it can tell.
+    pub semi_sync_lack: Option<String>,
     /// Its own replication, one for each source.
     pub channels: Vec<ReplicaChannel>,
     /// Replicas that are registered with it.

@@ -46,6 +46,8 @@ fn replica(name: &str, text: &str) -> Server {
         log_replica_updates: true,
         durable: true,
         applier_error: None,
+        semi_sync_lack: None,
+        failed: None,
         catch_up_ms: Some(0),
     }
 }
@@ -141,6 +143,18 @@ fn the_operators_wish_comes_before_convenience() {
     let slow = Server { catch_up_ms: Some(3_600_000), ..preferred };
     let choice = check(&[slow, replica("a", "old:1-10")], Ok("a"));
     assert!(choice.ranked[1].against.contains(&Against::Slow { ms: 3_600_000 }));
+}
+
+#[test]
+fn who_cannot_wait_for_acks_is_no_candidate_and_gives_what_others_lack() {
+    let lack = "TW-SES-0019: user 'lead'@'%' lacks INSERT on mysql.plugin";
+    let unfit = Server { semi_sync_lack: Some(lack.to_owned()), ..replica("a", "old:1-12") };
+    check(std::slice::from_ref(&unfit), Err(lack));
+    let choice = check(&[unfit, replica("b", "old:1-10")], Ok("b"));
+    assert_eq!(choice.ranked[0].supplies[0].from, "a");
+    assert_eq!(choice.ranked[1].excluded, [Excluded::NoSemiSync { reason: lack.to_owned() }]);
+    let json = serde_json::to_value(&choice.ranked[1].excluded).expect("JSON");
+    assert_eq!(json[0]["because"], "no_semi_sync");
 }
 
 #[test]
@@ -264,6 +278,7 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
         durability: Durability { flush_log_at_commit: 1, sync_binlog: 1 },
         semi_sync_source: None,
         semi_sync_replica: None,
+        semi_sync_lack: None,
         channels: vec![channel],
         replicas: Vec::new(),
         dump_hosts: Vec::new(),

@@ -194,6 +194,8 @@ fn server(name: &str) -> Server {
         log_replica_updates: true,
         durable: true,
         applier_error: None,
+        semi_sync_lack: None,
+        failed: None,
         catch_up_ms: Some(0),
     }
 }

@@ -170,6 +170,8 @@ impl World {
             log_replica_updates: true,
             durable: true,
             applier_error: None,
+            semi_sync_lack: None,
+            failed: None,
             catch_up_ms: Some((received - executed) * 10),
         });
         each.collect()
@@ -405,6 +407,51 @@ fn a_candidate_that_fails_gives_way_to_another() {
     let audit = run_with(&mut world, stuck);
     check(&world, &audit);
     assert!(matches!(&audit.outcome, Some(End::Promoted { server, .. }) if server == "s1"), "{audit}");
+}
+
+/// Semi-sync cannot be loaded there, say. It replicates again, and the next one takes its place in the same run.
+#[test]
+fn a_candidate_that_cannot_wait_for_acks_gives_way_to_another() {
+    let unfit = |act: &Act| match act {
+        Act::MakeSource { server, .. } if server == "s0" => Fate::Failed,
+        _ => Fate::Done,
+    };
+    let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
+    let audit = run_with(&mut world, unfit);
+    check(&world, &audit);
+    assert_eq!(audit.outcome, Some(End::Promoted { server: "s1".to_owned(), left: Vec::new() }), "{audit}");
+    let unmade = Act::UnmakeSource { server: "s0".to_owned() };
+    let is_unmade = |step: &Step| matches!(&step.note, Note::Ordered { what, .. } if *what == unmade);
+    assert!(audit.steps.iter().any(is_unmade), "{audit}");
+    let choice = audit.choice.as_ref().expect("a choice");
+    let told = choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
+    assert!(told.is_some_and(|told| told.contains("have s0 wait for 1 ACKs: no")), "{choice:?}");
+
+    // What it does not hear is still to be done, and holds nobody up.
+    let silent = |act: &Act| match act {
+        Act::MakeSource { server, .. } if server == "s0" => Fate::DoneUnheard,
+        Act::UnmakeSource { .. } => Fate::LostOnTheWay,
+        _ => Fate::Done,
+    };
+    let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
+    let audit = run_with(&mut world, silent);
+    check(&world, &audit);
+    let left = vec![unmade];
+    assert_eq!(audit.outcome, Some(End::Promoted { server: "s1".to_owned(), left }), "{audit}");
+
+    // With nobody else all is undone; one that was asked for gives way to nobody.
+    let mut world = World::new(&[10, 10], &[(10, 10)], 1);
+    let audit = run_with(&mut world, unfit);
+    check(&world, &audit);
+    let Some(End::Undone { refusal: Refusal::NoCandidate { reasons }, .. }) = &audit.outcome else {
+        panic!("{audit}")
+    };
+    assert!(reasons.contains("s0: it was tried and failed: have s0 wait for 1 ACKs: no"), "{reasons}");
+    let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
+    let wanted = Order { wanted: Some("s0".to_owned()), ..order(&world) };
+    let audit = run(&mut world, wanted, unfit, None);
+    check(&world, &audit);
+    assert!(matches!(audit.outcome, Some(End::Undone { refusal: Refusal::Step { .. }, .. })), "{audit}");
 }
 
 #[test]

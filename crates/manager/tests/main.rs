@@ -7,6 +7,7 @@ extern crate tailwater_sandbox;
 mod acting;
 mod analysis;
 mod analysis_properties;
+mod astray;
 mod choice;
 mod driving;
 mod error_codes;

@@ -7,8 +7,8 @@ use tailwater_manager::observation::{
     Unreached, WaitPoint,
 };
 use tailwater_manager::topology::{
-    Cluster, ClusterPlan, ListenPlan, Member, Node, OtherRelay, ProblemCode, RelayPlan, RelayReader,
-    RelayState, Role, TargetPlan, TargetState, build,
+    Cluster, ClusterPlan, ListenPlan, Member, Node, OtherRelay, ProblemCode, Promotion, RelayPlan,
+    RelayReader, RelayState, Role, TargetPlan, TargetState, build,
 };
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -45,6 +45,7 @@ pub fn look(id: u32) -> Look {
         durability: Durability { flush_log_at_commit: 1, sync_binlog: 1 },
         semi_sync_source: None,
         semi_sync_replica: None,
+        semi_sync_lack: None,
         channels: Vec::new(),
         replicas: Vec::new(),
         dump_hosts: Vec::new(),
@@ -318,6 +319,21 @@ fn what_is_wrong_with_a_replica_is_named() {
     let cluster = build(&plan(&["db2"]), &[seen("db2", late), seen("db1", primary)]);
     assert_eq!(problems(&cluster, "db2"), []);
     assert_eq!(find(&cluster, "db2").gtid_state.as_ref().map(|state| state.behind), Some(7));
+}
+
+#[test]
+fn who_could_not_wait_for_acks_is_told_unless_nobody_wants_it_as_primary() {
+    let mut replica = follows(2, from("db1", 3306, Some(1)));
+    replica.semi_sync_lack = Some("TW-SES-0019: run: GRANT".to_owned());
+    let told = |semi_sync: bool, promotion: Promotion| {
+        let mut plan = plan(&["db2"]);
+        plan.relay.semi_sync = semi_sync;
+        plan.servers[0].promotion = promotion;
+        problems(&build(&plan, &[seen("db2", replica.clone()), seen("db1", look(1))]), "db2")
+    };
+    assert_eq!(told(true, Promotion::Neutral), [ProblemCode::NoSemiSync]);
+    assert_eq!(told(true, Promotion::MustNot), []);
+    assert_eq!(told(false, Promotion::Neutral), []);
 }
 
 #[test]

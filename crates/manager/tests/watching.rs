@@ -13,7 +13,7 @@ use tailwater_manager::observation::{
 };
 use tailwater_manager::observing::ping::{Ping, PingKind};
 use tailwater_manager::watching::memory::{Begins, Marked};
-use tailwater_manager::watching::{Chronicle, Heard, Memory, RelayLook, WatchedCluster};
+use tailwater_manager::watching::{Chronicle, Heard, Led, Memory, RelayLook, WatchedCluster};
 
 use crate::topology::{UUIDS, follows, from, gtids, look, plan, seen};
 
@@ -60,8 +60,18 @@ fn primary_with(clients: u32, timeout_ms: u64, ids: &[u32]) -> Heard {
 }
 
 fn relay(is_streaming: bool, heard_ago_ms: u64) -> Heard {
-    let look =
-        RelayLook { is_streaming, acknowledges: true, heard_ago_ms: Some(heard_ago_ms), heartbeat_ms: None };
+    relay_that_follows("db1", is_streaming, heard_ago_ms)
+}
+
+fn relay_that_follows(server: &str, is_streaming: bool, heard_ago_ms: u64) -> Heard {
+    let led = Led { term: Token(1), follows: server.to_owned(), followed_in: Token(1), is_stopped: false };
+    let look = RelayLook {
+        is_streaming,
+        acknowledges: true,
+        heard_ago_ms: Some(heard_ago_ms),
+        heartbeat_ms: None,
+        led,
+    };
     Heard::Relay(RELAY.to_owned(), Ok(look))
 }
 
@@ -98,6 +108,36 @@ fn a_refusal_that_the_relay_confirms_is_acted_on_at_once() {
     assert!(codes(&chronicle, 211).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&chronicle, 211));
     chronicle.hear(220, ping(Ok(())));
     assert!(!codes(&chronicle, 221).contains(&(Code::DeadPrimary, true)), "it is back");
+}
+
+/// A relay that was away when this primary took the place of another still hears that one.
+#[test]
+fn a_relay_that_follows_another_server_says_nothing_of_the_primary() {
+    let watched = |follows: &str| {
+        let mut chronicle = chronicle();
+        chronicle.hear(0, ping(Ok(())));
+        chronicle.hear(10, relay_that_follows(follows, true, 0));
+        chronicle.hear(20, holds(10));
+        chronicle.hear(30, primary(1, u64::MAX));
+        chronicle
+    };
+    let mut astray = watched("db3");
+    assert!(!settled(astray.regimes()), "whoever acknowledges there is a stranger: {:?}", astray.regimes());
+    assert_eq!(codes(&astray, 40), [(Code::RelayDetached, false)]);
+    // What it hears does not keep a dead primary alive ...
+    astray.hear(1_000, ping(Err(Failure::Refused)));
+    astray.hear(1_100, relay_that_follows("db3", true, 0));
+    assert!(codes(&astray, 1_110).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&astray, 1_110));
+    assert_eq!(astray.known().map(|known| known.unverified_ms), Some(0));
+    let mut hears = watched("db1");
+    hears.hear(1_000, ping(Err(Failure::Refused)));
+    hears.hear(1_100, relay(true, 0));
+    assert!(!codes(&hears, 1_110).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&hears, 1_110));
+    // ... and what it loses is no word against one that is only silent to us.
+    let mut silent = watched("db3");
+    silent.hear(1_000, ping(Err(Failure::TimedOut)));
+    silent.hear(4_900, relay_that_follows("db3", false, 4_000));
+    assert!(!codes(&silent, 5_000).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&silent, 5_000));
 }
 
 #[test]

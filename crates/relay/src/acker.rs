@@ -39,6 +39,10 @@ pub struct Ordered {
     pub stopped: Option<StopOrder>,
     /// The server of the cluster that it captures from; its own source if absent.
     pub follows: Option<String>,
+    /// The term in which it was told that; 0 if it never was, or by a version that did not note it. Orders that do not say whom to
+    /// follow leave it as it is.
+    #[serde(default)]
+    pub followed_in: u64,
 }
 
 /// An order, without the term that it comes from.
@@ -81,6 +85,7 @@ impl Ordered {
             Order::Follow(server) => {
                 next.stopped = None;
                 next.follows.clone_from(server);
+                next.followed_in = token;
             }
         }
         Ok(next)
@@ -162,7 +167,7 @@ mod tests {
             orders in proptest::collection::vec((order(), 0_u64..5), 0..12)
         ) {
             let (mut ordered, mut highest) = (Ordered::default(), 0);
-            let mut follows = None;
+            let (mut follows, mut followed_in) = (None, 0);
             for (now_ms, (order, token)) in (1_u64..).zip(orders) {
                 let before = ordered.clone();
                 match ordered.after(&order, token, now_ms) {
@@ -179,13 +184,13 @@ mod tests {
                     Order::Stop => true,
                     Order::Start => false,
                     Order::Follow(server) => {
-                        follows = server;
+                        (follows, followed_in) = (server, token);
                         false
                     }
                 };
                 prop_assert_eq!(ordered.token, highest);
                 prop_assert_eq!(ordered.stopped.is_some(), is_stopped);
-                prop_assert_eq!(&ordered.follows, &follows);
+                prop_assert_eq!((&ordered.follows, ordered.followed_in), (&follows, followed_in));
                 if let (Some(now), Some(was)) = (ordered.stopped, before.stopped) {
                     prop_assert_eq!(now.since_ms, was.since_ms);
                 }
@@ -201,10 +206,18 @@ mod tests {
             token: 7,
             stopped: Some(StopOrder { token: 7, since_ms: 1_700_000_000_000 }),
             follows: Some("db2".into()),
+            followed_in: 6,
         };
         Ordered::default().write(folder.path()).unwrap();
         ordered.write(folder.path()).unwrap();
         assert_eq!(Ordered::read(folder.path()).unwrap(), ordered);
+
+        // As a version wrote it that did not note in which term it was told.
+        let before = r#"{"format_version":1,"token":7,"stopped":null,"follows":"db2"}"#;
+        file_in(folder.path()).replace(before).unwrap();
+        let read = Ordered::read(folder.path()).unwrap();
+        assert_eq!((read.token, read.follows.as_deref(), read.followed_in), (7, Some("db2"), 0));
+        ordered.write(folder.path()).unwrap();
 
         let path = folder.path().join(NAME);
         let bytes = std::fs::read(&path).unwrap();

@@ -109,7 +109,6 @@ pub fn grant_statement(purpose: Purpose, flavour: Flavour, account: &str) -> Str
 /// [`SessionError::MissingGrant`] names what is missing and the statement that grants it; the connection stays in
 /// order. Anything that breaks the connection.
 pub async fn check_grants(connection: &mut Connection, purpose: Purpose) -> Result<(), SessionError> {
-    const DOING: &str = "looking at the user's grants";
     let needed = purpose.privileges(connection.server().flavour, connection.server().version);
     let grants = connection.query("SHOW GRANTS").await?;
     let texts = grants.rows.iter().filter_map(|row| row.get_str(0));
@@ -117,19 +116,65 @@ pub async fn check_grants(connection: &mut Connection, purpose: Purpose) -> Resu
     if missing.is_empty() {
         return Ok(());
     }
+    let missing = missing.join(", ");
+    let user = own_account(connection).await?;
+    let statement = format!("GRANT {missing} ON *.* TO {user}");
+    Err(SessionError::MissingGrant { user, missing, purpose: purpose.name(), statement })
+}
+
+/// Checks that the user of `connection` may load a plugin of MySQL, which is noted in a table of the server: INSERT on
+/// `mysql.plugin` comes to what [`Purpose::Lead`] needs, where semi-sync is not loaded yet.
+///
+/// # Errors
+/// As [`check_grants`].
+pub async fn check_plugin_grant(connection: &mut Connection) -> Result<(), SessionError> {
+    let grants = connection.query("SHOW GRANTS").await?;
+    if may_load_plugins(grants.rows.iter().filter_map(|row| row.get_str(0))) {
+        return Ok(());
+    }
+    let user = own_account(connection).await?;
+    let statement = format!("GRANT INSERT ON mysql.plugin TO {user}");
+    let missing = "INSERT on mysql.plugin".to_owned();
+    Err(SessionError::MissingGrant { user, missing, purpose: "loading semi-sync", statement })
+}
+
+/// The account of a connection, in the quotes that a statement needs.
+async fn own_account(connection: &mut Connection) -> Result<String, SessionError> {
+    const DOING: &str = "looking at the user's grants";
     let account = connection.query("SELECT CURRENT_USER()").await?;
     let Some(account) = account.scalar() else {
         let reason = "CURRENT_USER() gave no text".to_owned();
         return Err(SessionError::UnexpectedResult { doing: DOING, reason });
     };
-    let account = quoted_account(account);
-    let missing = missing.join(", ");
-    Err(SessionError::MissingGrant {
-        statement: format!("GRANT {missing} ON *.* TO {account}"),
-        user: account,
-        missing,
-        purpose: purpose.name(),
-    })
+    Ok(quoted_account(account))
+}
+
+/// Whether lines of `SHOW GRANTS` may give INSERT on `mysql.plugin`: globally and not revoked for the schema, on a schema by name or
+/// by a pattern, or on the table.
+fn may_load_plugins<'a>(grants: impl Iterator<Item = &'a str>) -> bool {
+    let (mut everywhere, mut revoked) = (false, false);
+    for grant in grants {
+        let Some((verb, (privileges, rest))) =
+            grant.split_once(' ').and_then(|(verb, rest)| Some((verb, rest.split_once(" ON ")?)))
+        else {
+            continue;
+        };
+        let gives = |privilege: &str| {
+            ["INSERT", "ALL", "ALL PRIVILEGES"].iter().any(|wanted| privilege.eq_ignore_ascii_case(wanted))
+        };
+        if !privileges.split(',').map(str::trim).any(gives) {
+            continue;
+        }
+        let object = rest.split([' ']).next().unwrap_or_default().replace('`', "");
+        match (verb, object.as_str()) {
+            ("GRANT", "*.*") => everywhere = true,
+            ("REVOKE", "mysql.*") => revoked = true,
+            ("GRANT", "mysql.plugin" | "mysql.*") => return true,
+            ("GRANT", pattern) if pattern.ends_with(".*") && pattern.contains('%') => return true,
+            _ => {}
+        }
+    }
+    everywhere && !revoked
 }
 
 /// Which of the `needed` global privileges none of the lines of `SHOW GRANTS` gives.
@@ -191,6 +236,32 @@ mod tests {
             (&[], CAPTURE),
         ] {
             assert_eq!(missing_privileges(grants.iter().copied(), NEEDED), expected, "{grants:?}");
+        }
+    }
+
+    #[test]
+    fn who_may_load_plugins() {
+        for (grants, expected) in [
+            (&["GRANT USAGE ON *.* TO `u`@`%`"][..], false),
+            (&["GRANT SELECT, INSERT, UPDATE ON *.* TO `root`@`localhost` WITH GRANT OPTION"], true),
+            (&["GRANT ALL PRIVILEGES ON *.* TO `u`@`%`"], true),
+            (&["GRANT USAGE ON *.* TO `u`@`%`", "GRANT INSERT ON `mysql`.`plugin` TO `u`@`%`"], true),
+            (&["GRANT SELECT, INSERT ON `mysql`.* TO `u`@`%`"], true),
+            (&["GRANT INSERT ON `my%`.* TO `u`@`%`"], true),
+            (&["GRANT INSERT ON `shop`.* TO `u`@`%`", "GRANT SELECT ON `mysql`.* TO `u`@`%`"], false),
+            (&["GRANT INSERT ON *.* TO `u`@`%`", "REVOKE INSERT, UPDATE ON `mysql`.* FROM `u`@`%`"], false),
+            (
+                &[
+                    "GRANT INSERT ON *.* TO `u`@`%`",
+                    "REVOKE INSERT ON `mysql`.* FROM `u`@`%`",
+                    "GRANT INSERT ON `mysql`.`plugin` TO `u`@`%`",
+                ],
+                true,
+            ),
+            (&["GRANT `role`@`%` TO `u`@`%`", "GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO `u`@`%`"], false),
+            (&[], false),
+        ] {
+            assert_eq!(may_load_plugins(grants.iter().copied()), expected, "{grants:?}");
         }
     }
 

@@ -40,7 +40,7 @@ pub use connection::{Connection, OkInfo, ServerInfo};
 pub use dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
 pub use error::{Retry, ServerError, SessionError};
 pub use granted::Granted;
-pub use grants::{Purpose, check_grants, grant_statement};
+pub use grants::{Purpose, check_grants, check_plugin_grant, grant_statement};
 pub use load_data::LoadPiece;
 pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
 pub use rows::{QueryResult, RawRow, RawRows, Row, RowStream};

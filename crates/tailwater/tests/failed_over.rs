@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater::trial::led::{PRIMARY_NAME, start_follower};
+use tailwater::trial::led::{PRIMARY_NAME, start_follower, start_follower_with};
 use tailwater::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::link::Link;
@@ -53,6 +53,40 @@ async fn a_manager_that_is_cut_off_replaces_nobody() -> Result<()> {
     cut_off(ServerKind::Mariadb1011).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_candidate_without_semi_sync_gives_way_to_another() -> Result<()> {
+    let kind = ServerKind::Mysql97;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    // Nobody can tell before it is tried that the server has no such file.
+    let plugins = tempfile::tempdir()?;
+    let options = [format!("--plugin-dir={}", plugins.path().display())];
+    let mut led = Led::start_behind(kind, "automatic = true", &[], &options).await?;
+    let load = led.load(&led.trial.primary, 1);
+    more_commits(&load, 50).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;
+    led.tailwater("failover primary --dry-run")?.exits(0).says(&["db2 would be primary"]);
+    led.trial.primary.kill().await?;
+    let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
+    ensure!(first == "db3", "{first}: {}", led.record()?);
+    let record = led.record()?;
+    for part in
+        ["have db2 wait for 1 ACKs", "semisync_source.so", "have db2 wait for ACKs no more", "db3 is primary"]
+    {
+        ensure!(record.contains(part), "{part:?}: {record}");
+    }
+    // The other one replicates again.
+    let load = led.load(led.follower("db3")?, 11);
+    more_commits(&load, 50).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    led.compare(led.follower("db3")?, &led.followers.iter().collect::<Vec<_>>()).await?;
+    led.trial.stop_relay().await
+}
+
 /// Here no server comes back by itself; and MariaDB can be told to wait after a restart by its option file only.
 const GONE: &str = r#"
 [[manager.fence_hook]]
@@ -70,11 +104,16 @@ pub struct Led {
 
 impl Led {
     pub async fn start(kind: ServerKind, manager: &str) -> Result<Self> {
-        Self::start_behind(kind, manager, &[]).await
+        Self::start_behind(kind, manager, &[], &[]).await
     }
 
-    /// With a link between the relay's process and each server, the primary first, if there are links.
-    async fn start_behind(kind: ServerKind, manager: &str, links: &[Link]) -> Result<Self> {
+    /// With a link between the relay's process and each server, the primary first, if there are links; and with options of db2.
+    async fn start_behind(
+        kind: ServerKind,
+        manager: &str,
+        links: &[Link],
+        options: &[String],
+    ) -> Result<Self> {
         let shell = Shell::new()?;
         let spec = TrialSpec {
             kind,
@@ -86,7 +125,7 @@ impl Led {
             folder: shell.path().to_owned(),
         };
         let (trial, two, three) =
-            tokio::join!(Trial::start(spec), start_follower(kind, 2), start_follower(kind, 3));
+            tokio::join!(Trial::start(spec), start_follower_with(kind, 2, options), start_follower(kind, 3));
         let (mut trial, followers) = (trial?, vec![two?, three?]);
         let mut servers = vec![(PRIMARY_NAME.to_owned(), trial.primary.port())];
         servers.extend(followers.iter().map(|server| (server.name().to_owned(), server.port())));
@@ -303,7 +342,7 @@ async fn cut_off(kind: ServerKind) -> Result<()> {
     let links = [Link::open(nowhere).await?, Link::open(nowhere).await?, Link::open(nowhere).await?];
     let settings = "automatic = true\n[manager.analysis]\ndetect_after_ms = 1000\nstale_after_ms = 1000\n\
                     [manager.pace]\nping_timeout_ms = 300\nlook_timeout_ms = 300";
-    let mut led = Led::start_behind(kind, settings, &links).await?;
+    let mut led = Led::start_behind(kind, settings, &links, &[]).await?;
     let load = led.load(&led.trial.primary, 1);
     more_commits(&load, 50).await?;
     links.iter().for_each(Link::cut_both);

@@ -25,6 +25,7 @@ mod haproxy;
 mod http;
 mod killed_amid;
 mod large;
+mod left_behind;
 mod loaded;
 mod log_cat;
 mod log_sql;

@@ -63,9 +63,9 @@ async fn the_other_manager_knows_what_was_accepted_to_be_lost_mariadb() -> Resul
 }
 
 /// The relay beside the trial's.
-struct Second {
-    shell: Shell,
-    process: Option<OwnedProcess>,
+pub struct Second {
+    pub shell: Shell,
+    pub process: Option<OwnedProcess>,
 }
 
 impl Second {
@@ -95,7 +95,7 @@ impl Second {
         Ok(Self { shell, process: None })
     }
 
-    fn start(&mut self) -> Result<()> {
+    pub fn start(&mut self) -> Result<()> {
         let config = self.shell.path().join("tailwater.toml");
         let arguments = ["run".into(), "-c".into(), config.into_os_string()];
         self.process = Some(OwnedProcess::start(PROGRAM, arguments, &self.shell.path().join("relay.log"))?);
@@ -139,32 +139,34 @@ fn is_watched(status: &Value, both: &[&str]) -> bool {
 }
 
 /// A primary under load, a follower, both relays, and etcd.
-struct Pair {
-    shell: Shell,
-    trial: Trial,
-    follower: Server,
-    second: Second,
+pub struct Pair {
+    pub shell: Shell,
+    pub trial: Trial,
+    pub follower: Server,
+    pub second: Second,
     /// Where the daemons answer, the first before the second.
-    ports: (ReservedPort, ReservedPort),
-    ledger: Arc<Ledger>,
-    load: Workload,
+    pub ports: (ReservedPort, ReservedPort),
+    pub ledger: Arc<Ledger>,
+    pub load: Workload,
     _etcd: (Etcd, tempfile::TempDir),
 }
 
 impl Pair {
-    /// Both managers watch, and both relays acknowledge. `hooks` are of the managers, in the first one's folder.
-    async fn start(
+    /// Both managers watch, and both relays acknowledge. `hooks` are of the managers, in the first one's folder; `options` of
+    /// the primary.
+    pub async fn start(
         kind: ServerKind,
         program: &Path,
         settings: &str,
         hooks: &str,
         durability: Durability,
+        options: Vec<String>,
     ) -> Result<Self> {
         let (shell, folder) = (Shell::new()?, tempfile::tempdir()?);
         let spec = TrialSpec {
             kind,
             durability,
-            options: Vec::new(),
+            options,
             ack: AckMode::Durable,
             program: PathBuf::from(PROGRAM),
             folder: shell.path().to_owned(),
@@ -213,7 +215,7 @@ impl Pair {
     }
 
     /// The first manager acts from now on.
-    async fn first_acts(&mut self) -> Result<()> {
+    pub async fn first_acts(&mut self) -> Result<()> {
         if !acts(&status(&self.shell)?) {
             until(&self.second.shell, "somebody to act", acts).await?;
             self.second.process.take().context("it runs")?.kill().await?;
@@ -224,7 +226,7 @@ impl Pair {
         Ok(())
     }
 
-    async fn commits_go_on(&self) -> Result<()> {
+    pub async fn commits_go_on(&self) -> Result<()> {
         let wanted = self.load.counters().snapshot().acknowledged + 50;
         let begun = Instant::now();
         while self.load.counters().snapshot().acknowledged < wanted {
@@ -241,7 +243,8 @@ impl Pair {
 
 async fn the_other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
-    let mut pair = Pair::start(kind, &program, "automatic = true", "", Durability::Reduced).await?;
+    let mut pair =
+        Pair::start(kind, &program, "automatic = true", "", Durability::Reduced, Vec::new()).await?;
     // What the second daemon says of a replica that reads from the first one's log.
     let (http_one, http_two) = (Http { port: pair.ports.0.number() }, Http { port: pair.ports.1.number() });
     http_one.until("/replica/db2?lag=60", 200, |_| true)?;
@@ -288,7 +291,8 @@ async fn the_other_manager_takes_over(kind: ServerKind) -> Result<()> {
 
 async fn the_other_manager_undoes_a_switchover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
-    let mut pair = Pair::start(kind, &program, "automatic = false", "", Durability::Reduced).await?;
+    let mut pair =
+        Pair::start(kind, &program, "automatic = false", "", Durability::Reduced, Vec::new()).await?;
     pair.trial.primary.sql("CREATE TABLE tw_load.locked (id INT PRIMARY KEY)").await?;
     pair.first_acts().await?;
     // The primary does not come to rest before its manager is killed, and does afterwards.
@@ -327,7 +331,8 @@ async fn the_other_manager_undoes_a_switchover(kind: ServerKind) -> Result<()> {
 /// Its manager is killed when the ackers stand still, and the old primary comes back: the other one has them go on.
 async fn the_other_manager_takes_a_failover_back(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
-    let mut pair = Pair::start(kind, &program, "automatic = false", DEADLY, Durability::Full).await?;
+    let mut pair =
+        Pair::start(kind, &program, "automatic = false", DEADLY, Durability::Full, Vec::new()).await?;
     pair.first_acts().await?;
     pair.shell.write("die-in-fence", "")?;
     pair.trial.primary.kill().await?;
@@ -360,7 +365,7 @@ async fn the_other_manager_takes_a_failover_back(kind: ServerKind) -> Result<()>
 async fn the_other_manager_knows_what_was_accepted_to_be_lost(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let settings = "automatic = false\nrejoin = true";
-    let mut pair = Pair::start(kind, &program, settings, "", Durability::Full).await?;
+    let mut pair = Pair::start(kind, &program, settings, "", Durability::Full, Vec::new()).await?;
     pair.first_acts().await?;
     pair.trial.primary.sql("CREATE TABLE tw_load.kept (id INT PRIMARY KEY)").await?;
     pair.commits_go_on().await?;
@@ -408,7 +413,7 @@ fn begins_to_recover(folder: &Path) -> Result<bool> {
     Ok(false)
 }
 
-async fn nothing_is_missing(ledger: &Ledger, server: &Server) -> Result<()> {
+pub async fn nothing_is_missing(ledger: &Ledger, server: &Server) -> Result<()> {
     let report = ledger.compare_with_server(&server.connect_options()).await?;
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
     ensure!(wrong == 0 && report.unlisted == 0, "{report:?}");

@@ -63,11 +63,12 @@ fn detached(record: &Record, name: &str, settings: &Settings, now_ms: u64) -> Op
     }
     let primary = record.server(&record.cast.primary)?;
     let (at, said) = primary.streams.get(&Observer::Relay(name.to_owned()))?;
-    let StreamRecord::Lost { failure, .. } = said else { return None };
-    let evidence = vec![
-        format!("relay {name}: lost its stream: {failure}"),
-        "the primary answers the manager".to_owned(),
-    ];
+    let what = match said {
+        StreamRecord::Lost { failure, .. } => format!("lost its stream: {failure}"),
+        StreamRecord::Elsewhere => "follows another server".to_owned(),
+        StreamRecord::Streaming { .. } => return None,
+    };
+    let evidence = vec![format!("relay {name}: {what}"), "the primary answers the manager".to_owned()];
     let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
     is_fresh.then(|| Finding::new(Code::RelayDetached, name, *at, evidence))
 }

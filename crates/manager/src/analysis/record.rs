@@ -125,6 +125,8 @@ pub(super) enum StreamRecord {
         /// When it was first said.
         since_ms: u64,
     },
+    /// It reads another server's.
+    Elsewhere,
 }
 
 impl StreamRecord {
@@ -178,6 +180,7 @@ impl Record {
             Saw::Lost(failure) => {
                 server.streamed(at_ms, sighting.observer, StreamRecord::Lost { failure, since_ms: at_ms });
             }
+            Saw::Elsewhere => server.streamed(at_ms, sighting.observer, StreamRecord::Elsewhere),
             Saw::Rewound(what) => {
                 let what = format!("{}: {}", sighting.observer, one_line(&what));
                 server.rewound = Some(Rewound { at_ms, what, had: None });

@@ -63,6 +63,8 @@ pub enum Saw {
     },
     /// The observer has lost the server's stream, and cannot have it again.
     Lost(Failure),
+    /// The observer reads another server's stream by order, and can say nothing of this one.
+    Elsewhere,
     /// A relay's log has what the server no longer has.
     Rewound(String),
 }

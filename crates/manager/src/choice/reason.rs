@@ -15,6 +15,11 @@ pub enum Excluded {
         /// What was tried.
         reason: String,
     },
+    /// It was tried in this run, and something failed.
+    Failed {
+        /// What, and why.
+        reason: String,
+    },
     /// The operator forbids it.
     MustNot,
     /// It does not tell what it has.
@@ -42,6 +47,11 @@ pub enum Excluded {
     NoBinlog,
     /// Its binlog lacks what it replicates.
     NoReplicaUpdates,
+    /// Semi-sync is not loaded, and cannot be.
+    NoSemiSync {
+        /// Why.
+        reason: String,
+    },
     /// Its channel writes under GTIDs of the target's own.
     OwnGtids,
     /// Its channel does not bring everything.
@@ -57,6 +67,7 @@ impl fmt::Display for Excluded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReached { reason } => write!(f, "it is not reached: {reason}"),
+            Self::Failed { reason } => write!(f, "it was tried and failed: {reason}"),
             Self::MustNot => f.write_str("promotion = \"must_not\""),
             Self::Unknown => f.write_str("it does not tell what it has received"),
             Self::Errant { gtids } => write!(f, "it has transactions that are not in the log: {gtids}"),
@@ -70,6 +81,9 @@ impl fmt::Display for Excluded {
             Self::OtherFlavour => f.write_str("it is of the other flavour"),
             Self::NoBinlog => f.write_str("log_bin is off"),
             Self::NoReplicaUpdates => f.write_str("log_replica_updates is off"),
+            Self::NoSemiSync { reason } => {
+                write!(f, "semi-sync is not loaded there, and cannot be, so that it could not wait for ACKs: {reason}")
+            }
             Self::Partial => f.write_str("its channel has filters, or left transactions out: it is no copy of the primary"),
             Self::OwnGtids => f.write_str(
                 "its channel writes under GTIDs of its own, behind which nobody can go on; run: tailwater channel set NAME \

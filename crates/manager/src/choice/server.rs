@@ -128,6 +128,10 @@ pub struct Server {
     pub durable: bool,
     /// The error that stopped its applier, if one did.
     pub applier_error: Option<String>,
+    /// Why it could not be made to wait for ACKs, if that is certain.
+    pub semi_sync_lack: Option<String>,
+    /// What failed when this run tried to make it primary; it counts as one that is not reached then.
+    pub failed: Option<String>,
     /// How long it will need to execute what it received, in milliseconds, a configured delay included; `None` if that is
     /// not known.
     pub catch_up_ms: Option<u64>,
@@ -158,6 +162,8 @@ impl Server {
             log_replica_updates: false,
             durable: false,
             applier_error: None,
+            semi_sync_lack: None,
+            failed: None,
             catch_up_ms: None,
         };
         match &observation.outcome {
@@ -173,6 +179,7 @@ impl Server {
         self.log_bin = look.log_bin;
         self.log_replica_updates = look.log_replica_updates;
         self.durable = look.durability.is_full();
+        self.semi_sync_lack.clone_from(&look.semi_sync_lack);
         if let Some(progress) = progress {
             self.executed = Some(progress.clone());
             self.received = Some(progress.clone());
@@ -195,11 +202,19 @@ impl Server {
         self.received = Some(received);
     }
 
+    /// It was tried, and is not to be tried again.
+    pub(crate) fn fail(&mut self, reason: &str) {
+        self.reached = Err(reason.to_owned());
+        self.failed = Some(reason.to_owned());
+    }
+
     /// What excludes it whatever the others are.
     pub(super) fn excluded_by_itself(&self) -> Vec<Excluded> {
         let mut excluded = Vec::new();
-        if let Err(reason) = &self.reached {
-            excluded.push(Excluded::NotReached { reason: reason.clone() });
+        match (&self.failed, &self.reached) {
+            (Some(reason), _) => excluded.push(Excluded::Failed { reason: reason.clone() }),
+            (None, Err(reason)) => excluded.push(Excluded::NotReached { reason: reason.clone() }),
+            (None, Ok(())) => {}
         }
         if self.promotion == Promotion::MustNot {
             excluded.push(Excluded::MustNot);
@@ -218,6 +233,9 @@ impl Server {
             }
             if self.feed == Feed::PartialChannel {
                 excluded.push(Excluded::Partial);
+            }
+            if let Some(reason) = &self.semi_sync_lack {
+                excluded.push(Excluded::NoSemiSync { reason: reason.clone() });
             }
             if let Some(error) = &self.applier_error {
                 excluded.push(Excluded::ApplierStopped { error: error.clone() });

@@ -211,7 +211,8 @@ impl Failover {
 
     fn order_act(&mut self, at_ms: u64, act: Act) -> Numbered {
         // Noted before it is done: whether it was is not known until it is answered.
-        if self.course.phase != Phase::Undo && act.changes() {
+        let undoes = self.course.phase == Phase::Undo || self.undo.contains(&act);
+        if !undoes && act.changes() {
             self.changed = true;
             match act.undone_by() {
                 Some(undo) => self.undo.insert(0, undo),
@@ -275,6 +276,9 @@ impl Failover {
     fn go_on(&mut self, at_ms: u64, act: &Act) -> Vec<Numbered> {
         if self.course.phase == Phase::Undo {
             self.undo.retain(|undo| undo != act);
+        } else if matches!(act, Act::UnmakeSource { .. }) {
+            self.undo.retain(|undo| undo != act);
+            return self.enter(at_ms, Phase::Choose);
         }
         self.go_on_behind(at_ms)
     }
@@ -303,12 +307,21 @@ impl Failover {
             self.left.push(act.clone());
             return self.go_on(at_ms, act);
         }
-        if matches!(self.course.phase, Phase::Supply | Phase::Drain) && self.order.wanted.is_none() {
-            // Another server may do; this one is as far as before.
-            if let Some(chosen) = self.chosen.take() {
-                self.rejected.insert(chosen.server, format!("{act}: {reason}"));
-            }
+        if matches!(act, Act::UnmakeSource { .. }) {
+            // It takes no writes, and stays to be undone: nothing that another has to wait for.
+            return self.enter(at_ms, Phase::Choose);
+        }
+        let may_give_way = matches!(self.course.phase, Phase::Supply | Phase::Drain | Phase::Source);
+        if may_give_way
+            && self.order.wanted.is_none()
+            && let Some(Assessment { server, .. }) = self.chosen.take()
+        {
+            self.rejected.insert(server.clone(), format!("{act}: {reason}"));
             self.course.queue.clear();
+            // Another server may do. Behind its draining this one replicates no more, and may wait for ACKs.
+            if self.course.phase == Phase::Source {
+                return self.after_the_lease(at_ms, Then::Act(Act::UnmakeSource { server }));
+            }
             return self.enter(at_ms, Phase::Choose);
         }
         self.refuse(at_ms, Refusal::Step { step: act.to_string(), reason })
@@ -374,7 +387,7 @@ impl Failover {
     fn choose(&mut self, at_ms: u64) -> Vec<Numbered> {
         for server in &mut self.servers {
             if let Some(reason) = self.rejected.get(&server.name) {
-                server.reached = Err(reason.clone());
+                server.fail(reason);
             }
         }
         let order = &self.order;
@@ -452,6 +465,11 @@ impl Failover {
         let refusal = self.refusal.take().or(refusal);
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
         let stays = std::mem::take(&mut self.stays);
+        if self.promoted {
+            // Of candidates that failed before it.
+            let unmade = |act: &&Act| matches!(act, Act::UnmakeSource { server: one } if *one != server);
+            self.left.extend(self.undo.iter().filter(unmade).cloned());
+        }
         let outcome = match refusal {
             None if self.order.dry_run => self.planned(server),
             None => End::Promoted { server, left: std::mem::take(&mut self.left) },

@@ -1,6 +1,6 @@
 //! The questions of one look, and how each family and version spells them.
 
-use tailwater_session::{Connection, QueryResult, SessionError};
+use tailwater_session::{Connection, QueryResult, SessionError, check_plugin_grant};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -50,6 +50,10 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
         let acks = source.acks_needed;
         source.after_restart = waits_after_restart(connection, &variables, acks, &mut unasked).await?;
     }
+    let semi_sync_lack = match semi_sync_source {
+        None if flavour == Flavour::MySql => ask_plugin_grant(connection).await?,
+        _ => None,
+    };
     let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unasked).await?;
     // Last: what it has received is then a part of what it has executed, or still to be.
     let (executed, purged, binlog_state) = ask_gtids(connection, flavour).await?;
@@ -75,11 +79,23 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
         },
         semi_sync_source,
         semi_sync_replica: semi_sync_replica(&variables, &status),
+        semi_sync_lack,
         channels,
         replicas,
         dump_hosts,
         unasked,
     })
+}
+
+/// Why the account may not load semi-sync, if that is certain.
+async fn ask_plugin_grant(connection: &mut Connection) -> Result<Option<String>, ManagerError> {
+    match check_plugin_grant(connection).await {
+        Ok(()) => Ok(None),
+        Err(error @ SessionError::MissingGrant { .. }) => Ok(Some(format!("{}: {error}", error.code()))),
+        // Who may not ask may yet load it.
+        Err(SessionError::Server { .. } | SessionError::UnexpectedResult { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What the server has executed, what it has purged, and MariaDB's binlog state.

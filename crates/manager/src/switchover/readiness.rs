@@ -59,7 +59,7 @@ impl Switchover {
         }
         for server in &mut self.servers {
             if let Some(reason) = self.rejected.get(&server.name) {
-                server.reached = Err(reason.clone());
+                server.fail(reason);
             } else if server.feed != Feed::Replication {
                 // The ackers cannot go on where its own GTIDs begin.
                 server.reached = Err("a channel feeds it, and its binlog has GTIDs of its own".to_owned());

@@ -4,7 +4,7 @@ use super::identity::{Identity, address_of, is_listed_as, source_of};
 use super::judging::{
     gtid_text, is_older, judge_against_primary, judge_channel, judge_follower, judge_primary,
 };
-use super::plan::{ClusterPlan, Member, OtherRelay, RelayPlan, RelayReader, TargetPlan};
+use super::plan::{ClusterPlan, Member, OtherRelay, Promotion, RelayPlan, RelayReader, TargetPlan};
 use super::tree::{Cluster, Node, ProblemCode, Role, SemiSync};
 use crate::observation::{ConnectedReplica, Look, Observation};
 use crate::topology::gtids::missing;
@@ -235,6 +235,13 @@ fn judge(plan: &ClusterPlan, places: &mut [Place<'_>]) {
             continue;
         }
         judge_follower(node, look);
+        let is_candidate = plan.relay.semi_sync && node.promotion != Promotion::MustNot;
+        if let Some(lack) = look.semi_sync_lack.as_ref().filter(|_| is_candidate) {
+            node.problem(
+                ProblemCode::NoSemiSync,
+                format!("semi-sync is not loaded, so that it cannot become the primary: {lack}"),
+            );
+        }
         if look.channels.is_empty() {
             node.problem(ProblemCode::NotReplicating, "it replicates from nothing");
         }

@@ -182,6 +182,8 @@ pub enum ProblemCode {
     NoBinlog,
     /// A crash may cost it what it has acknowledged.
     NotDurable,
+    /// Semi-sync is not loaded, and may not be: it cannot become the primary.
+    NoSemiSync,
     /// Commits do not wait for acknowledgements.
     SemiSyncOff,
     /// Fewer acknowledge than have to.

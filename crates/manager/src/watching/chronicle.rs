@@ -299,16 +299,18 @@ impl Chronicle {
         self.note(at_ms, Observer::Manager, &relay, Saw::Answered(PingKind::Connect));
         let heard_ms = look.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
         let heartbeat_ms = look.heartbeat_ms;
-        let saw = match look.is_streaming {
-            true => Saw::Streaming { heard_ms, heartbeat_ms },
-            false => Saw::Lost(Failure::Broken),
+        let primary = self.cluster.plan.primary.name.clone();
+        // One that was away when another became primary hears the former one, and knows nothing of this.
+        let saw = match (look.led.follows == primary, look.is_streaming) {
+            (false, _) => Saw::Elsewhere,
+            (true, true) => Saw::Streaming { heard_ms, heartbeat_ms },
+            (true, false) => Saw::Lost(Failure::Broken),
         };
-        if let Some(heard_ms) = heard_ms.filter(|_| look.is_streaming) {
+        if let (Saw::Streaming { .. }, Some(heard_ms)) = (&saw, heard_ms) {
             self.lives(heard_ms);
         }
-        let primary = self.cluster.plan.primary.name.clone();
         self.note(at_ms, Observer::Relay(relay.clone()), &primary, saw);
-        if look.counts() {
+        if look.counts_at(&primary) {
             self.acknowledged.insert(relay.clone(), at_ms);
         }
         self.asked.insert(relay.clone());
@@ -362,13 +364,15 @@ impl Chronicle {
     /// replaced: no later look would put it right. Not so if a replica has come that was not there before.
     fn strangers(&self, at_ms: u64, look: &Look, clients: u32) -> u32 {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let is_ours = |name: &String| self.relays.get(name).is_some_and(RelayLook::counts);
+        let primary = &self.cluster.plan.primary.name;
+        let is_ours = |name: &String| self.relays.get(name).is_some_and(|relay| relay.counts_at(primary));
         let lingers = |(name, last_ms): &(&String, &u64)| {
             !is_ours(name) && at_ms.saturating_sub(**last_ms) <= LINGERS_MS_MAX
         };
-        let most = clients.saturating_sub(count(self.relays.values().filter(|relay| relay.counts()).count()));
+        let ours = self.relays.values().filter(|relay| relay.counts_at(primary)).count();
+        let most = clients.saturating_sub(count(ours));
         let least = most.saturating_sub(count(self.acknowledged.iter().filter(lingers).count()));
-        let before = self.last_look(&self.cluster.plan.primary.name);
+        let before = self.last_look(primary);
         let (Some(before), Some(regimes)) = (before, &self.regimes) else { return most };
         let was_there = |id: u32| before.replicas.iter().any(|replica| replica.server_id == id);
         if look.replicas.iter().any(|replica| !was_there(replica.server_id)) {

@@ -4,11 +4,25 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::failure::Failure;
+use crate::lease::Token;
+
+/// Whom a relay follows by its orders, which it keeps over restarts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Led {
+    /// The highest term of the lease that an order came from; 0 before the first.
+    pub term: Token,
+    /// The server that it captures from, by its name in the manager's configuration.
+    pub follows: String,
+    /// The term in which it was told that; 0 if it never was, or does not say.
+    pub followed_in: Token,
+    /// It stands still by order.
+    pub is_stopped: bool,
+}
 
 /// How a relay stands to its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayLook {
-    /// It reads the primary's stream now.
+    /// It reads the stream of the server that it follows now.
     pub is_streaming: bool,
     /// It acknowledges commits while it does.
     pub acknowledges: bool,
@@ -16,12 +30,14 @@ pub struct RelayLook {
     pub heard_ago_ms: Option<u64>,
     /// How often something comes in it at least, in milliseconds; nothing if that is not known.
     pub heartbeat_ms: Option<u64>,
+    /// Whom it follows, and since which term.
+    pub led: Led,
 }
 
 impl RelayLook {
-    /// Whether the primary counts it among its semi-sync replicas.
-    pub fn counts(&self) -> bool {
-        self.is_streaming && self.acknowledges
+    /// Whether `server` counts it among its semi-sync replicas.
+    pub fn counts_at(&self, server: &str) -> bool {
+        self.is_streaming && self.acknowledges && self.led.follows == server
     }
 }
 

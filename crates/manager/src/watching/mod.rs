@@ -14,6 +14,6 @@ pub mod watch;
 
 pub use chronicle::{Chronicle, Heard, Known, WatchedCluster};
 pub use confirming::{Confirmation, Wish};
-pub use eyes::{RelayEye, RelayLook, RelaySeen};
+pub use eyes::{Led, RelayEye, RelayLook, RelaySeen};
 pub use memory::Memory;
 pub use watch::{Clock, Pace, Watch, WatchedRelay};

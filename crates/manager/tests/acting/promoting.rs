@@ -103,6 +103,20 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let told = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
     ensure!(told && lacking[1].reached.is_ok(), "{lacking:?}");
 
+    // Nor one that may do all but load semi-sync, where that is not loaded.
+    if kind.flavour() == Flavour::MySql {
+        let revoke = "SET SESSION sql_log_bin = 0; REVOKE INSERT ON mysql.plugin FROM leader@'%'";
+        cluster.log.sql(revoke).await?;
+        let Answer::Servers(seen) = actor.perform(&Act::LookAtServers, Token(7)).await else {
+            bail!("no servers")
+        };
+        ensure!(seen[0].semi_sync_lack.is_none() && seen[1].reached.is_ok(), "{seen:?}");
+        let lack = seen[1].semi_sync_lack.as_ref().context("it may")?;
+        let says = ["TW-SES-0019", "run: GRANT INSERT ON mysql.plugin TO 'leader'@'%'"];
+        ensure!(says.iter().all(|text| lack.contains(text)), "{lack}");
+        cluster.log.sql("SET SESSION sql_log_bin = 0; GRANT INSERT ON mysql.plugin TO leader@'%'").await?;
+    }
+
     fails(&actor, Act::MakeWritable { server: server() }, "not drained").await?;
     let supply = |from: &str| Act::Supply { server: server(), from: from.into(), what: what.clone() };
     fails(&actor, supply("nobody"), "no address").await?;

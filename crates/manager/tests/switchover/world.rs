@@ -203,6 +203,8 @@ impl World {
             log_replica_updates: true,
             durable: true,
             applier_error: None,
+            semi_sync_lack: None,
+            failed: None,
             catch_up_ms: Some(0),
         });
         each.collect()

@@ -3,13 +3,13 @@
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tailwater_manager::topology::RelayPlan;
 
 use super::answering::Answer;
 use super::route::OrderKind;
 use super::token::Secret;
 use crate::control::ControlledSource;
 use crate::managing::acker::{AckerFailure, AckerOrder, AckerText, obey};
+use crate::wiring::ClusterWiring;
 
 /// How a source's capture stands, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct RelayText {
     /// How often something comes in it at least, in milliseconds; absent of a daemon that does not say so.
     #[serde(default)]
     pub heartbeat_ms: Option<u64>,
+    /// What the source's own server is called there; absent of a daemon that does not say so.
+    #[serde(default)]
+    pub own: Option<String>,
     /// What it was ordered, and what it holds.
     pub acker: AckerText,
 }
@@ -52,14 +55,14 @@ pub(super) fn admit(secret: Option<&Secret>, credential: Option<&[u8]>) -> Resul
 }
 
 /// How the capture of a source stands.
-pub(super) async fn read(source: &ControlledSource, plan: &RelayPlan) -> Answer {
-    answer(obey(&source.acker, &AckerOrder::Read).await.map(|acker| json!(source.relay_text(plan, acker))))
+pub(super) async fn read(source: &ControlledSource, wiring: &ClusterWiring) -> Answer {
+    answer(obey(&source.acker, &AckerOrder::Read).await.map(|acker| json!(source.relay_text(wiring, acker))))
 }
 
 /// Has the capture of a source obey.
 pub(super) async fn order(
     source: &ControlledSource,
-    plan: &RelayPlan,
+    wiring: &ClusterWiring,
     kind: OrderKind,
     body: &[u8],
 ) -> Answer {
@@ -67,7 +70,7 @@ pub(super) async fn order(
         Ok(order) => order,
         Err(reason) => return Answer::failed(StatusCode::BAD_REQUEST, &reason),
     };
-    answer(obey(&source.acker, &order).await.map(|acker| json!(source.relay_text(plan, acker))))
+    answer(obey(&source.acker, &order).await.map(|acker| json!(source.relay_text(wiring, acker))))
 }
 
 fn understood(kind: OrderKind, body: &[u8]) -> Result<AckerOrder, String> {

@@ -16,7 +16,7 @@ use super::watching::{Watched, Watching};
 use crate::commands::topology::Shown;
 use crate::control::{Controlled, ControlledSource};
 use crate::managing::starting::OWN_RELAY;
-use crate::wiring;
+use crate::wiring::{self, ClusterWiring};
 
 /// A replica further behind than this, in seconds, is not to be read from, unless the check says otherwise.
 const LAG_SECONDS_MAX: u64 = 10;
@@ -131,11 +131,11 @@ impl Answering {
                 }
             }
             Ok(Route::Acker { source }) => match self.captured(&source, credential) {
-                Ok((source, plan)) => acker::read(source, plan).await,
+                Ok((source, wiring)) => acker::read(source, wiring).await,
                 Err(answer) => answer,
             },
             Ok(Route::Order { source, order }) => match self.captured(&source, credential) {
-                Ok((source, plan)) => acker::order(source, plan, order, body).await,
+                Ok((source, wiring)) => acker::order(source, wiring, order, body).await,
                 Err(answer) => answer,
             },
         }
@@ -146,13 +146,12 @@ impl Answering {
         &self,
         source: &str,
         credential: Option<&[u8]>,
-    ) -> Result<(&ControlledSource, &RelayPlan), Answer> {
+    ) -> Result<(&ControlledSource, &ClusterWiring), Answer> {
         // First, so that who may not learns nothing.
         acker::admit(self.secret.as_ref(), credential)?;
         let controlled = self.controlled.sources.get(source);
-        let planned = self.watching.clusters().iter().map(|cluster| &cluster.wiring.plan);
-        let planned = planned.into_iter().find(|plan| plan.name == source);
-        controlled.zip(planned.map(|plan| &plan.relay)).ok_or_else(|| {
+        let mut wired = self.watching.clusters().iter().map(|cluster| &cluster.wiring);
+        controlled.zip(wired.find(|wiring| wiring.plan.name == source)).ok_or_else(|| {
             Answer::failed(StatusCode::NOT_FOUND, "the configuration has no source of that name")
         })
     }
@@ -215,7 +214,7 @@ impl Answering {
         let mut wired = cluster.wiring.led_by(&leader.server);
         let (sources, channels) = self.controlled.reports();
         wiring::put_states(std::slice::from_mut(&mut wired), &sources, &channels);
-        self.watching.put_others(cluster, &mut wired.plan);
+        self.watching.put_others(cluster, &mut wired);
         let heard = |relay: &RelayPlan| relay.state.as_ref().and_then(|state| state.heard_ago_ms);
         let others = wired.plan.others.iter().map(|other| (other.name.clone(), heard(&other.relay)));
         let own = (OWN_RELAY.to_owned(), heard(&wired.plan.relay));

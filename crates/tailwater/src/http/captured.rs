@@ -1,12 +1,12 @@
 //! A source that is captured here, as those outside see it.
 
-use tailwater_manager::topology::RelayPlan;
 use tailwater_relay::CaptureState;
 
 use super::acker::RelayText;
 use super::verdict::Leader;
 use crate::control::ControlledSource;
 use crate::managing::acker::AckerText;
+use crate::wiring::ClusterWiring;
 
 impl ControlledSource {
     /// Whom the log follows; `own` is what the source's own server is called.
@@ -24,13 +24,15 @@ impl ControlledSource {
     }
 
     /// How the capture stands, with what its acker says.
-    pub fn relay_text(&self, plan: &RelayPlan, acker: AckerText) -> RelayText {
+    pub fn relay_text(&self, wiring: &ClusterWiring, acker: AckerText) -> RelayText {
+        let plan = &wiring.plan.relay;
         RelayText {
             server_id: plan.server_id,
             is_streaming: self.status.snapshot().state == CaptureState::Streaming,
             acknowledges: plan.semi_sync,
             heard_ago_ms: self.silent_ms(),
             heartbeat_ms: Some(self.status.heartbeat_ms()),
+            own: Some(wiring.own.clone()),
             acker,
         }
     }

@@ -158,6 +158,7 @@ fn is_standstill(code: ProblemCode) -> bool {
         | ProblemCode::NoReplicaUpdates
         | ProblemCode::NoBinlog
         | ProblemCode::NotDurable
+        | ProblemCode::NoSemiSync
         | ProblemCode::SemiSyncOff
         | ProblemCode::SemiSyncTooFew
         | ProblemCode::SemiSyncLossy

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tailwater_manager::failure::Failure;
 use tailwater_manager::observation::{Observation, Unreached};
 use tailwater_manager::observing::{Subject, observe};
-use tailwater_manager::topology::{ClusterPlan, RelayState};
+use tailwater_manager::topology::RelayState;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -148,9 +148,10 @@ impl Watching {
         let _ = tokio::time::timeout(FIRST_LOOK_MAX, looks).await;
     }
 
-    /// Puts into a plan what the relays on other machines said last.
-    pub(super) fn put_others(&self, cluster: &Watched, plan: &mut ClusterPlan) {
-        for other in &mut plan.others {
+    /// Puts into a cluster's plan what the relays on other machines said last.
+    pub(super) fn put_others(&self, cluster: &Watched, wired: &mut ClusterWiring) {
+        let led = wired.clone();
+        for other in &mut wired.plan.others {
             let seat = cluster.relays.iter().find(|seat| seat.name == other.name);
             let Some(said) = seat.and_then(|seat| seat.last.borrow().clone()) else { continue };
             let age = said.asked.elapsed();
@@ -159,7 +160,7 @@ impl Watching {
                     other.silent = Some(format!("it answered last {} ms ago", millis(age)));
                 }
                 Ok(text) => {
-                    let state = wiring::other_state(&text);
+                    let state = wiring::other_state(&text, &led);
                     let heard_ago_ms = state.heard_ago_ms.map(|ago| ago.saturating_add(millis(age)));
                     other.relay.state = Some(RelayState { heard_ago_ms, ..state });
                 }

@@ -57,6 +57,9 @@ pub struct AckerText {
     pub stopped_since_ms: Option<u64>,
     /// The server that it was told to follow; its own source if absent.
     pub follows: Option<String>,
+    /// The term in which it was told that; 0 if it never was, or does not say.
+    #[serde(default)]
+    pub followed_in: u64,
     /// Whether it acknowledges only what a power cut would leave.
     pub durable: bool,
     /// The family of the sets; absent while the log is empty.
@@ -73,6 +76,7 @@ impl From<&AckerState> for AckerText {
             token: state.ordered.token,
             stopped_since_ms: state.ordered.stopped.map(|stop| stop.since_ms),
             follows: state.ordered.follows.clone(),
+            followed_in: state.ordered.followed_in,
             durable: state.durable,
             is_mariadb: state.holds.as_ref().map(|holds| holds.flavour() == Flavour::MariaDb),
             holds: state.holds.as_ref().map(ToString::to_string),

@@ -1,9 +1,10 @@
 //! One source's cluster: its watch, and its runs, of which there is one at a time.
 //!
-//! - `runs`: how runs begin, and what follows from their ends. `leftovers`: what they leave.
+//! - `runs`: how runs begin, and what follows from their ends. `leftovers`: what they leave. `leading`: relays that do not follow the primary.
 //! - `supervising`: what the manager does by itself.
 //! - `report`: how it all is, for whoever asks. `terms`: whether relays obey.
 
+mod leading;
 pub(super) mod leftovers;
 mod report;
 mod runs;
@@ -130,7 +131,10 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             recast: watch::Sender::new(0),
             begun: watch::Sender::new(0),
         });
-        let supervisor = tokio::spawn(supervise(Arc::clone(&cluster)));
+        let (supervised, leading) = (supervise(Arc::clone(&cluster)), leading::lead(Arc::clone(&cluster)));
+        let supervisor = tokio::spawn(async move {
+            tokio::join!(supervised, leading);
+        });
         Ok((cluster, supervisor))
     }
 

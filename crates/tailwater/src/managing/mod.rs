@@ -2,7 +2,7 @@
 //!
 //! - [`acker`]: relays as ackers that can be ordered about.
 //! - [`cluster`]: one source's cluster: its watch, its runs, one at a time.
-//! - [`eyes`]: how the captures of this process stand.
+//! - [`eyes`]: how captures stand, of this process and of others.
 //! - [`feeds`]: channels as what feeds servers that may become primary.
 //! - [`guarding`]: what holds failovers back, over restarts.
 //! - [`leasing`]: the lease as configured.

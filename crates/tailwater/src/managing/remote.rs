@@ -9,7 +9,6 @@ use tailwater_manager::failure::Failure;
 use tailwater_manager::hands::{AckerAnswer, AckerError, AckerPort, AckerReport};
 use tailwater_manager::lease::Token;
 use tailwater_manager::observation::Unreached;
-use tailwater_manager::watching::{RelayEye, RelayLook, RelaySeen};
 
 use super::acker::AckerFailure;
 use crate::causes::WithCauses;
@@ -161,11 +160,15 @@ pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
     });
     let answers = futures_util::future::join_all(asked).await;
     for (relay, answer) in config.relays.iter().zip(answers) {
-        let plans = clusters.iter_mut().map(|cluster| &mut cluster.plan);
-        let mut others = plans.filter(|plan| plan.name == relay.source).flat_map(|plan| &mut plan.others);
-        let Some(other) = others.find(|other| other.name == relay.name) else { continue };
+        let Some(cluster) = clusters.iter_mut().find(|cluster| cluster.plan.name == relay.source) else {
+            continue;
+        };
+        let answer = answer.map(|text| other_state(&text, cluster));
+        let Some(other) = cluster.plan.others.iter_mut().find(|other| other.name == relay.name) else {
+            continue;
+        };
         match answer {
-            Ok(text) => other.relay.state = Some(other_state(&text)),
+            Ok(state) => other.relay.state = Some(state),
             Err(reason) => other.silent = Some(reason),
         }
     }
@@ -243,20 +246,6 @@ impl AckerPort for RemoteRelay {
     fn follow<'a>(&'a self, token: Token, server: &'a str) -> AckerAnswer<'a, ()> {
         let body = OrderBody { token: token.0, server: Some(server.to_owned()) };
         Box::pin(async move { self.give("follow", body, FOLLOW_TIME_MAX).await.map(drop) })
-    }
-}
-
-impl RelayEye for RemoteRelay {
-    fn look(&self) -> RelaySeen<'_> {
-        Box::pin(async move {
-            let text = self.text().await.map_err(|unreached| unreached.failure)?;
-            Ok(RelayLook {
-                is_streaming: text.is_streaming,
-                acknowledges: text.acknowledges,
-                heard_ago_ms: text.heard_ago_ms,
-                heartbeat_ms: text.heartbeat_ms,
-            })
-        })
     }
 }
 

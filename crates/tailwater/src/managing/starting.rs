@@ -20,7 +20,7 @@ use tailwater_session::Secret;
 
 use super::acker::LocalAcker;
 use super::cluster::{Above, ClusterParts, ManagedCluster};
-use super::eyes::LocalEye;
+use super::eyes::{LocalEye, Names, RemoteEye};
 use super::feeds::Feeds;
 use super::guarding::KeptGuard;
 use super::leasing;
@@ -133,9 +133,15 @@ fn logged(log: &LogHandle) -> Option<(Origin, Version)> {
 
 /// All that acknowledge a source's commits: this daemon's own relay, and those on other machines.
 fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyhow::Result<Vec<WatchedRelay>> {
+    let wiring = wiring::cluster_led_by(config, source, None)?;
+    let names = Names::of(&wiring);
     let own = WatchedRelay {
         name: OWN_RELAY.to_owned(),
-        eye: Arc::new(LocalEye { status: Arc::clone(&capture.status), acknowledges: source.semi_sync }),
+        eye: Arc::new(LocalEye {
+            status: Arc::clone(&capture.status),
+            acknowledges: source.semi_sync,
+            own: wiring.own,
+        }),
         port: Arc::new(LocalAcker::new(OWN_RELAY, capture.acker.clone())),
     };
     // One that does not acknowledge is no acker, and proves nothing.
@@ -144,7 +150,7 @@ fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyho
         let remote = RemoteRelay::of(other)?;
         relays.push(WatchedRelay {
             name: other.name.clone(),
-            eye: Arc::new(remote.clone()),
+            eye: Arc::new(RemoteEye { relay: remote.clone(), names: names.clone() }),
             port: Arc::new(remote),
         });
     }

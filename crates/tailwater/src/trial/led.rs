@@ -25,6 +25,14 @@ pub const PRIMARY_NAME: &str = "db1";
 /// # Errors
 /// If it cannot be started.
 pub async fn start_follower(kind: ServerKind, number: u32) -> anyhow::Result<Server> {
+    start_follower_with(kind, number, &[]).await
+}
+
+/// The same, with more options.
+///
+/// # Errors
+/// As [`start_follower`].
+pub async fn start_follower_with(kind: ServerKind, number: u32, more: &[String]) -> anyhow::Result<Server> {
     let mut options: Vec<String> = primary_options(kind);
     options.retain(|option| !option.starts_with("--server-id"));
     options.push(format!("--server-id={number}"));
@@ -34,6 +42,7 @@ pub async fn start_follower(kind: ServerKind, number: u32) -> anyhow::Result<Ser
         Flavour::MySql => "--log-replica-updates=1".to_owned(),
         Flavour::MariaDb => "--log-slave-updates=1".to_owned(),
     });
+    options.extend_from_slice(more);
     let server = Server::start(ServerSpec::new(kind).name(format!("db{number}")).options(options)).await?;
     server.create_replication_user().await?;
     // As an operator has it: clients that are lost do no harm there.

@@ -18,6 +18,7 @@ use super::serve::{identity_of, other_relay};
 use crate::config::{Config, SourceConfig};
 use crate::control::{Answer, Request, SourceReport, ask, socket_of};
 use crate::http::RelayText;
+use crate::managing::eyes::Names;
 
 /// A source's cluster, and whom to look at.
 #[derive(Debug, Clone)]
@@ -172,19 +173,25 @@ pub fn put_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], chan
     }
 }
 
-/// What a relay on another machine says of itself.
-pub fn other_state(text: &RelayText) -> RelayState {
+/// What a relay on another machine says of itself, seen from a cluster of that primary. One that follows another server reads a
+/// stream that is nothing to this one.
+pub fn other_state(text: &RelayText, wiring: &ClusterWiring) -> RelayState {
     let acker = &text.acker;
+    let follows = Names::of(wiring).follows(text);
+    let is_ours = follows == wiring.plan.primary.name;
+    let is_streaming = text.is_streaming && is_ours;
     let flavour = if acker.is_mariadb == Some(true) { Flavour::MariaDb } else { Flavour::MySql };
     RelayState {
-        is_streaming: text.is_streaming,
-        doing: match (text.is_streaming, acker.stopped_since_ms) {
-            (true, _) => "reading the source's stream",
-            (false, Some(_)) => "stopped by order of the manager",
-            (false, None) => "it does not read the source's stream; its own `tailwater topology` says why",
-        }
-        .to_owned(),
-        heard_ago_ms: text.heard_ago_ms,
+        is_streaming,
+        doing: match (is_streaming, acker.stopped_since_ms) {
+            (true, _) => "reading the source's stream".to_owned(),
+            (false, Some(_)) => "stopped by order of the manager".to_owned(),
+            (false, None) if text.is_streaming => format!("it follows {follows}"),
+            (false, None) => {
+                "it does not read the source's stream; its own `tailwater topology` says why".to_owned()
+            }
+        },
+        heard_ago_ms: text.heard_ago_ms.filter(|_| is_ours),
         gtids: acker.holds.as_deref().and_then(|gtids| GtidSet::parse(flavour, gtids).ok()),
         // Its places say nothing here.
         durable: String::new(),

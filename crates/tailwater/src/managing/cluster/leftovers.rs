@@ -1,4 +1,5 @@
-//! What runs leave: acts behind a promotion that failed, and records of those that were cut off.
+//! What runs leave: acts behind a promotion that failed, and records of those that were cut off. Relays that were left behind are
+//! another matter: see `leading`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use super::super::sharing::SharedRecords;
 use super::{Begun, ClusterParts, ManagedCluster};
 use crate::causes::WithCauses;
 
-/// How often what was left behind a promotion is tried, and the pause before each time.
+/// How often replicas that were left behind a promotion are led again, and the pause before each time.
 const FINISH_TRIES_MAX: u32 = 300;
 pub(super) const FINISH_PAUSE: Duration = Duration::from_secs(1);
 
@@ -120,7 +121,7 @@ pub(in crate::managing) fn unfinished(newest_first: impl Iterator<Item = Audit>)
 }
 
 /// Whether this manager knows what another that held the lease before it left, or does not hold it itself.
-fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
+pub(super) fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
     match (&parts.shared, parts.lease.check()) {
         (Some(shared), Ok(term)) => shared.is_read_in(term),
         _ => true,
@@ -239,16 +240,15 @@ pub(super) async fn recover<H: Hands + 'static>(
     }
 }
 
-/// Does what a run left to be done behind a promotion, until it is done, another run has begun, or the lease was in other hands:
-/// an acker that another run has stopped must not be led back by this one. Hooks are not repeated: what they have done nobody
-/// knows.
+/// Leads the replicas that a run left behind a promotion, until it is done, another run has begun, or the lease was in other hands.
+/// Relays are led by [`super::leading`], and hooks are not repeated: what they have done nobody knows.
 pub(super) async fn finish<H: Hands + 'static>(
     cluster: Arc<ManagedCluster<H>>,
     (id, token): (String, Option<Token>),
     hands: Arc<H>,
     mut left: Vec<Act>,
 ) {
-    left.retain(|act| matches!(act, Act::Follow { .. } | Act::Repoint { .. }));
+    left.retain(|act| matches!(act, Act::Repoint { .. }));
     for _ in 0..FINISH_TRIES_MAX {
         if left.is_empty() {
             return;

@@ -49,7 +49,8 @@ pub(super) async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>
             }
         }
         let term = cluster.parts.lease.check().ok();
-        let may_act = term.is_some() && !left.wait(term) && cluster.parts.guard.is_known();
+        let is_led_here = term.is_some_and(|term| !cluster.is_led_elsewhere(term));
+        let may_act = is_led_here && !left.wait(term) && cluster.parts.guard.is_known();
         if !cluster.parts.config.automatic || !may_act {
             // Somebody may take the lease, or it may come back, as long as this lasts.
             tokio::time::sleep(Duration::from_millis(cluster.parts.config.pace.ping_ms)).await;

@@ -204,7 +204,7 @@ fn unchanged() -> End {
 }
 
 fn promoted() -> End {
-    let left = vec![Act::Follow { acker: "relay".to_owned(), server: "db2".to_owned() }];
+    let left = vec![Act::Repoint { replica: "db3".to_owned() }];
     End::Promoted { server: "db2".to_owned(), left }
 }
 

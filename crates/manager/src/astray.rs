@@ -1,0 +1,110 @@
+//! Relays that follow another server than the primary: they were away when it became that, or could not obey. Pure.
+//!
+//! Who leads is told by what lasts over restarts of managers and relays: the records of runs, and what each relay says that it was
+//! ordered. Of both the latest term counts; within one a record does, as it tells what came last. What contradicts itself, or what a
+//! run has begun and not ended, decides nothing: then nobody is ordered about.
+
+use std::collections::BTreeSet;
+
+use crate::Refusal;
+use crate::failover::{Audit, End};
+use crate::lease::Token;
+use crate::recovery::Traces;
+use crate::watching::Led;
+
+/// Who was made primary last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The term in which that was done.
+    pub term: Token,
+    /// The server's name.
+    pub server: String,
+}
+
+/// What the records of one's own runs say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recorded {
+    /// No run has made anybody primary.
+    Nothing,
+    /// That one did.
+    Decided(Decision),
+    /// One that changed something was neither undone nor finished.
+    Undecided {
+        /// Its term.
+        term: Token,
+    },
+}
+
+impl Recorded {
+    /// What records say, the newest first. What changed nothing, or was undone, leaves it at what was before.
+    pub fn of(newest_first: impl IntoIterator<Item = Audit>) -> Self {
+        let mut over = BTreeSet::new();
+        for audit in newest_first.into_iter().filter(|audit| !audit.dry_run) {
+            let term = Token(audit.token.unwrap_or_default());
+            match (&audit.outcome, &audit.resumes) {
+                (Some(End::Promoted { server, .. }), _) => {
+                    return Self::Decided(Decision { term, server: server.clone() });
+                }
+                (Some(End::Undone { .. }), Some(run))
+                | (Some(End::Unchanged { refusal: Refusal::Superseded { .. } }), Some(run)) => {
+                    over.insert(run.clone());
+                }
+                // The run that it was to undo or finish tells.
+                (None | Some(End::Left { .. }), Some(_)) => {}
+                (None | Some(End::Left { .. }), None) if over.contains(&audit.id) => {}
+                (None, None) if Traces::of(&audit).is_none() => {}
+                (None | Some(End::Left { .. }), None) => return Self::Undecided { term },
+                (Some(End::Unchanged { .. } | End::Undone { .. } | End::Planned { .. }), _) => {}
+            }
+        }
+        Self::Nothing
+    }
+}
+
+impl Decision {
+    /// Who leads, by the records of one's own runs and by all relays that tell; nothing if that is not certain in the term `now`. A commit needs
+    /// `acks` ACKs: a failover has stopped so many relays that it is known to one of any `acks` of them, and to fewer perhaps not.
+    pub fn of<'a>(
+        recorded: &Recorded,
+        relays: impl IntoIterator<Item = &'a Led> + Clone,
+        (acks, now): (u32, Token),
+    ) -> Option<Self> {
+        let relays = || relays.clone().into_iter();
+        let are_few = relays().count() < usize::try_from(acks).unwrap_or(usize::MAX);
+        // Somebody holds the lease behind us, or has given orders by hand.
+        if are_few || relays().any(|led| led.term > now) {
+            return None;
+        }
+        let recorded_in = match recorded {
+            Recorded::Nothing => Token(0),
+            Recorded::Decided(Decision { term, .. }) | Recorded::Undecided { term } => *term,
+        };
+        let latest = relays().map(|led| led.followed_in).max().unwrap_or(Token(0));
+        let decision = match recorded {
+            Recorded::Decided(decision) if recorded_in >= latest => decision.clone(),
+            Recorded::Undecided { .. } if recorded_in >= latest => return None,
+            _ => {
+                let mut told = relays().filter(|led| led.followed_in == latest && latest > Token(0));
+                let server = told.next()?.follows.clone();
+                if told.any(|led| led.follows != server) {
+                    return None;
+                }
+                Self { term: latest, server }
+            }
+        };
+        // One that was stopped since belongs to a run that has not ended: it may be all that fences a primary. What one's own run of that
+        // term has stopped its record tells of.
+        let is_recorded = matches!(recorded, Recorded::Decided(recorded) if *recorded == decision);
+        let is_begun = relays().any(|led| {
+            let in_that = led.term == decision.term && !is_recorded;
+            led.is_stopped && (led.term > decision.term || in_that)
+        });
+        (!is_begun && decision.term <= now).then_some(decision)
+    }
+
+    /// Whether a relay is to be told whom to follow. One that follows the primary, by whatever term, is left alone: an order would
+    /// interrupt its stream.
+    pub fn leaves_astray(&self, led: &Led) -> bool {
+        led.follows != self.server || led.is_stopped
+    }
+}

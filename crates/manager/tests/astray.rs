@@ -1,0 +1,311 @@
+//! Who leads, by what records and relays say; and a model in which relays are away from failovers, managers die, and whoever holds the
+//! lease next leads those that it sees.
+
+use proptest::prelude::*;
+use tailwater_manager::Refusal;
+use tailwater_manager::astray::{Decision, Recorded};
+use tailwater_manager::failover::{Act, Audit, End, Kind, Note, Phase, Step};
+use tailwater_manager::lease::Token;
+use tailwater_manager::watching::Led;
+
+fn led(term: u64, follows: &str, followed_in: u64) -> Led {
+    let (term, followed_in) = (Token(term), Token(followed_in));
+    Led { term, follows: follows.to_owned(), followed_in, is_stopped: false }
+}
+
+fn stopped(led: Led) -> Led {
+    Led { is_stopped: true, ..led }
+}
+
+fn decided(term: u64, server: &str) -> Recorded {
+    Recorded::Decided(Decision { term: Token(term), server: server.to_owned() })
+}
+
+/// Who leads in term 9, in words.
+fn leader(recorded: &Recorded, relays: &[Led]) -> String {
+    let decision = Decision::of(recorded, relays, (1, Token(9)));
+    decision.map_or_else(|| "nobody knows".to_owned(), |decision| decision.server)
+}
+
+#[test]
+fn the_latest_term_decides() {
+    let nothing = Recorded::Nothing;
+    let who = |relays: &[Led]| leader(&nothing, relays);
+    assert_eq!(who(&[]), "nobody knows");
+    assert_eq!(who(&[led(0, "db1", 0), led(3, "db1", 0)]), "nobody knows", "nobody was ever told");
+    // One was away.
+    let relays = [led(7, "db2", 7), led(6, "db1", 6)];
+    assert_eq!(who(&relays), "db2");
+    // That one has had orders since, in a failover that was undone, but not whom to follow.
+    assert_eq!(who(&[led(7, "db2", 7), led(8, "db1", 6)]), "db2");
+    // They contradict each other; what this manager itself has done last is no contradiction.
+    let relays = [led(7, "db2", 7), led(7, "db3", 7)];
+    assert_eq!(who(&relays), "nobody knows");
+    assert_eq!(leader(&decided(7, "db3"), &relays), "db3");
+    assert_eq!(leader(&decided(6, "db3"), &relays), "nobody knows");
+    assert_eq!(leader(&Recorded::Undecided { term: Token(7) }, &relays[..1]), "nobody knows");
+    assert_eq!(leader(&Recorded::Undecided { term: Token(6) }, &relays[..1]), "db2");
+    // All were away, or are of a version that says nothing.
+    assert_eq!(leader(&decided(7, "db2"), &[led(6, "db1", 6), led(7, "db1", 0)]), "db2");
+    // With two ACKs a failover may have stopped one of two, and this may be the other.
+    assert_eq!(Decision::of(&decided(7, "db2"), &[led(7, "db2", 7)], (2, Token(9))), None);
+    // Somebody holds the lease behind this one.
+    assert_eq!(who(&[led(10, "db2", 7)]), "nobody knows");
+}
+
+#[test]
+fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
+    let relays = [led(7, "db2", 7), stopped(led(7, "db1", 6))];
+    assert_eq!(
+        leader(&Recorded::Nothing, &relays),
+        "nobody knows",
+        "another run of that term may have stopped it"
+    );
+    let decision = Decision::of(&decided(7, "db2"), &relays, (1, Token(9))).expect("db2 leads");
+    assert_eq!(decision.server, "db2");
+    assert!(decision.leaves_astray(&relays[1]), "the same run has stopped it, and could not lead it");
+    assert!(!decision.leaves_astray(&relays[0]) && !decision.leaves_astray(&led(5, "db2", 5)));
+    for since in [stopped(led(8, "db2", 7)), stopped(led(7, "db2", 7)), stopped(led(8, "db1", 6))] {
+        assert_eq!(
+            leader(&Recorded::Nothing, &[led(7, "db2", 7), since.clone()]),
+            "nobody knows",
+            "{since:?}"
+        );
+    }
+    for since in [stopped(led(8, "db2", 7)), stopped(led(8, "db1", 6))] {
+        assert_eq!(leader(&decided(7, "db2"), &[since]), "nobody knows");
+    }
+    assert_eq!(
+        leader(&decided(7, "db2"), &[stopped(led(7, "db2", 6))]),
+        "db2",
+        "no run of one's own stops it"
+    );
+}
+
+fn audit(id: &str, token: u64, outcome: Option<End>) -> Audit {
+    let note = Note::Ordered { number: 1, what: Act::StopAcker { acker: "relay".to_owned() } };
+    Audit {
+        token: Some(token),
+        steps: vec![Step { at_ms: 1, phase: Phase::Fence, note }],
+        outcome,
+        ..Audit::new(id, Kind::Failover, "db1")
+    }
+}
+
+fn refusal() -> Refusal {
+    Refusal::Step { step: "a step".to_owned(), reason: "as the test says".to_owned() }
+}
+
+fn promoted(server: &str) -> Option<End> {
+    Some(End::Promoted { server: server.to_owned(), left: Vec::new() })
+}
+
+fn undone() -> Option<End> {
+    Some(End::Undone { refusal: refusal(), stays: Vec::new() })
+}
+
+fn left() -> Option<End> {
+    Some(End::Left { refusal: refusal(), to_undo: Vec::new(), stays: Vec::new() })
+}
+
+#[test]
+fn what_was_undone_leaves_it_at_what_was_before() {
+    let unchanged = || Some(End::Unchanged { refusal: refusal() });
+    let first = audit("a", 3, promoted("db2"));
+    let undecided = |term| Recorded::Undecided { term: Token(term) };
+    let of = |newest_first: &[&Audit]| Recorded::of(newest_first.iter().map(|audit| (*audit).clone()));
+    assert_eq!(of(&[]), Recorded::Nothing);
+    for nothing in [unchanged(), undone()] {
+        assert_eq!(of(&[&audit("b", 4, nothing), &first]), decided(3, "db2"));
+    }
+    let dry = Audit { dry_run: true, ..audit("b", 4, None) };
+    assert_eq!(of(&[&dry, &first]), decided(3, "db2"));
+    // Cut off, or left to people; then put right by another run, or not.
+    for open in [None, left()] {
+        let open = audit("b", 4, open);
+        let resumed = |token, outcome| Audit { resumes: Some("b".to_owned()), ..audit("c", token, outcome) };
+        assert_eq!(of(&[&open, &first]), undecided(4));
+        assert_eq!(of(&[&audit("c", 5, promoted("db3")), &open, &first]), decided(5, "db3"));
+        assert_eq!(of(&[&resumed(5, undone()), &open, &first]), decided(3, "db2"));
+        assert_eq!(of(&[&resumed(5, promoted("db3")), &open, &first]), decided(5, "db3"));
+        for half in [None, left(), unchanged()] {
+            assert_eq!(of(&[&resumed(5, half), &open, &first]), undecided(4));
+        }
+        let by = "another".to_owned();
+        let superseded = Some(End::Unchanged { refusal: Refusal::Superseded { run: "b".to_owned(), by } });
+        assert_eq!(of(&[&resumed(5, superseded), &open, &first]), decided(3, "db2"));
+    }
+    let untouched = Audit { steps: Vec::new(), ..audit("b", 4, None) };
+    assert_eq!(of(&[&untouched, &first]), decided(3, "db2"));
+}
+
+/// What happens to a cluster of relays.
+#[derive(Debug, Clone)]
+enum Event {
+    /// A failover, in a term of its own or in that of before, by the manager whose records are read or by another. Relays whose bit is not
+    /// set do not hear that they are to stop, or whom to follow.
+    FailOver { to: usize, own: bool, new_term: bool, stop: u8, follow: u8, dies: bool },
+    /// The manager whose records are read takes the lease, and leads those that it sees.
+    Lead { sees: u8 },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let fail_over = (0_usize..4, any::<[bool; 3]>(), any::<u8>(), any::<u8>());
+    prop_oneof![
+        fail_over.prop_map(|(to, [own, new_term, dies], stop, follow)| Event::FailOver {
+            to,
+            own,
+            new_term,
+            stop,
+            follow,
+            dies
+        }),
+        any::<u8>().prop_map(|sees| Event::Lead { sees }),
+        any::<u8>().prop_map(|_| Event::Lead { sees: u8::MAX }),
+    ]
+}
+
+#[derive(Debug)]
+struct World {
+    /// So many ACKs does a commit need.
+    acks: usize,
+    relays: Vec<Led>,
+    leader: String,
+    term: u64,
+    /// Whether the manager whose records are read holds the lease.
+    is_own: bool,
+    /// The newest first.
+    records: Vec<Audit>,
+    /// The last run has ended, and somebody knows of it.
+    is_settled: bool,
+}
+
+const SERVERS: [&str; 4] = ["db0", "db1", "db2", "db3"];
+
+fn has(mask: u8, at: usize) -> bool {
+    mask >> at & 1 == 1
+}
+
+impl World {
+    fn new(relays: usize, acks: usize) -> Self {
+        let relays = vec![led(0, "db0", 0); relays];
+        let (leader, records) = ("db0".to_owned(), Vec::new());
+        Self { acks, relays, leader, term: 1, is_own: true, records, is_settled: false }
+    }
+
+    /// How many relays acknowledge the commits of a server.
+    fn follow(&self, server: &str) -> usize {
+        self.relays.iter().filter(|led| led.follows == server && !led.is_stopped).count()
+    }
+
+    fn tell(&mut self, at: usize, server: &str) {
+        self.relays[at] = led(self.term, server, self.term);
+    }
+
+    fn fail_over(&mut self, to: usize, (stop, follow): (u8, u8), dies: bool) {
+        let to = format!("db{to}");
+        let (count, enough) = (self.relays.len(), self.relays.len() - self.acks + 1);
+        let stops: Vec<_> = (0..count).filter(|at| has(stop, *at)).collect();
+        let stood: Vec<_> = self.relays.iter().map(|led| led.is_stopped).collect();
+        for at in &stops {
+            let relay = &mut self.relays[*at];
+            (relay.term, relay.is_stopped) = (Token(self.term), true);
+        }
+        let outcome = if dies {
+            self.is_settled = false;
+            None
+        } else if stops.len() < enough || to == self.leader {
+            // Undone, of those that hear it. What stood still before is led before anything else begins.
+            for at in stops.iter().filter(|at| has(follow, **at) && !stood[**at]) {
+                self.relays[*at].is_stopped = false;
+            }
+            self.is_settled &= !stops.iter().any(|at| stood[*at]);
+            match stops.iter().all(|at| has(follow, *at)) {
+                true => undone(),
+                false => {
+                    self.is_settled = false;
+                    left()
+                }
+            }
+        } else {
+            self.leader.clone_from(&to);
+            for at in (0..count).filter(|at| has(follow, *at)) {
+                self.tell(at, &to);
+            }
+            // Another manager's record nobody reads here: it takes a relay that tells, none that may have been stopped since, and none that
+            // was told something else in the same term.
+            let is_told = (0..count).any(|at| has(follow, at));
+            let contradicts = |led: &Led| match led.is_stopped {
+                true => led.term == Token(self.term),
+                false => led.follows != to && led.followed_in == Token(self.term),
+            };
+            self.is_settled = self.is_own || (is_told && !self.relays.iter().any(contradicts));
+            promoted(&to)
+        };
+        if self.is_own {
+            let id = format!("{:06}", self.records.len());
+            let mut record = audit(&id, self.term, outcome);
+            if stops.is_empty() {
+                record.steps.clear();
+            }
+            self.records.insert(0, record);
+        }
+    }
+
+    /// Who leads as far as the manager can tell; those that it sees are led there.
+    fn lead(&mut self, sees: u8) -> Option<String> {
+        (self.term, self.is_own) = (self.term + 1, true);
+        let seen: Vec<_> = (0..self.relays.len()).filter(|at| has(sees, *at)).collect();
+        let relays: Vec<_> = seen.iter().map(|at| self.relays[*at].clone()).collect();
+        let recorded = Recorded::of(self.records.iter().cloned());
+        let acks = u32::try_from(self.acks).expect("few");
+        let decision = Decision::of(&recorded, &relays, (acks, Token(self.term)))?;
+        for at in seen {
+            if decision.leaves_astray(&self.relays[at]) {
+                self.tell(at, &decision.server);
+            }
+        }
+        Some(decision.server)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    /// Whoever is away, dies or sees little: leading gives no server but the primary as many relays as commits need, and where all relays are
+    /// seen and no run is half done they follow the primary then.
+    #[test]
+    fn leading_gives_no_former_primary_its_ackers_back(
+        relays in 1_usize..5,
+        acks in 1_usize..4,
+        events in prop::collection::vec(event(), 1..12),
+    ) {
+        let mut world = World::new(relays, acks.min(relays));
+        for event in events {
+            match event {
+                Event::FailOver { to, own, new_term, stop, follow, dies } => {
+                    if new_term || own != world.is_own {
+                        (world.term, world.is_own) = (world.term + 1, own);
+                    }
+                    world.fail_over(to, (stop, follow), dies);
+                }
+                Event::Lead { sees } => {
+                    let followed = SERVERS.map(|server| world.follow(server));
+                    let leader = world.lead(sees);
+                    let sees_all = (0..relays).all(|at| has(sees, at));
+                    if sees_all && let Some(leader) = &leader {
+                        prop_assert_eq!(leader, &world.leader, "{:?}", world);
+                    }
+                    if sees_all && world.is_settled {
+                        prop_assert_eq!(world.follow(&world.leader), relays, "{:?}", world);
+                    }
+                    for (server, before) in SERVERS.into_iter().zip(followed) {
+                        let most = before.max(world.acks - 1);
+                        let is_fenced = server == world.leader || world.follow(server) <= most;
+                        prop_assert!(is_fenced, "{} gets its ackers: {:?}", server, world);
+                    }
+                }
+            }
+        }
+    }
+}
