@@ -103,8 +103,16 @@ impl Decision {
     }
 
     /// Whether a relay is to be told whom to follow. One that follows the primary, by whatever term, is left alone: an order would
-    /// interrupt its stream.
+    /// interrupt its stream. So is one that stands still though it was led there since, or to begin with: somebody has stopped it by hand,
+    /// and counts on that.
     pub fn leaves_astray(&self, led: &Led) -> bool {
-        led.follows != self.server || led.is_stopped
+        let was_left = led.is_stopped && (Token(1)..self.term).contains(&led.followed_in);
+        led.follows != self.server || was_left
+    }
+
+    /// Whether a relay was led so, too. Records alone may be outdated where others have led since whose relays do not say when, or call the
+    /// server by another name.
+    pub fn is_confirmed<'a>(&self, relays: impl IntoIterator<Item = &'a Led>) -> bool {
+        relays.into_iter().any(|led| led.follows == self.server && led.followed_in == self.term)
     }
 }

@@ -89,6 +89,17 @@ impl<H: Hands + 'static, T: Term> Driver<H, T> {
                 continue;
             }
             let refused = self.store_before(machine, &orders).await;
+            // That may have taken longer than the lease lasts.
+            if let Some(token) = machine.token() {
+                match self.term.check() {
+                    Ok(held) if held == token => {}
+                    Ok(_) => machine.lease_lost(at_ms(), "another term of the lease has begun"),
+                    Err(reason) => machine.lease_lost(at_ms(), &reason),
+                }
+                if machine.audit().outcome.is_some() {
+                    break;
+                }
+            }
             for (number, act) in std::mem::take(&mut orders) {
                 let id = match refused.as_ref().filter(|_| act.changes()) {
                     Some(reason) => {

@@ -312,8 +312,10 @@ impl Failover {
             return self.enter(at_ms, Phase::Choose);
         }
         let may_give_way = matches!(self.course.phase, Phase::Supply | Phase::Drain | Phase::Source);
+        // What may be missing has been told of this choice: another server may miss more.
         if may_give_way
             && self.order.wanted.is_none()
+            && (self.course.phase != Phase::Source || self.course.audit.may_be_missing.is_none())
             && let Some(Assessment { server, .. }) = self.chosen.take()
         {
             self.rejected.insert(server.clone(), format!("{act}: {reason}"));

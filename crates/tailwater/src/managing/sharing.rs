@@ -85,8 +85,15 @@ impl SharedRecords {
                 bail!("the manager of term {last} has stored its own since");
             }
             let shared = Shared { term, records: with(records, audit) };
-            if let Some(revision) = etcd.value.replace(revision, &serde_json::to_vec(&shared)?).await? {
+            let bytes = serde_json::to_vec(&shared)?;
+            if let Some(revision) = etcd.value.replace(revision, &bytes).await? {
                 etcd.written = Some((revision, shared));
+                return Ok(());
+            }
+            // Another member may have been asked because the first was slow, and had done it all the same.
+            let now = etcd.value.read().await?;
+            if now.bytes.as_deref() == Some(bytes.as_slice()) {
+                etcd.written = Some((now.revision, shared));
                 return Ok(());
             }
         }

@@ -84,8 +84,9 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             return;
         };
         if decision.server != watched {
-            if !self.watch_leader(&decision.server, trials) {
-                trials.each(&astray, now, Trial::wait);
+            let is_confirmed = decision.is_confirmed(led(&chronicle));
+            if !is_confirmed || !self.watch_leader(&decision.server, trials) {
+                trials.each(&astray, now, Trial::put_off);
             }
             return;
         }
@@ -97,8 +98,14 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             let look = chronicle.relays().get(&relay.name);
             look.is_some_and(|look| decision.leaves_astray(&look.led)) && is_due(&relay.name.as_str())
         });
+        let due: Vec<_> = due.collect();
+        // Stopped by hand.
+        let is_ordered = |name: &&str| due.iter().any(|relay| relay.name == *name);
+        let left_alone: Vec<_> =
+            astray.iter().copied().filter(|name| is_due(name) && !is_ordered(name)).collect();
+        trials.each(&left_alone, now, Trial::wait);
         let to = &decision;
-        let orders = due.map(|relay| async move { (relay, order(relay, to, term).await) });
+        let orders = due.into_iter().map(|relay| async move { (relay, order(relay, to, term).await) });
         let answers = futures_util::future::join_all(orders).await;
         for (relay, answer) in answers {
             let trial = trials.of.entry(relay.name.clone()).or_insert_with(|| Trial::begin(now));
@@ -109,14 +116,13 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     /// Whether another server than the one that is watched leads, for certain: then this one is nobody's to replace.
     pub(super) fn is_led_elsewhere(&self, term: Token) -> bool {
         let chronicle = self.chronicle();
-        let decision = self.decision(&chronicle, term);
-        decision.is_some_and(|decision| decision.server != chronicle.cluster().plan.primary.name)
+        let Some(decision) = self.decision(&chronicle, term) else { return false };
+        decision.server != chronicle.cluster().plan.primary.name && decision.is_confirmed(led(&chronicle))
     }
 
     fn decision(&self, chronicle: &Chronicle, term: Token) -> Option<Decision> {
         let recorded = recorded(&self.parts)?;
-        let relays = chronicle.relays().values().map(|look| &look.led);
-        Decision::of(&recorded, relays, (self.parts.config.semi_sync_acks, term))
+        Decision::of(&recorded, led(chronicle), (self.parts.config.semi_sync_acks, term))
     }
 
     /// Watches the server that leads, where this manager's own log does not follow it yet; whether it can.
@@ -144,6 +150,11 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             finding.server == server && matches!(finding.code, Code::DeadPrimary | Code::UnreachablePrimary)
         })
     }
+}
+
+/// What relays say that they were ordered.
+fn led(chronicle: &Chronicle) -> impl Iterator<Item = &Led> + Clone {
+    chronicle.relays().values().map(|look| &look.led)
 }
 
 /// Whether it was last seen as one that leads: clients write to it, and it replicates from nobody.

@@ -122,6 +122,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         tokio::time::sleep(above.ttl).await;
         ensure!(self.parts.lease.check()? == term, "another term of the lease has begun");
         above.raise(highest.0).await?;
+        ensure!(!self.is_busy(), "a run has begun meanwhile; ask again when it is over");
         let source = &self.parts.source;
         info!(source, above = highest.0, "terms of the lease are raised, and another begins");
         let mut standing = self.parts.lease.standing();
