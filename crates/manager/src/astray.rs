@@ -21,7 +21,7 @@ pub struct Decision {
     pub server: String,
 }
 
-/// What the records of one's own runs say.
+/// What the records of runs say: one's own, and those of other managers as far as they are shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recorded {
     /// No run has made anybody primary.
@@ -62,7 +62,7 @@ impl Recorded {
 }
 
 impl Decision {
-    /// Who leads, by the records of one's own runs and by all relays that tell; nothing if that is not certain in the term `now`. A commit needs
+    /// Who leads, by the records of runs and by all relays that tell; nothing if that is not certain in the term `now`. A commit needs
     /// `acks` ACKs: a failover has stopped so many relays that it is known to one of any `acks` of them, and to fewer perhaps not.
     pub fn of<'a>(
         recorded: &Recorded,

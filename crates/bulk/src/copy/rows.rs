@@ -299,10 +299,7 @@ impl Worker {
 
     async fn make_indexes(&self, slot: &mut Option<Connection>, table: &TableName) -> Result<(), BulkError> {
         let Copying { options, record, .. } = &*self.copying;
-        let mut connection = match slot.take() {
-            Some(connection) => connection,
-            None => target::connect(options).await?,
-        };
+        let mut connection = target::taken(slot, options).await?;
         indexes::make_waiting(&mut connection, record, table, options).await?;
         *slot = Some(connection);
         Ok(())
@@ -343,11 +340,7 @@ impl Worker {
         number: u32,
     ) -> Result<WrittenChunk, BulkError> {
         let Copying { options, record, progress, .. } = &*self.copying;
-        // Behind an error it is not put back: its transaction ends with it.
-        let mut connection = match slot.take() {
-            Some(connection) => connection,
-            None => target::connect(options).await?,
-        };
+        let mut connection = target::taken(slot, options).await?;
         let chunk = LoadChunk {
             number,
             path: format!("chunk {number} of the source").into(),

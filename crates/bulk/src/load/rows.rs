@@ -107,7 +107,8 @@ impl Target {
             server: connection.endpoint().into(),
         };
         let (there, columns_there) = described(connection, &table.name).await?;
-        let Some(there) = there.first() else {
+        // Without an engine it is a view, or is being changed all the time.
+        let Some(there) = there.first().filter(|there| there.get_str(1).is_some()) else {
             return Err(missing(format!("table {}", table.name), connection));
         };
         let transactional = there.get_str(0) == Some("YES");

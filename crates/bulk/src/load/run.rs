@@ -566,10 +566,7 @@ impl Worker {
                 }
             }
             // Who loads the last file makes the indexes, while others go on with other tables.
-            let mut idle = match connection.take() {
-                Some(connection) => connection,
-                None => target::connect(&self.options).await?,
-            };
+            let mut idle = target::taken(&mut connection, &self.options).await?;
             indexes::make_waiting(&mut idle, &self.record, &table.target.table, &self.options).await?;
             connection = Some(idle);
         }
@@ -610,11 +607,7 @@ impl Worker {
         target: &Target,
         chunk: &Arc<LoadChunk>,
     ) -> Result<(), BulkError> {
-        // Behind an error it is not put back: its transaction ends with it.
-        let mut connection = match slot.take() {
-            Some(connection) => connection,
-            None => target::connect(&self.options).await?,
-        };
+        let mut connection = target::taken(slot, &self.options).await?;
         if self.merge && !target.transactional {
             // If it is cut short, nothing else tells that some of its rows may be there.
             self.record.note_chunk(&mut connection, &target.table, BEGUN | chunk.number).await?;

@@ -81,3 +81,17 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
     }
     Ok(())
 }
+
+/// A worker's connection, or a new one if it has none. Behind an error it is not to be put back: its transaction ends with it.
+///
+/// # Errors
+/// As [`connect`].
+pub(crate) async fn taken(
+    slot: &mut Option<Connection>,
+    options: &LoadOptions,
+) -> Result<Connection, BulkError> {
+    match slot.take() {
+        Some(connection) => Ok(connection),
+        None => connect(options).await,
+    }
+}
