@@ -4,7 +4,8 @@ use anyhow::{Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelOptions, GtidMode};
 use tailwater_apply::filter::{FilterSet, Rule};
-use tailwater_sandbox::{Server, ServerKind};
+use tailwater_sandbox::odd_settings::{make_odd, make_ordinary, receptive};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::Gtid;
 
@@ -21,7 +22,9 @@ async fn mariadb() -> Result<()> {
 }
 
 async fn settings(kind: ServerKind) -> Result<()> {
-    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let receptive = receptive(ServerSpec::new(kind)).options;
+    let options: Vec<_> = receptive.iter().map(String::as_str).collect();
+    let Some(rig) = Rig::start(kind, &options, &options).await? else { return Ok(()) };
     rig.source
         .sql(
             "CREATE DATABASE one; CREATE TABLE one.orders (id INT PRIMARY KEY); \
@@ -36,6 +39,7 @@ async fn settings(kind: ServerKind) -> Result<()> {
     }
     channel.end().await;
     targets_that_are_set_otherwise(&rig, kind.flavour()).await?;
+    odd_global_settings_change_nothing(&rig).await?;
     statements_meet_filters(&rig, kind.flavour()).await
 }
 
@@ -143,4 +147,40 @@ async fn statements_meet_filters(rig: &Rig, flavour: Flavour) -> Result<()> {
     ensure!(rig.target.sql("SELECT id FROM kept.audit").await? == ["1"], "it was dropped");
     channel.end().await;
     rig.ensure_equal(&["one"]).await
+}
+
+/// Whatever sessions would inherit, on both sides: rows, statements and definitions arrive as they were.
+async fn odd_global_settings_change_nothing(rig: &Rig) -> Result<()> {
+    rig.source
+        .sql(
+            "CREATE DATABASE odd; USE odd; SET SESSION binlog_format=ROW; \
+             CREATE TABLE parents (id INT PRIMARY KEY, note VARCHAR(300) CHARACTER SET utf8mb4, t TIMESTAMP NULL); \
+             CREATE TABLE children (id INT PRIMARY KEY, parent INT, FOREIGN KEY (parent) REFERENCES parents (id) \
+                ON DELETE CASCADE ON UPDATE CASCADE); \
+             CREATE TABLE keyless (a INT, b DOUBLE, d DATE); \
+             INSERT INTO parents VALUES (1, 'a\\'b', NULL), (2, '\\\\', NULL), (3, '', NULL), (4, 'd  ', NULL); \
+             INSERT INTO children VALUES (1, 1), (2, 2), (3, 3); \
+             INSERT INTO keyless VALUES (1, 1/3, NULL), (1, 1/3, NULL), (2, 2/3, '2024-02-29'); \
+             UPDATE parents SET note = CONCAT(note, 'x'); UPDATE parents SET id = 30 WHERE id = 3; \
+             DELETE FROM parents WHERE id = 2; DELETE FROM keyless WHERE a = 1; \
+             ALTER TABLE parents ADD COLUMN n INT NOT NULL DEFAULT 5 FIRST; \
+             SET SESSION binlog_format=STATEMENT; \
+             INSERT INTO keyless SELECT n, n / 7, NULL FROM parents; UPDATE keyless SET b = b / 7; \
+             CREATE VIEW seen AS SELECT CONCAT(note, 'x') AS noted FROM parents",
+        )
+        .await?;
+    make_odd(&rig.target).await?;
+    make_odd(&rig.source).await?;
+    let channel = rig.channel(rig.options("settings"));
+    rig.wait_applied(&channel).await?;
+    channel.end().await;
+    make_ordinary(&rig.target).await?;
+    make_ordinary(&rig.source).await?;
+    rig.ensure_equal(&["odd"]).await?;
+    let views = rig.target.sql("SELECT noted FROM odd.seen ORDER BY 1").await?;
+    ensure!(views == rig.source.sql("SELECT noted FROM odd.seen ORDER BY 1").await?, "{views:?}");
+    let others = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema IN ('odd', 'tailwater') AND engine <> 'InnoDB' AND table_name <> 'apply_intent'";
+    let others = rig.target.sql(others).await?;
+    ensure!(others == ["0"], "{others:?} tables are made in another engine");
+    Ok(())
 }

@@ -84,6 +84,16 @@ pub enum BulkError {
         /// What was asked.
         reason: String,
     },
+    /// Rows are missing, or there twice, by a count that does not depend on how they were read.
+    #[error(
+        "{table}: {reason}; nothing of it is taken for finished. Try again, and report it with the table's definition"
+    )]
+    RowsMiscounted {
+        /// The table.
+        table: String,
+        /// How the counts differ.
+        reason: String,
+    },
     /// No way to the same point in time on all connections is open.
     #[error(
         "no consistent snapshot: {reasons}; grant RELOAD (and BACKUP_ADMIN on MySQL) or LOCK TABLES, or try at a quieter time"
@@ -540,6 +550,7 @@ impl BulkError {
             Self::NotRepairable { .. } => "TW-BULK-0046",
             Self::RowOverPacket { .. } => "TW-BULK-0061",
             Self::Indexes { .. } => "TW-BULK-0060",
+            Self::RowsMiscounted { .. } => "TW-BULK-0120",
             Self::BinaryUnfit { .. } => "TW-BULK-0100",
             Self::BinaryFailed { .. } => "TW-BULK-0101",
             Self::NotBack { .. } => "TW-BULK-0102",

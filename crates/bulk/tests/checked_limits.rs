@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tailwater_bulk::check::in_step::InStep;
-use tailwater_bulk::check::{CheckOptions, check};
+use tailwater_bulk::check::{CheckOptions, Digests, check};
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{BulkError, Progress, Throttle, ThrottleQuery, ThrottleRules};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, replica, require, shared};
@@ -16,7 +16,11 @@ use tokio_util::sync::CancellationToken;
 use crate::checked::{Replicated, run};
 use crate::support::run_script;
 
-on_each_server!(what_connections_inherit_changes_nothing, gtids_that_say_nothing_are_refused);
+on_each_server!(
+    what_connections_inherit_changes_nothing,
+    gtids_that_say_nothing_are_refused,
+    a_table_that_cannot_be_read_is_named
+);
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -197,5 +201,59 @@ async fn a_target_that_is_late_makes_no_chunk_smaller() -> Result<()> {
     // 10,000 rows, half as many again, and so on.
     let chunks = std::fs::read_to_string(&state)?.matches("\"planned\"").count();
     ensure!(chunks <= 3, "{chunks} chunks");
+    Ok(())
+}
+
+/// A table that a server does not read is named, and the others are compared.
+async fn a_table_that_cannot_be_read_is_named(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (source, target) =
+        tokio::try_join!(Server::start(ServerSpec::new(kind)), Server::start(ServerSpec::new(kind)))?;
+    let script = "CREATE DATABASE broken; USE broken; CREATE TABLE first (id INT PRIMARY KEY); \
+        CREATE TABLE gone (id INT PRIMARY KEY, n INT); CREATE TABLE last (id INT PRIMARY KEY, n INT); \
+        CREATE TABLE part (id INT) ENGINE=MyISAM; CREATE TABLE whole (id INT) ENGINE=MERGE UNION=(part); \
+        INSERT INTO first VALUES (1), (2), (3); INSERT INTO gone VALUES (1, 1); INSERT INTO last VALUES (1, 1), (2, 2); \
+        INSERT INTO part VALUES (1)";
+    for server in [&source, &target] {
+        server.sql(script).await?;
+    }
+    source.sql("ALTER TABLE broken.part ENGINE=InnoDB").await?;
+    target
+        .sql("USE broken; ALTER TABLE gone DISCARD TABLESPACE; UPDATE last SET n = 3 WHERE id = 2; DELETE FROM first WHERE id = 3")
+        .await?;
+    let folder = tempfile::tempdir()?;
+    let options = CheckOptions {
+        selection: of_database("broken"),
+        in_step: Some(InStep::AtOnce),
+        workers: 2,
+        chunk_rows_max: 1,
+        state: Some(folder.path().join("state")),
+        ..CheckOptions::new(source.connect_options(), target.connect_options())
+    };
+    for digests in [Digests::OnServers, Digests::Quick { seed: 5 }, Digests::Here { seed: 5 }] {
+        let options = CheckOptions { state: None, digests, ..options.clone() };
+        let report = run(&options).await?;
+        let found: Vec<_> = report.differences.iter().map(|difference| difference.table.as_str()).collect();
+        ensure!(found == ["first", "last"], "{digests:?}: {report:#?}");
+        let said: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
+        ensure!(said.len() == 2 && !report.is_equal(), "{digests:?}: {said:#?}");
+        ensure!(
+            said.iter().any(|said| said.contains("gone") && said.contains("on the target: error")),
+            "{said:#?}"
+        );
+        ensure!(
+            said.iter().any(|said| said.contains("whole") && said.contains("on the source: error")),
+            "{said:#?}"
+        );
+    }
+    // A check that goes on tries them again.
+    let report = run(&options).await?;
+    ensure!(report.findings.len() == 2, "{report:#?}");
+    target.sql("USE broken; DROP TABLE gone; CREATE TABLE gone (id INT PRIMARY KEY, n INT); INSERT INTO gone VALUES (1, 2)").await?;
+    source.sql("ALTER TABLE broken.part ENGINE=MyISAM").await?;
+    let report = run(&CheckOptions { resume: true, ..options }).await?;
+    ensure!(report.findings.is_empty() && report.differences.len() == 3, "{report:#?}");
     Ok(())
 }

@@ -19,6 +19,7 @@ fn every_code_is_documented() {
         BulkError::NewerFormat { path: path(), found: 2, known: 1 },
         BulkError::Busy { path: path() },
         BulkError::Answer { table: text(), reason: text() },
+        BulkError::RowsMiscounted { table: text(), reason: text() },
         BulkError::NoSnapshot { reasons: text() },
         BulkError::WritersWaited { waited: Duration::from_millis(1) },
         BulkError::NotAlike { tries: 3 },
@@ -90,6 +91,7 @@ fn every_code_is_documented() {
             | BulkError::NewerFormat { .. }
             | BulkError::Busy { .. }
             | BulkError::Answer { .. }
+            | BulkError::RowsMiscounted { .. }
             | BulkError::NoSnapshot { .. }
             | BulkError::WritersWaited { .. }
             | BulkError::NotAlike { .. }

@@ -21,6 +21,7 @@ mod loaded;
 mod loaded_again;
 mod loaded_gtids;
 mod loaded_limits;
+mod odd_settings;
 mod parquet_files;
 mod planted;
 mod repaired;

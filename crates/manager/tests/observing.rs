@@ -11,6 +11,7 @@ use tailwater_manager::observation::{IoState, Observation};
 use tailwater_manager::observing::ping::{Ping, PingKind, Pinger};
 use tailwater_manager::observing::{Subject, observe, observe_all};
 use tailwater_manager::topology::{Cluster, ClusterPlan, Member, Node, ProblemCode, RelayPlan, Role, build};
+use tailwater_sandbox::odd_settings::{make_odd, receptive};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
@@ -22,7 +23,12 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// A look at a server that does not answer takes this.
 const SHORT: Duration = Duration::from_millis(300);
 
-on_each_server!(a_cluster_is_seen, a_server_is_pinged, a_restart_is_foreseen);
+on_each_server!(
+    a_cluster_is_seen,
+    a_server_is_pinged,
+    a_restart_is_foreseen,
+    odd_global_settings_do_not_change_a_look,
+);
 
 fn subject(name: &str, server: &Server) -> Subject {
     Subject { name: name.to_owned(), connect: server.connect_options() }
@@ -157,6 +163,45 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     let failure = seen[0].outcome.as_ref().err().map(|unreached| unreached.failure);
     ensure!(failure == Some(Failure::Refused), "{failure:?}");
     ensure!(has(find(&cluster, "db2")?, ProblemCode::NotReached) && cluster.nodes[0].reached);
+    Ok(())
+}
+
+/// What sessions would inherit does not reach those of a manager: it sees the same, and may write.
+async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let updates = statement(kind, "--log-replica-updates=1", "--log-slave-updates=1");
+    let spec = |name: &str| receptive(ServerSpec::new(kind)).name(name).options([updates, "--sync-binlog=0"]);
+    let primary = Server::start(spec("primary").option("--server-id=1")).await?;
+    let replica = Server::start(spec("replica").options(["--server-id=2", "--read-only=1"])).await?;
+    replica.replicate_from(&primary).await?;
+    primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
+    let pair = Pair { primary, replica };
+    pair.until("in step", in_step).await?;
+    let looks = async || -> Result<Vec<String>> {
+        let (_, observations) = pair.look(TIMEOUT).await;
+        let text = |observation: &Observation| {
+            let mut look = observation.look().with_context(|| format!("{observation:?}"))?.clone();
+            look.uptime_seconds = 0;
+            Ok(format!("{look:#?}"))
+        };
+        observations.iter().map(text).collect()
+    };
+    let before = looks().await?;
+    ensure!(before.len() == 2, "{before:?}");
+    make_odd(&pair.primary).await?;
+    make_odd(&pair.replica).await?;
+    let after = looks().await?;
+    ensure!(after == before, "{after:#?}\n{before:#?}");
+    let mut pinger = Pinger::new(&pair.primary.connect_options(), "odd", TIMEOUT);
+    for ping in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
+        let ping = pinger.ping(ping).await;
+        ensure!(ping.outcome.is_ok(), "{ping:?}");
+    }
+    let engine = "SELECT engine FROM information_schema.tables WHERE table_schema = 'tailwater' AND table_name = 'ping'";
+    let engine = pair.primary.sql(engine).await?;
+    ensure!(engine == ["InnoDB"], "{engine:?}");
     Ok(())
 }
 

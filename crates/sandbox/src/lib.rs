@@ -10,6 +10,7 @@
 //! - [`replication`]: the account, and semi-sync; [`replica`]: native replicas.
 //! - [`link`]: a network between clients and servers that can be made slow or broken; [`slow_sync`]: a disk whose syncs
 //!   are slow; [`full_disk`]: one that is full for a while; [`stepped_clock`]: a wall clock that is set. All are preloaded.
+//! - [`mod@odd_settings`]: global settings that no session of ours may inherit.
 //! - [`workload`]: load on a server, by clients that keep a [`ledger`] of what the server told them.
 //! - [`mod@require`]: servers for tests.
 //! - [`cache`]: where all of this lies on disk.
@@ -25,6 +26,7 @@ pub mod kind;
 mod layout;
 pub mod ledger;
 pub mod link;
+pub mod odd_settings;
 pub mod owned;
 mod port;
 mod preload;

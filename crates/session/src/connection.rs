@@ -13,6 +13,7 @@ use crate::login::{self, LoggedIn};
 use crate::options::ConnectOptions;
 use crate::packet_stream::PacketStream;
 use crate::rows::{QueryResult, RowStream};
+use crate::session_settings;
 use crate::socket::Socket;
 
 const QUERYING: &str = "running a statement";
@@ -88,15 +89,21 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and logs in.
+    /// Connects, logs in, and gives the session the settings of [`ConnectOptions::session_preset`].
     ///
     /// # Errors
     /// [`SessionError::Connect`], [`SessionError::Resolve`] or [`SessionError::ConnectTimeout`] if the server cannot
-    /// be reached; [`SessionError::Denied`] if it does not let the user in; those about TLS and authentication.
+    /// be reached; [`SessionError::Denied`] if it does not let the user in; those about TLS and authentication;
+    /// [`SessionError::SessionSetting`] if a setting of the server's that changes results cannot be taken out of the session.
     pub async fn connect(options: &ConnectOptions) -> Result<Self, SessionError> {
-        let work = async { login::log_in(Socket::connect(&options.endpoint).await?, options).await };
+        let work = async {
+            let logged_in = login::log_in(Socket::connect(&options.endpoint).await?, options).await?;
+            let mut connection = Self::new(logged_in, options);
+            session_settings::apply(&mut connection, options.session_preset).await?;
+            Ok(connection)
+        };
         match tokio::time::timeout(options.connect_timeout, work).await {
-            Ok(logged_in) => Ok(Self::new(logged_in?, options)),
+            Ok(connected) => connected,
             Err(_) => Err(SessionError::ConnectTimeout {
                 endpoint: options.endpoint.to_string(),
                 seconds: options.connect_timeout,

@@ -239,6 +239,34 @@ pub enum SessionError {
         /// What is wrong, with the file.
         reason: String,
     },
+    /// A setting that would change results cannot be taken out of a session.
+    #[error(
+        "{endpoint} gives its sessions a value of {variable} under which results would be wrong or definitions others, and this \
+         user may not set it to {wanted} for its own: {error}; set it globally there, or give the user the right to set it"
+    )]
+    SessionSetting {
+        /// Which server.
+        endpoint: String,
+        /// The variable.
+        variable: &'static str,
+        /// What the session needs, in SQL.
+        wanted: &'static str,
+        /// The server's error.
+        error: ServerError,
+    },
+    /// A setting that would change results is not what it was set to.
+    #[error(
+        "{endpoint} took {variable} = {wanted} for this session, and does not keep to it; is there a proxy between that \
+         spreads statements over several sessions?"
+    )]
+    SettingNotKept {
+        /// Which server.
+        endpoint: String,
+        /// The variable.
+        variable: &'static str,
+        /// What it was set to, in SQL.
+        wanted: &'static str,
+    },
     /// Something in the environment is no use.
     #[error("environment variable {name}: {reason}")]
     Environment {
@@ -314,6 +342,8 @@ impl SessionError {
             Self::ServerTls { .. } => "TW-SES-0027",
             Self::LocalInfileOff { .. } => "TW-SES-0028",
             Self::LoadBody => "TW-SES-0029",
+            Self::SessionSetting { .. } => "TW-SES-0030",
+            Self::SettingNotKept { .. } => "TW-SES-0031",
         }
     }
 
@@ -347,6 +377,8 @@ impl SessionError {
             | Self::LoginRefused { .. }
             | Self::Account { .. }
             | Self::ServerTls { .. }
+            | Self::SessionSetting { .. }
+            | Self::SettingNotKept { .. }
             | Self::Environment { .. } => Retry::AfterChange,
         }
     }
@@ -354,9 +386,10 @@ impl SessionError {
     /// The server's own error, if this is one.
     pub fn server_error(&self) -> Option<&ServerError> {
         match self {
-            Self::Server { error, .. } | Self::Denied { error, .. } | Self::LocalInfileOff { error, .. } => {
-                Some(error)
-            }
+            Self::Server { error, .. }
+            | Self::Denied { error, .. }
+            | Self::LocalInfileOff { error, .. }
+            | Self::SessionSetting { error, .. } => Some(error),
             _ => None,
         }
     }

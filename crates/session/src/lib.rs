@@ -9,6 +9,7 @@
 //! - [`load_data`]: rows for the server, [`Connection::load_data`].
 //! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
 //! - [`server`]: the server's side, for clients and replicas that connect to us.
+//! - [`session_settings`]: the settings that each session begins with, whatever the server's global ones are.
 //! - [`grants`]: whether a user may do what a job needs; [`granted`]: what it may do with a database or a table.
 //! - [`backoff`]: how long to wait before the next attempt.
 //! - [`error`]: what can go wrong, with stable codes.
@@ -31,6 +32,7 @@ mod packet_stream;
 mod prepared;
 pub mod rows;
 pub mod server;
+pub mod session_settings;
 mod socket;
 mod tls;
 
@@ -44,3 +46,4 @@ pub use grants::{Purpose, check_grants, check_plugin_grant, grant_statement};
 pub use load_data::LoadPiece;
 pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
 pub use rows::{QueryResult, RawRow, RawRows, Row, RowStream};
+pub use session_settings::SessionPreset;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::session_settings::SessionPreset;
+
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
@@ -145,6 +147,8 @@ pub struct ConnectOptions {
     /// Whether [`crate::Connection::load_data`] may be used. It sends only what it is handed: files of this machine are never
     /// given to a server, whatever it asks for.
     pub local_infile: bool,
+    /// Which settings the session begins with, whatever the server's global ones are.
+    pub session_preset: SessionPreset,
 }
 
 impl ConnectOptions {
@@ -167,6 +171,7 @@ impl ConnectOptions {
             multi_statements: false,
             found_rows: false,
             local_infile: false,
+            session_preset: SessionPreset::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use tailwater_session::{ConnectOptions, Connection, Endpoint, TlsMode};
+use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionPreset, TlsMode};
 use tailwater_wire::ServerId;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType};
 use tailwater_wire::protocol::auth::AuthPlugin;
@@ -52,6 +52,8 @@ pub fn options(endpoint: Endpoint) -> ConnectOptions {
     let mut options = ConnectOptions::new(endpoint, "u").password("geheim");
     options.connect_timeout = Duration::from_secs(20);
     options.read_timeout = Some(Duration::from_secs(20));
+    // What a fake server is asked is its script's alone.
+    options.session_preset = SessionPreset::Inherited;
     options
 }
 

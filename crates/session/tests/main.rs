@@ -18,5 +18,6 @@ mod served_events;
 mod served_hostile;
 mod served_login;
 mod served_replicas;
+mod session_settings;
 mod statements;
 mod tls;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tailwater_session::server::{
     Acceptor, Accounts, ClientSession, Credential, ServerOptions, ServerTls, integer_column, text_column,
 };
-use tailwater_session::{ConnectOptions, Endpoint, SessionError};
+use tailwater_session::{ConnectOptions, Endpoint, SessionError, SessionPreset};
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::auth::AuthPlugin;
 use tailwater_wire::protocol::command::Command;
@@ -94,7 +94,9 @@ impl Served {
     }
 
     pub fn connect_options(&self) -> ConnectOptions {
-        ConnectOptions::new(Endpoint::tcp("127.0.0.1", self.address.port()), "u").password(PASSWORD)
+        let endpoint = Endpoint::tcp("127.0.0.1", self.address.port());
+        let options = ConnectOptions::new(endpoint, "u").password(PASSWORD);
+        ConnectOptions { session_preset: SessionPreset::Inherited, ..options }
     }
 
     /// How logins that did not succeed ended, since the last call.

@@ -1,6 +1,6 @@
 //! A session on the target that applies rows.
 
-use tailwater_session::{Connection, Purpose, SessionError, check_grants};
+use tailwater_session::{Connection, Purpose, SessionError, SessionPreset, check_grants};
 use tailwater_wire::Flavour;
 
 use super::options::{ChannelOptions, GtidMode};
@@ -27,6 +27,7 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
     let mut target = options.target.clone();
     target.multi_statements = true;
     target.found_rows = true;
+    target.session_preset = SessionPreset::ForDefinitions;
     target.program_name = format!("tailwater {}", options.name);
     // A target may take its time over a large batch or a long statement; a dead one is told by TCP.
     target.read_timeout = None;

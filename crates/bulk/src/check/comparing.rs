@@ -16,6 +16,7 @@ use super::verdict::{ROUNDS_MAX, Trial, Verdict, Version};
 use super::work::Compared;
 use crate::error::BulkError;
 use crate::progress::Progress;
+use crate::walk::asking::check_sent;
 use crate::walk::range::{KeyLiteral, KeyRange};
 
 /// The most rows of a chunk that are taken for different before each is looked at.
@@ -176,6 +177,7 @@ impl Comparing {
                 sum = sum.wrapping_add(xxh3_128_with_seed(row.bytes(), seed));
             }
         }
+        check_sent(connection, &pair.name, count).await?;
         Ok(Sum { rows: count, hashes: Some(format!("{sum:032x}")) })
     }
 

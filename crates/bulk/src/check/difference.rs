@@ -106,6 +106,8 @@ pub enum TableFinding {
     Columns(TableName, Mismatch),
     /// More rows differ than were asked for; the rest was not looked at.
     TooMany(TableName),
+    /// A server does not read it, or not all of it: which one, and what it says.
+    Unreadable(TableName, String),
 }
 
 impl TableFinding {
@@ -115,7 +117,8 @@ impl TableFinding {
             Self::OnlySource(name)
             | Self::OnlyTarget(name)
             | Self::Columns(name, _)
-            | Self::TooMany(name) => name,
+            | Self::TooMany(name)
+            | Self::Unreadable(name, _) => name,
         }
     }
 }

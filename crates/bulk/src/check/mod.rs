@@ -44,7 +44,7 @@ use in_step::{InStep, Waiting};
 use pair::TablePair;
 use state::State;
 use tables::Found;
-use work::{TableWork, Task};
+use work::TableWork;
 
 /// What to compare, and how.
 #[derive(Debug, Clone)]
@@ -161,6 +161,8 @@ struct Shared {
     /// Tables before this one are done, or in other hands.
     first: AtomicUsize,
     state: Mutex<State>,
+    /// What is said about tables that a server does not read.
+    unreadable: Mutex<Vec<TableFinding>>,
     throttle: Arc<Throttle>,
     progress: Arc<Progress>,
 }
@@ -257,6 +259,20 @@ const TRANSACTIONS: [&str; 2] = [
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 ];
 
+async fn connect_to(options: &ConnectOptions) -> Result<Connection, BulkError> {
+    let mut connection = Connection::connect(options).await?;
+    connection.execute(SESSION).await?;
+    for sql in TRANSACTIONS {
+        connection.execute(sql).await?;
+    }
+    stay(&mut connection).await?;
+    // Values come as the bytes that they are compared by.
+    connection.execute("SET NAMES utf8mb4").await?;
+    connection.execute("SET SESSION character_set_results = binary").await?;
+    connection.widen_answers().await?;
+    Ok(connection)
+}
+
 /// Connects to both sides, for the worker of this number.
 pub(crate) async fn connect(
     options: &CheckOptions,
@@ -264,19 +280,8 @@ pub(crate) async fn connect(
     worker: usize,
     progress: &Arc<Progress>,
 ) -> Result<Comparing, BulkError> {
-    let mut source = Connection::connect(&options.source).await?;
-    let mut target = Connection::connect(&options.target).await?;
-    for connection in [&mut source, &mut target] {
-        connection.execute(SESSION).await?;
-        for sql in TRANSACTIONS {
-            connection.execute(sql).await?;
-        }
-        stay(connection).await?;
-        // Values come as the bytes that they are compared by.
-        connection.execute("SET NAMES utf8mb4").await?;
-        connection.execute("SET SESSION character_set_results = binary").await?;
-        connection.widen_answers().await?;
-    }
+    let mut source = connect_to(&options.source).await?;
+    let mut target = connect_to(&options.target).await?;
     if worker == 0 {
         refuse_same(&mut source, &mut target).await?;
     }
@@ -327,6 +332,7 @@ async fn run(
         tables,
         first: AtomicUsize::new(0),
         state: Mutex::new(state),
+        unreadable: Mutex::default(),
         throttle,
         progress: Arc::clone(progress),
     });
@@ -337,7 +343,8 @@ async fn run(
             Some(first) => first,
             None => connect(options, marks, number, progress).await?,
         };
-        workers.spawn(Worker { shared: Arc::clone(&shared), comparing }.run());
+        let worker = Worker { shared: Arc::clone(&shared), comparing, options: options.clone() };
+        workers.spawn(worker.run());
     }
     // The first error ends all: dropping the set aborts the others.
     while let Some(ended) = workers.join_next().await {
@@ -349,6 +356,9 @@ async fn run(
     let mut state = shared.state.lock().await;
     let mut differences = std::mem::take(&mut state.differences);
     differences.sort_by_cached_key(Difference::order);
+    let mut unreadable = std::mem::take(&mut *shared.unreadable.lock().await);
+    unreadable.sort_by_cached_key(|finding| finding.table_name().clone());
+    findings.extend(unreadable);
     state.finished(&findings)?;
     findings.extend(state.given_up());
     let rows = state.tables.values().map(|table| table.rows).sum();
@@ -385,18 +395,24 @@ fn work(
 struct Worker {
     shared: Arc<Shared>,
     comparing: Comparing,
+    options: CheckOptions,
 }
 
 impl Worker {
     async fn run(mut self) -> Result<(), BulkError> {
         let shared = Arc::clone(&self.shared);
-        while let Some((table, task)) = self.next(&shared).await? {
-            let differences_left = table.differences_left().await;
-            let compared = self.comparing.chunk(&table.pair, &task.range.keys, differences_left).await?;
-            shared.progress.rows(compared.rows, 0);
-            shared.progress.chunk(0);
-            if table.done(&task, compared, &shared.state).await? {
-                shared.progress.table();
+        loop {
+            shared.throttle.pass(&shared.progress).await;
+            let first = shared.first.load(Relaxed);
+            let Some(table) = shared.tables.get(first) else { break };
+            match self.next_chunk(table).await {
+                Ok(true) => {}
+                // Others may have been faster; nobody goes back.
+                Ok(false) => {
+                    let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
+                }
+                Err(error) if tables::is_of_one_table(&error) => self.give_up(table, &error).await?,
+                Err(error) => return Err(error),
             }
         }
         let Comparing { mut source, target, waiting, .. } = self.comparing;
@@ -406,16 +422,30 @@ impl Worker {
         Ok(())
     }
 
-    async fn next<'a>(&mut self, shared: &'a Shared) -> Result<Option<(&'a TableWork, Task)>, BulkError> {
-        loop {
-            shared.throttle.pass(&shared.progress).await;
-            let first = shared.first.load(Relaxed);
-            let Some(table) = shared.tables.get(first) else { return Ok(None) };
-            if let Some(task) = table.take(&mut self.comparing.source, &shared.state).await? {
-                return Ok(Some((table, task)));
-            }
-            // Others may have been faster; nobody goes back.
-            let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
+    /// Compares the next chunk of a table; whether there was one.
+    async fn next_chunk(&mut self, table: &TableWork) -> Result<bool, BulkError> {
+        let Shared { state, progress, .. } = &*self.shared;
+        let Some(task) = table.take(&mut self.comparing.source, state).await? else { return Ok(false) };
+        let differences_left = table.differences_left().await;
+        let compared = self.comparing.chunk(&table.pair, &task.range.keys, differences_left).await?;
+        progress.rows(compared.rows, 0);
+        progress.chunk(0);
+        if table.done(&task, compared, state).await? {
+            progress.table();
         }
+        Ok(true)
+    }
+
+    /// Goes on with other tables. The connections are new: one of them may have been in the midst of an answer.
+    async fn give_up(&mut self, table: &TableWork, error: &BulkError) -> Result<(), BulkError> {
+        let Comparing { source, target, .. } = &mut self.comparing;
+        (*source, *target) =
+            (connect_to(&self.options.source).await?, connect_to(&self.options.target).await?);
+        if table.give_up().await {
+            let finding = tables::unreadable(source, target, &table.pair.name, error).await;
+            self.shared.unreadable.lock().await.push(finding);
+            self.shared.progress.table();
+        }
+        Ok(())
     }
 }

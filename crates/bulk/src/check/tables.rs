@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use tailwater_session::Connection;
+use tailwater_session::{Connection, Retry, SessionError};
 
 use super::comparing::Comparing;
 use super::difference::TableFinding;
 use super::pair::TablePair;
 use crate::error::BulkError;
 use crate::schema::{self, Selection, TableName};
-use crate::sql::literals;
+use crate::sql::{literals, qualified};
 use crate::walk::TableShape;
 
 /// What there is on both sides.
@@ -41,10 +41,16 @@ pub(super) async fn find(comparing: &mut Comparing, selection: &Selection) -> Re
     }
     let mut pairs = Vec::new();
     for name in names.intersection(&others) {
-        // Dropped since, on either side: there is nothing to compare.
-        let Some(mut found) = pair(&mut comparing.source, &mut comparing.target, name).await? else {
-            continue;
+        let found = match pair(&mut comparing.source, &mut comparing.target, name).await {
+            Ok(found) => found,
+            Err(error) if is_of_one_table(&error) => {
+                findings.push(unreadable(&mut comparing.source, &mut comparing.target, name, &error).await);
+                continue;
+            }
+            Err(error) => return Err(error),
         };
+        // Dropped since, on either side: there is nothing to compare.
+        let Some(mut found) = found else { continue };
         if !found.mismatch.is_empty() {
             // Changed just now, and the target is behind.
             comparing.catch_up().await?;
@@ -93,4 +99,41 @@ async fn tables_of(
     let answer = connection.query(&sql).await?;
     let names = answer.rows.iter().map(|row| TableName::new(text(row.get(0)), text(row.get(1))));
     Ok(names.filter(|name| selection.wants_table(&name.schema, &name.name)).collect())
+}
+
+/// Whether an error is about the table that was asked for, so that others may be compared all the same: its tablespace is gone, its engine
+/// is not there, its file is damaged, what it consists of is missing.
+pub(super) fn is_of_one_table(error: &BulkError) -> bool {
+    match error {
+        BulkError::Session(SessionError::Server { error, .. }) => {
+            error.retry() == Retry::AfterChange && !OF_THE_SERVER.contains(&error.number)
+        }
+        BulkError::RowTooLong { .. } => true,
+        _ => false,
+    }
+}
+
+/// Errors that meet every table: no database for the check's own marks, read-only, a full disk, no privilege for statements.
+const OF_THE_SERVER: [u16; 5] = [1021, 1044, 1049, 1227, 1290];
+
+/// What is said about a table that a server does not read.
+pub(super) async fn unreadable(
+    source: &mut Connection,
+    target: &mut Connection,
+    name: &TableName,
+    error: &BulkError,
+) -> TableFinding {
+    let sql = format!("SELECT 1 FROM {} LIMIT 1", qualified(&name.schema, &name.name));
+    let mut side = "while both sides are compared";
+    for (connection, is) in [(source, "on the source"), (target, "on the target")] {
+        if connection.query(&sql).await.is_err() {
+            side = is;
+            break;
+        }
+    }
+    let said = match error {
+        BulkError::Session(SessionError::Server { error, .. }) => error.to_string(),
+        error => error.to_string(),
+    };
+    TableFinding::Unreadable(name.clone(), format!("{side}: {said}"))
 }

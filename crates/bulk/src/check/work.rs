@@ -32,6 +32,8 @@ struct Cutting {
     finished: bool,
     /// No more chunks: too many differences.
     given_up: bool,
+    /// No more chunks: a server does not read the table.
+    unreadable: bool,
 }
 
 /// A chunk to be compared.
@@ -82,6 +84,7 @@ impl TableWork {
             differences: state.differences,
             finished: false,
             given_up: false,
+            unreadable: false,
         };
         Ok(Self { pair, differences_max, cutting: Mutex::new(cutting) })
     }
@@ -96,7 +99,7 @@ impl TableWork {
         state: &Mutex<State>,
     ) -> Result<Option<Task>, BulkError> {
         let mut cutting = self.cutting.lock().await;
-        if cutting.given_up {
+        if cutting.given_up || cutting.unreadable {
             return Ok(None);
         }
         if let Some(task) = cutting.again.pop() {
@@ -136,12 +139,19 @@ impl TableWork {
         let mut state = state.lock().await;
         state.compared(&self.pair.name, task.number, rows, found)?;
         let is_all = cutting.given_up || (cutting.again.is_empty() && cutting.walk.is_done());
-        if cutting.finished || cutting.in_hand > 0 || !is_all {
+        if cutting.finished || cutting.unreadable || cutting.in_hand > 0 || !is_all {
             return Ok(false);
         }
         cutting.finished = true;
         state.table_done(&self.pair.name, cutting.given_up)?;
         Ok(true)
+    }
+
+    /// Gives up a table that a server does not read; whether nobody has given it up before. In the state it stays unfinished, so
+    /// that a check that goes on tries it again.
+    pub(super) async fn give_up(&self) -> bool {
+        let mut cutting = self.cutting.lock().await;
+        !std::mem::replace(&mut cutting.unreadable, true)
     }
 
     /// How many more differences are asked for.

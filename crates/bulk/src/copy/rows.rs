@@ -27,7 +27,7 @@ use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::snapshot::{Snapshot, SnapshotReader};
 use crate::sql::qualified;
-use crate::walk::asking::ChunkStatement;
+use crate::walk::asking::{ChunkStatement, check_sent};
 
 /// The size of pieces on their way.
 const PIECE_BYTES: usize = 256 << 10;
@@ -354,12 +354,12 @@ impl Worker {
         let (reader, counted) = (&mut self.reader.connection, &mut sent);
         let loaded = target
             .load_from(&mut connection, record, &chunk, move |sender| {
-                send(reader, statement, sender, counted)
+                send(reader, &target.table, statement, sender, counted)
             })
             .await?;
         if loaded.is_none() {
             // An earlier try had committed it, and its answer was lost; its rows are what was read now.
-            sent = count(&mut self.reader.connection, statement).await?;
+            sent = count(&mut self.reader.connection, &target.table, statement).await?;
         }
         progress.rows(sent.rows, sent.bytes);
         *slot = Some(connection);
@@ -379,6 +379,7 @@ struct Sent {
 /// connection has the snapshot, and must stay in step.
 async fn send(
     reader: &mut Connection,
+    table: &TableName,
     statement: &ChunkStatement,
     to: mpsc::Sender<LoadPiece>,
     sent: &mut Sent,
@@ -405,6 +406,7 @@ async fn send(
     if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
         return Err(BulkError::SnapshotLost { server });
     }
+    check_sent(reader, table, sent.rows).await?;
     sent.bytes += piece.len() as u64;
     let _ = to.send(LoadPiece::Bytes(Bytes::from(piece))).await;
     let _ = to.send(LoadPiece::End).await;
@@ -412,11 +414,15 @@ async fn send(
 }
 
 /// How many rows a statement gives, and their bytes.
-async fn count(reader: &mut Connection, statement: &ChunkStatement) -> Result<Sent, BulkError> {
+async fn count(
+    reader: &mut Connection,
+    table: &TableName,
+    statement: &ChunkStatement,
+) -> Result<Sent, BulkError> {
     let (sender, mut receiver) = mpsc::channel(1);
     let mut sent = Sent::default();
     let drain = async { while receiver.recv().await.is_some() {} };
-    let (counted, ()) = tokio::join!(send(reader, statement, sender, &mut sent), drain);
+    let (counted, ()) = tokio::join!(send(reader, table, statement, sender, &mut sent), drain);
     counted?;
     Ok(sent)
 }

@@ -166,6 +166,13 @@ impl Cutting {
         if self.finished || self.in_hand > 0 || !self.again.is_empty() || !self.walk.is_done() {
             return Ok(false);
         }
+        let entries = folder.manifest().tables.iter();
+        let entry = entries.into_iter().find(|entry| entry.schema == schema && entry.table == table);
+        let ranges: Vec<_> =
+            entry.into_iter().flat_map(|entry| &entry.chunks).map(|chunk| &chunk.range).collect();
+        if let Some(reason) = self.walk.first_gap(&ranges) {
+            return Err(BulkError::RowsMiscounted { table: format!("{schema}.{table}"), reason });
+        }
         self.finished = true;
         folder.record(JournalEntry::TableFinished { schema, table })?;
         Ok(true)

@@ -14,6 +14,7 @@ use crate::folder::{Compression, DumpFolder, NulledValues, WrittenChunk};
 use crate::progress::Progress;
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotReader};
 use crate::throttle::Throttle;
+use crate::walk::asking::check_sent;
 
 /// What all workers of a dump share.
 #[derive(Debug)]
@@ -110,7 +111,9 @@ impl Worker {
             return Err(BulkError::SnapshotLost { server });
         }
         let snapshot = *snapshot;
-        blocking(move || file.finish(snapshot)).await
+        let (chunk, nulled) = blocking(move || file.finish(snapshot)).await?;
+        check_sent(&mut self.reader.connection, &table.name, chunk.rows).await?;
+        Ok((chunk, nulled))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sessions on the server that is loaded.
 
-use tailwater_session::{ConnectOptions, Connection};
+use tailwater_session::{ConnectOptions, Connection, SessionPreset};
 use tailwater_wire::Flavour;
 
 use super::run::LoadOptions;
@@ -36,6 +36,7 @@ fn connect_options(options: &LoadOptions) -> ConnectOptions {
         read_timeout: Some(options.answer_max),
         write_timeout: Some(options.answer_max),
         program_name: "tailwater load".into(),
+        session_preset: SessionPreset::ForDefinitions,
         ..options.connect.clone()
     }
 }

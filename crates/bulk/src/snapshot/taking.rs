@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{SecondsFormat, Utc};
 use futures_util::future::try_join_all;
+use tailwater_session::session_settings::check_rows_unlimited;
 use tailwater_session::{ConnectOptions, Connection, Purpose, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::ServerStatus;
@@ -141,7 +142,7 @@ impl Snapshot {
     /// Makes sure that a connection's snapshot was open all the time: a server may end a transaction by itself.
     ///
     /// # Errors
-    /// [`BulkError::SnapshotLost`]
+    /// [`BulkError::SnapshotLost`]; [`BulkError::Session`], also if a setting that takes rows from queries has changed.
     pub async fn check_open(connection: &mut Connection) -> Result<(), BulkError> {
         let is_open = match connection.execute("DO 0").await {
             Ok(ok) => ok.status.has(ServerStatus::IN_TRANS),
@@ -149,7 +150,8 @@ impl Snapshot {
             Err(error) => return Err(error.into()),
         };
         if is_open {
-            Ok(())
+            // All that was read was read whole.
+            Ok(check_rows_unlimited(connection).await?)
         } else {
             Err(BulkError::SnapshotLost { server: connection.endpoint().to_owned() })
         }

@@ -8,6 +8,7 @@ use super::key::WalkKey;
 use super::plan::{Answer, Question, Step, Walk};
 use super::range::{ChunkRange, KeyRange};
 use crate::error::BulkError;
+use crate::schema::TableName;
 use crate::sql::{qualified, quoted};
 
 /// What a session must be set to for a walk: zero dates and the like compare without an error, and times mean the same on
@@ -66,6 +67,21 @@ impl ChunkStatement {
             connection.query_stream(&self.sql).await
         }
     }
+}
+
+/// Whether as many rows came of the statement that ran last as the server says that it sent.
+///
+/// # Errors
+/// [`BulkError::RowsMiscounted`] if not; [`BulkError::Session`].
+pub async fn check_sent(connection: &mut Connection, of: &TableName, counted: u64) -> Result<(), BulkError> {
+    let answer = connection.query("SELECT FOUND_ROWS()").await?;
+    let sent = answer.first().and_then(|row| row.get_u64(0));
+    if sent == Some(counted) {
+        return Ok(());
+    }
+    let sent = sent.map_or_else(|| "none".to_owned(), |sent| sent.to_string());
+    let reason = format!("{counted} rows of a chunk came, and the server says that it sent {sent}");
+    Err(BulkError::RowsMiscounted { table: of.to_string(), reason })
 }
 
 /// How a server is had to go through a range's rows.

@@ -1,6 +1,7 @@
 //! Which chunk comes next. Ranges follow one another without a gap from the lowest end to the highest, both open, so that
 //! they cover every row once, whatever the answers to the questions; answers only decide how even chunks are.
 
+use super::coverage::first_gap;
 use super::estimate::Search;
 use super::key::WalkKey;
 use super::range::{ChunkRange, KeyLiteral, KeyRange};
@@ -89,6 +90,8 @@ pub struct Walk {
     /// The number of the partition.
     partition: usize,
     place: Place,
+    /// There is nothing to be had.
+    of_nothing: bool,
     /// Of this partition.
     extent: Option<Option<(i128, i128)>>,
     search: Option<Search>,
@@ -109,7 +112,8 @@ enum Found {
 impl Walk {
     /// Of a table that there is nothing to be had of.
     pub fn of_nothing(plan: WalkPlan) -> Self {
-        Self { place: Place::End, partition: plan.partitions.len().saturating_sub(1), ..Self::new(plan) }
+        let partition = plan.partitions.len().saturating_sub(1);
+        Self { place: Place::End, of_nothing: true, partition, ..Self::new(plan) }
     }
 
     /// A walk from the beginning.
@@ -121,6 +125,7 @@ impl Walk {
             servo,
             partition: 0,
             place: Place::Start,
+            of_nothing: false,
             extent: None,
             search: None,
             found: None,
@@ -159,6 +164,15 @@ impl Walk {
             _ => return Err("its key has changed".to_owned()),
         };
         Ok(walk)
+    }
+
+    /// Whether the chunks that were cut cover all that the walk goes through; what they do not, if so.
+    pub fn first_gap(&self, ranges: &[&ChunkRange]) -> Option<String> {
+        if self.of_nothing && ranges.is_empty() {
+            return None;
+        }
+        let nullable = self.plan.key.as_ref().is_some_and(WalkKey::is_nullable);
+        first_gap(ranges, &self.plan.partitions, nullable)
     }
 
     /// What the walk goes by.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_session::{ConnectOptions, Connection, SessionError, SessionPreset};
 use tokio::task::JoinHandle;
 
 use super::{bounded, unreached};
@@ -114,7 +114,9 @@ impl Pinger {
     }
 
     async fn connect(&mut self) -> Result<(), SessionError> {
-        Connection::connect(&self.connect).await?.close().await;
+        // A login and nothing else.
+        let login = ConnectOptions { session_preset: SessionPreset::Inherited, ..self.connect.clone() };
+        Connection::connect(&login).await?.close().await;
         Ok(())
     }
 

@@ -139,6 +139,9 @@ pub(super) fn finding(finding: &TableFinding) -> (String, &'static str, String) 
             "too_many",
             "more rows differ than were looked for (--differences-max)".into(),
         ),
+        TableFinding::Unreadable(table, said) => {
+            (table.to_string(), "unreadable", format!("cannot be read {said}"))
+        }
         TableFinding::Columns(table, Mismatch { only_source, only_target, incomparable }) => {
             let parts = [
                 ("only on the source", only_source),

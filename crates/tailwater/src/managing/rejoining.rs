@@ -109,6 +109,7 @@ impl Compared {
             TableFinding::OnlySource(table)
             | TableFinding::OnlyTarget(table)
             | TableFinding::TooMany(table)
+            | TableFinding::Unreadable(table, _)
             | TableFinding::Columns(table, _) => table.to_string(),
         });
         let tables = report.differences.iter().map(|difference| difference.table_name().to_string());

@@ -1,5 +1,6 @@
 //! The system variables and status counters that a reader of a binlog may ask for.
 
+use tailwater_session::session_settings;
 use tailwater_wire::Flavour;
 
 use super::session::{Session, Value};
@@ -25,6 +26,12 @@ pub(super) fn value(scope: Scope, name: &str, session: &Session, view: &View) ->
         && let Some(value) = of_session(&name, session, view)
     {
         return Ok(value);
+    }
+    // Sessions of ours ask what they have inherited: here they have what servers ship with, not what the source's have.
+    if scope == Scope::Session
+        && let Some(value) = session_settings::shipped_value(view.flavour(), &name)
+    {
+        return Ok(value.into());
     }
     let found = find(&name, view);
     found.ok_or_else(|| {

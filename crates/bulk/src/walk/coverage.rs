@@ -1,0 +1,143 @@
+//! Whether chunks cover a table: looked at by their ranges alone, without what has cut them.
+
+use super::range::{ChunkRange, KeyLiteral, KeyRange};
+
+/// The key behind which a range begins, or at which it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End<'a> {
+    /// Open.
+    Open,
+    /// An integer: the last that belongs to what is before.
+    Integer(i128),
+    /// Another key: the last that belongs to what is before.
+    Key(&'a [KeyLiteral]),
+}
+
+/// What is left out, or there twice, between chunks that are in the order in which they were cut: of a table with these partitions, and
+/// with a chunk of its own for NULL if the key may be that.
+pub fn first_gap(ranges: &[&ChunkRange], partitions: &[String], nullable: bool) -> Option<String> {
+    if partitions.is_empty() {
+        return first_gap_of(&ranges.iter().map(|range| &range.keys).collect::<Vec<_>>(), nullable);
+    }
+    let mut seen = 0;
+    for partition in partitions {
+        let of_it = ranges.iter().filter(|range| range.partition.as_ref() == Some(partition));
+        let keys: Vec<_> = of_it.map(|range| &range.keys).collect();
+        seen += keys.len();
+        if let Some(gap) = first_gap_of(&keys, nullable) {
+            return Some(format!("partition {partition}: {gap}"));
+        }
+    }
+    (seen != ranges.len()).then(|| "there are chunks of a partition that the table does not have".to_owned())
+}
+
+fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
+    let mut rest = ranges;
+    match ranges {
+        [KeyRange::All] => return None,
+        [] => return Some("no chunk".to_owned()),
+        [KeyRange::Nulls, after @ ..] if nullable => rest = after,
+        _ if nullable => return Some("no chunk for NULL".to_owned()),
+        _ => {}
+    }
+    let mut reached = Some(End::Open);
+    for (at, range) in rest.iter().enumerate() {
+        let (begins, ends) = ends(range)?;
+        match &reached {
+            Some(reached) if *reached == begins && (at == 0 || begins != End::Open) => {}
+            _ => {
+                return Some(format!(
+                    "chunk {at} begins behind {begins:?}, and the one before ends at {reached:?}"
+                ));
+            }
+        }
+        reached = (ends != End::Open).then_some(ends);
+    }
+    match (reached, rest.is_empty()) {
+        (None, _) => None,
+        (_, true) => Some("no chunk but that for NULL".to_owned()),
+        (Some(reached), false) => Some(format!("nothing behind {reached:?}")),
+    }
+}
+
+/// Behind what a range begins, and where it ends. All or only NULL among others is not to be.
+fn ends(range: &KeyRange) -> Option<(End<'_>, End<'_>)> {
+    fn of_key(key: &Option<Vec<KeyLiteral>>) -> End<'_> {
+        key.as_deref().map_or(End::Open, End::Key)
+    }
+    match range {
+        KeyRange::All | KeyRange::Nulls => None,
+        KeyRange::Integers { from, to } => {
+            Some((from.map_or(End::Open, |from| End::Integer(from - 1)), to.map_or(End::Open, End::Integer)))
+        }
+        KeyRange::Keys { after, to } => Some((of_key(after), of_key(to))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn integers(from: Option<i128>, to: Option<i128>) -> ChunkRange {
+        ChunkRange { partition: None, keys: KeyRange::Integers { from, to } }
+    }
+
+    fn keys(after: Option<&str>, to: Option<&str>) -> ChunkRange {
+        let key = |text: Option<&str>| text.map(|text| vec![KeyLiteral(text.to_owned())]);
+        ChunkRange { partition: None, keys: KeyRange::Keys { after: key(after), to: key(to) } }
+    }
+
+    fn nulls() -> ChunkRange {
+        ChunkRange { partition: None, keys: KeyRange::Nulls }
+    }
+
+    fn gap(ranges: &[ChunkRange], nullable: bool) -> Option<String> {
+        first_gap(&ranges.iter().collect::<Vec<_>>(), &[], nullable)
+    }
+
+    #[test]
+    fn what_covers_a_table_has_no_gap() {
+        let all = ChunkRange { partition: None, keys: KeyRange::All };
+        assert_eq!(gap(&[all], false), None);
+        assert_eq!(gap(&[integers(None, None)], false), None);
+        assert_eq!(
+            gap(&[integers(None, Some(9)), integers(Some(10), Some(10)), integers(Some(11), None)], false),
+            None
+        );
+        assert_eq!(gap(&[nulls(), keys(None, Some("'a'")), keys(Some("'a'"), None)], true), None);
+    }
+
+    #[test]
+    fn what_is_left_out_or_there_twice_is_found() {
+        for ranges in [
+            vec![],
+            vec![integers(None, Some(9))],
+            vec![integers(Some(1), None)],
+            vec![integers(None, Some(9)), integers(Some(11), None)],
+            vec![integers(None, Some(9)), integers(Some(9), None)],
+            vec![integers(None, None), integers(None, None)],
+            vec![integers(None, Some(9)), integers(None, None)],
+            vec![keys(None, Some("'a'")), keys(Some("'b'"), None)],
+            vec![keys(None, Some("'a'")), integers(None, None)],
+        ] {
+            assert!(gap(&ranges, false).is_some(), "{ranges:?}");
+        }
+        assert!(gap(&[integers(None, None)], true).is_some() && gap(&[nulls()], true).is_some());
+    }
+
+    #[test]
+    fn each_partition_is_covered() {
+        let of =
+            |partition: &str, range: ChunkRange| ChunkRange { partition: Some(partition.into()), ..range };
+        let both = [
+            of("p", integers(None, None)),
+            of("q", integers(None, Some(4))),
+            of("q", integers(Some(5), None)),
+        ];
+        let partitions = ["p".to_owned(), "q".to_owned()];
+        let gap = |ranges: &[ChunkRange]| first_gap(&ranges.iter().collect::<Vec<_>>(), &partitions, false);
+        assert_eq!(gap(&both), None);
+        assert!(gap(&both[..2]).is_some() && gap(&both[1..]).is_some());
+        assert!(gap(&[&both[..], &[of("r", integers(None, None))]].concat()).is_some());
+    }
+}

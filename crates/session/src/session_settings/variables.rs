@@ -1,0 +1,473 @@
+//! Every session variable: those that are set, and those that are left as they are.
+
+use tailwater_wire::Flavour;
+
+/// A session variable, and the value that sessions of ours have.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SessionSetting {
+    /// The variable.
+    pub name: &'static str,
+    /// Which servers have it.
+    pub servers: Servers,
+    /// The values that may stay.
+    pub accepted: Accepted,
+    /// What it is set to otherwise, in SQL.
+    pub value: &'static str,
+    /// Who cannot do without it.
+    pub need: Need,
+}
+
+/// Which servers have a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Servers {
+    /// All.
+    Both,
+    /// MySQL from this version on.
+    MySql(u16, u16, u16),
+    /// MariaDB from this version on.
+    MariaDb(u16, u16, u16),
+    /// MariaDB before this version.
+    OldMariaDb(u16, u16, u16),
+}
+
+impl Servers {
+    pub(super) fn is_of(self, flavour: Flavour) -> bool {
+        match self {
+            Self::Both => true,
+            Self::MySql(..) => flavour == Flavour::MySql,
+            Self::MariaDb(..) | Self::OldMariaDb(..) => flavour == Flavour::MariaDb,
+        }
+    }
+
+    pub(super) fn include(self, flavour: Flavour, version: (u16, u16, u16)) -> bool {
+        self.is_of(flavour)
+            && match self {
+                Self::Both => true,
+                Self::MySql(major, minor, patch) | Self::MariaDb(major, minor, patch) => {
+                    version >= (major, minor, patch)
+                }
+                Self::OldMariaDb(major, minor, patch) => version < (major, minor, patch),
+            }
+    }
+}
+
+/// The values of a variable that may stay as they are, spelled as `SELECT @@name` gives them; NULL is "".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// This one.
+    Is(&'static str),
+    /// One of these.
+    OneOf(&'static [&'static str]),
+    /// This number, or a greater one.
+    AtLeast(u64),
+    /// A list with this word in it.
+    Has(&'static str),
+}
+
+impl Accepted {
+    pub(super) fn admits(self, found: &str) -> bool {
+        match self {
+            Self::Is(value) => found == value,
+            Self::OneOf(values) => values.contains(&found),
+            Self::AtLeast(least) => found.parse::<u64>().is_ok_and(|number| number >= least),
+            Self::Has(word) => found.split(',').any(|listed| listed.eq_ignore_ascii_case(word)),
+        }
+    }
+}
+
+/// Who cannot do without a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Every session: results would be wrong, and nobody would notice.
+    Always,
+    /// Sessions that execute definitions.
+    ForDefinitions,
+    /// None: without it a statement may fail, and says so.
+    IfAllowed,
+}
+
+use Accepted::{AtLeast, Has, Is, OneOf};
+use Need::{Always, ForDefinitions, IfAllowed};
+use Servers::{Both, MariaDb, MySql, OldMariaDb};
+
+const fn set(
+    name: &'static str,
+    servers: Servers,
+    accepted: Accepted,
+    value: &'static str,
+    need: Need,
+) -> SessionSetting {
+    SessionSetting { name, servers, accepted, value, need }
+}
+
+/// For the limits that 64 bits have.
+const MOST: &str = "18446744073709551615";
+
+const UTF8MB4: [&str; 3] = ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci", "utf8mb4_uca1400_ai_ci"];
+
+/// A connection's own character sets come first: the others are words of it. `max_join_size` changes `sql_big_selects`.
+pub const SETTINGS: &[SessionSetting] = &[
+    // What statements and answers are written in. A server may be told not to heed what a client asks for at its login.
+    set("character_set_client", Both, Is("utf8mb4"), "utf8mb4", Always),
+    set("character_set_results", Both, Is("utf8mb4"), "utf8mb4", Always),
+    set("character_set_connection", Both, Is("utf8mb4"), "utf8mb4", Always),
+    set("collation_connection", Both, OneOf(&UTF8MB4), "utf8mb4_general_ci", Always),
+    // Numbers, names and errors are read in English.
+    set("lc_messages", Both, Is("en_US"), "'en_US'", Always),
+    set("lc_time_names", Both, Is("en_US"), "'en_US'", Always),
+    // How statements are read. Each family's own default: what Tailwater says is written for it.
+    set("sql_mode", MySql(0, 0, 0), Is(MYSQL_MODE), MYSQL_MODE_QUOTED, Always),
+    set("sql_mode", MariaDb(0, 0, 0), Is(MARIADB_MODE), MARIADB_MODE_QUOTED, Always),
+    set("old_mode", MariaDb(10, 6, 1), Is("UTF8_IS_UTF8MB3"), "'UTF8_IS_UTF8MB3'", Always),
+    set("sql_if_exists", MariaDb(10, 5, 2), Is("0"), "0", Always),
+    set("default_regex_flags", MariaDb(10, 0, 11), Is(""), "''", Always),
+    set("standard_compliant_cte", MariaDb(10, 2, 1), Is("1"), "1", Always),
+    // How many rows, and which.
+    set("sql_select_limit", Both, Is(MOST), MOST, Always),
+    set("system_versioning_asof", MariaDb(10, 3, 4), Is("DEFAULT"), "DEFAULT", Always),
+    set("sql_auto_is_null", Both, Is("0"), "0", Always),
+    set("max_sort_length", Both, AtLeast(1024), "1024", Always),
+    set("query_cache_type", MariaDb(10, 0, 0), Is("OFF"), "OFF", Always),
+    // What values become.
+    set("div_precision_increment", Both, Is("4"), "4", Always),
+    set("default_week_format", Both, Is("0"), "0", Always),
+    set("group_concat_max_len", Both, AtLeast(1024), "1048576", Always),
+    set("windowing_use_high_precision", MySql(8, 0, 2), Is("1"), "1", Always),
+    set("block_encryption_mode", MySql(5, 7, 4), Is("aes-128-ecb"), "'aes-128-ecb'", Always),
+    set("block_encryption_mode", MariaDb(11, 2, 1), Is("aes-128-ecb"), "'aes-128-ecb'", Always),
+    // Which plans are refused.
+    set("max_join_size", Both, Is(MOST), MOST, Always),
+    set("sql_big_selects", Both, Is("1"), "1", Always),
+    set("sql_safe_updates", Both, Is("0"), "0", Always),
+    set("sql_buffer_result", Both, Is("0"), "0", Always),
+    // What is counted as a warning.
+    set("sql_notes", Both, Is("1"), "1", Always),
+    set("note_verbosity", MariaDb(10, 6, 16), Has("basic"), "'basic,explain'", Always),
+    // Transactions.
+    set("autocommit", Both, Is("1"), "1", Always),
+    set("completion_type", Both, Is("NO_CHAIN"), "NO_CHAIN", Always),
+    set("transaction_isolation", MySql(5, 7, 20), Is("REPEATABLE-READ"), "'REPEATABLE-READ'", Always),
+    set("transaction_isolation", MariaDb(11, 1, 1), Is("REPEATABLE-READ"), "'REPEATABLE-READ'", Always),
+    set("tx_isolation", OldMariaDb(11, 1, 1), Is("REPEATABLE-READ"), "'REPEATABLE-READ'", Always),
+    set("transaction_read_only", MySql(5, 7, 20), Is("0"), "0", Always),
+    set("transaction_read_only", MariaDb(11, 1, 1), Is("0"), "0", Always),
+    set("tx_read_only", OldMariaDb(11, 1, 1), Is("0"), "0", Always),
+    // What is checked, and what follows from a change.
+    set("foreign_key_checks", Both, Is("1"), "1", Always),
+    set("unique_checks", Both, Is("1"), "1", Always),
+    set("check_constraint_checks", MariaDb(10, 2, 1), Is("1"), "1", Always),
+    set("enable_cascade_triggers", MySql(9, 6, 0), Is("0"), "0", Always),
+    set("innodb_table_locks", Both, Is("1"), "1", Always),
+    // What SHOW and information_schema say.
+    set("sql_quote_show_create", Both, Is("1"), "1", Always),
+    set("show_create_table_verbosity", MySql(5, 7, 22), Is("0"), "0", Always),
+    set("show_create_table_skip_secondary_engine", MySql(8, 0, 18), Is("0"), "0", Always),
+    set("show_gipk_in_create_table_and_information_schema", MySql(8, 0, 30), Is("1"), "1", Always),
+    set("print_identified_with_as_hex", MySql(8, 0, 17), Is("0"), "0", Always),
+    set("terminology_use_previous", MySql(8, 0, 26), Is("NONE"), "NONE", Always),
+    set(
+        "default_collation_for_utf8mb4",
+        MySql(8, 0, 11),
+        Is("utf8mb4_0900_ai_ci"),
+        "utf8mb4_0900_ai_ci",
+        Always,
+    ),
+    // What definitions become.
+    set("explicit_defaults_for_timestamp", MySql(5, 6, 6), Is("1"), "1", ForDefinitions),
+    set("explicit_defaults_for_timestamp", MariaDb(10, 10, 1), Is("1"), "1", ForDefinitions),
+    set("sql_require_primary_key", MySql(8, 0, 13), Is("0"), "0", ForDefinitions),
+    set("sql_generate_invisible_primary_key", MySql(8, 0, 30), Is("0"), "0", ForDefinitions),
+    set("enforce_storage_engine", MariaDb(10, 1, 4), Is(""), "NULL", ForDefinitions),
+    set("alter_algorithm", MariaDb(10, 3, 7), OneOf(&["DEFAULT", "COPY"]), "'DEFAULT'", ForDefinitions),
+    set("old_passwords", MariaDb(10, 0, 0), Is("0"), "0", ForDefinitions),
+    set("max_heap_table_size", Both, AtLeast(16 << 20), "16777216", ForDefinitions),
+    // Limits: a statement that meets one fails, or its connection is ended.
+    set("max_execution_time", MySql(5, 7, 8), Is("0"), "0", IfAllowed),
+    set("max_statement_time", MariaDb(10, 1, 1), Is("0.000000"), "0", IfAllowed),
+    set("idle_transaction_timeout", MariaDb(10, 3, 0), Is("0"), "0", IfAllowed),
+    set("idle_readonly_transaction_timeout", MariaDb(10, 3, 0), Is("0"), "0", IfAllowed),
+    set("idle_write_transaction_timeout", MariaDb(10, 3, 0), Is("0"), "0", IfAllowed),
+    set("wait_timeout", Both, AtLeast(28_800), "28800", IfAllowed),
+    set("net_read_timeout", Both, AtLeast(30), "30", IfAllowed),
+    set("net_write_timeout", Both, AtLeast(60), "60", IfAllowed),
+    set("lock_wait_timeout", Both, AtLeast(86_400), "86400", IfAllowed),
+    set("innodb_lock_wait_timeout", Both, AtLeast(50), "50", IfAllowed),
+    set("sort_buffer_size", Both, AtLeast(256 << 10), "262144", IfAllowed),
+    set("cte_max_recursion_depth", MySql(8, 0, 3), AtLeast(1000), "1000", IfAllowed),
+    set("max_recursive_iterations", MariaDb(10, 2, 2), AtLeast(1000), "1000", IfAllowed),
+    set("parser_max_mem_size", MySql(5, 7, 12), Is(MOST), MOST, IfAllowed),
+    set("connection_memory_limit", MySql(8, 0, 28), Is(MOST), MOST, IfAllowed),
+    set("max_points_in_geometry", MySql(5, 7, 8), AtLeast(65_536), "65536", IfAllowed),
+    set(
+        "max_session_mem_used",
+        MariaDb(10, 1, 1),
+        AtLeast(i64::MAX as u64),
+        "9223372036854775807",
+        IfAllowed,
+    ),
+    set("tmp_disk_table_size", MariaDb(10, 2, 7), Is(MOST), MOST, IfAllowed),
+    set("max_tmp_session_space_usage", MariaDb(11, 5, 0), AtLeast(1 << 40), "1099511627776", IfAllowed),
+];
+
+const MYSQL_MODE: &str = "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,\
+                          ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION";
+const MYSQL_MODE_QUOTED: &str = "'ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,\
+                                 ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'";
+const MARIADB_MODE: &str =
+    "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION";
+const MARIADB_MODE_QUOTED: &str =
+    "'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION'";
+
+/// The variables that are left as they are, by reason.
+pub const UNCHANGED: &[(&str, &[&str])] = &[
+    (
+        "it has no global value, so that nothing is inherited; or it only says what the session did",
+        &[
+            "default_master_connection",
+            "error_count",
+            "external_user",
+            "gtid_next",
+            "gtid_owned",
+            "gtid_seq_no",
+            "identity",
+            "immediate_server_version",
+            "in_transaction",
+            "insert_id",
+            "last_gtid",
+            "last_insert_id",
+            "original_commit_timestamp",
+            "original_server_version",
+            "proxy_user",
+            "pseudo_replica_mode",
+            "pseudo_slave_mode",
+            "pseudo_thread_id",
+            "rand_seed1",
+            "rand_seed2",
+            "rbr_exec_mode",
+            "require_row_format",
+            "skip_parallel_replication",
+            "skip_replication",
+            "sql_log_bin",
+            "statement_id",
+            "timestamp",
+            "transaction_allow_batching",
+            "use_secondary_engine",
+            "warning_count",
+            "wsrep_gtid_seq_no",
+        ],
+    ),
+    (
+        "whoever's statements or values depend on it sets it",
+        &[
+            "max_error_count",
+            "system_versioning_alter_history",
+            "system_versioning_insert_history",
+            "time_zone",
+        ],
+    ),
+    (
+        "the server's own way of logging what is written on it, which sessions of ours keep to",
+        &[
+            "binlog_alter_two_phase",
+            "binlog_annotate_row_events",
+            "binlog_direct_non_transactional_updates",
+            "binlog_format",
+            "binlog_row_image",
+            "binlog_row_value_options",
+            "binlog_rows_query_log_events",
+            "binlog_transaction_compression",
+            "binlog_transaction_compression_level_zstd",
+            "gtid_domain_id",
+            "server_id",
+            "sql_slave_skip_counter",
+            "wsrep_on",
+            "wsrep_osu_method",
+            "wsrep_retry_autocommit",
+            "wsrep_trx_fragment_size",
+            "wsrep_trx_fragment_unit",
+            "xa_detach_on_prepare",
+        ],
+    ),
+    (
+        "the server's own choice for what a definition does not say, which its own replication keeps to, too",
+        &[
+            "auto_increment_increment",
+            "auto_increment_offset",
+            "character_set_collations",
+            "character_set_database",
+            "character_set_filesystem",
+            "character_set_server",
+            "collation_database",
+            "collation_server",
+            "column_compression_threshold",
+            "column_compression_zlib_level",
+            "column_compression_zlib_strategy",
+            "column_compression_zlib_wrap",
+            "default_storage_engine",
+            "default_table_encryption",
+            "default_tmp_storage_engine",
+            "external_table_secondary_storage_engine",
+            "external_table_storage_engine",
+            "innodb_compression_default",
+            "innodb_default_encryption_key_id",
+            "innodb_ft_enable_stopword",
+            "innodb_ft_user_stopword_table",
+            "innodb_strict_mode",
+            "keep_files_on_create",
+            "mhnsw_default_distance",
+            "mhnsw_default_m",
+            "restrict_fk_on_non_standard_key",
+            "storage_engine",
+            "updatable_views_with_limit",
+        ],
+    ),
+    (
+        "only how a result is found, not what it is",
+        &[
+            "analyze_max_length",
+            "analyze_sample_percentage",
+            "aria_repair_threads",
+            "aria_sort_buffer_size",
+            "aria_stats_method",
+            "big_tables",
+            "bulk_insert_buffer_size",
+            "connection_memory_chunk_size",
+            "enable_secondary_engine_statistics",
+            "eq_range_index_dive_limit",
+            "expensive_subquery_limit",
+            "histogram_generation_max_mem_size",
+            "histogram_size",
+            "histogram_type",
+            "in_predicate_conversion_threshold",
+            "information_schema_stats_expiry",
+            "innodb_ddl_buffer_size",
+            "innodb_ddl_threads",
+            "innodb_parallel_read_threads",
+            "innodb_tmpdir",
+            "internal_tmp_mem_storage_engine",
+            "join_buffer_size",
+            "join_buffer_space_limit",
+            "join_cache_level",
+            "low_priority_updates",
+            "max_delayed_threads",
+            "max_insert_delayed_threads",
+            "max_length_for_sort_data",
+            "max_rowid_filter_size",
+            "max_seeks_for_key",
+            "max_tmp_tables",
+            "mhnsw_ef_search",
+            "mrr_buffer_size",
+            "myisam_repair_threads",
+            "myisam_sort_buffer_size",
+            "myisam_stats_method",
+            "new_mode",
+            "old",
+            "old_alter_table",
+            "optimizer_adjust_secondary_key_costs",
+            "optimizer_extra_pruning_depth",
+            "optimizer_join_limit_pref_ratio",
+            "optimizer_max_sel_arg_weight",
+            "optimizer_max_sel_args",
+            "optimizer_max_subgraph_pairs",
+            "optimizer_prune_level",
+            "optimizer_scan_setup_cost",
+            "optimizer_search_depth",
+            "optimizer_selectivity_sampling_limit",
+            "optimizer_switch",
+            "optimizer_use_condition_selectivity",
+            "optimizer_where_cost",
+            "preload_buffer_size",
+            "query_alloc_block_size",
+            "query_cache_strip_comments",
+            "query_cache_wlock_invalidate",
+            "query_prealloc_size",
+            "range_alloc_block_size",
+            "range_optimizer_max_mem_size",
+            "read_buffer_size",
+            "read_rnd_buffer_size",
+            "rowid_merge_buff_size",
+            "secondary_engine_cost_threshold",
+            "select_into_buffer_size",
+            "select_into_disk_sync",
+            "select_into_disk_sync_delay",
+            "set_operations_buffer_size",
+            "tcp_nodelay",
+            "thread_pool_priority",
+            "tmp_memory_table_size",
+            "tmp_table_size",
+            "transaction_alloc_block_size",
+            "transaction_prealloc_size",
+            "use_stat_tables",
+        ],
+    ),
+    (
+        "when a session waits for others, or gives way to them; what it then says is the same, or an error",
+        &[
+            "deadlock_search_depth_long",
+            "deadlock_search_depth_short",
+            "deadlock_timeout_long",
+            "deadlock_timeout_short",
+            "group_replication_consistency",
+            "innodb_snapshot_isolation",
+            "wsrep_causal_reads",
+            "wsrep_dirty_reads",
+            "wsrep_sync_wait",
+        ],
+    ),
+    (
+        "only what is written to the server's other logs, traced, tracked or explained, or sent to clients that ask for it",
+        &[
+            "end_markers_in_json",
+            "explain_format",
+            "explain_json_format_version",
+            "global_connection_memory_tracking",
+            "log_disabled_statements",
+            "log_queries_not_using_indexes",
+            "log_slow_admin_statements",
+            "log_slow_always_query_time",
+            "log_slow_disabled_statements",
+            "log_slow_filter",
+            "log_slow_max_warnings",
+            "log_slow_min_examined_row_limit",
+            "log_slow_query",
+            "log_slow_query_time",
+            "log_slow_rate_limit",
+            "log_slow_slave_statements",
+            "log_slow_verbosity",
+            "log_warnings",
+            "long_query_time",
+            "min_examined_row_limit",
+            "optimizer_trace",
+            "optimizer_trace_features",
+            "optimizer_trace_limit",
+            "optimizer_trace_max_mem_size",
+            "optimizer_trace_offset",
+            "profiling",
+            "profiling_history_size",
+            "progress_report_time",
+            "redirect_url",
+            "resultset_metadata",
+            "session_track_gtids",
+            "session_track_schema",
+            "session_track_state_change",
+            "session_track_system_variables",
+            "session_track_transaction_info",
+            "slow_query_log",
+            "sql_log_off",
+            "sql_warnings",
+        ],
+    ),
+    (
+        "a session cannot change it, or nothing of ours uses it",
+        &[
+            "generated_random_password_length",
+            "interactive_timeout",
+            "max_allowed_packet",
+            "max_relay_log_size",
+            "max_sp_recursion_depth",
+            "max_user_connections",
+            "net_buffer_length",
+            "net_retry_count",
+        ],
+    ),
+];

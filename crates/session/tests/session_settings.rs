@@ -1,0 +1,134 @@
+//! What sessions of ours inherit from a server: nothing that changes a result.
+
+use std::collections::HashSet;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::odd_settings::{make_odd, odd_settings, receptive};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, shared};
+use tailwater_session::session_settings::{SETTINGS, SessionSetting, UNCHANGED, settings_of};
+use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError, SessionPreset};
+use tailwater_wire::Flavour;
+
+on_each_server! {
+    every_session_variable_of_the_server_is_classified,
+    odd_global_settings_do_not_reach_a_session,
+    a_setting_that_the_account_may_not_set_is_named,
+}
+
+/// The server's own list.
+async fn session_variables(connection: &mut Connection) -> Result<Vec<String>> {
+    if connection.server().flavour == Flavour::MariaDb {
+        let sql = "SELECT LOWER(variable_name) FROM information_schema.system_variables \
+                   WHERE variable_scope LIKE 'SESSION%' ORDER BY 1";
+        let result = connection.query(sql).await?;
+        return Ok(result.rows.iter().filter_map(|row| row.get_str(0).map(str::to_owned)).collect());
+    }
+    let shown = connection.query("SHOW SESSION VARIABLES").await?;
+    let mut names = Vec::new();
+    for name in shown.rows.iter().filter_map(|row| row.get_str(0)) {
+        match connection.query(&format!("SELECT @@SESSION.{name}")).await {
+            Ok(_) => names.push(name.to_owned()),
+            // A global variable.
+            Err(SessionError::Server { error, .. }) if error.number == 1238 => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(names)
+}
+
+async fn every_session_variable_of_the_server_is_classified(kind: ServerKind) -> Result<()> {
+    let server = shared(kind).await?;
+    let mut connection = Connection::connect(&server.connect_options()).await?;
+    let (flavour, version) = (connection.server().flavour, connection.server().version);
+    let unchanged = UNCHANGED.iter().flat_map(|(_, names)| names.iter().copied());
+    let set = settings_of(flavour, version).map(|setting| setting.name);
+    // Older names of variables that are set by their newer ones.
+    let aliases = ["tx_isolation", "tx_read_only"];
+    let known: HashSet<_> = unchanged.chain(set).chain(aliases).collect();
+    let names = session_variables(&mut connection).await?;
+    ensure!(names.len() > 150, "only {} session variables", names.len());
+    let unclassified: Vec<_> = names.iter().filter(|name| !known.contains(name.as_str())).collect();
+    ensure!(
+        unclassified.is_empty(),
+        "can they change a result? put them into SETTINGS or UNCHANGED: {unclassified:?}"
+    );
+    // And the other way: a setting whose name or version is wrong would be left out in silence.
+    let mut lacking =
+        settings_of(flavour, version).filter(|setting| !names.iter().any(|name| name == setting.name));
+    ensure!(lacking.next().is_none(), "{:?} is none of the server's", lacking.next());
+    Ok(())
+}
+
+async fn values(connection: &mut Connection, settings: &[&SessionSetting]) -> Result<Vec<String>> {
+    let names: Vec<_> = settings.iter().map(|setting| format!("@@SESSION.{}", setting.name)).collect();
+    let result = connection.query(&format!("SELECT {}", names.join(", "))).await?;
+    let row = result.first().context("no row")?;
+    Ok((0..settings.len()).map(|at| row.get_str(at).unwrap_or_default().to_owned()).collect())
+}
+
+async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<()> {
+    let server = Server::start(receptive(ServerSpec::new(kind))).await?;
+    let mut before = Connection::connect(&server.connect_options()).await?;
+    let settings: Vec<_> = settings_of(before.server().flavour, before.server().version).collect();
+    let shipped = values(&mut before, &settings).await?;
+    make_odd(&server).await?;
+
+    // Inherited they are odd, all of them: but for what a client asks for at its login, of MySQL.
+    let inherited = ConnectOptions { session_preset: SessionPreset::Inherited, ..server.connect_options() };
+    let mut inherited = Connection::connect(&inherited).await?;
+    let odd = odd_settings(kind);
+    for ((setting, was), is) in settings.iter().zip(&shipped).zip(values(&mut inherited, &settings).await?) {
+        let is_asked_for = kind == ServerKind::Mysql97
+            && (setting.name.starts_with("character_set") || setting.name == "collation_connection");
+        let has_no_global = ["show_create_table_skip_secondary_engine"].contains(&setting.name);
+        let is_ignored = kind == ServerKind::Mariadb118 && setting.name == "alter_algorithm";
+        let name = setting.name.replace("transaction_", "tx_");
+        let is_odd = odd.iter().any(|(odd, _)| *odd == setting.name || *odd == name);
+        ensure!(is_odd || has_no_global || is_ignored, "no odd value for {}", setting.name);
+        ensure!(
+            is != *was || is_asked_for || has_no_global || is_ignored,
+            "{} = {is}, odd or not",
+            setting.name
+        );
+    }
+
+    let mut ours = Connection::connect(&server.connect_options()).await?;
+    for ((setting, was), is) in settings.iter().zip(&shipped).zip(values(&mut ours, &settings).await?) {
+        ensure!(is == *was || setting.value.trim_matches('\'') == is, "{} = {is}, was {was}", setting.name);
+    }
+    for unreadable in ["sql_select_limit = 0", "character_set_results = ucs2"] {
+        server.sql(&format!("SET GLOBAL {unreadable}")).await?;
+        let mut ours = Connection::connect(&server.connect_options()).await?;
+        ensure!(ours.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2, "{unreadable}");
+    }
+    Ok(())
+}
+
+/// What only privileged accounts may set is asked for where it is needed, and only if it differs.
+async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Result<()> {
+    let server = Server::start(ServerSpec::new(kind)).await?;
+    server.sql("CREATE USER low@'%' IDENTIFIED BY 'pw'").await?;
+    let address = server.address();
+    let endpoint = Endpoint::tcp(address.ip().to_string(), address.port());
+    let low = ConnectOptions::new(endpoint, "low").password("pw");
+    let definitions = ConnectOptions { session_preset: SessionPreset::ForDefinitions, ..low.clone() };
+    Connection::connect(&definitions).await?;
+    if kind.flavour() == Flavour::MariaDb {
+        // MariaDB lets everybody set what is set here: also with `init_connect`, which meets only accounts like this one.
+        server.sql("SET GLOBAL init_connect = 'SET sql_select_limit = 1, sql_mode = ORACLE'").await?;
+        let mut connection = Connection::connect(&definitions).await?;
+        ensure!(connection.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2);
+        return Ok(());
+    }
+    server.sql("SET GLOBAL sql_require_primary_key = 1, GLOBAL sql_select_limit = 1").await?;
+    let mut connection = Connection::connect(&low).await?;
+    ensure!(connection.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2);
+    let error = Connection::connect(&definitions).await.err().context("connected")?;
+    let message = error.to_string();
+    ensure!(error.code() == "TW-SES-0030" && message.contains("sql_require_primary_key"), "{message}");
+    ensure!(message.contains("SESSION_VARIABLES_ADMIN"), "{message}");
+    server.sql("GRANT SESSION_VARIABLES_ADMIN ON *.* TO low@'%'").await?;
+    Connection::connect(&definitions).await?;
+    ensure!(SETTINGS.iter().any(|setting| setting.name == "sql_require_primary_key"));
+    Ok(())
+}
