@@ -16,6 +16,8 @@
 //!   it hears is error 1105, "Unknown error"; on MariaDB, `BINLOG REPLAY` and nothing else.
 //! - Two rows without columns (`INSERT INTO t VALUES ()` under a minimal row image) take no bytes, so that an event of both
 //!   would be an event of one.
+//! - A MERGE table opens others, and the server then loses rows of tables that were mapped in front of it: it has a scope of its
+//!   own ([`TargetTable::opens_others`](crate::target::TargetTable::opens_others)).
 //! - MySQL looks for all rows of an event at once where the table has no key, so that no row may stand there twice.
 
 mod long_row;
@@ -82,6 +84,10 @@ impl<'p, 'a> Scope<'p, 'a> {
     /// Whether the group's rows may be in it.
     fn takes(&self, group: &Group<'a>) -> bool {
         let table = group.table;
+        let alone = |table: &MappedTable| table.target.opens_others();
+        if (alone(table) || self.tables.iter().any(|table| alone(table))) && !self.maps(table) {
+            return false;
+        }
         let alike = self.pieces.last().is_none_or(|piece| piece.group.flags == group.flags);
         let known = self.maps(table);
         // The same table under another map would be locked twice.
@@ -115,14 +121,15 @@ impl Encoder {
     }
 
     /// Appends the statements that do what `groups` say, in their order. Their tables have the target's shape
-    /// ([`MappedTable::same_shape`]).
+    /// ([`MappedTable::same_shape`]). Returns how often they open tables, each time as a statement of its own.
     ///
     /// # Errors
     /// [`ApplyError::TooLarge`] if a row does not fit into a packet of the target (on MariaDB, into two).
-    pub fn statements(&mut self, groups: &[Group<'_>], out: &mut Vec<Vec<u8>>) -> Result<(), ApplyError> {
+    pub fn statements(&mut self, groups: &[Group<'_>], out: &mut Vec<Vec<u8>>) -> Result<usize, ApplyError> {
         let events_max = events_bytes_max(self.options.statement_bytes_max);
         let mut scopes: Vec<Scope<'_, '_>> = Vec::new();
         let mut bytes = 0;
+        let mut count = 0;
         for group in groups {
             let mut rows = &group.rows[..];
             while !rows.is_empty() {
@@ -131,16 +138,16 @@ impl Encoder {
                 let overhead = self.overhead(group) + if mapped { 0 } else { map_bytes(group.table) };
                 // Without room for the event even rows that take no bytes do not fit.
                 let room = events_max.checked_sub(bytes + overhead);
-                let (count, images_bytes) = room.map_or((0, 0), |room| fitting(rows, room));
-                if count == 0 && bytes > 0 {
+                let (fitting, images_bytes) = room.map_or((0, 0), |room| fitting(rows, room));
+                if fitting == 0 && bytes > 0 {
                     self.write(&scopes, out)?;
+                    count += scopes.len();
                     scopes.clear();
                     bytes = 0;
                     continue;
                 }
                 // A row alone is never cut.
-                let count = count.max(1);
-                let (now, later) = rows.split_at(count);
+                let (now, later) = rows.split_at(fitting.max(1));
                 rows = later;
                 let images_bytes = images_bytes.max(now.first().map_or(0, Row::bytes));
                 if !fits {
@@ -157,8 +164,9 @@ impl Encoder {
         }
         if bytes > 0 {
             self.write(&scopes, out)?;
+            count += scopes.len();
         }
-        Ok(())
+        Ok(count)
     }
 
     /// What an event takes beside its rows.
@@ -483,7 +491,7 @@ mod tests {
         let statements = |flavour, packet_bytes_max| {
             let options = EncoderOptions { statement_bytes_max: 50, packet_bytes_max };
             let mut out = Vec::new();
-            Encoder::new(flavour, options).statements(&plan.groups, &mut out).map(|()| out)
+            Encoder::new(flavour, options).statements(&plan.groups, &mut out).map(|_| out)
         };
         let whole = statements(Flavour::MariaDb, 1000).unwrap();
         assert_eq!(whole.len(), 1);

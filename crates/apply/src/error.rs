@@ -32,7 +32,8 @@ pub enum ApplyError {
     },
     /// The target refuses what a transaction does.
     #[error(
-        "transaction {gtid}: {table}{key}: the target refuses it: {error}; nothing is lost: mend what it says and start the channel, or skip the transaction"
+        "transaction {gtid}: {}the target refuses it: {error}; nothing is lost: mend what it says and start the channel, or skip the transaction",
+        subject(.table, .key)
     )]
     Refused {
         /// The transaction, or the first of a batch of which one is at fault.
@@ -132,6 +133,45 @@ pub enum ApplyError {
         /// The beginning of the statement, up to its values.
         statement: String,
     },
+    /// A table of the target has no transactions, and what is to be done cannot be done exactly once then.
+    #[error(
+        "transaction {gtid}: table {table} on the target has no transactions: {reason}; nothing of the transaction was written. `ALTER TABLE {table} ENGINE=InnoDB` on the target, or apply the channel with gtid = log"
+    )]
+    NotTransactional {
+        /// The transaction.
+        gtid: String,
+        /// The table.
+        table: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The server has changed fewer rows than it was sent, and did not say so.
+    #[error(
+        "transaction {gtid}: the target was sent {wanted} rows and has counted {counted} changes: {}",
+        missing_rows(.is_committed)
+    )]
+    Uncounted {
+        /// The transaction, the newest of those that were counted together.
+        gtid: String,
+        /// How many changes it has counted.
+        counted: u64,
+        /// How many rows it was sent.
+        wanted: u64,
+        /// Whether some of them are committed.
+        is_committed: bool,
+    },
+    /// The target refuses a part of what a transaction does to tables without transactions.
+    #[error(
+        "transaction {gtid}: {table} on the target has no transactions, and rows of it may be written already: the target refuses what comes next: {error}. Compare the table with the source's, mend it, and start the channel; or skip the transaction if all of it is there"
+    )]
+    PartlyWritten {
+        /// The transaction.
+        gtid: String,
+        /// The table.
+        table: String,
+        /// What the target said.
+        error: Box<ServerError>,
+    },
     /// A transaction that is read while it is written could not be read to its end; nothing of it is committed.
     #[error("transaction {gtid} was interrupted while it was read from the log")]
     Interrupted {
@@ -216,6 +256,24 @@ pub enum ApplyError {
     },
 }
 
+/// What a refusal is about, if it is known.
+fn subject(table: &str, key: &str) -> String {
+    if table.is_empty() { String::new() } else { format!("{table}{key}: ") }
+}
+
+/// What is to be said of rows that were not changed.
+fn missing_rows(is_committed: &bool) -> &'static str {
+    match is_committed {
+        true => {
+            "rows of earlier transactions are missing there; look at slave_exec_mode and the error log on the target, then \
+             compare (`tailwater check`) and repair before the channel is started"
+        }
+        false => {
+            "nothing of them is committed; look at slave_exec_mode and the error log on the target, then start the channel"
+        }
+    }
+}
+
 /// Whether trying again may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
@@ -271,6 +329,10 @@ impl ApplyError {
             }
             Self::Filter(_) | Self::Clash { .. } => Retry::AfterChange,
             Self::TooLarge { .. } | Self::Inexact { .. } | Self::Missing { .. } => Retry::AfterChange,
+            // Again would be twice.
+            Self::NotTransactional { .. } | Self::Uncounted { .. } | Self::PartlyWritten { .. } => {
+                Retry::AfterChange
+            }
             Self::Irreversible { .. } | Self::Rejoin { .. } | Self::Alone { .. } => Retry::AfterChange,
             Self::Interrupted { .. } | Self::Behind { .. } => Retry::Later,
         }
@@ -280,7 +342,7 @@ impl ApplyError {
     pub(crate) fn server_error(&self) -> Option<&ServerError> {
         match self {
             Self::Session(error) => error.server_error(),
-            Self::Refused { error, .. } => Some(error),
+            Self::Refused { error, .. } | Self::PartlyWritten { error, .. } => Some(error),
             _ => None,
         }
     }
@@ -295,6 +357,7 @@ impl ApplyError {
                 | Self::Shape { .. }
                 | Self::TooLarge { .. }
                 | Self::Inexact { .. }
+                | Self::Uncounted { is_committed: false, .. }
         )
     }
 
@@ -305,6 +368,8 @@ impl ApplyError {
             | Self::Shape { gtid, .. }
             | Self::TooLarge { gtid, .. }
             | Self::Inexact { gtid, .. }
+            | Self::NotTransactional { gtid, .. }
+            | Self::Uncounted { gtid, .. }
                 if gtid.is_empty() =>
             {
                 of.clone_into(gtid);
@@ -368,6 +433,9 @@ impl ApplyError {
             Self::Clash { .. } => "TW-APP-0022",
             Self::TooLarge { .. } => "TW-APP-0030",
             Self::Inexact { .. } => "TW-APP-0031",
+            Self::NotTransactional { .. } => "TW-APP-0050",
+            Self::Uncounted { .. } => "TW-APP-0051",
+            Self::PartlyWritten { .. } => "TW-APP-0052",
             Self::Irreversible { .. } => "TW-APP-0040",
             Self::Rejoin { .. } => "TW-APP-0041",
             Self::Alone { .. } => "TW-APP-0042",

@@ -71,6 +71,10 @@ pub struct TargetTable {
     pub table: String,
     /// Whether its engine has transactions: what is written to it goes with progress, or not at all.
     pub transactional: bool,
+    /// Its storage engine, in upper case; that of its partitions, if it has some.
+    pub engine: String,
+    /// Whether it has partitions.
+    pub partitioned: bool,
     /// Its columns, in order, those that MySQL hides and never logs left out.
     pub columns: Vec<TargetColumn>,
     /// The rows of the table as a whole, in writesets: exclusive for a row that no unique index identifies; shared for
@@ -90,6 +94,24 @@ pub struct TargetTable {
 }
 
 impl TargetTable {
+    /// Whether the server opens other tables with it (MERGE). It then loses the rows of tables that a source mapped in front of it
+    /// in one statement: `Rows_log_event::do_apply_event` of both flavours counts the tables of a MERGE table among those that
+    /// were mapped, and passes over rows whose table it has not counted to.
+    pub fn opens_others(&self) -> bool {
+        self.engine.starts_with("MRG_")
+    }
+
+    /// How often the server's `Handler_write`, `Handler_update` and `Handler_delete` count a row at least. MariaDB counts it itself:
+    /// the row of a partitioned table twice, in the table and in the partition. In MySQL engines count, and BLACKHOLE does not.
+    pub fn counted_per_row(&self) -> u64 {
+        const COUNTING: [&str; 6] = ["INNODB", "MYISAM", "MRG_MYISAM", "MEMORY", "CSV", "ARCHIVE"];
+        match self.flavour {
+            Flavour::MariaDb if self.partitioned => 2,
+            Flavour::MariaDb => 1,
+            Flavour::MySql => u64::from(COUNTING.contains(&self.engine.as_str())),
+        }
+    }
+
     /// The primary key, if it has one.
     pub fn primary_key(&self) -> Option<&UniqueIndex> {
         self.unique.first().filter(|_| self.has_primary_key)

@@ -195,6 +195,8 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
     };
     let target = TargetTable {
         transactional: true,
+        engine: "INNODB".to_owned(),
+        partitioned: false,
         flavour: map.flavour,
         schema: map.schema.clone(),
         table: map.table.clone(),

@@ -171,6 +171,8 @@ impl Everything {
         let number = self.tables.len() as u32;
         let target = TargetTable {
             transactional: true,
+            engine: "INNODB".to_owned(),
+            partitioned: false,
             flavour: file.flavour,
             schema: schema.to_owned(),
             table: table.to_owned(),

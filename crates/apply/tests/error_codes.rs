@@ -18,7 +18,7 @@ fn every_code_is_documented() {
     let wrong_filter = FilterSet { include: vec!["".into()], ..FilterSet::default() }.compile();
     let errors = [
         ApplyError::Event { gtid: gtid(), position: LogPosition::ZERO, error: malformed() },
-        ApplyError::Refused { gtid: gtid(), table: table(), key: text(), error: Box::new(refusal) },
+        ApplyError::Refused { gtid: gtid(), table: table(), key: text(), error: Box::new(refusal.clone()) },
         ApplyError::NoTable { gtid: gtid(), table: table() },
         ApplyError::Shape { gtid: gtid(), table: table(), column: text(), reason: reason() },
         ApplyError::Unsupported { gtid: gtid(), what: text(), reason: reason() },
@@ -36,6 +36,9 @@ fn every_code_is_documented() {
             gtid: gtid(),
             error: FilterError::Clash { first: table(), second: table(), target: table() },
         },
+        ApplyError::NotTransactional { gtid: gtid(), table: table(), reason: reason() },
+        ApplyError::Uncounted { gtid: gtid(), counted: 1, wanted: 2, is_committed: true },
+        ApplyError::PartlyWritten { gtid: gtid(), table: table(), error: Box::new(refusal.clone()) },
         ApplyError::TooLarge { gtid: gtid(), table: table(), bytes: 2, bytes_max: 1 },
         ApplyError::Irreversible { gtid: gtid(), reason: reason() },
         ApplyError::Alone { gtids: gtid() },
@@ -62,6 +65,9 @@ fn every_code_is_documented() {
             | ApplyError::Progress(_)
             | ApplyError::Filter(_)
             | ApplyError::Clash { .. }
+            | ApplyError::NotTransactional { .. }
+            | ApplyError::Uncounted { .. }
+            | ApplyError::PartlyWritten { .. }
             | ApplyError::TooLarge { .. }
             | ApplyError::Inexact { .. }
             | ApplyError::Irreversible { .. }

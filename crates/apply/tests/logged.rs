@@ -36,6 +36,8 @@ pub async fn targets(
         let number = first_index + 10 * tables.len() as u32;
         let table = tables.entry(text(0)).or_insert_with(|| TargetTable {
             transactional: true,
+            engine: "INNODB".to_owned(),
+            partitioned: false,
             flavour,
             schema: schema.to_owned(),
             table: text(0),

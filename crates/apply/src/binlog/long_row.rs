@@ -133,7 +133,7 @@ mod tests {
                     let mut alone = group.clone();
                     alone.rows = vec![*row];
                     let mut whole = Vec::new();
-                    let wanted = encoder.statements(&[alone], &mut whole).map(|()| whole);
+                    let wanted = encoder.statements(&[alone], &mut whole).map(|_| whole);
                     let long = encoder.long_row(group, row);
                     let got = encoder.long_statements(group, &long).map(|statements| {
                         statements.iter().map(|it| (it.bytes(), it.pieces().collect::<Vec<_>>().concat())).collect::<Vec<_>>()

@@ -18,6 +18,8 @@ pub(super) struct Answers {
     schema: String,
     table: String,
     transactional: bool,
+    engine: String,
+    partitioned: bool,
     columns: Vec<TargetColumn>,
     parts: Vec<Part>,
     /// Unique indexes whose values are compared otherwise than by being equal.
@@ -61,8 +63,8 @@ impl Answers {
         let found = connection
             .query(&format!(
                 "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, (SELECT TRANSACTIONS FROM \
-                 information_schema.ENGINES known WHERE known.ENGINE = asked.ENGINE) FROM information_schema.TABLES \
-                 asked {of}"
+                 information_schema.ENGINES known WHERE known.ENGINE = asked.ENGINE), CREATE_OPTIONS FROM \
+                 information_schema.TABLES asked {of}"
             ))
             .await?;
         let Some(row) = found.first() else { return Ok(None) };
@@ -76,6 +78,10 @@ impl Answers {
             table: row.get_str(1).unwrap_or(table).to_owned(),
             // One that keeps nothing keeps nothing twice.
             transactional: row.get_str(4) != Some("NO") || row.get_str(3) == Some("BLACKHOLE"),
+            engine: row.get_str(3).unwrap_or_default().to_ascii_uppercase(),
+            partitioned: row
+                .get_str(5)
+                .is_some_and(|options| options.split(' ').any(|it| it == "partitioned")),
             columns,
             parts: ask_parts(connection, flavour, &of).await?,
             overlapping: Vec::new(),
@@ -229,7 +235,7 @@ pub(super) fn build(
     foreign_keys: &ForeignKeys,
     ids: &mut IndexIds,
 ) -> TargetTable {
-    let Answers { schema, table, transactional, columns, parts, overlapping } = answers;
+    let Answers { schema, table, transactional, engine, partitioned, columns, parts, overlapping } = answers;
     let numbers: FxHashMap<String, usize> =
         columns.iter().enumerate().map(|(number, column)| (column.name.to_lowercase(), number)).collect();
     let mut unique = Vec::new();
@@ -256,6 +262,8 @@ pub(super) fn build(
     unique.sort_by_key(|index| index.name != PRIMARY);
     TargetTable {
         transactional,
+        engine,
+        partitioned,
         flavour,
         rows: ids.id(&name, ""),
         has_primary_key: unique.first().is_some_and(|index| index.name == PRIMARY),

@@ -3,7 +3,7 @@
 //! The map:
 //! - [`options`], [`status`]: what an operator chooses and sees. This file: start, stop, edits, trying again.
 //! - `run`: one run of it; `begin` says from where. `reader`: log to transactions. `crew`: all workers; `worker`: a batch to
-//!   the target, with `writer` and `packets`. `statements`, `statement_filter`, `fingerprint`, `noted`,
+//!   the target, with `writer`, `packets` and `row_count` (whether all of it was changed). `statements`, `statement_filter`, `fingerprint`, `noted`,
 //!   `predecessor`: what is no rows.
 //! - `store`: progress on the target. `gtids`, `gtid_session`: identity there; `gtid_progress`: what is applied, which
 //!   `publish` tells it. `retention`: what is kept for one that loses commits. `rate`: how fast; [`source_time`]: how late. `diagnose`: which row.
@@ -26,6 +26,7 @@ mod publish;
 mod rate;
 mod reader;
 mod retention;
+mod row_count;
 mod run;
 pub mod source_time;
 pub(crate) mod statement_filter;

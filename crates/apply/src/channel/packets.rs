@@ -15,6 +15,7 @@ const SHOWN_BYTES_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     packets: Vec<Packet>,
+    changes: usize,
 }
 
 #[derive(Debug)]
@@ -45,6 +46,16 @@ impl Packets {
             None => self.push(statement.text),
             rows => self.packets.push(Packet { text: statement.text, statements: 1, rows }),
         }
+    }
+
+    /// Notes so many changes: a server without transactions logs each by itself.
+    pub(crate) fn count_changes(&mut self, changes: usize) {
+        self.changes += changes;
+    }
+
+    /// The changes that were noted.
+    pub(crate) fn changes(&self) -> usize {
+        self.changes
     }
 
     /// Bytes in all.

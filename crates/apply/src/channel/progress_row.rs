@@ -125,6 +125,8 @@ fn table(flavour: Flavour) -> Result<MappedTable, WireError> {
         schema: SCHEMA.to_owned(),
         table: TABLE.to_owned(),
         transactional: true,
+        engine: "INNODB".to_owned(),
+        partitioned: false,
         columns: columns.collect(),
         // In no writeset: nobody else has this row.
         rows: IndexId(0),

@@ -336,8 +336,11 @@ impl Reader {
             match self.hold_xa(&entry, transaction).await? {
                 Some((mut transaction, mut source)) => {
                     filter_transaction(self.target.filters(), &mut transaction)?;
-                    self.refuse_lost(&transaction)?;
-                    self.hand_over(&mut source, transaction).await?;
+                    if self.is_there_already(&transaction)? {
+                        self.pass(span, entry.gtid).await?;
+                    } else {
+                        self.hand_over(&mut source, transaction).await?;
+                    }
                 }
                 None => self.push(Read::Prepared { span, gtid: entry.gtid }).await?,
             }
@@ -359,14 +362,19 @@ impl Reader {
     }
 
     /// Rows stand in the target's binlog under their GTID exactly if their progress stands beside them; unless the target
-    /// has lost them in a crash, and not its binlog.
-    fn refuse_lost(&self, transaction: &Transaction) -> Result<(), ApplyError> {
+    /// has lost them in a crash, and not its binlog. But progress comes behind rows of tables without transactions: these are there.
+    fn is_there_already(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
-            return Ok(());
+            return Ok(false);
         };
         let has_rows = matches!(transaction.content, Content::Rows(_) | Content::Streamed { .. });
         if !has_rows || !logged.contains(gtid) {
-            return Ok(());
+            return Ok(false);
+        }
+        if let Content::Rows(changes) = &transaction.content
+            && changes.iter().any(|changes| !changes.table.target.transactional)
+        {
+            return Ok(true);
         }
         Err(ApplyError::Record {
             channel: self.setup.shared.options.name.clone(),

@@ -28,6 +28,7 @@ use super::worker::Shared;
 use super::writer::{LONG_ROW_BYTES, Writer};
 use crate::decode::statement::is_temporary;
 use crate::error::ApplyError;
+use crate::target::TargetTable;
 use crate::transaction::{Content, Statement, StatementVariable, Step, Transaction};
 
 /// Rows are sent when they are so many bytes.
@@ -219,6 +220,16 @@ impl Session {
         }
         match step {
             Step::Rows(rows) => {
+                if !rows.table.target.transactional && preserved(shared, held).is_some() {
+                    let TargetTable { schema, table, .. } = &*rows.table.target;
+                    return Err(ApplyError::NotTransactional {
+                        gtid: held.gtid_text(),
+                        table: format!("{schema}.{table}"),
+                        reason: "with gtid = preserve a statement, and rows that are read while they are written, cannot \
+                                 stand under one GTID there"
+                            .to_owned(),
+                    });
+                }
                 self.begin(shared, held, run).await?;
                 self.leave_source().await?;
                 if rows.images.len() > LONG_ROW_BYTES {

@@ -1,5 +1,7 @@
 //! A worker: one connection to the target, one batch at a time, data and progress in the same transaction.
 
+mod untransactional;
+
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -168,6 +170,9 @@ impl Worker {
                 Committed::Nothing
             });
         }
+        if !is_undoable(batch) {
+            return self.apply_untransactional(batch).await;
+        }
         let mut conflicts = 0;
         loop {
             let error = match self.attempt(batch).await {
@@ -210,6 +215,7 @@ impl Worker {
     }
 
     async fn roll_back(&mut self) -> Result<(), ApplyError> {
+        self.writer.row_count().lose();
         self.writer.connection.execute("ROLLBACK").await?;
         if self.shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(self.shared.flavour)).await?;
@@ -224,9 +230,7 @@ impl Worker {
         let mut waited = Duration::ZERO;
         let all: [&[Held]; 2] = [&batch.first, &batch.rest];
         let mut part = Part { committed: &all, unsent: &all };
-        if !is_undoable(batch) && !self.until_durable(end_of(&all)).await?
-            || !self.log_prepared(batch).await?
-        {
+        if !self.log_prepared(batch).await? {
             return Ok(Committed::Nothing);
         }
         let mut packets = Packets::default();
@@ -238,7 +242,7 @@ impl Worker {
         identity.iter().for_each(|identity| packets.push(identity.as_str()));
         if !self.is_turn(batch) {
             self.writer.push_rows(changes(&all[..1]), &mut packets)?;
-            std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
+            self.writer.run_counted(std::mem::take(&mut packets)).await?;
             let wait = Instant::now();
             part = match self.await_turn(batch, &all).await? {
                 ControlFlow::Continue(part) => part,
@@ -251,11 +255,15 @@ impl Worker {
         }
         let Part { committed, unsent } = part;
         let has_run = unsent.iter().all(|part| part.is_empty());
-        self.push_noted(unsent, committed, &mut packets)?;
+        self.push_rows(unsent, committed, &mut packets)?;
         let end = end_of(committed);
         let mut commit_begun = has_run.then(Instant::now);
-        if !self.shared.log.is_acknowledged(end) || packets.bytes() >= TIMED_BYTES_MIN {
-            std::mem::take(&mut packets).run(&mut self.writer.connection).await?;
+        let is_counted = self.writer.row_count().is_due();
+        if is_counted || !self.shared.log.is_acknowledged(end) || packets.bytes() >= TIMED_BYTES_MIN {
+            self.writer.run_counted(std::mem::take(&mut packets)).await?;
+            if is_counted {
+                self.check_rows(committed).await?;
+            }
             let wait = Instant::now();
             if !self.until_acknowledged(end).await? {
                 return Ok(Committed::Nothing);
@@ -263,12 +271,14 @@ impl Worker {
             waited += wait.elapsed();
             commit_begun = Some(Instant::now());
         }
+        self.push_statements(committed, &mut packets);
         packets.push("COMMIT");
         if gtid.is_some() {
             packets.push(GtidSession::reset(self.shared.flavour));
         }
         let sent = Instant::now();
-        packets.run(&mut self.writer.connection).await?;
+        self.writer.run_counted(packets).await?;
+        self.writer.row_count().commit();
         let commit = commit_begun.map_or_else(|| guessed(sent.elapsed()), |commit| commit.elapsed());
         let timing = timing(begun.elapsed().saturating_sub(waited), commit);
         Ok(if committed.len() == all.len() { Committed::All(timing) } else { Committed::First(timing) })
@@ -358,8 +368,9 @@ impl Worker {
         }
     }
 
-    /// Adds the rows of `unsent`, and the note that `committed` is applied once it commits, with all that is known to be.
-    fn push_noted(
+    /// Adds the rows of `unsent`, and the note that `committed` is applied once it commits, with all that is known to be, if that
+    /// is a row among them.
+    fn push_rows(
         &mut self,
         unsent: &[&[Held]],
         committed: &[&[Held]],
@@ -370,14 +381,31 @@ impl Worker {
             let noted = ProgressRow::noted(&applied, &gtid, time_us);
             return self.writer.push_rows_noted(changes(unsent), row, &noted, packets);
         }
-        self.writer.push_rows(changes(unsent), packets)?;
+        self.writer.push_rows(changes(unsent), packets)
+    }
+
+    /// Holds the target to the rows that it was sent, of which `committed` has run and has not committed.
+    async fn check_rows(&mut self, committed: &[&[Held]]) -> Result<(), ApplyError> {
+        let checked = self.writer.check_rows().await;
+        checked.map_err(|error| {
+            let newest = committed.iter().copied().flatten().max_by_key(|held| held.span);
+            error.of_transaction(&newest.map(|held| held.gtid_text()).unwrap_or_default())
+        })
+    }
+
+    /// Adds the note where it is a statement.
+    fn push_statements(&mut self, committed: &[&[Held]], packets: &mut Packets) {
+        if self.progress_row.is_some() {
+            return;
+        }
+        // What they count depends on what is there.
+        self.writer.row_count().lose();
         if self.shared.options.tolerate_until.is_some() {
             for transaction in committed.iter().copied().flatten() {
                 packets.push(self.shared.claim.tolerated_statement(&transaction.gtid_text()));
             }
         }
         packets.push(self.progress(committed, self.number));
-        Ok(())
     }
 
     /// The statement that notes what is to be committed in a row of its own, and all that is known to be.

@@ -6,6 +6,7 @@ use tailwater_wire::Flavour;
 use super::options::{ChannelOptions, GtidMode};
 use super::packets::{Packets, ensure_found};
 use super::progress_row::ProgressRow;
+use super::row_count::RowCount;
 use super::store::session_statement;
 use crate::batch::{self, PlanOptions};
 use crate::binlog::{Encoder, EncoderOptions};
@@ -90,6 +91,7 @@ pub(crate) struct Writer {
     letters: Letters,
     /// Some of the statements set it.
     sets_letters: bool,
+    row_count: RowCount,
 }
 
 impl Writer {
@@ -134,6 +136,7 @@ impl Writer {
             else_ascii: false,
             letters: Letters::All,
             sets_letters: false,
+            row_count: RowCount::new(flavour),
         };
         writer.set_up_sql().await?;
         Ok(writer)
@@ -296,21 +299,51 @@ impl Writer {
         for run in groups.chunk_by(|one, other| one.table.same_shape == other.table.same_shape) {
             if !self.tolerant && run.first().is_some_and(|group| group.table.same_shape) {
                 let mut statements = Vec::new();
-                self.encoder.statements(run, &mut statements)?;
+                let scopes = self.encoder.statements(run, &mut statements)?;
                 self.set_letters(Letters::Ascii, packets);
                 statements.into_iter().for_each(|statement| packets.push(statement));
+                packets.count_changes(scopes);
+                self.row_count.send(run);
                 continue;
             }
             self.set_letters(Letters::All, packets);
+            // Each statement says itself how many rows it has found.
+            self.row_count.lose();
             for group in run {
                 let mapping = group.table.sql_mapping();
                 let mapping = mapping.map_err(|misfit| ApplyError::misfit(group.table, misfit))?;
                 let mut statements = Vec::new();
                 self.sql.statements(group, mapping, &mut statements)?;
+                packets.count_changes(statements.len());
                 statements.into_iter().for_each(|statement| packets.push_sql(statement));
             }
         }
         Ok(())
+    }
+
+    /// Runs what was pushed last, whose rows it counts from here on.
+    ///
+    /// # Errors
+    /// As [`Packets::run`].
+    pub(super) async fn run_counted(&mut self, packets: Packets) -> Result<(), ApplyError> {
+        self.row_count.begin(&mut self.connection).await?;
+        packets.run(&mut self.connection).await
+    }
+
+    /// Holds the target to the rows that it was sent, if it is time to: before what has run commits.
+    ///
+    /// # Errors
+    /// [`ApplyError::Uncounted`]; [`ApplyError::Session`].
+    pub(super) async fn check_rows(&mut self) -> Result<(), ApplyError> {
+        match self.row_count.is_due() {
+            true => self.row_count.check(&mut self.connection).await,
+            false => Ok(()),
+        }
+    }
+
+    /// The count of changed rows.
+    pub(super) fn row_count(&mut self) -> &mut RowCount {
+        &mut self.row_count
     }
 
     fn set_letters(&mut self, letters: Letters, packets: &mut Packets) {

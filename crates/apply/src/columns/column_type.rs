@@ -1,5 +1,9 @@
 //! The types of the target's columns, as `information_schema` spells them.
 
+use tailwater_wire::print::text_in;
+use tailwater_wire::rows::Column;
+use tailwater_wire::rows::column::CHARSET_BINARY;
+
 use crate::target::TargetColumn;
 
 /// A type such as `decimal(10,2) unsigned`, taken apart.
@@ -53,6 +57,20 @@ impl TargetType {
         self.numbers.get(index).copied().unwrap_or(or)
     }
 
+    /// Whether `same` takes each of a source's members of an ENUM or SET for its own at that place, as far as that can be told.
+    pub(crate) fn has_members(
+        &self,
+        source: &Column,
+        members: &[Vec<u8>],
+        same: impl Fn(&str, &str) -> bool,
+    ) -> bool {
+        let is_same = |(theirs, own): (&Vec<u8>, &String)| match member_text(theirs, source.collation) {
+            Some(theirs) => same(&theirs, own),
+            None => true,
+        };
+        members.iter().zip(&self.members).all(is_same)
+    }
+
     /// Whether its values are geometries, of any kind.
     pub(crate) fn is_geometry(&self) -> bool {
         matches!(
@@ -84,6 +102,18 @@ fn character_set(column: &TargetColumn) -> Option<String> {
     }
 }
 
+/// A member of an ENUM or SET, which the log has in the character set of its column, and the catalogue in that of the session;
+/// `None` if it cannot be told: it is of a set that is not converted here, or has characters that the catalogue has not.
+fn member_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
+    let text = match collation {
+        Some(CHARSET_BINARY) | None => str::from_utf8(bytes).ok().filter(|text| text.is_ascii())?.to_owned(),
+        Some(collation) => text_in(bytes, collation)?,
+    };
+    // Without its collation, a zero byte tells that a character has several.
+    let has_all = |letter: char| letter < '\u{10000}' && letter != '\0';
+    text.chars().all(has_all).then_some(text)
+}
+
 /// The members of `('one','it''s')`.
 fn members(text: &str) -> Vec<String> {
     let mut members = Vec::new();
@@ -91,10 +121,17 @@ fn members(text: &str) -> Vec<String> {
     while rest.find(|letter| *letter == '\'').is_some() {
         let mut member = String::new();
         while let Some(letter) = rest.next() {
-            if letter == '\'' && rest.next_if_eq(&'\'').is_none() {
-                break;
+            match letter {
+                '\'' if rest.next_if_eq(&'\'').is_none() => break,
+                // Servers write what is no letter so, and a backslash twice.
+                '\\' => member.extend(rest.next().map(|letter| match letter {
+                    'n' => '\n',
+                    'r' => '\r',
+                    '0' => '\0',
+                    other => other,
+                })),
+                _ => member.push(letter),
             }
-            member.push(letter);
         }
         members.push(member);
     }
@@ -148,6 +185,7 @@ mod tests {
         let text = "enum('a','it''s','(,)','/* unsigned','compressed */')";
         let list = parsed(text, Some("latin1_swedish_ci"));
         assert_eq!(list.members, ["a", "it's", "(,)", "/* unsigned", "compressed */"]);
+        assert_eq!(parsed(r"set('a\\b','c\nd')", None).members, ["a\\b", "c\nd"]);
         assert!(list.numbers.is_empty() && !list.unsigned && !list.compressed);
     }
 }

@@ -32,7 +32,7 @@ fn same_column(source: &Column, target: &TargetColumn, flavour: Flavour) -> bool
         && (target.nullable || !source.nullable)
         && source.unsigned.is_none_or(|unsigned| unsigned == own_unsigned)
         && source.collation.is_none_or(|collation| same_charset(collation, source, &own))
-        && source.members.as_ref().is_none_or(|members| same_members(members, &own))
+        && source.members.as_ref().is_none_or(|members| same_members(source, members, &own))
 }
 
 /// MariaDB logs its UUID and INET types as CHAR, and VECTOR as VARCHAR: these must not be taken for text.
@@ -51,11 +51,11 @@ const BINARY: u32 = tailwater_wire::rows::column::CHARSET_BINARY;
 
 fn same_charset(collation: u32, source: &Column, own: &TargetType) -> bool {
     let of_target = own.character_set.as_deref();
-    match tailwater_wire::print::charset_name(collation) {
+    match tailwater_wire::print::charset::character_set(collation) {
         Some("binary") => of_target.is_none(),
         Some(name) => of_target == Some(name),
-        // A set that is not known here by number: all others that are must then differ from it; the length in bytes was
-        // compared. A blob says nothing of it.
+        // A number of a newer server: its set must differ from all that are known; the length in bytes was compared. A blob says
+        // nothing of it.
         None => {
             !matches!(source.type_code, type_code::BLOB)
                 && of_target.is_some_and(|name| !KNOWN_BY_NUMBER.contains(&name))
@@ -63,15 +63,11 @@ fn same_charset(collation: u32, source: &Column, own: &TargetType) -> bool {
     }
 }
 
-/// What [`tailwater_wire::print::charset_name`] knows.
+/// Sets whose collations all have numbers that are known here.
 const KNOWN_BY_NUMBER: [&str; 7] = ["latin1", "utf8mb3", "utf8mb4", "ascii", "ucs2", "utf16", "utf32"];
 
-fn same_members(source: &[Vec<u8>], own: &TargetType) -> bool {
-    let same = |(one, other): (&Vec<u8>, &String)| {
-        // In the column's character set here, in the session's there.
-        one == other.as_bytes() || !one.is_ascii()
-    };
-    !own.members.is_empty() && source.len() == own.members.len() && source.iter().zip(&own.members).all(same)
+fn same_members(source: &Column, members: &[Vec<u8>], own: &TargetType) -> bool {
+    !own.members.is_empty() && members.len() == own.members.len() && own.has_members(source, members, str::eq)
 }
 
 #[cfg(test)]
@@ -92,6 +88,8 @@ mod tests {
         });
         TargetTable {
             transactional: true,
+            engine: "INNODB".to_owned(),
+            partitioned: false,
             flavour,
             schema: "s".to_owned(),
             table: "t".to_owned(),

@@ -63,6 +63,8 @@ impl Table {
             },
             target: TargetTable {
                 transactional: true,
+                engine: "INNODB".to_owned(),
+                partitioned: false,
                 flavour: Flavour::MySql,
                 schema: "s".to_owned(),
                 table: "t".to_owned(),

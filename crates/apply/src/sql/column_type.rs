@@ -150,12 +150,7 @@ impl TargetType {
 
     fn takes_members(&self, source: &Column) -> bool {
         let Some(members) = &source.members else { return true };
-        // Members in other character sets than Unicode cannot be told here, if they are no ASCII.
-        members.len() <= self.members.len()
-            && members.iter().zip(&self.members).all(|(theirs, own)| match std::str::from_utf8(theirs) {
-                Ok(theirs) if theirs.is_ascii() && own.is_ascii() => theirs.eq_ignore_ascii_case(own),
-                _ => true,
-            })
+        members.len() <= self.members.len() && self.has_members(source, members, str::eq_ignore_ascii_case)
     }
 
     fn description(&self) -> String {

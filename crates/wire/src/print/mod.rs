@@ -29,6 +29,11 @@ pub fn charset_name(collation: u32) -> Option<&'static str> {
     charset::name(collation)
 }
 
+/// The text of bytes in a collation's character set; `None` if they are binary, not valid, or of a set that is not converted here.
+pub fn text_in(bytes: &[u8], collation: u32) -> Option<String> {
+    charset::to_text(bytes, Some(collation))
+}
+
 /// Where an event stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventPlace<'a> {

@@ -80,6 +80,8 @@ pub fn mapped(table: usize) -> MappedTable {
     };
     let target = TargetTable {
         transactional: true,
+        engine: "INNODB".to_owned(),
+        partitioned: false,
         flavour: Flavour::MySql,
         schema: "s".into(),
         table: name,

@@ -1,0 +1,182 @@
+//! Rows of tables of every storage engine, mixed within one batch and one transaction.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_apply::channel::{ChannelOptions, ChannelStart, GtidMode};
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use crate::support::{PATIENCE, Rig};
+
+on_each_server!(engines_are_mixed);
+
+/// Tables of all engines that take rows; a MERGE table opens others when it is opened.
+fn tables(flavour: Flavour) -> String {
+    let mut tables = String::from(
+        "CREATE TABLE i1 (a INT PRIMARY KEY, v INT); CREATE TABLE i2 (a INT, v INT);
+         CREATE TABLE y1 (a INT NOT NULL PRIMARY KEY, v INT) ENGINE=MyISAM;
+         CREATE TABLE y2 (a INT, v INT) ENGINE=MyISAM;
+         CREATE TABLE e1 (a INT NOT NULL PRIMARY KEY, v INT) ENGINE=MEMORY;
+         CREATE TABLE c1 (a INT NOT NULL, v INT NOT NULL) ENGINE=CSV;
+         CREATE TABLE r1 (a INT NOT NULL, v INT) ENGINE=ARCHIVE;
+         CREATE TABLE b1 (a INT NOT NULL PRIMARY KEY, v INT) ENGINE=BLACKHOLE;
+         CREATE TABLE p1 (a INT NOT NULL PRIMARY KEY, v INT) PARTITION BY HASH (a) PARTITIONS 3;
+         CREATE TABLE t1 (a INT NOT NULL, v INT, KEY (a)) ENGINE=MyISAM;
+         CREATE TABLE t2 (a INT NOT NULL, v INT, KEY (a)) ENGINE=MyISAM;
+         CREATE TABLE t3 (a INT NOT NULL, v INT, KEY (a)) ENGINE=MyISAM;
+         CREATE TABLE t8 (a INT NOT NULL, v INT, KEY (a)) ENGINE=MERGE UNION=(t1, t2) INSERT_METHOD=LAST;
+         CREATE TABLE t9 (a INT NOT NULL, v INT, KEY (a)) ENGINE=MERGE UNION=(t3) INSERT_METHOD=FIRST;",
+    );
+    if flavour == Flavour::MariaDb {
+        tables.push_str(
+            "CREATE TABLE a1 (a INT NOT NULL PRIMARY KEY, v INT) ENGINE=Aria TRANSACTIONAL=1;
+             CREATE TABLE a2 (a INT, v INT) ENGINE=Aria TRANSACTIONAL=0;
+             CREATE TABLE y3 (a INT NOT NULL PRIMARY KEY, v INT) ENGINE=MyISAM PARTITION BY HASH (a) PARTITIONS 3;
+             CREATE TABLE w1 (a INT PRIMARY KEY, v INT) WITH SYSTEM VERSIONING;",
+        );
+    }
+    tables
+}
+
+const TABLES: [&str; 16] =
+    ["i1", "y1", "t8", "e1", "i2", "t9", "c1", "b1", "y2", "r1", "p1", "a1", "t9", "a2", "y3", "w1"];
+
+/// Makes what is needed for all engines.
+async fn prepare(server: &Server) -> Result<()> {
+    if server.kind().flavour() == Flavour::MariaDb {
+        let install = "SET sql_log_bin=0; INSTALL SONAME 'ha_archive'; INSTALL SONAME 'ha_blackhole'";
+        server.sql(install).await?;
+    }
+    Ok(())
+}
+
+/// Changes of all tables: each by itself, and on MariaDB, where a source lets one mix them, all in one transaction as well.
+fn changes(kind: ServerKind) -> String {
+    let mixes = kind.flavour() == Flavour::MariaDb;
+    let is_there = |table: &&&str| mixes || !["a1", "a2", "y3", "w1"].contains(*table);
+    // The one keeps no rows, the other does not change them; MariaDB 10.11 finds no row of CSV that an event names (error 1032).
+    let is_fixed =
+        |table: &str| ["b1", "r1"].contains(&table) || table == "c1" && kind == ServerKind::Mariadb1011;
+    let mut sql = String::from(
+        "INSERT INTO i1 VALUES (-1, 0); INSERT INTO t9 VALUES (-11, 0); INSERT INTO y1 VALUES (-1, 0);
+         INSERT INTO t8 VALUES (-1, 1); INSERT INTO t9 VALUES (-2, 0);",
+    );
+    let mut number = 0;
+    for around in [("", ""), ("BEGIN;", "COMMIT;")] {
+        for round in 0..3 {
+            sql.push_str(if mixes { around.0 } else { "" });
+            for table in TABLES.iter().filter(is_there) {
+                number += 1;
+                sql.push_str(&format!(
+                    "INSERT INTO {table} VALUES ({number}, {round}), ({}, 7);",
+                    1000 + number
+                ));
+                if !is_fixed(table) {
+                    sql.push_str(&format!("UPDATE {table} SET v = v + 1 WHERE a = {number};"));
+                    sql.push_str(&format!("DELETE FROM {table} WHERE a = {};", 999 + number));
+                }
+            }
+            sql.push_str(if mixes { around.1 } else { "" });
+        }
+    }
+    sql
+}
+
+async fn engines_are_mixed(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    prepare(&rig.source).await?;
+    prepare(&rig.target).await?;
+    rig.source.sql(&format!("CREATE DATABASE mixed; USE mixed; {}", tables(kind.flavour()))).await?;
+    rig.source.sql(&format!("USE mixed; {}", changes(kind))).await?;
+    for (name, gtid, bytes) in [
+        ("one", GtidMode::Log, 16 << 20),
+        ("streamed", GtidMode::Log, 150),
+        ("own", GtidMode::Own, 16 << 20),
+        ("preserved", GtidMode::Preserve, 16 << 20),
+    ] {
+        forget_all(&rig.target).await?;
+        let options = ChannelOptions { workers: 2, start: ChannelStart::Oldest, gtid, ..rig.options(name) };
+        let channel = rig.channel(ChannelOptions { transaction_bytes_max: bytes, ..options });
+        rig.wait_applied(&channel).await.context(name)?;
+        channel.end().await;
+        rig.ensure_equal(&["mixed"]).await.context(name)?;
+    }
+    what_cannot_be_once_is_refused(&rig).await?;
+    what_is_logged_is_not_done_again(&rig).await?;
+    lost_rows_are_noticed(&rig).await
+}
+
+/// Has a target that nothing was ever applied to.
+async fn forget_all(target: &Server) -> Result<()> {
+    target.sql("SET sql_log_bin=0; DROP DATABASE IF EXISTS mixed").await?;
+    let reset = match target.kind().flavour() {
+        Flavour::MySql => "RESET BINARY LOGS AND GTIDS",
+        Flavour::MariaDb => "RESET MASTER; SET GLOBAL gtid_slave_pos=''",
+    };
+    target.sql(reset).await?;
+    Ok(())
+}
+
+/// Rows of two kinds of tables, which are of one kind on the source, under one GTID.
+async fn what_cannot_be_once_is_refused(rig: &Rig) -> Result<()> {
+    rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=MyISAM").await?;
+    let channel = rig.channel(ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") });
+    let both = "BEGIN; INSERT INTO mixed.i2 VALUES (77, 1); INSERT INTO mixed.i1 VALUES (77, 1); COMMIT";
+    rig.source.sql(both).await?;
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(fault.code == "TW-APP-0050" && fault.message.contains("mixed.i2"), "{fault:?}");
+    let rows = "SELECT COUNT(*) FROM mixed.i2 WHERE a = 77; SELECT COUNT(*) FROM mixed.i1 WHERE a = 77";
+    ensure!(rig.target.sql(rows).await? == ["0", "0"], "something of it was written");
+    rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(&channel).await?;
+    channel.end().await;
+    rig.ensure_equal(&["mixed"]).await
+}
+
+/// A channel is cut short between a row of MyISAM, which stands in the binlog of the target, and its progress.
+async fn what_is_logged_is_not_done_again(rig: &Rig) -> Result<()> {
+    let channel = rig.channel(ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") });
+    rig.wait_applied(&channel).await?;
+    let mut holder = Connection::connect(&rig.target.connect_options()).await?;
+    holder.execute("LOCK TABLES tailwater.apply_progress READ, tailwater.apply_channel READ").await?;
+    rig.source.sql("INSERT INTO mixed.y2 VALUES (88, 1)").await?;
+    let there = "SELECT COUNT(*) FROM mixed.y2 WHERE a = 88";
+    let begun = std::time::Instant::now();
+    while rig.target.sql(there).await? != ["1"] {
+        ensure!(begun.elapsed() < PATIENCE, "the row does not come");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let waiting = "SELECT id FROM information_schema.processlist WHERE info LIKE 'REPLACE INTO tailwater%' OR state LIKE 'Waiting for table%'";
+    while rig.target.sql(waiting).await?.is_empty() {
+        ensure!(begun.elapsed() < PATIENCE, "nothing waits for the lock");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    for id in rig.target.sql(waiting).await? {
+        rig.target.sql(&format!("KILL {id}")).await?;
+    }
+    holder.execute("UNLOCK TABLES").await?;
+    if rig.target.kind().flavour() == Flavour::MySql {
+        rig.wait_applied(&channel).await?;
+        ensure!(rig.target.sql(there).await? == ["1"], "the row is there twice");
+    }
+    channel.end().await;
+    Ok(())
+}
+
+/// A server that passes over rows without an error, because somebody told it to while the channel ran.
+async fn lost_rows_are_noticed(rig: &Rig) -> Result<()> {
+    let channel = rig.channel(rig.options("noticing"));
+    rig.wait_applied(&channel).await?;
+    rig.target.sql("SET sql_log_bin=0; DELETE FROM mixed.i1 WHERE a = -1").await?;
+    rig.target.sql("SET GLOBAL slave_exec_mode='IDEMPOTENT'").await?;
+    rig.source.sql("UPDATE mixed.i1 SET v = 99 WHERE a = -1").await?;
+    let fault = rig.wait_failed(&channel).await;
+    rig.target.sql("SET GLOBAL slave_exec_mode='STRICT'").await?;
+    let fault = fault?;
+    // A session of MySQL has a setting of its own for that.
+    let code = if rig.target.kind().flavour() == Flavour::MySql { "TW-APP-0002" } else { "TW-APP-0051" };
+    ensure!(fault.code == code, "{fault:?}");
+    channel.end().await;
+    Ok(())
+}
