@@ -1,14 +1,16 @@
 //! A dump that is written or read: one process writes, each step so that a kill leaves what can be gone on with.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::document::{self as manifest_document, Unreadable};
 use super::files::{DumpFiles, document, failed, partial};
 use super::journal::JournalEntry;
 use super::local::LocalFiles;
 use super::manifest::{FORMAT, Manifest};
-use super::names::{JOURNAL, MANIFEST, WRITER};
+use super::names::{JOURNAL, MANIFEST, TABLE_ENDING, WRITER};
 use super::recorder::{self, Recorder};
 use crate::error::BulkError;
 
@@ -138,7 +140,7 @@ impl DumpFolder {
         let Self { files, recorder, manifest, .. } = self;
         recorder.empty_behind(files.as_ref(), || {
             let path = files.path(MANIFEST);
-            let text = serde_json::to_vec_pretty(manifest).map_err(io::Error::other);
+            let text = manifest_document::encode(manifest).map_err(io::Error::other);
             text.and_then(|text| files.put(MANIFEST, &text)).map_err(failed("write", &path))
         })
     }
@@ -191,23 +193,33 @@ fn absorb(
     for entry in entries {
         manifest.absorb(entry).map_err(|reason| BulkError::Damaged { path: files.path(JOURNAL), reason })?;
     }
-    Ok(())
+    manifest.check().map_err(|reason| BulkError::Damaged { path: files.path(JOURNAL), reason })
 }
 
 fn read_manifest(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
     let path = files.path(MANIFEST);
     let text = document(files, MANIFEST)?;
-    let damaged =
-        |error: serde_json::Error| BulkError::Damaged { path: path.clone(), reason: error.to_string() };
-    // Before anything else, which a newer format may have otherwise.
-    let format: FormatOnly = serde_json::from_slice(&text).map_err(damaged)?;
-    if format.format > FORMAT {
-        return Err(BulkError::NewerFormat { path, found: format.format, known: FORMAT });
-    }
-    serde_json::from_slice(&text).map_err(damaged)
+    let manifest = manifest_document::decode(&text).map_err(|unreadable| match unreadable {
+        Unreadable::NewerFormat(found) => {
+            BulkError::NewerFormat { path: path.clone(), found, known: FORMAT }
+        }
+        Unreadable::Damaged(reason) => BulkError::Damaged { path: path.clone(), reason },
+    })?;
+    check_definitions(files, &manifest)?;
+    Ok(manifest)
 }
 
-#[derive(serde::Deserialize)]
-struct FormatOnly {
-    format: u32,
+/// Every table whose definition lies in the folder is one of the manifest: a table that was cut out of an older manifest, which
+/// has no checksum, would be left out without a word.
+fn check_definitions(files: &dyn DumpFiles, manifest: &Manifest) -> Result<(), BulkError> {
+    let listed = files.list().map_err(failed("list", &files.path("")))?;
+    let known: HashSet<_> = manifest.tables.iter().map(|table| table.file.as_str()).collect();
+    let is_unknown = |name: &&str| name.ends_with(TABLE_ENDING) && !known.contains(name);
+    match listed.iter().map(|(name, _)| name.as_str()).find(is_unknown) {
+        None => Ok(()),
+        Some(name) => {
+            let reason = format!("it does not name {name}, the definition of a table, which is there");
+            Err(BulkError::Damaged { path: files.path(MANIFEST), reason })
+        }
+    }
 }

@@ -16,6 +16,7 @@ const SYSTEM_SCHEMAS: [&str; 6] =
 
 /// A table by its database and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TableName {
     /// The database.
     pub schema: String,
@@ -38,6 +39,7 @@ impl fmt::Display for TableName {
 
 /// What is wanted of all that a server has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Selection {
     /// Only these databases; if empty all but the server's own and `tailwater`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
