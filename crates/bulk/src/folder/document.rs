@@ -40,14 +40,16 @@ pub(super) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> 
 }
 
 /// The manifest in a file. One of an older version has no checksum; of that one only the totals are compared.
-pub(super) fn decode(text: &[u8]) -> Result<Manifest, Unreadable> {
+/// Also whether there is a checksum.
+pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), Unreadable> {
     let damaged = |error: serde_json::Error| Unreadable::Damaged(error.to_string());
     // Before anything else, which a newer format may have otherwise.
     let front: Front = serde_json::from_slice(text).map_err(damaged)?;
     if front.format > FORMAT {
         return Err(Unreadable::NewerFormat(front.format));
     }
-    let manifest: Manifest = match split(text.trim_ascii_end()) {
+    let parts = split(text.trim_ascii_end());
+    let manifest: Manifest = match parts {
         None if front.crc32.is_some() => {
             let reason = "its checksum (crc32) is not at its end: it was edited or written anew";
             return Err(Unreadable::Damaged(reason.to_owned()));
@@ -68,7 +70,7 @@ pub(super) fn decode(text: &[u8]) -> Result<Manifest, Unreadable> {
         }
     };
     manifest.check().map_err(Unreadable::Damaged)?;
-    Ok(manifest)
+    Ok((manifest, parts.is_some()))
 }
 
 /// What stands before the checksum, and the checksum.
@@ -107,17 +109,19 @@ mod tests {
 
     #[test]
     fn one_of_an_older_version_is_read_and_written_with_a_checksum() {
-        let manifest = decode(OLDER.as_bytes()).expect("it has no checksum, and agrees with itself");
+        let (manifest, has_checksum) =
+            decode(OLDER.as_bytes()).expect("it has no checksum, and agrees with itself");
+        assert!(!has_checksum);
         assert_eq!((manifest.tables.len(), manifest.tables[1].chunks[0].written), (2, None));
         let text = encode(&manifest).expect("it serialises");
-        assert_eq!(decode(&text), Ok(manifest));
+        assert_eq!(decode(&text), Ok((manifest, true)));
         let json: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON for every program");
         assert_eq!(json["crc32"].as_str().map(str::len), Some(8));
     }
 
     #[test]
     fn every_changed_bit_is_noticed() {
-        let text = encode(&decode(OLDER.as_bytes()).expect("it is sound")).expect("it serialises");
+        let text = encode(&decode(OLDER.as_bytes()).expect("it is sound").0).expect("it serialises");
         for at in 0..text.trim_ascii_end().len() {
             for bit in [1, 32] {
                 let mut changed = text.clone();
@@ -142,12 +146,20 @@ mod tests {
             (r#""rows": 2, "bytes""#, r#""rows": null, "bytes""#, "has no rows"),
             (r#""rows": 2, "bytes""#, r#""bytes""#, "has no rows"),
             (r#""snapshot": 0"#, r#""snapshot": 1"#, "snapshot 1"),
-            (r#""rows": 2, "bytes": 4, "crc32": 7, "file_bytes": 4, "snapshot": 0"#, r#""nulled": []"#, "not written"),
+            (
+                r#""rows": 2, "bytes": 4, "crc32": 7, "file_bytes": 4, "snapshot": 0"#,
+                r#""nulled": []"#,
+                "not written",
+            ),
             (r#""to": 9"#, r#""too": 9"#, "too"),
             (r#"{"from": null, "to": 9}"#, r#"{"to": 9}"#, "from"),
             (r#""keys": "all""#, r#""partition": "p", "kes": 1, "keys": "all""#, "kes"),
-            (r#""rows": 2,
-"#, "\"rows\": 3,\n", "it says 3 rows, and its chunks hold 2"),
+            (
+                r#""rows": 2,
+"#,
+                "\"rows\": 3,\n",
+                "it says 3 rows, and its chunks hold 2",
+            ),
             (r#""rows": 0"#, r#""rows": 0, "extra": 1"#, "extra"),
             (r#""table": "b""#, r#""table": "a""#, "is there twice"),
             (r#""s.b.000000.tsv""#, r#""s.a.000000.tsv""#, "named twice"),
@@ -160,6 +172,9 @@ mod tests {
             let reason = damaged(&OLDER.replacen(from, to, 1));
             assert!(reason.contains(said), "{to}: {reason}");
         }
-        assert_eq!(decode(&OLDER.replacen(r#""format": 1"#, r#""format": 2"#, 1).into_bytes()), Err(Unreadable::NewerFormat(2)));
+        assert_eq!(
+            decode(&OLDER.replacen(r#""format": 1"#, r#""format": 2"#, 1).into_bytes()),
+            Err(Unreadable::NewerFormat(2))
+        );
     }
 }

@@ -213,7 +213,10 @@ impl TableEntry {
         for chunk in &self.chunks {
             let Some(written) = chunk.written else {
                 if self.finished {
-                    return Err(format!("it is called finished, and its chunk {} is not written", chunk.file));
+                    return Err(format!(
+                        "it is called finished, and its chunk {} is not written",
+                        chunk.file
+                    ));
                 }
                 continue;
             };

@@ -51,7 +51,12 @@ impl DumpFolder {
         // A killed process may have left the empty journal, or a half-written manifest.
         let ours = [JOURNAL, WRITER, &partial(MANIFEST)];
         let listed = files.list().map_err(failed("list", &place))?;
-        if listed.iter().any(|(name, _)| !ours.contains(&name.as_str())) {
+        let mut names = listed.iter().map(|(name, _)| name.as_str());
+        let is_begun = names.clone().any(|name| name == MANIFEST);
+        if names.any(|name| !ours.contains(&name) && name != MANIFEST) {
+            return Err(BulkError::FolderInUse { path: place });
+        }
+        if is_begun && !is_of_nothing(files.as_ref()) {
             return Err(BulkError::FolderInUse { path: place });
         }
         let recorder = Recorder::take(&files)?;
@@ -199,14 +204,25 @@ fn absorb(
 fn read_manifest(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
     let path = files.path(MANIFEST);
     let text = document(files, MANIFEST)?;
-    let manifest = manifest_document::decode(&text).map_err(|unreadable| match unreadable {
-        Unreadable::NewerFormat(found) => {
-            BulkError::NewerFormat { path: path.clone(), found, known: FORMAT }
-        }
-        Unreadable::Damaged(reason) => BulkError::Damaged { path: path.clone(), reason },
-    })?;
-    check_definitions(files, &manifest)?;
+    let (manifest, has_checksum) =
+        manifest_document::decode(&text).map_err(|unreadable| match unreadable {
+            Unreadable::NewerFormat(found) => {
+                BulkError::NewerFormat { path: path.clone(), found, known: FORMAT }
+            }
+            Unreadable::Damaged(reason) => BulkError::Damaged { path: path.clone(), reason },
+        })?;
+    if manifest.finished_at.is_some() && !has_checksum {
+        check_definitions(files, &manifest)?;
+    }
     Ok(manifest)
+}
+
+/// Whether the manifest is that of a dump that ended before it knew what to dump: nothing is lost with it.
+fn is_of_nothing(files: &dyn DumpFiles) -> bool {
+    let is_bare = |manifest: &Manifest| {
+        manifest.finished_at.is_none() && manifest.tables.is_empty() && manifest.schemas.is_empty()
+    };
+    DumpFolder::read_files(files).as_ref().is_ok_and(is_bare)
 }
 
 /// Every table whose definition lies in the folder is one of the manifest: a table that was cut out of an older manifest, which

@@ -11,7 +11,7 @@ use crate::folder::ObjectKind;
 use crate::sql::literals;
 
 /// Databases that belong to servers, and ours.
-const SYSTEM_SCHEMAS: [&str; 6] =
+pub(super) const SYSTEM_SCHEMAS: [&str; 6] =
     ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo", "tailwater"];
 
 /// A table by its database and name.
@@ -75,6 +75,14 @@ pub struct Inventory {
     pub tables: Vec<TableName>,
     /// Everything else, in an order in which it can be made. Sequences come first: tables may use them.
     pub objects: Vec<Object>,
+}
+
+impl Inventory {
+    /// Whether there is nothing, or nothing is left of it.
+    pub fn is_empty(&self, selection: &Selection) -> bool {
+        let nothing_left = self.tables.is_empty() && self.objects.is_empty();
+        nothing_left && (self.schemas.is_empty() || !selection.except.is_empty())
+    }
 }
 
 /// Something with a definition.
