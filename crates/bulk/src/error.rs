@@ -386,6 +386,57 @@ pub enum BulkError {
         /// Which.
         server: String,
     },
+    /// The target's binlog would have statements, which no load can write.
+    #[error(
+        "{server} logs statements (binlog_format = STATEMENT), and this user may not have its own session log rows: {error}. \
+         Grant it {privilege}, load without the binlog (--no-binlog), or set binlog_format = ROW there. Nothing was changed"
+    )]
+    BinlogFormat {
+        /// Which.
+        server: String,
+        /// What the user needs.
+        privilege: &'static str,
+        /// What the server says.
+        error: Box<ServerError>,
+    },
+    /// The target lacks the engine of a table.
+    #[error(
+        "{server} has no engine {engine}, which {table} needs: install it there, leave the table out, or alter its engine in \
+         {}. Nothing was changed",
+        path.display()
+    )]
+    NoEngine {
+        /// Which server.
+        server: String,
+        /// The engine.
+        engine: String,
+        /// The first table that needs it.
+        table: String,
+        /// The table's definition.
+        path: PathBuf,
+    },
+    /// Nothing is there to be dumped, copied or compared.
+    #[error(
+        "nothing is selected on {server}: it has no tables of its own that this user may see, or all are excluded; check the \
+         names, and what the user is granted"
+    )]
+    NothingSelected {
+        /// Where.
+        server: String,
+    },
+    /// The user does not see all that was asked for.
+    #[error(
+        "this user does not see all of {what} on {server}: {lacking} is not granted. Grant it, or name what is wanted and seen \
+         (--database, --table)"
+    )]
+    Unseen {
+        /// What was asked for.
+        what: String,
+        /// Where.
+        server: String,
+        /// Privileges.
+        lacking: String,
+    },
     /// The target does not come to where the source was.
     #[error(
         "{target} has not come to where the source was in {seconds} s: {position}; is it replicating, without filters that \
@@ -555,6 +606,10 @@ impl BulkError {
             Self::BinaryFailed { .. } => "TW-BULK-0101",
             Self::NotBack { .. } => "TW-BULK-0102",
             Self::BinaryCut { .. } => "TW-BULK-0103",
+            Self::NothingSelected { .. } => "TW-BULK-0104",
+            Self::Unseen { .. } => "TW-BULK-0105",
+            Self::BinlogFormat { .. } => "TW-BULK-0106",
+            Self::NoEngine { .. } => "TW-BULK-0107",
         }
     }
 

@@ -6,16 +6,18 @@
 
 use tailwater_wire::Flavour;
 
+use crate::members;
 use crate::sql::quoted;
+use crate::walk::shape::ShapeColumn;
 
 /// What to select of a column so that its field says all of the value.
 ///
 /// Servers print a FLOAT with six digits, which are not enough to tell two of them apart; as a DOUBLE it is exact, and
-/// becomes the same FLOAT again.
-pub fn selected(name: &str, data_type: &str) -> String {
-    match data_type {
-        "float" => format!("{} * 1.0e0", quoted(name)),
-        _ => quoted(name),
+/// becomes the same FLOAT again. What is no member of an ENUM or SET travels as its number.
+pub fn selected(column: &ShapeColumn) -> String {
+    match column.data_type.as_str() {
+        "float" => format!("{} * 1.0e0", quoted(&column.name)),
+        _ => members::selected(column).unwrap_or_else(|| quoted(&column.name)),
     }
 }
 
@@ -44,8 +46,16 @@ mod tests {
 
     #[test]
     fn only_what_needs_it_is_converted() {
-        assert_eq!(selected("a`b", "float"), "`a``b` * 1.0e0");
-        assert_eq!(selected("a", "double"), "`a`");
+        let column = |name: &str, data_type: &str| ShapeColumn {
+            name: name.into(),
+            data_type: data_type.into(),
+            column_type: data_type.into(),
+            charset: None,
+            collation: None,
+            nullable: true,
+        };
+        assert_eq!(selected(&column("a`b", "float")), "`a``b` * 1.0e0");
+        assert_eq!(selected(&column("a", "double")), "`a`");
         assert_eq!(stored("@f", Flavour::MySql, "json").as_deref(), Some("CONVERT(@f USING utf8mb4)"));
         assert_eq!(stored("@f", Flavour::MariaDb, "json"), None);
         assert_eq!(stored("@f", Flavour::MySql, "blob"), None);

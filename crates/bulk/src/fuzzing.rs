@@ -87,9 +87,9 @@ fn check_programs(data: &[u8]) {
 /// A journal is read up to where it breaks off, and what was read of it is all there is when it ends there. What an entry says
 /// is kept as it is.
 fn check_journal(data: &[u8]) {
-    let (entries, length) = journal::parse::<JournalEntry>(data);
-    let (again, same) = journal::parse::<JournalEntry>(&data[..length]);
-    assert_eq!((again, same), (entries, length));
+    if let Ok((entries, length)) = journal::parse::<JournalEntry>(data) {
+        assert_eq!(journal::parse::<JournalEntry>(&data[..length]), Ok((entries, length)));
+    }
     if let Ok(entry) = serde_json::from_slice::<JournalEntry>(data) {
         let line = entry.to_line();
         assert_eq!(JournalEntry::from_line(line.trim_end_matches('\n')).as_ref(), Some(&entry), "{line}");

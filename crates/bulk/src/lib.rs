@@ -10,6 +10,7 @@
 //! - [`schema`]: what has a definition, and its definition as a script.
 //! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
 //! - [`fields`]: how values travel as fields of a data file.
+//! - `members`: values of ENUM and SET that are none of their members.
 //! - [`load`]: a dump into a server.
 //! - [`progress`]: how far it is.
 //! - [`throttle`]: holds work back while servers have enough to do.
@@ -25,6 +26,7 @@ pub mod fields;
 pub mod folder;
 pub mod fuzzing;
 pub mod load;
+mod members;
 pub mod progress;
 pub mod repair;
 pub mod schema;

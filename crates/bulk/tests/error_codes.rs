@@ -13,6 +13,7 @@ fn every_code_is_documented() {
     let text = || "a text".to_owned();
     let path = || PathBuf::from("dump/manifest.json");
     let refusal = ServerError { number: 1064, sql_state: text(), message: text() };
+    let denied = refusal.clone();
     let errors = [
         BulkError::File { action: "write", path: path(), source: io::Error::other("a reason") },
         BulkError::Damaged { path: path(), reason: text() },
@@ -76,6 +77,10 @@ fn every_code_is_documented() {
         BulkError::BinaryFailed { what: text(), reason: text(), left: text() },
         BulkError::NotBack { server: text(), seconds: 1, reason: text() },
         BulkError::BinaryCut { left: text() },
+        BulkError::NothingSelected { server: text() },
+        BulkError::Unseen { what: text(), server: text(), lacking: text() },
+        BulkError::BinlogFormat { server: text(), privilege: "X", error: Box::new(denied) },
+        BulkError::NoEngine { server: text(), engine: text(), table: text(), path: path() },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
@@ -87,6 +92,10 @@ fn every_code_is_documented() {
             | BulkError::BinaryFailed { .. }
             | BulkError::NotBack { .. }
             | BulkError::BinaryCut { .. }
+            | BulkError::NothingSelected { .. }
+            | BulkError::Unseen { .. }
+            | BulkError::BinlogFormat { .. }
+            | BulkError::NoEngine { .. }
             | BulkError::Damaged { .. }
             | BulkError::NewerFormat { .. }
             | BulkError::Busy { .. }

@@ -12,6 +12,7 @@ use tailwater_bulk::load::{LoadOptions, LoadReport, load, own_folder};
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::{Object, Selection, ddl, inventory, prepare};
 use tailwater_bulk::sql::{literal, qualified, quoted};
+use tailwater_bulk::walk::shape::ShapeColumn;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{Connection, Row};
 use tokio_util::sync::CancellationToken;
@@ -56,13 +57,22 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
     }
     for table in &found.tables {
         let sql = format!(
-            "SELECT column_name, LOWER(data_type) FROM information_schema.columns WHERE table_schema = {} AND \
+            "SELECT column_name, LOWER(data_type), LOWER(column_type) FROM information_schema.columns WHERE table_schema = {} AND \
              table_name = {} ORDER BY ordinal_position",
             literal(&table.schema),
             literal(&table.name)
         );
         let columns = connection.query(&sql).await?;
-        let column = |row: &Row| Some(fields::selected(row.get_str(0)?, row.get_str(1)?));
+        let column = |row: &Row| {
+            Some(fields::selected(&ShapeColumn {
+                name: row.get_str(0)?.to_owned(),
+                data_type: row.get_str(1)?.to_owned(),
+                column_type: row.get_str(2)?.to_owned(),
+                charset: None,
+                collation: None,
+                nullable: true,
+            }))
+        };
         let list: Option<Vec<_>> = columns.rows.iter().map(column).collect();
         let list = list.context("columns")?.join(", ");
         let sql = format!("SELECT {list} FROM {}", qualified(&table.schema, &table.name));

@@ -72,7 +72,7 @@ async fn rows_longer_than_a_packet_arrive(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// What an ENUM holds for a text that it does not know has no text of its own.
+/// Index 0 of an ENUM in a character set whose digits have several bytes: no server takes them for it without a warning.
 async fn a_member_that_is_none_is_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -80,7 +80,7 @@ async fn a_member_that_is_none_is_refused(kind: ServerKind) -> Result<()> {
     let source = Server::start(spec(kind)).await?;
     run_script(
         &source,
-        b"SET sql_mode = ''; CREATE DATABASE member; CREATE TABLE member.t (id INT PRIMARY KEY, e ENUM('a', 'b'));
+        b"SET sql_mode = ''; CREATE DATABASE member; CREATE TABLE member.t (id INT PRIMARY KEY, e ENUM('a', '') CHARACTER SET ucs2);
           INSERT INTO member.t VALUES (1, 'a'), (2, 'none');",
     )?;
     let folder = written::write(&source, Compression::Zstd, 10).await?;

@@ -5,6 +5,8 @@
 extern crate tailwater_sandbox;
 
 mod accounts;
+mod as_it_is;
+mod asked_and_seen;
 mod at_the_snapshot;
 mod binary;
 mod carried;

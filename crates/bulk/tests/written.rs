@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use tailwater_bulk::folder::names::MANIFEST;
-use tailwater_bulk::folder::{Compression, Manifest};
+use tailwater_bulk::folder::{Compression, DumpFolder, Manifest};
 use tailwater_bulk::{DumpOptions, Progress, dump};
 use tailwater_sandbox::Server;
 use tokio_util::sync::CancellationToken;
@@ -25,9 +25,10 @@ pub async fn write(
 }
 
 pub fn read_manifest(folder: &Path) -> Result<Manifest> {
-    Ok(serde_json::from_slice(&std::fs::read(folder.join(MANIFEST))?)?)
+    Ok(DumpFolder::read(folder)?)
 }
 
+/// As an older version wrote it, without a checksum.
 pub fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<()> {
     Ok(std::fs::write(folder.join(MANIFEST), serde_json::to_vec_pretty(manifest)?)?)
 }

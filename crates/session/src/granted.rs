@@ -4,6 +4,7 @@
 
 use crate::connection::Connection;
 use crate::error::SessionError;
+use tailwater_wire::Flavour;
 
 /// What a user was granted, through roles that are active too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,8 +29,26 @@ impl Granted {
     /// # Errors
     /// Anything that breaks the connection.
     pub async fn read(connection: &mut Connection) -> Result<Self, SessionError> {
-        let grants = connection.query("SHOW GRANTS").await?;
-        Ok(Self::of(grants.rows.iter().filter_map(|row| row.get_str(0))))
+        /// `ER_OPTION_PREVENTS_STATEMENT`: under `--skip-grant-tables` there are none, and everybody may do everything.
+        const NO_GRANTS: u16 = 1290;
+        let grants = match connection.query("SHOW GRANTS").await {
+            Ok(grants) => grants,
+            Err(SessionError::Server { error, .. }) if error.number == NO_GRANTS => {
+                return Ok(Self::of(std::iter::once("GRANT ALL PRIVILEGES ON *.* TO ``@``")));
+            }
+            Err(error) => return Err(error),
+        };
+        let server = connection.server();
+        // What all accounts have is not shown with those of one.
+        let public = match server.flavour == Flavour::MariaDb && server.version >= (10, 11, 0) {
+            true => match connection.query("SHOW GRANTS FOR PUBLIC").await {
+                Ok(public) => public.rows,
+                Err(SessionError::Server { .. }) => Vec::new(),
+                Err(error) => return Err(error),
+            },
+            false => Vec::new(),
+        };
+        Ok(Self::of(grants.rows.iter().chain(&public).filter_map(|row| row.get_str(0))))
     }
 
     /// Of the lines that a server prints; what is not understood grants nothing.
@@ -49,6 +68,15 @@ impl Granted {
     pub fn everywhere(&self, privilege: &str) -> bool {
         let holds = |grant: &Grant| grant.schema.is_none() && grant.names(privilege);
         self.given.iter().any(holds) && !self.taken.iter().any(|grant| grant.names(privilege))
+    }
+
+    /// Whether a privilege holds for everything but perhaps these databases.
+    pub fn everywhere_but(&self, privilege: &str, schemas: &[&str]) -> bool {
+        let holds = |grant: &Grant| grant.schema.is_none() && grant.names(privilege);
+        let is_of_these =
+            |grant: &Grant| grant.schema.as_deref().is_some_and(|schema| schemas.contains(&schema));
+        self.given.iter().any(holds)
+            && !self.taken.iter().any(|grant| grant.names(privilege) && !is_of_these(grant))
     }
 
     /// Whether a privilege holds for a whole database.

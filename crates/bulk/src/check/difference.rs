@@ -11,6 +11,7 @@ use crate::walk::range::KeyLiteral;
 
 /// A row that is not the same on both sides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Difference {
     /// The database.
     pub schema: String,

@@ -24,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Entry {
     /// Always the first line.
     Begun { format: u32, source: String, target: String },
@@ -114,7 +114,16 @@ impl State {
     /// [`BulkError::StateOther`] if it is of other servers; [`BulkError::Damaged`], [`BulkError::File`].
     pub(super) fn read(path: &Path, source: &str, target: &str) -> Result<Self, BulkError> {
         let mut file = File::open(path).map_err(failed("open", path))?;
-        let (entries, _) = read(&mut file, path)?;
+        let (entries, good_bytes) = read(&mut file, path)?;
+        let mut torn = Vec::new();
+        file.seek(SeekFrom::Start(good_bytes as u64)).map_err(failed("read", path))?;
+        file.read_to_end(&mut torn).map_err(failed("read", path))?;
+        if torn.contains(&b'\n') {
+            // What stands behind it would be left out.
+            let reason =
+                format!("line {} does not hold: run the check again with --resume", entries.len() + 1);
+            return Err(BulkError::Damaged { path: path.to_owned(), reason });
+        }
         let mut state = Self::default();
         state.replay(entries, path, Some((source, target)))?;
         Ok(state)
@@ -257,12 +266,15 @@ impl State {
 }
 
 fn read(file: &mut File, path: &Path) -> Result<(Vec<Entry>, usize), BulkError> {
+    let damaged = |reason: String| BulkError::Damaged { path: path.to_owned(), reason };
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed("read", path))?;
-    let (entries, good_bytes) = parse(&bytes);
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(damaged(format!("it has more than {FILE_BYTES_MAX} bytes")));
+    }
+    let (entries, good_bytes) = parse(&bytes).map_err(damaged)?;
     if entries.is_empty() && bytes.contains(&b'\n') {
-        let reason = "its first line does not hold".to_owned();
-        return Err(BulkError::Damaged { path: path.to_owned(), reason });
+        return Err(damaged("its first line does not hold".to_owned()));
     }
     Ok((entries, good_bytes))
 }
@@ -334,6 +346,10 @@ mod tests {
         state.compared(&table, 0, 5, vec![difference("1 OR 1")]).unwrap();
         drop(state);
         assert!(matches!(State::open(Some(&path), true, "a", "b"), Err(BulkError::Damaged { .. })));
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replacen("\"s\"", "\"x\"", 1)).unwrap();
+        let damaged = State::read(&path, "a", "b").unwrap_err();
+        assert!(damaged.to_string().contains("line 2"), "{damaged}");
         std::fs::write(&path, "something else\n").unwrap();
         assert!(matches!(State::open(Some(&path), true, "a", "b"), Err(BulkError::Damaged { .. })));
     }

@@ -8,7 +8,7 @@ use super::comparing::Comparing;
 use super::difference::TableFinding;
 use super::pair::TablePair;
 use crate::error::BulkError;
-use crate::schema::{self, Selection, TableName};
+use crate::schema::{self, Selection, TableName, Whole};
 use crate::sql::{literals, qualified};
 use crate::walk::TableShape;
 
@@ -27,6 +27,10 @@ pub(super) struct Found {
 /// [`BulkError::Missing`] if something selected is not on the source; [`BulkError::TargetBehind`]; [`BulkError::Session`].
 pub(super) async fn find(comparing: &mut Comparing, selection: &Selection) -> Result<Found, BulkError> {
     let on_source = schema::inventory(&mut comparing.source, selection).await?;
+    let is_empty = on_source.is_empty(selection);
+    for side in [&mut comparing.source, &mut comparing.target] {
+        schema::check_seen(side, &on_source.schemas, selection, Whole::Rows).await?;
+    }
     let names: BTreeSet<_> = on_source.tables.into_iter().collect();
     comparing.catch_up().await?;
     let Comparing { source, target, .. } = comparing;
@@ -64,6 +68,11 @@ pub(super) async fn find(comparing: &mut Comparing, selection: &Selection) -> Re
             findings.push(TableFinding::Columns(name.clone(), pair.mismatch.clone()));
         }
         pairs.push(pair);
+    }
+    if pairs.is_empty() && findings.is_empty() && (is_empty || names.is_empty()) {
+        // Nothing is not the same as nothing.
+        let server = comparing.source.endpoint().to_owned();
+        return Err(BulkError::NothingSelected { server });
     }
     Ok(Found { pairs, findings })
 }

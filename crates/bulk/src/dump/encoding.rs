@@ -19,7 +19,7 @@ const STATEMENT_BYTES: usize = 512 << 10;
 /// What files of statements begin with, so that rows arrive as they were.
 pub const SQL_HEAD: &str = "SET NAMES utf8mb4;\n\
     SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', \
-    foreign_key_checks = 0, unique_checks = 1;\n";
+    foreign_key_checks = 0, unique_checks = 1/*M!100201 , check_constraint_checks = 0*/;\n";
 
 /// A table, as far as its rows' format depends on it.
 #[derive(Debug, Clone)]
@@ -92,13 +92,13 @@ impl Form {
 
 /// What to select of a column for a format. Formats for other programs have all text in UTF-8; comma-separated text has what is no
 /// text as hexadecimal digits.
-pub fn expression(format: RowFormat, name: &str, data_type: &str) -> String {
-    match (format, Form::of(data_type)) {
+pub fn expression(format: RowFormat, column: &ShapeColumn) -> String {
+    match (format, Form::of(&column.data_type)) {
         (RowFormat::Csv | RowFormat::Parquet, Form::Text) => {
-            format!("CONVERT({} USING utf8mb4)", quoted(name))
+            format!("CONVERT({} USING utf8mb4)", quoted(&column.name))
         }
-        (RowFormat::Csv, Form::Bytes) => format!("HEX({})", quoted(name)),
-        _ => selected(name, data_type),
+        (RowFormat::Csv, Form::Bytes) => format!("HEX({})", quoted(&column.name)),
+        _ => selected(column),
     }
 }
 
@@ -303,7 +303,17 @@ mod tests {
 
     #[test]
     fn other_programs_get_utf8() {
-        let of = |format, data_type| expression(format, "b", data_type);
+        let of = |format, data_type: &str| {
+            let column = ShapeColumn {
+                name: "b".into(),
+                data_type: data_type.into(),
+                column_type: data_type.into(),
+                charset: None,
+                collation: None,
+                nullable: true,
+            };
+            expression(format, &column)
+        };
         assert_eq!(of(RowFormat::Csv, "text"), "CONVERT(`b` USING utf8mb4)");
         assert_eq!(of(RowFormat::Parquet, "enum"), "CONVERT(`b` USING utf8mb4)");
         assert_eq!(of(RowFormat::Csv, "point"), "HEX(`b`)");

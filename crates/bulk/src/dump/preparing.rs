@@ -25,7 +25,7 @@ use crate::folder::{
 };
 use crate::progress::Progress;
 use crate::schema::accounts::Account;
-use crate::schema::{self, Inventory, Object, Selection, TableName};
+use crate::schema::{self, Inventory, Object, Selection, TableName, Whole};
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotReader};
 use crate::walk::shape::ShapeColumn;
 use crate::walk::{TableShape, Walk, WalkKey, WalkPlan};
@@ -55,10 +55,18 @@ pub(crate) struct SnapshotTaken {
 pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
+    // Before anything is written: who is told that a name is wrong, or that a right is missing, says the same again.
+    let goes_on = options.resume && DumpFolder::is_one(options.files.as_ref())?;
+    if !goes_on {
+        check_selection(&mut connection, &options.selection, options.accounts).await?;
+    }
     let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
     let by_older = folder.manifest().asked.is_none();
     let asked = asked(options, folder.manifest()).map_err(cannot_go_on)?;
     let Asked { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
+    if goes_on {
+        check_selection(&mut connection, &selection, accounts).await?;
+    }
     check_finished_files(&mut folder)?;
     let mut tries = 0;
     let snapshot = loop {
@@ -130,6 +138,30 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
         ending: options.rows.ending(options.compression),
     });
     Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot, left_out })
+}
+
+/// Whether there is something to dump, and the user may see all of it.
+///
+/// # Errors
+/// [`BulkError::Missing`], [`BulkError::NothingSelected`], [`BulkError::Unseen`]; [`BulkError::Session`].
+pub(super) async fn check_selection(
+    connection: &mut Connection,
+    selection: &Selection,
+    accounts: bool,
+) -> Result<(), BulkError> {
+    let mut tries = 0;
+    let inventory = loop {
+        tries += 1;
+        match schema::inventory(connection, selection).await {
+            Err(BulkError::DefinitionsMoved { .. }) if tries < LIST_TRIES_MAX => {}
+            listed => break listed?,
+        }
+    };
+    schema::check_seen(connection, &inventory.schemas, selection, Whole::Definitions).await?;
+    match inventory.is_empty(selection) && !accounts {
+        true => Err(BulkError::NothingSelected { server: connection.endpoint().to_owned() }),
+        false => Ok(()),
+    }
 }
 
 /// A snapshot that holds all tables that are still to be read.
@@ -397,8 +429,7 @@ fn work(
     for (name, shape) in shapes {
         let entry = entries.iter().find(|entry| entry.schema == name.schema && entry.table == name.name);
         let Some(entry) = entry else { continue };
-        let expression =
-            |column: &ShapeColumn| encoding::expression(options.rows, &column.name, &column.data_type);
+        let expression = |column: &ShapeColumn| encoding::expression(options.rows, column);
         let expressions: Vec<_> = shape.columns.iter().map(expression).collect();
         // A table may have generated columns only.
         let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };

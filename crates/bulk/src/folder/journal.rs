@@ -14,7 +14,7 @@ const CHECKSUM_BYTES: usize = CHECKSUM.len() + 8 + 2;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum JournalEntry {
     /// The dump went on at another point in time, behind those of the manifest.
     Snapshot(SnapshotPoint),
@@ -59,9 +59,9 @@ impl JournalEntry {
         line_of(self)
     }
 
-    /// An entry out of its line, without the line's end; `None` if the line does not hold.
+    /// An entry out of its line, without the line's end; `None` if the line does not hold, or is not understood.
     pub fn from_line(line: &str) -> Option<Self> {
-        entry_of(line)
+        entry_of(line)?.ok()
     }
 }
 
@@ -76,26 +76,31 @@ pub(crate) fn line_of<T: Serialize>(entry: &T) -> String {
     line
 }
 
-fn entry_of<T: DeserializeOwned>(line: &str) -> Option<T> {
+/// What a line says; `None` if its checksum does not hold.
+fn entry_of<T: DeserializeOwned>(line: &str) -> Option<Result<T, serde_json::Error>> {
     let body = line.get(..line.len().checked_sub(CHECKSUM_BYTES)?)?;
     let crc32 = crc32fast::hash(body.as_bytes());
     if line.get(body.len()..)? != format!("{CHECKSUM}{crc32:08x}\"}}") {
         return None;
     }
-    serde_json::from_str(&format!("{body}}}")).ok()
+    Some(serde_json::from_str(&format!("{body}}}")))
 }
 
-/// The entries of a journal up to the first line that does not hold, and how many bytes they take.
-pub fn parse<T: DeserializeOwned>(journal: &[u8]) -> (Vec<T>, usize) {
+/// The entries of a journal up to the first line whose checksum does not hold, and how many bytes they take.
+///
+/// # Errors
+/// Which line was written as it is and is not understood: another version wrote it, and what it says must not be lost.
+pub fn parse<T: DeserializeOwned>(journal: &[u8]) -> Result<(Vec<T>, usize), String> {
     let mut entries = Vec::new();
     let mut good_bytes = 0;
-    for line in journal.split_inclusive(|&byte| byte == b'\n') {
+    for (number, line) in (1..).zip(journal.split_inclusive(|&byte| byte == b'\n')) {
         let text = line.strip_suffix(b"\n").and_then(|line| str::from_utf8(line).ok());
         let Some(entry) = text.and_then(entry_of) else { break };
+        let entry = entry.map_err(|error| format!("line {number} is of another version: {error}"))?;
         good_bytes += line.len();
         entries.push(entry);
     }
-    (entries, good_bytes)
+    Ok((entries, good_bytes))
 }
 
 impl Manifest {
@@ -129,8 +134,8 @@ impl Manifest {
                 let slot =
                     slot.ok_or_else(|| format!("chunk {number} of {schema}.{table} was never planned"))?;
                 (slot.written, slot.nulled) = (Some(chunk), nulled);
-                entry.rows =
-                    entry.chunks.iter().filter_map(|chunk| chunk.written).map(|chunk| chunk.rows).sum();
+                let rows = entry.chunks.iter().filter_map(|chunk| chunk.written).map(|chunk| chunk.rows);
+                entry.rows = rows.fold(0, u64::saturating_add);
             }
             JournalEntry::TableFinished { schema, table } => {
                 let entry = self.table_mut(&schema, &table).ok_or_else(|| unknown(&schema, &table))?;
@@ -247,9 +252,9 @@ mod tests {
                 numbered.map(|((keys, partition), number)| planned_entry(number, keys, partition)).collect();
             let lines: Vec<_> = entries.iter().map(JournalEntry::to_line).collect();
             let whole = lines.concat().into_bytes();
-            prop_assert_eq!(parse::<JournalEntry>(&whole), (entries.clone(), whole.len()));
+            prop_assert_eq!(parse::<JournalEntry>(&whole), Ok((entries.clone(), whole.len())));
             let cut = cut.index(whole.len());
-            let (kept, bytes) = parse::<JournalEntry>(&whole[..cut]);
+            let (kept, bytes) = parse::<JournalEntry>(&whole[..cut]).expect("they are entries");
             prop_assert_eq!(&kept[..], &entries[..kept.len()]);
             prop_assert!(bytes <= cut && cut - bytes < lines[kept.len()].len());
         }
@@ -259,7 +264,15 @@ mod tests {
             let mut line = planned_entry(0, keys, None).to_line().into_bytes();
             let place = place.index(line.len());
             line[place] ^= 1 << bit;
-            prop_assert_eq!(parse::<JournalEntry>(&line).0, Vec::new());
+            prop_assert_eq!(parse::<JournalEntry>(&line), Ok((Vec::new(), 0)));
+        }
+
+        #[test]
+        fn an_entry_of_another_version_is_not_cut_off(number in 0u32..9) {
+            let line = line_of(&serde_json::json!({"planned_otherwise": {"number": number}}));
+            let journal = [planned_entry(0, KeyRange::All, None).to_line(), line].concat();
+            let refused = parse::<JournalEntry>(journal.as_bytes());
+            prop_assert!(refused.is_err_and(|reason| reason.contains("line 2") && reason.contains("planned_otherwise")));
         }
 
         #[test]

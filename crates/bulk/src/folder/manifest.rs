@@ -1,6 +1,6 @@
 //! What a dump folder holds, as its manifest says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,7 @@ pub const FORMAT: u32 = 1;
 
 /// All of a dump but its data: `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// [`FORMAT`].
     pub format: u32,
@@ -47,6 +48,7 @@ pub struct Manifest {
 
 /// What a dump was to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Asked {
     /// Databases and tables.
     pub selection: Selection,
@@ -56,6 +58,7 @@ pub struct Asked {
 
 /// The server of a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DumpedServer {
     /// Its family.
     pub flavour: DumpedFlavour,
@@ -162,6 +165,7 @@ impl RowFormat {
 
 /// A point in the source's history.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SnapshotPoint {
     /// Everything up to here is in the data, in the flavour's notation; absent if the server keeps no GTIDs.
     pub gtid_set: Option<String>,
@@ -175,6 +179,7 @@ pub struct SnapshotPoint {
 
 /// A database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SchemaEntry {
     /// Its name.
     pub name: String,
@@ -184,6 +189,7 @@ pub struct SchemaEntry {
 
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TableEntry {
     /// Its database.
     pub schema: String,
@@ -201,8 +207,42 @@ pub struct TableEntry {
     pub finished: bool,
 }
 
+impl TableEntry {
+    fn check(&self, snapshots: usize) -> Result<(), String> {
+        let mut rows = 0u64;
+        for chunk in &self.chunks {
+            let Some(written) = chunk.written else {
+                if self.finished {
+                    return Err(format!(
+                        "it is called finished, and its chunk {} is not written",
+                        chunk.file
+                    ));
+                }
+                continue;
+            };
+            rows = rows.checked_add(written.rows).ok_or("its chunks have more rows than can be counted")?;
+            if written.snapshot >= snapshots {
+                let (file, number) = (&chunk.file, written.snapshot);
+                return Err(format!("the chunk {file} is of snapshot {number}, and there are {snapshots}"));
+            }
+            if let Some(nulled) = chunk.nulled.iter().find(|nulled| nulled.values > written.rows) {
+                let (file, column) = (&chunk.file, &nulled.column);
+                return Err(format!("the chunk {file} has more NULL values of {column} than rows"));
+            }
+            if !chunk.range.keys.is_sound() {
+                return Err(format!("a key of the chunk {} is no literal", chunk.file));
+            }
+        }
+        match rows == self.rows {
+            true => Ok(()),
+            false => Err(format!("it says {} rows, and its chunks hold {rows}", self.rows)),
+        }
+    }
+}
+
 /// A column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ColumnEntry {
     /// Its name.
     pub name: String,
@@ -214,6 +254,7 @@ pub struct ColumnEntry {
 
 /// A part of a table's rows in a file of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "ChunkFields")]
 pub struct ChunkEntry {
     /// The file; it is there when the chunk is finished.
     pub file: String,
@@ -227,8 +268,52 @@ pub struct ChunkEntry {
     pub nulled: Vec<NulledValues>,
 }
 
+/// [`ChunkEntry`] as it is read. A flattened `Option` takes every error in the fields of [`WrittenChunk`] for an absent one, and the
+/// chunk, with its rows, for one that is not finished.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChunkFields {
+    file: String,
+    range: ChunkRange,
+    rows: Option<u64>,
+    bytes: Option<u64>,
+    crc32: Option<u32>,
+    file_bytes: Option<u64>,
+    snapshot: Option<usize>,
+    #[serde(default)]
+    nulled: Vec<NulledValues>,
+}
+
+impl TryFrom<ChunkFields> for ChunkEntry {
+    type Error = String;
+
+    fn try_from(fields: ChunkFields) -> Result<Self, String> {
+        let ChunkFields { file, range, rows, bytes, crc32, file_bytes, snapshot, nulled } = fields;
+        let written = match (rows, bytes, crc32, file_bytes, snapshot) {
+            (None, None, None, None, None) => None,
+            (Some(rows), Some(bytes), Some(crc32), Some(file_bytes), Some(snapshot)) => {
+                Some(WrittenChunk { rows, bytes, crc32, file_bytes, snapshot })
+            }
+            _ => {
+                let names = [
+                    ("rows", rows.is_none()),
+                    ("bytes", bytes.is_none()),
+                    ("crc32", crc32.is_none()),
+                    ("file_bytes", file_bytes.is_none()),
+                    ("snapshot", snapshot.is_none()),
+                ];
+                let missing: Vec<_> =
+                    names.iter().filter(|(_, is_missing)| *is_missing).map(|(name, _)| *name).collect();
+                return Err(format!("the chunk {file} has no {}", missing.join(", no ")));
+            }
+        };
+        Ok(Self { file, range, written, nulled })
+    }
+}
+
 /// What a finished chunk holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WrittenChunk {
     /// Rows.
     pub rows: u64,
@@ -244,6 +329,7 @@ pub struct WrittenChunk {
 
 /// Values of a column that the format cannot hold, and that are NULL in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NulledValues {
     /// The column.
     pub column: String,
@@ -253,6 +339,7 @@ pub struct NulledValues {
 
 /// Something that is not a table and has a definition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ObjectEntry {
     /// What it is.
     pub kind: ObjectKind,
@@ -266,6 +353,7 @@ pub struct ObjectEntry {
 
 /// A user or role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AccountEntry {
     /// Its name.
     pub user: String,
@@ -346,6 +434,35 @@ impl Manifest {
     /// What names of data files end with.
     pub fn ending(&self) -> &'static str {
         self.rows.ending(self.compression)
+    }
+
+    /// Whether the totals agree with what they are of. A manifest whose checksum was taken out, or that an older version wrote,
+    /// has nothing else that tells that it is as it was written.
+    ///
+    /// # Errors
+    /// What contradicts what.
+    pub fn check(&self) -> Result<(), String> {
+        if self.format == 0 {
+            return Err("there is no format 0".into());
+        }
+        let (mut names, mut files) = (HashSet::new(), HashSet::new());
+        for table in &self.tables {
+            let name = format!("{}.{}", table.schema, table.table);
+            table.check(self.snapshots.len()).map_err(|reason| format!("table {name}: {reason}"))?;
+            if let Some(file) = table.chunks.iter().find(|chunk| !files.insert(&*chunk.file)) {
+                return Err(format!("table {name}: the file {} is named twice", file.file));
+            }
+            if !names.insert((&*table.schema, &*table.table)) {
+                return Err(format!("the table {name} is there twice"));
+            }
+        }
+        match self.tables.iter().find(|table| !table.finished && self.finished_at.is_some()) {
+            Some(table) => Err(format!(
+                "it is called finished (finished_at), and its table {}.{} is not",
+                table.schema, table.table
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Whether every table is finished.

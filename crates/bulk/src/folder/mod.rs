@@ -2,11 +2,13 @@
 //! of both.
 //!
 //! - [`manifest`]: what the folder holds.
+//! - `document`: the manifest as a file, with its checksum.
 //! - [`journal`]: what became finished since the manifest was written.
 //! - [`names`]: how files are called.
 //! - [`files`]: what a dump needs of whatever keeps its files. `local`: a folder of this machine, `past_cache`: how its files are written.
 //! - `recorder`: how the journal is kept there. [`store`]: a dump that is written or read.
 
+mod document;
 pub mod files;
 pub mod journal;
 mod local;

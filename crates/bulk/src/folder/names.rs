@@ -50,9 +50,12 @@ pub fn schema_file(schema: &str) -> String {
     format!("{}.schema.sql", encode(schema))
 }
 
+/// What the names of files of tables' definitions, and no others, end with: encoded names have no dots.
+pub const TABLE_ENDING: &str = ".table.sql";
+
 /// The file of a table's definition.
 pub fn table_file(schema: &str, table: &str) -> String {
-    format!("{}.{}.table.sql", encode(schema), encode(table))
+    format!("{}.{}{TABLE_ENDING}", encode(schema), encode(table))
 }
 
 /// The file of a chunk of a table's rows; chunks are numbered from 0, and `ending` is that of [`super::Manifest::ending`].

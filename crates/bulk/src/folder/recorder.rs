@@ -83,7 +83,7 @@ impl Recorder {
                 let path = files.path(JOURNAL);
                 let mut bytes = Vec::new();
                 file.read_to_end(&mut bytes).map_err(failed("read", &path))?;
-                let (entries, good_bytes) = journal::parse(&bytes);
+                let (entries, good_bytes) = parsed(&bytes, &path)?;
                 file.set_len(good_bytes as u64).map_err(failed("cut", &path))?;
                 file.seek(SeekFrom::End(0)).map_err(failed("read", &path))?;
                 Ok(entries)
@@ -186,8 +186,12 @@ pub(super) fn read(files: &dyn DumpFiles) -> Result<Vec<JournalEntry>, BulkError
     }
     match document(files, JOURNAL) {
         Err(BulkError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        read => Ok(journal::parse(&read?).0),
+        read => Ok(parsed(&read?, &files.path(JOURNAL))?.0),
     }
+}
+
+fn parsed(bytes: &[u8], path: &Path) -> Result<(Vec<JournalEntry>, usize), BulkError> {
+    journal::parse(bytes).map_err(|reason| BulkError::Damaged { path: path.to_owned(), reason })
 }
 
 /// The numbers of the parts of a journal that are there.
@@ -203,7 +207,7 @@ fn numbered_entries(files: &dyn DumpFiles, there: &[u32]) -> Result<Vec<JournalE
     for &number in there {
         let name = numbered_journal(number);
         let bytes = document(files, &name)?;
-        let (entries, good_bytes) = journal::parse(&bytes);
+        let (entries, good_bytes) = parsed(&bytes, &files.path(&name))?;
         // Such a file is there as a whole or not at all.
         if good_bytes != bytes.len() {
             let reason = format!("the line at byte {good_bytes} does not hold");

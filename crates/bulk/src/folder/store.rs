@@ -1,14 +1,16 @@
 //! A dump that is written or read: one process writes, each step so that a kill leaves what can be gone on with.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::document::{self as manifest_document, Unreadable};
 use super::files::{DumpFiles, document, failed, partial};
 use super::journal::JournalEntry;
 use super::local::LocalFiles;
 use super::manifest::{FORMAT, Manifest};
-use super::names::{JOURNAL, MANIFEST, WRITER};
+use super::names::{JOURNAL, MANIFEST, TABLE_ENDING, WRITER};
 use super::recorder::{self, Recorder};
 use crate::error::BulkError;
 
@@ -49,7 +51,12 @@ impl DumpFolder {
         // A killed process may have left the empty journal, or a half-written manifest.
         let ours = [JOURNAL, WRITER, &partial(MANIFEST)];
         let listed = files.list().map_err(failed("list", &place))?;
-        if listed.iter().any(|(name, _)| !ours.contains(&name.as_str())) {
+        let mut names = listed.iter().map(|(name, _)| name.as_str());
+        let is_begun = names.clone().any(|name| name == MANIFEST);
+        if names.any(|name| !ours.contains(&name) && name != MANIFEST) {
+            return Err(BulkError::FolderInUse { path: place });
+        }
+        if is_begun && !is_of_nothing(files.as_ref()) {
             return Err(BulkError::FolderInUse { path: place });
         }
         let recorder = Recorder::take(&files)?;
@@ -138,7 +145,7 @@ impl DumpFolder {
         let Self { files, recorder, manifest, .. } = self;
         recorder.empty_behind(files.as_ref(), || {
             let path = files.path(MANIFEST);
-            let text = serde_json::to_vec_pretty(manifest).map_err(io::Error::other);
+            let text = manifest_document::encode(manifest).map_err(io::Error::other);
             text.and_then(|text| files.put(MANIFEST, &text)).map_err(failed("write", &path))
         })
     }
@@ -191,23 +198,44 @@ fn absorb(
     for entry in entries {
         manifest.absorb(entry).map_err(|reason| BulkError::Damaged { path: files.path(JOURNAL), reason })?;
     }
-    Ok(())
+    manifest.check().map_err(|reason| BulkError::Damaged { path: files.path(JOURNAL), reason })
 }
 
 fn read_manifest(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
     let path = files.path(MANIFEST);
     let text = document(files, MANIFEST)?;
-    let damaged =
-        |error: serde_json::Error| BulkError::Damaged { path: path.clone(), reason: error.to_string() };
-    // Before anything else, which a newer format may have otherwise.
-    let format: FormatOnly = serde_json::from_slice(&text).map_err(damaged)?;
-    if format.format > FORMAT {
-        return Err(BulkError::NewerFormat { path, found: format.format, known: FORMAT });
+    let (manifest, has_checksum) =
+        manifest_document::decode(&text).map_err(|unreadable| match unreadable {
+            Unreadable::NewerFormat(found) => {
+                BulkError::NewerFormat { path: path.clone(), found, known: FORMAT }
+            }
+            Unreadable::Damaged(reason) => BulkError::Damaged { path: path.clone(), reason },
+        })?;
+    if manifest.finished_at.is_some() && !has_checksum {
+        check_definitions(files, &manifest)?;
     }
-    serde_json::from_slice(&text).map_err(damaged)
+    Ok(manifest)
 }
 
-#[derive(serde::Deserialize)]
-struct FormatOnly {
-    format: u32,
+/// Whether the manifest is that of a dump that ended before it knew what to dump: nothing is lost with it.
+fn is_of_nothing(files: &dyn DumpFiles) -> bool {
+    let is_bare = |manifest: &Manifest| {
+        manifest.finished_at.is_none() && manifest.tables.is_empty() && manifest.schemas.is_empty()
+    };
+    DumpFolder::read_files(files).as_ref().is_ok_and(is_bare)
+}
+
+/// Every table whose definition lies in the folder is one of the manifest: a table that was cut out of an older manifest, which
+/// has no checksum, would be left out without a word.
+fn check_definitions(files: &dyn DumpFiles, manifest: &Manifest) -> Result<(), BulkError> {
+    let listed = files.list().map_err(failed("list", &files.path("")))?;
+    let known: HashSet<_> = manifest.tables.iter().map(|table| table.file.as_str()).collect();
+    let is_unknown = |name: &&str| name.ends_with(TABLE_ENDING) && !known.contains(name);
+    match listed.iter().map(|(name, _)| name.as_str()).find(is_unknown) {
+        None => Ok(()),
+        Some(name) => {
+            let reason = format!("it does not name {name}, the definition of a table, which is there");
+            Err(BulkError::Damaged { path: files.path(MANIFEST), reason })
+        }
+    }
 }

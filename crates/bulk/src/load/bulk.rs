@@ -87,8 +87,8 @@ impl Bulk {
     }
 
     /// What makes rows of a file values for the statement.
-    pub(super) fn rows(&self, statement: &BulkStatement) -> BulkRows {
-        BulkRows::new(statement.parameters(), BATCH_BYTES_MAX, self.row_bytes_max)
+    pub(super) fn rows(&self, statement: &BulkStatement, zero_texts: Vec<Option<String>>) -> BulkRows {
+        BulkRows::new(statement.parameters(), BATCH_BYTES_MAX, self.row_bytes_max).counting_zeros(zero_texts)
     }
 
     /// Has all that is to come go by `LOAD DATA`.

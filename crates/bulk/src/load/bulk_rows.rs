@@ -5,17 +5,34 @@ use tailwater_wire::protocol::bulk::put_value;
 use super::inserts::unescape;
 use crate::dump::tsv::place_of_special;
 
+/// So many index zeros of ENUMs are in a batch, unless a single row has more: the server warns of each, and shows no more than 1,000
+/// warnings.
+const ZEROS_MAX: u64 = 500;
+
+/// Values that are ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// As they are sent.
+    pub bytes: Vec<u8>,
+    /// How many of them are index 0 of an ENUM.
+    pub zeros: u64,
+}
+
 /// Makes values out of a file's bytes as they come.
 #[derive(Debug)]
 pub struct BulkRows {
     /// How many fields a row has.
     fields: usize,
+    /// Of each field what stands for index 0, if it is an ENUM.
+    zero_texts: Vec<Option<String>>,
     batch_bytes_max: usize,
     row_bytes_max: usize,
-    /// Values that are ready.
+    /// Values that are ready, and how many of them are index 0 of an ENUM.
     batch: Vec<u8>,
+    zeros: u64,
     /// Where in `batch` the row begins whose end has not come, and how many of its fields are there.
     row_begin: usize,
+    row_zeros: u64,
     found: usize,
     /// The front of a field whose end has not come; where the search for its end goes on, which may be behind an escaped byte
     /// that has not come; and whether it has an escape.
@@ -41,10 +58,13 @@ impl BulkRows {
         let batch_bytes_max = batch_bytes_max.min(row_bytes_max);
         Self {
             fields,
+            zero_texts: Vec::new(),
             batch_bytes_max,
             row_bytes_max,
             batch: Vec::new(),
+            zeros: 0,
             row_begin: 0,
+            row_zeros: 0,
             found: 0,
             rest: Vec::new(),
             searched: 0,
@@ -53,11 +73,17 @@ impl BulkRows {
         }
     }
 
+    /// Counts index zeros of ENUMs: of each field what stands for it.
+    pub fn counting_zeros(mut self, zero_texts: Vec<Option<String>>) -> Self {
+        self.zero_texts = zero_texts;
+        self
+    }
+
     /// Takes the next bytes, and gives the batches that became full.
     ///
     /// # Errors
     /// Why it cannot: nothing more is to be pushed then.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Refused> {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Batch>, Refused> {
         let mut full = Vec::new();
         let mut data = std::mem::take(&mut self.rest);
         data.extend_from_slice(bytes);
@@ -93,16 +119,19 @@ impl BulkRows {
     ///
     /// # Errors
     /// If the last row has no end.
-    pub fn finish(&mut self) -> Result<Option<Vec<u8>>, Refused> {
+    pub fn finish(&mut self) -> Result<Option<Batch>, Refused> {
         if !self.rest.is_empty() || self.found > 0 {
             return Err(Refused::Malformed(format!("row {} has no end", self.rows + 1)));
         }
         self.row_begin = 0;
-        let batch = std::mem::take(&mut self.batch);
-        Ok((!batch.is_empty()).then_some(batch))
+        let batch = Batch { bytes: std::mem::take(&mut self.batch), zeros: std::mem::take(&mut self.zeros) };
+        Ok((!batch.bytes.is_empty()).then_some(batch))
     }
 
     fn field(&mut self, field: &[u8]) -> Result<(), Refused> {
+        if let Some(Some(zero)) = self.zero_texts.get(self.found) {
+            self.row_zeros += u64::from(field == zero.as_bytes());
+        }
         self.found += 1;
         match std::mem::take(&mut self.escaped) {
             false => put_value(&mut self.batch, Some(field)),
@@ -120,7 +149,7 @@ impl BulkRows {
     }
 
     /// Gives the rows before this one if it has no room behind them.
-    fn end_of_row(&mut self) -> Result<Option<Vec<u8>>, Refused> {
+    fn end_of_row(&mut self) -> Result<Option<Batch>, Refused> {
         self.rows += 1;
         let found = std::mem::take(&mut self.found);
         if found != self.fields {
@@ -128,10 +157,14 @@ impl BulkRows {
             return Err(Refused::Malformed(reason));
         }
         let mut full = None;
-        if self.row_begin > 0 && self.batch.len() > self.batch_bytes_max {
+        let row_zeros = std::mem::take(&mut self.row_zeros);
+        let has_no_room = self.batch.len() > self.batch_bytes_max || self.zeros + row_zeros > ZEROS_MAX;
+        if self.row_begin > 0 && has_no_room {
             let row = self.batch.split_off(self.row_begin);
-            full = Some(std::mem::replace(&mut self.batch, row));
+            let bytes = std::mem::replace(&mut self.batch, row);
+            full = Some(Batch { bytes, zeros: std::mem::take(&mut self.zeros) });
         }
+        self.zeros += row_zeros;
         self.row_begin = self.batch.len();
         Ok(full)
     }
@@ -154,7 +187,7 @@ mod tests {
             batches.extend(rows.push(piece)?);
         }
         batches.extend(rows.finish()?);
-        Ok(batches)
+        Ok(batches.into_iter().map(|batch| batch.bytes).collect())
     }
 
     fn put(values: &[Value]) -> Vec<u8> {
@@ -184,6 +217,18 @@ mod tests {
         assert_eq!(batches((20, 100), &[&long]), Err(Refused::TooLong));
         assert_eq!(batches((20, 100), &[&long, b"\n"]), Err(Refused::TooLong));
         assert_eq!(batches((20, 110), &[&long, b"\n"]).map(|batches| batches.len()), Ok(1));
+    }
+
+    #[test]
+    fn index_zeros_are_counted_batch_by_batch() {
+        let mut rows = BulkRows::new(2, 1 << 20, 1 << 20).counting_zeros(vec![None, Some("00".into())]);
+        let few = rows.push(b"00\t0\n00\t00\n1\t\\N\n2\t00\n").expect("rows");
+        assert_eq!(few, []);
+        let many = b"3\t00\n".repeat(2 * ZEROS_MAX as usize);
+        let mut batches = rows.push(&many).expect("rows");
+        batches.extend(rows.finish().expect("rows"));
+        let zeros: Vec<_> = batches.iter().map(|batch| batch.zeros).collect();
+        assert_eq!(zeros, [ZEROS_MAX, ZEROS_MAX, 2]);
     }
 
     proptest! {

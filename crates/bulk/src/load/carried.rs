@@ -1,4 +1,4 @@
-//! What a dump has and the target does not: collations and types, found before anything is made.
+//! What a dump has and the target does not: engines, collations and types, found before anything is made.
 
 use std::collections::HashSet;
 
@@ -8,6 +8,7 @@ use tailwater_wire::Flavour;
 use super::contents::{Contents, Dialect};
 use super::definitions;
 use crate::error::BulkError;
+use crate::schema::texts;
 
 /// Types that only MariaDB has.
 const MARIADB_TYPES: [&str; 4] = ["uuid", "inet4", "inet6", "xmltype"];
@@ -37,6 +38,37 @@ pub(super) async fn check(connection: &mut Connection, contents: &Contents) -> R
         }
     }
     Ok(())
+}
+
+/// Refuses tables whose engine the target does not have: none is put in its place, and their definitions would end the load in its
+/// midst.
+///
+/// # Errors
+/// [`BulkError::NoEngine`]; [`BulkError::Session`]; [`BulkError::File`] of a definition.
+pub(super) async fn check_engines(connection: &mut Connection, contents: &Contents) -> Result<(), BulkError> {
+    let sql = "SELECT LOWER(engine) FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')";
+    let has: HashSet<_> =
+        texts(&connection.query(sql).await?)?.into_iter().map(|[engine]: [String; 1]| engine).collect();
+    for table in contents.tables.iter().filter(|table| table.definition.dialect == Dialect::Own) {
+        let script = definitions::read(contents.files.as_ref(), &table.definition)?;
+        let text = String::from_utf8_lossy(&script);
+        if let Some(engine) = engine(&text).filter(|engine| !has.contains(&engine.to_ascii_lowercase())) {
+            return Err(BulkError::NoEngine {
+                server: connection.endpoint().to_owned(),
+                engine: engine.to_owned(),
+                table: table.name.to_string(),
+                path: table.definition.path.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The engine of a definition as servers print it: behind the columns.
+fn engine(definition: &str) -> Option<&str> {
+    let line = definition.lines().find_map(|line| line.strip_prefix(") ENGINE="))?;
+    let end = line.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    Some(&line[..end.unwrap_or(line.len())]).filter(|engine| !engine.is_empty())
 }
 
 /// The names of all collations, with and without that of their character set.
@@ -106,6 +138,14 @@ fn quoted_name(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engines_stand_behind_the_columns() {
+        let of = |last: &str| format!("CREATE TABLE `t` (\n  `a` int COMMENT ') ENGINE=x'\n{last}");
+        assert_eq!(engine(&of(") ENGINE=ARCHIVE DEFAULT CHARSET=latin1")), Some("ARCHIVE"));
+        assert_eq!(engine(&of(") ENGINE=MRG_MyISAM")), Some("MRG_MyISAM"));
+        assert_eq!(engine(&of(")")), None);
+    }
 
     #[test]
     fn what_is_missing_is_named() {

@@ -1,7 +1,8 @@
 //! Reads a folder that MySQL Shell's `util.dumpInstance`, `dumpSchemas` or `dumpTables` wrote: `@.json` names databases, a file
 //! for each database its tables, a file for each table its columns and how its rows are written.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -104,7 +105,8 @@ fn tsv() -> String {
 pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
     let place = files.path("");
     let listed = files.list().map_err(failed("list", &place))?;
-    let reader = Reader { files: files.as_ref(), listed: listed.into_iter().collect() };
+    let reader =
+        Reader { files: files.as_ref(), listed: listed.into_iter().collect(), read: RefCell::default() };
     if !reader.listed.contains_key(DONE) {
         return Err(BulkError::Unfinished { path: place, tables: 0 });
     }
@@ -155,22 +157,50 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
         }
     }
     contents.objects.extend(triggers);
+    reader.check_all_read(&contents)?;
     Ok(contents)
 }
 
 struct Reader<'a> {
     files: &'a dyn DumpFiles,
     listed: BTreeMap<String, u64>,
+    /// Documents that were read.
+    read: RefCell<BTreeSet<String>>,
 }
 
 impl Reader<'_> {
     fn json<T: DeserializeOwned>(&self, file: &str) -> Result<T, BulkError> {
         let bytes = document(self.files, file)?;
+        self.read.borrow_mut().insert(file.to_owned());
         let damaged = |error: serde_json::Error| BulkError::Damaged {
             path: self.files.path(file),
             reason: error.to_string(),
         };
         serde_json::from_slice(&bytes).map_err(damaged)
+    }
+
+    /// Refuses a dump that has more than its documents name: one of them was edited or damaged, and tables or rows would be left out.
+    fn check_all_read(&self, contents: &Contents) -> Result<(), BulkError> {
+        let chunks = contents.tables.iter().flat_map(|table| &table.chunks);
+        let rows: BTreeSet<_> = chunks.map(|chunk| chunk.path.clone()).collect();
+        let read = self.read.borrow();
+        let is_left = |file: &&String| match file.as_str() {
+            DUMP | DONE => false,
+            name if name.ends_with(".json") => !read.contains(name),
+            name => {
+                let name = name.strip_suffix(".zst").or_else(|| name.strip_suffix(".gz")).unwrap_or(name);
+                name.ends_with(".tsv") && !rows.contains(&self.files.path(file))
+            }
+        };
+        match self.listed.keys().find(is_left) {
+            None => Ok(()),
+            Some(file) => Err(BulkError::ForeignFolder {
+                path: self.files.path(file),
+                tool: "MySQL Shell",
+                reason: "it belongs to no table that the other files name; they were edited or damaged"
+                    .into(),
+            }),
+        }
     }
 
     fn id(&self, dump: &Dump) -> Result<String, BulkError> {

@@ -274,6 +274,7 @@ impl Load<'_> {
         if let Some(state) = gtid_set {
             gtid::check(connection, state).await?;
         }
+        carried::check_engines(connection, self.contents).await?;
         if self.rows.is_none() {
             carried::check(connection, self.contents).await?;
         }
@@ -397,7 +398,7 @@ impl Load<'_> {
                 self.refuse_half(table, &done)?;
             } else if !target.transactional && !whole {
                 // What a killed load left behind cannot be told from what it finished.
-                self.empty(connection, &table.name).await?;
+                self.empty(connection, table).await?;
                 table.chunks.iter().for_each(|chunk| {
                     done.remove(&(table.name.clone(), chunk.number));
                 });
@@ -453,10 +454,22 @@ impl Load<'_> {
         }
     }
 
-    async fn empty(&self, connection: &mut Connection, table: &TableName) -> Result<(), BulkError> {
-        let sql = format!("TRUNCATE TABLE {}", qualified(&table.schema, &table.name));
-        connection.execute(&sql).await?;
-        self.record.forget_table(connection, table).await
+    /// Takes the rows that a table has away. Some engines can only be dropped with all they have: ARCHIVE, for one.
+    async fn empty(&self, connection: &mut Connection, table: &LoadTable) -> Result<(), BulkError> {
+        const NO_SUCH_OPTION: u16 = 1031;
+        let name = qualified(&table.name.schema, &table.name.name);
+        let has_rows = !connection.query(&format!("SELECT 1 FROM {name} LIMIT 1")).await?.rows.is_empty();
+        if has_rows {
+            match connection.execute(&format!("TRUNCATE TABLE {name}")).await {
+                Err(SessionError::Server { error, .. }) if error.number == NO_SUCH_OPTION => {
+                    connection.execute(&format!("DROP TABLE {name}")).await?;
+                    self.make(connection, &table.definition, true).await?;
+                    target::set_up(connection, self.options).await?;
+                }
+                done => drop(done?),
+            }
+        }
+        self.record.forget_table(connection, &table.name).await
     }
 }
 

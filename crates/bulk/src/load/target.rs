@@ -1,6 +1,6 @@
 //! Sessions on the server that is loaded.
 
-use tailwater_session::{ConnectOptions, Connection, SessionPreset};
+use tailwater_session::{ConnectOptions, Connection, SessionError, SessionPreset};
 use tailwater_wire::Flavour;
 
 use super::run::LoadOptions;
@@ -67,6 +67,10 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
         })
         .await?;
     connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+    carry_violations(connection).await?;
+    if options.binlog {
+        log_rows(connection).await?;
+    }
     if connection.server().flavour == Flavour::MySql {
         // Tables are to be made as they were, without a key if they had none. To set these takes a right, so only if need be.
         for variable in ["sql_require_primary_key", "sql_generate_invisible_primary_key"] {
@@ -81,6 +85,46 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
         connection.execute("SET SESSION sql_log_bin = 0").await?;
     }
     Ok(())
+}
+
+/// Has the server take rows that violate a CHECK of their table: the source has let them in (`check_constraint_checks = 0`, or before
+/// the CHECK was there), and they are its data. MySQL has no such setting, and never has such rows of its own.
+///
+/// # Errors
+/// [`BulkError::Session`]
+pub(crate) async fn carry_violations(connection: &mut Connection) -> Result<(), BulkError> {
+    if connection.server().flavour == Flavour::MariaDb {
+        connection.execute("SET SESSION check_constraint_checks = 0").await?;
+    }
+    Ok(())
+}
+
+/// Has the server log rows, if it would log statements: InnoDB takes none of those in a transaction that is READ COMMITTED
+/// (`ER_BINLOG_STMT_MODE_AND_ROW_ENGINE` and 1665).
+///
+/// # Errors
+/// [`BulkError::BinlogFormat`] if the user may not have it so; [`BulkError::Session`].
+async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
+    let sql = "SHOW SESSION VARIABLES WHERE variable_name IN ('log_bin', 'sql_log_bin', 'binlog_format')";
+    let asked = connection.query(sql).await?;
+    let is = |name: &str, value: &str| {
+        asked.rows.iter().any(|row| row.get_str(0) == Some(name) && row.get_str(1) == Some(value))
+    };
+    if !(is("log_bin", "ON") && is("sql_log_bin", "ON") && is("binlog_format", "STATEMENT")) {
+        return Ok(());
+    }
+    match connection.execute("SET SESSION binlog_format = 'ROW'").await {
+        Ok(_) => Ok(()),
+        Err(SessionError::Server { error, .. }) => Err(BulkError::BinlogFormat {
+            server: connection.endpoint().to_owned(),
+            privilege: match connection.server().flavour {
+                Flavour::MySql => "SESSION_VARIABLES_ADMIN",
+                Flavour::MariaDb => "BINLOG ADMIN",
+            },
+            error: Box::new(error),
+        }),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A worker's connection, or a new one if it has none. Behind an error it is not to be put back: its transaction ends with it.

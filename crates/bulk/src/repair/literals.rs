@@ -9,6 +9,9 @@ pub(super) fn value_literal(kind: &ValueKind, value: Option<&[u8]>) -> Option<St
     let only = |allowed: fn(u8) -> bool| text().filter(|text| text.bytes().all(allowed));
     Some(match kind {
         ValueKind::Number => only(|byte| byte.is_ascii_digit() || b".-".contains(&byte))?.to_owned(),
+        // The number 0 is stored as well, but with a warning, as what is cut is.
+        ValueKind::Member { zero } if value == b"0" => format!("'{zero}'"),
+        ValueKind::Member { .. } => only(|byte| byte.is_ascii_digit())?.to_owned(),
         ValueKind::Real => {
             let text = only(|byte| byte.is_ascii_digit() || b".-+e".contains(&byte))?;
             if text.contains('e') { text.to_owned() } else { format!("{text}e0") }
@@ -60,7 +63,11 @@ mod tests {
                 "{charset}"
             );
         }
+        let member = ValueKind::Member { zero: "00".into() };
+        assert_eq!(literal(&member, "0").unwrap(), "'00'");
+        assert_eq!(literal(&member, "17").unwrap(), "17");
         for (kind, value) in [
+            (member, "1 OR 1"),
             (ValueKind::Number, "1 OR 1"),
             (ValueKind::Number, ""),
             (ValueKind::Real, "nan"),

@@ -18,6 +18,7 @@ use crate::check::comparing::Comparing;
 use crate::check::pair::{Side, TablePair};
 use crate::check::{self, CheckOptions, Difference, TableFinding, What};
 use crate::error::BulkError;
+use crate::load;
 use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::sql::literal;
@@ -174,6 +175,7 @@ async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), 
     // Transactions are REPEATABLE READ, as the connection was made: gaps are locked, so that a row that is not there cannot come
     // meanwhile.
     target.execute(&sql).await?;
+    load::target::carry_violations(target).await?;
     if options.log_to_binlog {
         return Ok(());
     }

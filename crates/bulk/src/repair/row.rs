@@ -85,6 +85,17 @@ impl Rows<'_> {
         Ok(literals.collect::<Option<Vec<_>>>().map(Some))
     }
 
+    /// What is there now, written as [`Rows::on_source`] does: a server may warn of a value that it stores as it is.
+    async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<Literals, BulkError> {
+        let columns: Vec<_> =
+            self.pair.columns.iter().map(|column| column.target.expression.as_str()).collect();
+        let sql = format!("SELECT {} {}", columns.join(", "), self.row(Side::Target, key));
+        let answer = self.comparing.target.query(&sql).await?;
+        let Some(row) = answer.first() else { return Ok(None) };
+        let values = self.pair.columns.iter().enumerate();
+        Ok(values.map(|(index, column)| value_literal(&column.literal, row.get(index))).collect())
+    }
+
     async fn is_on_target(&mut self, key: &[KeyLiteral], lock: &str) -> Result<bool, BulkError> {
         let sql = format!("SELECT 1 {}{lock}", self.row(Side::Target, key));
         Ok(!self.comparing.target.query(&sql).await?.rows.is_empty())
@@ -115,14 +126,18 @@ impl Rows<'_> {
             self.comparing.target.execute("ROLLBACK").await?;
             return Ok(Attempt::Same);
         };
-        let sql = self.statement(action, key, &wanted.unwrap_or_default());
+        let sql = self.statement(action, key, wanted.as_deref().unwrap_or_default());
         let target = &mut self.comparing.target;
         let done = target.execute(&sql).await?;
-        if let Some(warning) = warning(target, &done).await? {
+        let warning = warning(target, &done).await?;
+        if let Some(warning) = warning
+            && self.on_target(key).await? != wanted
+        {
+            let target = &mut self.comparing.target;
             target.execute("ROLLBACK").await?;
             return Ok(Attempt::Impossible(format!("the target would store something else: {warning}")));
         }
-        target.execute("COMMIT").await?;
+        self.comparing.target.execute("COMMIT").await?;
         Ok(if done.affected_rows == 0 { Attempt::Same } else { Attempt::Done(action) })
     }
 

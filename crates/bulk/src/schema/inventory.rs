@@ -11,11 +11,12 @@ use crate::folder::ObjectKind;
 use crate::sql::literals;
 
 /// Databases that belong to servers, and ours.
-const SYSTEM_SCHEMAS: [&str; 6] =
+pub(super) const SYSTEM_SCHEMAS: [&str; 6] =
     ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo", "tailwater"];
 
 /// A table by its database and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TableName {
     /// The database.
     pub schema: String,
@@ -38,6 +39,7 @@ impl fmt::Display for TableName {
 
 /// What is wanted of all that a server has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Selection {
     /// Only these databases; if empty all but the server's own and `tailwater`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -73,6 +75,14 @@ pub struct Inventory {
     pub tables: Vec<TableName>,
     /// Everything else, in an order in which it can be made. Sequences come first: tables may use them.
     pub objects: Vec<Object>,
+}
+
+impl Inventory {
+    /// Whether there is nothing, or nothing is left of it.
+    pub fn is_empty(&self, selection: &Selection) -> bool {
+        let nothing_left = self.tables.is_empty() && self.objects.is_empty();
+        nothing_left && (self.schemas.is_empty() || !selection.except.is_empty())
+    }
 }
 
 /// Something with a definition.

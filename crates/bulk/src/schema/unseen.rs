@@ -3,8 +3,62 @@
 use tailwater_session::{Connection, Granted};
 use tailwater_wire::Flavour;
 
-use super::inventory::{Inventory, Selection};
+use super::inventory::{Inventory, SYSTEM_SCHEMAS, Selection};
 use crate::error::BulkError;
+use crate::sql::qualified;
+
+/// What of a selection has to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whole {
+    /// Tables, and whatever else has a definition.
+    Definitions,
+    /// Rows of tables.
+    Rows,
+}
+
+/// Refuses a selection of which the user may not see all, before anything is done: what is left out of a list is not told from what is
+/// not there.
+///
+/// # Errors
+/// [`BulkError::Unseen`]; [`BulkError::Session`].
+pub async fn check_seen(
+    connection: &mut Connection,
+    schemas: &[String],
+    selection: &Selection,
+    whole: Whole,
+) -> Result<(), BulkError> {
+    let granted = Granted::read(connection).await?;
+    let flavour = connection.server().flavour;
+    let server = connection.endpoint().to_owned();
+    if !selection.tables.is_empty() {
+        let unseen =
+            selection.tables.iter().find(|table| !granted.on_table("SELECT", &table.schema, &table.name));
+        return match unseen.filter(|_| whole == Whole::Rows) {
+            Some(table) => Err(BulkError::Unseen {
+                what: format!("table {table}"),
+                server,
+                lacking: format!("SELECT ON {}", qualified(&table.schema, &table.name)),
+            }),
+            None => Ok(()),
+        };
+    }
+    for schema in schemas {
+        let mut lacking = lacking_on_schema(&granted, flavour, schema);
+        if whole == Whole::Rows {
+            lacking.retain(|privilege| *privilege == "SELECT");
+        }
+        if !lacking.is_empty() {
+            let (what, lacking) = (format!("database {schema}"), lacking.join(", "));
+            return Err(BulkError::Unseen { what, server, lacking });
+        }
+    }
+    if selection.schemas.is_empty() && !granted.everywhere_but("SELECT", &SYSTEM_SCHEMAS) {
+        // There may be databases that are not even listed.
+        let (what, lacking) = ("its databases".to_owned(), "SELECT ON *.*".to_owned());
+        return Err(BulkError::Unseen { what, server, lacking });
+    }
+    Ok(())
+}
 
 /// Each database of which something may be missing, and what the user would have to be granted to see it.
 ///

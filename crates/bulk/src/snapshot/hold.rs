@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use tailwater_session::Connection;
+use tailwater_session::{Connection, SessionError};
 
 use crate::error::BulkError;
 use crate::schema::TableName;
@@ -34,14 +34,14 @@ impl FinishedTables {
 pub struct SnapshotReader {
     /// The connection.
     pub connection: Connection,
-    /// In the order in which they were locked.
-    held: Vec<TableName>,
-    lets_go: bool,
+    /// In the order in which they were locked, and whether a savepoint stands before it.
+    held: Vec<(TableName, bool)>,
 }
 
 impl SnapshotReader {
     /// Locks tables that will finish in about this order; all of them until the end unless the connection `lets_go` of what
-    /// was locked behind a savepoint.
+    /// was locked behind a savepoint. An engine that joins a transaction and has no savepoints (Aria) leaves the connection without
+    /// them from there on: such tables come first in `tables`, and are locked last.
     ///
     /// # Errors
     /// [`BulkError::Session`], also if a table is gone, or somebody waits for it to change it.
@@ -51,16 +51,17 @@ impl SnapshotReader {
         lets_go: bool,
     ) -> Result<Self, BulkError> {
         let mut held = Vec::with_capacity(tables.len());
+        let mut takes_savepoints = lets_go;
         for (number, table) in tables.iter().rev().enumerate() {
-            if lets_go {
-                connection.execute(&format!("SAVEPOINT tailwater_{number}")).await?;
+            if takes_savepoints {
+                takes_savepoints = set_savepoint(&mut connection, number).await?;
             }
             let name = qualified(&table.schema, &table.name);
             // A row is asked for: only then does the engine say that the table was changed behind the snapshot.
             connection.query(&format!("SELECT 1 FROM {name} LIMIT 1")).await?;
-            held.push(table.clone());
+            held.push((table.clone(), takes_savepoints));
         }
-        Ok(Self { connection, held, lets_go })
+        Ok(Self { connection, held })
     }
 
     /// Lets go the tables that are finished, of each as soon as all that were to finish before it are finished, too.
@@ -68,22 +69,30 @@ impl SnapshotReader {
     /// # Errors
     /// [`BulkError::Session`]
     pub async fn let_go(&mut self, finished: &FinishedTables) -> Result<(), BulkError> {
-        if !self.lets_go {
+        let is_finished = |(table, _): &&(TableName, bool)| finished.contains(table);
+        let first = self.held.len() - self.held.iter().rev().take_while(is_finished).count();
+        // What was locked before the first savepoint stays until the one before it can go.
+        let Some(offset) = self.held[first..].iter().position(|(_, has_savepoint)| *has_savepoint) else {
             return Ok(());
-        }
-        let before = self.held.len();
-        while self.held.last().is_some_and(|table| finished.contains(table)) {
-            self.held.pop();
-        }
-        let number = self.held.len();
-        if number < before {
-            self.connection.execute(&format!("ROLLBACK TO SAVEPOINT tailwater_{number}")).await?;
-        }
+        };
+        let number = first + offset;
+        self.held.truncate(number);
+        self.connection.execute(&format!("ROLLBACK TO SAVEPOINT tailwater_{number}")).await?;
         Ok(())
     }
 
     /// Which tables are held.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
-        self.held.iter()
+        self.held.iter().map(|(table, _)| table)
+    }
+}
+
+/// Sets the savepoint of that number; false if an engine that is part of the transaction has none (`ER_CHECK_NOT_IMPLEMENTED`).
+async fn set_savepoint(connection: &mut Connection, number: usize) -> Result<bool, BulkError> {
+    const NOT_SUPPORTED: u16 = 1178;
+    match connection.execute(&format!("SAVEPOINT tailwater_{number}")).await {
+        Ok(_) => Ok(true),
+        Err(SessionError::Server { error, .. }) if error.number == NOT_SUPPORTED => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }

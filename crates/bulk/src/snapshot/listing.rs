@@ -6,7 +6,7 @@ use tailwater_session::Connection;
 
 use crate::error::BulkError;
 use crate::folder::ObjectKind;
-use crate::schema::{self, Inventory, Object, TableName};
+use crate::schema::{self, Inventory, Object, TableName, texts};
 use crate::sql::literals;
 
 /// What there is, and what is to be read of it.
@@ -46,12 +46,20 @@ impl Listing {
     }
 }
 
-/// About how long tables are, in bytes.
+/// What the order of tables depends on.
 #[derive(Debug, Default)]
-pub(crate) struct Lengths(HashMap<TableName, u64>);
+pub(crate) struct Lengths(HashMap<TableName, Weight>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Weight {
+    /// About how long it is.
+    bytes: u64,
+    /// Its engine has no savepoints: connections that have read it take none any more, see [`super::hold`].
+    ends_savepoints: bool,
+}
 
 impl Lengths {
-    /// Asks for the lengths of the tables of these databases.
+    /// Asks for the lengths and engines of the tables of these databases.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -59,23 +67,30 @@ impl Lengths {
         if schemas.is_empty() {
             return Ok(Self::default());
         }
+        let sql = "SELECT engine FROM information_schema.engines WHERE savepoints = 'YES'";
+        let with: HashSet<_> =
+            texts(&connection.query(sql).await?)?.into_iter().map(|[engine]| engine.to_lowercase()).collect();
         let sql = format!(
-            "SELECT table_schema, table_name, data_length FROM information_schema.tables WHERE table_schema IN ({})",
+            "SELECT table_schema, table_name, data_length, engine FROM information_schema.tables WHERE table_schema IN ({})",
             literals(schemas.iter().map(String::as_str))
         );
-        let mut bytes = HashMap::new();
+        let mut weights = HashMap::new();
         for row in &connection.query(&sql).await?.rows {
-            if let (Some(schema), Some(name), Some(length)) = (row.get_str(0), row.get_str(1), row.get_u64(2))
-            {
-                bytes.insert(TableName::new(schema, name), length);
-            }
+            let (Some(schema), Some(name)) = (row.get_str(0), row.get_str(1)) else { continue };
+            let ends_savepoints = row.get_str(3).is_some_and(|engine| !with.contains(&engine.to_lowercase()));
+            let bytes = row.get_u64(2).unwrap_or(0);
+            weights.insert(TableName::new(schema, name), Weight { bytes, ends_savepoints });
         }
-        Ok(Self(bytes))
+        Ok(Self(weights))
     }
 
-    /// Tables in the order in which they are begun: the largest first, so that at the end all connections have work.
+    /// Tables in the order in which they are begun: the largest first, so that at the end all connections have work; but before those
+    /// whose engine has no savepoints.
     pub(crate) fn largest_first(&self, mut tables: Vec<TableName>) -> Vec<TableName> {
-        tables.sort_by_key(|table| std::cmp::Reverse(self.0.get(table).copied().unwrap_or(0)));
+        tables.sort_by_key(|table| {
+            let Weight { bytes, ends_savepoints } = self.0.get(table).copied().unwrap_or_default();
+            (!ends_savepoints, std::cmp::Reverse(bytes))
+        });
         tables
     }
 }

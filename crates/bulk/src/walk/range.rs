@@ -40,6 +40,7 @@ impl KeyRange {
 
 /// Which rows of a table, or of one of its partitions, a chunk holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ChunkRange {
     /// Only this partition; absent for tables without partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +51,7 @@ pub struct ChunkRange {
 
 /// Which keys a chunk holds. The ranges of one walk cover every row once, whatever is in the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum KeyRange {
     /// All rows.
     All,
@@ -59,15 +60,19 @@ pub enum KeyRange {
     /// Integers from `from` to `to`, both included; absent ends are open.
     Integers {
         /// The lowest.
+        #[serde(deserialize_with = "Option::deserialize")]
         from: Option<i128>,
         /// The highest.
+        #[serde(deserialize_with = "Option::deserialize")]
         to: Option<i128>,
     },
     /// Keys behind `after`, up to and including `to`, as the server orders them; absent ends are open.
     Keys {
         /// The last key that does not belong to it any more.
+        #[serde(deserialize_with = "Option::deserialize")]
         after: Option<Vec<KeyLiteral>>,
         /// The last key that belongs to it.
+        #[serde(deserialize_with = "Option::deserialize")]
         to: Option<Vec<KeyLiteral>>,
     },
 }

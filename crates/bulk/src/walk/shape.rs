@@ -103,7 +103,7 @@ impl TableShape {
 /// Whether an engine keeps rows of its own: others have them in tables of the same server, of another one, or in foreign files. What
 /// is written to such a table, and what empties it, is done there.
 pub(crate) fn keeps_rows(engine: &str) -> bool {
-    const ELSEWHERE: [&str; 5] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER", "OQGRAPH"];
+    const ELSEWHERE: [&str; 7] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER", "OQGRAPH", "S3", "SPHINX"];
     !ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine))
 }
 

@@ -1,0 +1,180 @@
+//! The manifest as a file: JSON that ends with the checksum of what stands before it, so that an edited or damaged one is not
+//! believed.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::manifest::{FORMAT, Manifest};
+
+/// How the file ends: the checksum of all bytes before, as the last field of the object.
+const CHECKSUM: &str = ",\n  \"crc32\": \"";
+const DIGITS: usize = 8;
+const END: &str = "\"\n}";
+
+/// Why a file is not a manifest that this version reads.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// A newer version wrote it.
+    NewerFormat(u32),
+    /// What is wrong with it, and where.
+    Damaged(String),
+}
+
+/// The fields that every format has.
+#[derive(Deserialize)]
+struct Front {
+    format: u32,
+    crc32: Option<IgnoredAny>,
+}
+
+/// The bytes of the file.
+///
+/// # Errors
+/// If it cannot be written as JSON.
+pub(super) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> {
+    let mut text = serde_json::to_vec_pretty(manifest)?;
+    text.truncate(text.strip_suffix(b"\n}").map_or(text.len(), <[u8]>::len));
+    let crc32 = crc32fast::hash(&text);
+    text.extend_from_slice(format!("{CHECKSUM}{crc32:08x}{END}\n").as_bytes());
+    Ok(text)
+}
+
+/// The manifest in a file. One of an older version has no checksum; of that one only the totals are compared.
+/// Also whether there is a checksum.
+pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), Unreadable> {
+    let damaged = |error: serde_json::Error| Unreadable::Damaged(error.to_string());
+    // Before anything else, which a newer format may have otherwise.
+    let front: Front = serde_json::from_slice(text).map_err(damaged)?;
+    if front.format > FORMAT {
+        return Err(Unreadable::NewerFormat(front.format));
+    }
+    let parts = split(text.trim_ascii_end());
+    let manifest: Manifest = match parts {
+        None if front.crc32.is_some() => {
+            let reason = "its checksum (crc32) is not at its end: it was edited or written anew";
+            return Err(Unreadable::Damaged(reason.to_owned()));
+        }
+        None => serde_json::from_slice(text).map_err(damaged)?,
+        Some((body, wanted)) => {
+            // First what it says: an error in a field has a place, a checksum has none.
+            let manifest = serde_json::from_slice(&[body, b"\n}"].concat()).map_err(damaged)?;
+            let found = crc32fast::hash(body);
+            if wanted != format!("{found:08x}").as_bytes() {
+                let wanted = String::from_utf8_lossy(wanted);
+                let reason = format!(
+                    "its checksum is {found:08x} instead of {wanted} (crc32, its last field): it was edited or damaged"
+                );
+                return Err(Unreadable::Damaged(reason));
+            }
+            manifest
+        }
+    };
+    manifest.check().map_err(Unreadable::Damaged)?;
+    Ok((manifest, parts.is_some()))
+}
+
+/// What stands before the checksum, and the checksum.
+fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = text.strip_suffix(END.as_bytes())?;
+    let (rest, digits) = rest.split_at_checked(rest.len().checked_sub(DIGITS)?)?;
+    Some((rest.strip_suffix(CHECKSUM.as_bytes())?, digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two tables, one of them with a chunk that is planned only.
+    const OLDER: &str = r#"{
+  "format": 1, "tailwater": "0.1.0", "server": {"flavour": "mysql", "version": "9.7.0"},
+  "started_at": "2026-01-01T00:00:00Z", "finished_at": null, "compression": "none",
+  "snapshots": [{"gtid_set": null, "binlog_file": "b.1", "binlog_position": 4, "taken_at": ""}],
+  "schemas": [{"name": "s", "file": "s.schema.sql"}],
+  "tables": [
+    {"schema": "s", "table": "a", "file": "s.a.table.sql", "columns": [{"name": "i", "type": "int"}], "rows": 2,
+     "chunks": [{"file": "s.a.000000.tsv", "range": {"keys": "all"},
+                 "rows": 2, "bytes": 4, "crc32": 7, "file_bytes": 4, "snapshot": 0}], "finished": true},
+    {"schema": "s", "table": "b", "file": "s.b.table.sql", "columns": [{"name": "i", "type": "int"}], "rows": 0,
+     "chunks": [{"file": "s.b.000000.tsv", "range": {"keys": {"integers": {"from": null, "to": 9}}}}], "finished": false}
+  ],
+  "objects": []
+}"#;
+
+    fn damaged(text: &str) -> String {
+        match decode(text.as_bytes()) {
+            Err(Unreadable::Damaged(reason)) => reason,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_of_an_older_version_is_read_and_written_with_a_checksum() {
+        let (manifest, has_checksum) =
+            decode(OLDER.as_bytes()).expect("it has no checksum, and agrees with itself");
+        assert!(!has_checksum);
+        assert_eq!((manifest.tables.len(), manifest.tables[1].chunks[0].written), (2, None));
+        let text = encode(&manifest).expect("it serialises");
+        assert_eq!(decode(&text), Ok((manifest, true)));
+        let json: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON for every program");
+        assert_eq!(json["crc32"].as_str().map(str::len), Some(8));
+    }
+
+    #[test]
+    fn every_changed_bit_is_noticed() {
+        let text = encode(&decode(OLDER.as_bytes()).expect("it is sound").0).expect("it serialises");
+        for at in 0..text.trim_ascii_end().len() {
+            for bit in [1, 32] {
+                let mut changed = text.clone();
+                changed[at] ^= bit;
+                assert!(decode(&changed).is_err(), "bit {bit} of byte {at}");
+            }
+        }
+        for length in 0..text.trim_ascii_end().len() {
+            assert!(decode(&text[..length]).is_err(), "cut at {length}");
+        }
+        // As `jq .` writes it with another order or indent.
+        let compact: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        assert!(damaged(&compact.to_string()).contains("not at its end"));
+    }
+
+    #[test]
+    fn fields_that_do_not_parse_are_named_and_no_chunk_is_taken_for_unwritten() {
+        for (from, to, said) in [
+            (r#""crc32": 7"#, r#""crc3r": 7"#, "crc3r"),
+            (r#""rows": 2, "bytes""#, r#""rows": -1, "bytes""#, "-1"),
+            (r#""rows": 2, "bytes""#, r#""rows": "abc", "bytes""#, "abc"),
+            (r#""rows": 2, "bytes""#, r#""rows": null, "bytes""#, "has no rows"),
+            (r#""rows": 2, "bytes""#, r#""bytes""#, "has no rows"),
+            (r#""snapshot": 0"#, r#""snapshot": 1"#, "snapshot 1"),
+            (
+                r#""rows": 2, "bytes": 4, "crc32": 7, "file_bytes": 4, "snapshot": 0"#,
+                r#""nulled": []"#,
+                "not written",
+            ),
+            (r#""to": 9"#, r#""too": 9"#, "too"),
+            (r#"{"from": null, "to": 9}"#, r#"{"to": 9}"#, "from"),
+            (r#""keys": "all""#, r#""partition": "p", "kes": 1, "keys": "all""#, "kes"),
+            (
+                r#""rows": 2,
+"#,
+                "\"rows\": 3,\n",
+                "it says 3 rows, and its chunks hold 2",
+            ),
+            (r#""rows": 0"#, r#""rows": 0, "extra": 1"#, "extra"),
+            (r#""table": "b""#, r#""table": "a""#, "is there twice"),
+            (r#""s.b.000000.tsv""#, r#""s.a.000000.tsv""#, "named twice"),
+            (r#""finished_at": null"#, r#""finished_at": "2026""#, "s.b is not"),
+            (r#""format": 1"#, r#""format": 0"#, "no format 0"),
+            (r#""objects": []"#, r#""objects": [], "crc32": "00000000""#, "not at its end"),
+            (r#""gtid_set""#, r#""gtid_sett""#, "gtid_sett"),
+        ] {
+            assert!(OLDER.contains(from), "{from}");
+            let reason = damaged(&OLDER.replacen(from, to, 1));
+            assert!(reason.contains(said), "{to}: {reason}");
+        }
+        assert_eq!(
+            decode(&OLDER.replacen(r#""format": 1"#, r#""format": 2"#, 1).into_bytes()),
+            Err(Unreadable::NewerFormat(2))
+        );
+    }
+}
