@@ -77,6 +77,42 @@ pub enum ApplyError {
         /// Why not.
         reason: String,
     },
+    /// A statement means the account of its session, and that account cannot be written into it.
+    #[error(
+        "transaction {gtid}: {statement}means the account of its session, which cannot be written into it: {reason}; run it on the target by hand with the account's name, and skip the transaction"
+    )]
+    Account {
+        /// The transaction.
+        gtid: String,
+        /// The statement.
+        statement: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A statement was interrupted on the source and has done a part of what it says.
+    #[error(
+        "transaction {gtid}: {statement}was interrupted on the source (error {number}) and did only a part of what it says, and which part is not logged; compare what it changes on source and target, mend it on the target, and skip the transaction"
+    )]
+    Interruption {
+        /// The transaction.
+        gtid: String,
+        /// The statement.
+        statement: String,
+        /// The error that it ended with there.
+        number: u16,
+    },
+    /// A statement failed on the source and not on the target.
+    #[error(
+        "transaction {gtid}: {statement}ended with error {number} on the source and without one on the target, whose data differ; compare what it changes (`tailwater check`), mend it on the target, and start the channel, or skip the transaction"
+    )]
+    EndsOtherwise {
+        /// The transaction.
+        gtid: String,
+        /// The statement.
+        statement: String,
+        /// The error that it ended with on the source.
+        number: u16,
+    },
     /// What is kept on the target about the channel cannot be understood, or does not belong to this log.
     #[error("channel {channel}: its progress on the target (schema tailwater): {reason}")]
     Record {
@@ -320,6 +356,9 @@ impl ApplyError {
             Self::Log(_) | Self::Event { .. } | Self::NoTable { .. } | Self::Shape { .. } => {
                 Retry::AfterChange
             }
+            Self::Account { .. } | Self::Interruption { .. } | Self::EndsOtherwise { .. } => {
+                Retry::AfterChange
+            }
             Self::Unsupported { .. }
             | Self::Record { .. }
             | Self::NewerSchema { .. }
@@ -439,6 +478,9 @@ impl ApplyError {
             Self::Irreversible { .. } => "TW-APP-0040",
             Self::Rejoin { .. } => "TW-APP-0041",
             Self::Alone { .. } => "TW-APP-0042",
+            Self::Account { .. } => "TW-APP-0043",
+            Self::Interruption { .. } => "TW-APP-0044",
+            Self::EndsOtherwise { .. } => "TW-APP-0045",
         }
     }
 }

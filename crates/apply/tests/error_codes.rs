@@ -22,6 +22,9 @@ fn every_code_is_documented() {
         ApplyError::NoTable { gtid: gtid(), table: table() },
         ApplyError::Shape { gtid: gtid(), table: table(), column: text(), reason: reason() },
         ApplyError::Unsupported { gtid: gtid(), what: text(), reason: reason() },
+        ApplyError::Account { gtid: gtid(), statement: text(), reason: "a reason" },
+        ApplyError::Interruption { gtid: gtid(), statement: text(), number: 1317 },
+        ApplyError::EndsOtherwise { gtid: gtid(), statement: text(), number: 1062 },
         ApplyError::Record { channel: channel(), reason: reason() },
         ApplyError::NewerSchema { channel: channel(), found: 2, known: 1 },
         ApplyError::TakenOver { channel: channel() },
@@ -54,6 +57,9 @@ fn every_code_is_documented() {
             | ApplyError::NoTable { .. }
             | ApplyError::Shape { .. }
             | ApplyError::Unsupported { .. }
+            | ApplyError::Account { .. }
+            | ApplyError::Interruption { .. }
+            | ApplyError::EndsOtherwise { .. }
             | ApplyError::Record { .. }
             | ApplyError::NewerSchema { .. }
             | ApplyError::TakenOver { .. }

@@ -6,6 +6,7 @@ extern crate tailwater_sandbox;
 
 mod across;
 mod behind;
+mod beside_native;
 mod binlog_statements;
 mod catalogue;
 mod collations;

@@ -38,6 +38,7 @@ async fn statements(kind: ServerKind) -> Result<()> {
     one_whose_database_is_not_there(&rig, &channel).await?;
     databases_that_are_dropped(&rig, &channel).await?;
     xa_transactions_that_are_left_out(&rig, &channel).await?;
+    ones_that_are_left_out_one_behind_the_other(&rig, &channel).await?;
     if kind.flavour() == Flavour::MariaDb {
         ones_with_settings_of_their_own(&rig, &channel).await?;
         tables_without_transactions(&rig, &channel).await?;
@@ -105,6 +106,35 @@ async fn xa_transactions_that_are_left_out(rig: &Rig, channel: &Channel) -> Resu
     ensure!(rig.target.sql("SELECT id FROM one.orders ORDER BY id").await? == ["1", "51"]);
     rig.source.sql("DELETE FROM one.orders WHERE id = 51").await?;
     rig.source.sql("SET sql_log_bin=0; DELETE FROM one.orders WHERE id = 50").await?;
+    rig.wait_applied(channel).await
+}
+
+/// Nothing commits meanwhile that would tell the target so, and the target is told that it has them.
+async fn ones_that_are_left_out_one_behind_the_other(rig: &Rig, channel: &Channel) -> Result<()> {
+    let flavour = rig.source.kind().flavour();
+    for table in ["first", "second"] {
+        rig.target.sql(&format!("SET sql_log_bin=0; CREATE TABLE one.{table} (stray INT)")).await?;
+        rig.source.sql(&format!("CREATE TABLE one.{table} (id INT PRIMARY KEY)")).await?;
+        let gtid = rig.newest_gtid().await?;
+        let fault = rig.wait_failed(channel).await?;
+        ensure!(fault.code == "TW-APP-0002", "{fault:?}");
+        channel.skip(gtid.clone()).await?;
+        channel.resume(None).await?;
+        let passed = |status: &tailwater_apply::channel::ChannelStatus| {
+            tailwater_wire::gtid::GtidSet::parse(flavour, &status.gtids)
+                .is_ok_and(|gtids| gtids.contains(&gtid))
+        };
+        let mut status = channel.status();
+        let passed = tokio::time::timeout(PATIENCE, status.wait_for(passed)).await;
+        passed.with_context(|| format!("it is not passed over: {:?}", channel.status().borrow().fault))??;
+    }
+    rig.wait_applied(channel).await?;
+    // And once more from the beginning.
+    channel.pause().await?;
+    channel.resume(None).await?;
+    rig.target.sql("SET sql_log_bin=0; DROP TABLE one.first, one.second").await?;
+    rig.source.sql("SET sql_log_bin=0; DROP TABLE one.first, one.second").await?;
+    rig.source.sql("DELETE FROM one.orders WHERE id = -1; INSERT INTO one.orders VALUES (80)").await?;
     rig.wait_applied(channel).await
 }
 

@@ -66,6 +66,15 @@ pub(super) async fn begin(
                     let _ = all.insert(&gtid);
                 }
             }
+            // Not kept as applied by an older Tailwater until something else was.
+            for text in &kept.skipped {
+                // A position of MariaDB is its newest: it must not go back to an older one.
+                if let Ok(gtid) = Gtid::parse(source.flavour, text)
+                    && !all.contains(&gtid)
+                {
+                    let _ = all.insert(&gtid);
+                }
+            }
             let (has, before) = (parse(&target.has)?, parse(&kept.target_gtids)?);
             if let Some(beyond) = gtids::beyond(log, &has, &before, &all) {
                 return Err(wrong(gone_ahead(&options.name, &beyond, &target.has)));

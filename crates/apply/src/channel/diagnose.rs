@@ -52,7 +52,7 @@ type Found = (String, String, ServerError);
 
 async fn try_each(options: &ChannelOptions, changes: &[RowChanges]) -> Result<Option<Found>, ApplyError> {
     let mut writer = Writer::open(options).await?;
-    writer.connection.execute("BEGIN").await?;
+    writer.connection.execute("START TRANSACTION").await?;
     for changes in changes {
         for index in 0..changes.rows.len() {
             let Some(one) = single(changes, index) else { continue };

@@ -11,6 +11,7 @@ use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::Invoker;
 
+use super::sql_words::{Token, Words};
 use crate::decode::statement::wrapped;
 
 /// The status as the server spells it: MySQL takes `SLAVE`, too, and has deprecated it.
@@ -76,7 +77,7 @@ struct Places {
 }
 
 fn places(text: &[u8]) -> Option<Places> {
-    let mut words = Words { text, at: 0, end: 0 };
+    let mut words = Words::new(text);
     let definer = words.event_name()?;
     Some(Places { definer, status: status_place(words)? })
 }
@@ -115,93 +116,7 @@ fn status_place(mut words: Words<'_>) -> Option<Range<usize>> {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token<'a> {
-    /// Letters without quotes.
-    Word(&'a [u8]),
-    /// A name in quotes, a string, or a variable.
-    Name,
-    Mark(u8),
-}
-
-#[derive(Clone)]
-struct Words<'a> {
-    text: &'a [u8],
-    at: usize,
-    /// Where the last token ends.
-    end: usize,
-}
-
-fn is_part(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
-}
-
-impl<'a> Words<'a> {
-    /// The next token; `None` at the end, and where a string or comment does not end.
-    fn next(&mut self) -> Option<Token<'a>> {
-        self.pass_blanks()?;
-        let rest = self.text.get(self.at..)?;
-        let first = *rest.first()?;
-        let (token, length) = match first {
-            b'`' | b'\'' | b'"' => (Token::Name, quoted_bytes(rest, first)?),
-            b'@' => (Token::Name, variable_bytes(rest)?),
-            first if is_part(first) => {
-                let length = rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
-                (Token::Word(&rest[..length]), length)
-            }
-            mark => (Token::Mark(mark), 1),
-        };
-        self.at += length;
-        self.end = self.at;
-        Some(token)
-    }
-
-    /// Passes over blanks and comments, and over the bounds of those that are run.
-    fn pass_blanks(&mut self) -> Option<()> {
-        loop {
-            let rest = self.text.get(self.at..)?;
-            let find = |what: &[u8]| rest.windows(what.len()).position(|window| window == what);
-            self.at += match rest {
-                [blank, ..] if blank.is_ascii_whitespace() => 1,
-                [b'*', b'/', ..] => 2,
-                [b'/', b'*', b'!', ..] => 3 + digits(&rest[3..]),
-                [b'/', b'*', b'M', b'!', ..] => 4 + digits(&rest[4..]),
-                [b'/', b'*', ..] => find(b"*/")? + 2,
-                [b'#', ..] | [b'-', b'-', b' ' | b'\t', ..] => find(b"\n").map_or(rest.len(), |at| at + 1),
-                _ => return Some(()),
-            };
-        }
-    }
-
-    fn accept(&mut self, word: &str) -> bool {
-        let mut ahead = self.clone();
-        let found =
-            matches!(ahead.next(), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word.as_bytes()));
-        if found {
-            *self = ahead;
-        }
-        found
-    }
-
-    fn accept_mark(&mut self, mark: u8) -> bool {
-        let mut ahead = self.clone();
-        let found = ahead.next() == Some(Token::Mark(mark));
-        if found {
-            *self = ahead;
-        }
-        found
-    }
-
-    /// Passes over `name` or `schema.name`.
-    fn name(&mut self) -> Option<()> {
-        loop {
-            let (Token::Word(_) | Token::Name) = self.next()? else { return None };
-            if !self.accept_mark(b'.') {
-                return Some(());
-            }
-        }
-    }
-
+impl Words<'_> {
     /// Passes over everything up to the event's name, and that too; where a definer would stand, if there is none.
     /// `None` if it is no event's definition.
     fn event_name(&mut self) -> Option<Option<usize>> {
@@ -237,38 +152,6 @@ impl<'a> Words<'a> {
         }
         Some(())
     }
-}
-
-fn digits(text: &[u8]) -> usize {
-    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
-}
-
-/// The length of what stands in quotes at the beginning of `text`, with them.
-fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
-    let mut at = 1;
-    loop {
-        let byte = *text.get(at)?;
-        at += 1;
-        if byte == b'\\' && quote != b'`' {
-            at += 1;
-        } else if byte == quote {
-            if text.get(at) != Some(&quote) {
-                return Some(at);
-            }
-            at += 1;
-        }
-    }
-}
-
-/// The length of `@name`, `@@name` or ``@`name` `` at the beginning of `text`.
-fn variable_bytes(text: &[u8]) -> Option<usize> {
-    let marks = text.iter().take(2).take_while(|byte| **byte == b'@').count();
-    let rest = &text[marks..];
-    let name = match rest.first() {
-        Some(quote @ (b'`' | b'\'' | b'"')) => quoted_bytes(rest, *quote)?,
-        _ => rest.iter().take_while(|byte| is_part(**byte) || **byte == b'.').count(),
-    };
-    Some(marks + name)
 }
 
 #[cfg(test)]

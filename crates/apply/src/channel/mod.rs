@@ -8,6 +8,7 @@
 //! - `store`: progress on the target. `gtids`, `gtid_session`: identity there; `gtid_progress`: what is applied, which
 //!   `publish` tells it. `retention`: what is kept for one that loses commits. `rate`: how fast; [`source_time`]: how late. `diagnose`: which row.
 
+mod account_effects;
 mod begin;
 mod behind;
 mod crew;
@@ -17,6 +18,7 @@ mod fingerprint;
 mod gtid_progress;
 mod gtid_session;
 mod gtids;
+mod invoker;
 mod noted;
 pub mod options;
 pub(crate) mod packets;
@@ -28,8 +30,11 @@ mod reader;
 mod retention;
 mod row_count;
 mod run;
+mod source_session;
 pub mod source_time;
+mod sql_words;
 pub(crate) mod statement_filter;
+mod statement_text;
 mod statements;
 pub mod status;
 mod store;

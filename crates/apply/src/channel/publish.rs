@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::gtids;
 use super::options::{ChannelOptions, GtidMode};
-use super::store::Store;
+use super::store::{Claim, Store};
 use crate::error::ApplyError;
 
 /// What the target was told last, and the connection on which it was.
@@ -23,6 +23,14 @@ impl Publisher {
     /// Nothing was told yet.
     pub(super) fn new(store: Store) -> Self {
         Self { store, published: None, untold: None, warned: false }
+    }
+
+    /// Keeps what is applied on the target, beside what workers keep.
+    ///
+    /// # Errors
+    /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
+    pub(super) async fn keep(&mut self, claim: &Claim, applied: &[u8]) -> Result<(), ApplyError> {
+        self.store.keep_passed(claim, applied).await
     }
 
     /// Tells the target what was applied, if it does not know. Under the source's GTIDs it knows that already, but for what

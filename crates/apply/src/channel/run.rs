@@ -91,6 +91,8 @@ struct Run {
     lows: Lows,
     rate: Rate,
     careful_until: Option<LogPosition>,
+    /// Transactions were passed over since what is applied was last kept on the target.
+    has_passed: bool,
     /// Ends the reader, however the run ends.
     stop_reader: Option<DropGuard>,
 }
@@ -239,6 +241,7 @@ impl Run {
             lows: Lows::new(Instant::now(), low),
             rate: Rate::default(),
             careful_until,
+            has_passed: false,
             stop_reader: Some(stop_reader),
         })
     }
@@ -345,6 +348,7 @@ impl Run {
             }
         }
         if !passed.is_empty() {
+            self.has_passed = true;
             self.note(passed.into_iter());
         }
         end
@@ -504,7 +508,18 @@ impl Run {
         self.publish().await
     }
 
+    /// No worker keeps what is passed over until one has something else to commit, and the target is told that it has it: a channel
+    /// that begins anew must not find that the target has more than was applied.
+    async fn keep_passed(&mut self) -> Result<(), ApplyError> {
+        if std::mem::take(&mut self.has_passed) {
+            let applied = self.shared.applied().encode();
+            self.publisher.keep(&self.shared.claim, &applied).await?;
+        }
+        Ok(())
+    }
+
     async fn publish(&mut self) -> Result<(), ApplyError> {
+        self.keep_passed().await?;
         self.publisher.publish(&self.shared.options, self.progress.gtids()).await?;
         self.status.send_if_modified(|status| {
             let untold = self.publisher.untold();

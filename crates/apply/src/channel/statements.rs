@@ -7,14 +7,10 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tailwater_session::{ServerError, SessionError};
-use tailwater_wire::event::{EventBody, QueryEvent, UserVar};
 use tailwater_wire::gtid::Gtid;
-use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tokio::sync::Mutex;
 use tracing::debug;
 
-use super::disabled_events::{disabled, disabled_event};
 use super::fingerprint::{fingerprint, may_swap, rest_of_drop, says_done_already};
 use super::gtid_session::GtidSession;
 use super::noted::Noted;
@@ -22,6 +18,8 @@ use super::options::GtidMode;
 use super::packets::Packets;
 use super::predecessor;
 use super::reader::{Held, Streamed};
+use super::source_session::SourceSession;
+use super::statement_text::start_transaction;
 use super::store::{Intents, kept_intents, session_statement as session_setting};
 use super::text::{hex, quote};
 use super::worker::Shared;
@@ -29,17 +27,10 @@ use super::writer::{LONG_ROW_BYTES, Writer};
 use crate::decode::statement::is_temporary;
 use crate::error::ApplyError;
 use crate::target::TargetTable;
-use crate::transaction::{Content, Statement, StatementVariable, Step, Transaction};
+use crate::transaction::{Content, Statement, Step};
 
 /// Rows are sent when they are so many bytes.
 const FLUSHED_BYTES: usize = 1 << 20;
-
-/// A statement whose database the target lacks runs in this one: nobody can make or change anything there, and what names its
-/// databases does not care where it runs.
-const NOWHERE: &str = "information_schema";
-
-/// `ER_BAD_DB_ERROR`
-const UNKNOWN_DATABASE: u16 = 1049;
 
 /// Runs transactions that hold statements.
 #[derive(Debug, Default)]
@@ -49,14 +40,11 @@ pub(super) struct Statements {
 
 #[derive(Debug)]
 struct Session {
-    writer: Writer,
-    database: Vec<u8>,
+    source: SourceSession,
     /// Statements of before that may have run.
     intents: Intents,
     /// All statements that are noted on the target.
     noted: Noted,
-    /// It is set up for a statement of the source.
-    of_source: bool,
 }
 
 /// A transaction that is being run.
@@ -68,17 +56,6 @@ struct Sequence {
     ran: bool,
     /// Rows that are not sent yet.
     rows: Packets,
-}
-
-/// MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... START TRANSACTION` and rows. The table must be there before
-/// its rows can be looked at, so it is made at once; its rows come with the progress, like those of MariaDB.
-fn without_start_transaction(text: &[u8]) -> &[u8] {
-    text.strip_suffix(b"START TRANSACTION").unwrap_or(text)
-}
-
-/// Whether an error is about the database that a statement runs in whose own is not there.
-fn is_of_nowhere(error: &ServerError) -> bool {
-    error.message.to_ascii_lowercase().contains(NOWHERE)
 }
 
 /// A statement of which it could not be told after a crash whether it has run.
@@ -144,7 +121,8 @@ impl Session {
         // Not before: a predecessor may have noted one after the channel was taken from it.
         let intents = kept_intents(&mut writer.connection, &shared.options.name).await?;
         let noted = Noted::new(intents.keys().cloned(), Instant::now());
-        Ok(Some(Self { writer, database: Vec::new(), intents, noted, of_source: false }))
+        let source = SourceSession::new(writer, shared).await?;
+        Ok(Some(Self { source, intents, noted }))
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
@@ -174,34 +152,27 @@ impl Session {
             }
         }
         self.flush(&mut run).await?;
+        self.source.leave_source().await?;
         // Under its GTID stands what it does; that it is done is the target's own affair.
         let unlogged = run.ran && !run.begun && shared.options.gtid == GtidMode::Preserve;
         if unlogged {
-            self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
+            self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin(shared, held, &mut run).await?;
         // The intent stays: a target may come back from a crash without this commit.
-        self.writer.connection.execute_bytes(&progress).await?;
-        self.writer.connection.execute("COMMIT").await?;
+        self.source.writer.connection.execute_bytes(&progress).await?;
+        self.source.writer.connection.execute("COMMIT").await?;
         if unlogged {
             // What comes next is the source's, and for whoever reads the target's binlog.
-            self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
+            self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
         if run.ran {
             self.noted.note(held.span.start.to_string(), Instant::now());
         }
         if shared.options.gtid == GtidMode::Preserve {
-            self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
+            self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        self.writer.connection.execute(&session_setting(shared.flavour, shared.options.gtid)).await?;
-        self.leave_source().await
-    }
-
-    /// Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
-    async fn leave_source(&mut self) -> Result<(), ApplyError> {
-        if std::mem::take(&mut self.of_source) {
-            self.writer.set_up_sql().await?;
-        }
+        self.source.writer.connection.execute(&session_setting(shared.flavour, shared.options.gtid)).await?;
         Ok(())
     }
 
@@ -230,13 +201,14 @@ impl Session {
                             .to_owned(),
                     });
                 }
+                // Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
+                self.source.leave_source().await?;
                 self.begin(shared, held, run).await?;
-                self.leave_source().await?;
                 if rows.images.len() > LONG_ROW_BYTES {
                     self.flush(run).await?;
-                    return self.writer.run_rows(rows).await;
+                    return self.source.writer.run_rows(rows).await;
                 }
-                self.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
+                self.source.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
                 if run.rows.bytes() >= FLUSHED_BYTES {
                     self.flush(run).await?;
                 }
@@ -245,7 +217,7 @@ impl Session {
             Step::Statement(statement) if statement.dml || run.begun && is_temporary(&statement.text) => {
                 self.flush(run).await?;
                 self.begin(shared, held, run).await?;
-                self.statement(held, statement, None).await?;
+                self.source.run(shared, held, statement, None).await?;
             }
             Step::Statement(statement) => {
                 self.flush(run).await?;
@@ -256,7 +228,7 @@ impl Session {
     }
 
     async fn flush(&mut self, run: &mut Sequence) -> Result<(), ApplyError> {
-        std::mem::take(&mut run.rows).run(&mut self.writer.connection).await?;
+        std::mem::take(&mut run.rows).run(&mut self.source.writer.connection).await?;
         Ok(())
     }
 
@@ -271,13 +243,14 @@ impl Session {
             return Ok(());
         }
         run.begun = true;
+        self.source.leave_source().await?;
         // A statement that commits by itself stands under the GTID already.
         if !run.ran
             && let Some(gtid) = preserved(shared, held)
         {
-            self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
+            self.source.writer.connection.execute(&GtidSession::statement(gtid)).await?;
         }
-        self.writer.connection.execute("BEGIN").await?;
+        self.source.writer.connection.execute("START TRANSACTION").await?;
         Ok(())
     }
 
@@ -290,10 +263,11 @@ impl Session {
         run: &mut Sequence,
         resumed: &mut Option<String>,
     ) -> Result<(), ApplyError> {
-        let now = fingerprint(&mut self.writer.connection, statement, shared.flavour).await?;
+        self.source.leave_source().await?;
+        let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
         let intent = resumed.take();
         let ran = intent.as_ref().is_some_and(|before| *before != now.text);
-        if !ran && preserved(shared, held).is_some() && statement.text.ends_with(b"START TRANSACTION") {
+        if !ran && preserved(shared, held).is_some() && start_transaction(&statement.text).is_some() {
             return Err(made_and_filled(held));
         }
         if intent.is_none() {
@@ -303,10 +277,14 @@ impl Session {
             self.intend(shared, held, statement, &now.text).await?;
         }
         if !ran {
-            match self.statement(held, statement, preserved(shared, held)).await {
+            match self.source.run(shared, held, statement, preserved(shared, held)).await {
                 Err(ApplyError::Refused { error, .. })
                     if intent.is_some() && says_done_already(error.number) => {}
-                Err(error @ ApplyError::Refused { .. }) => {
+                Err(
+                    error @ (ApplyError::Refused { .. }
+                    | ApplyError::Interruption { .. }
+                    | ApplyError::Account { .. }),
+                ) => {
                     if let Err(failed) = self.withdraw(shared, held, statement, &now.text).await {
                         debug!("what has not run stays noted: {failed}");
                     }
@@ -318,12 +296,13 @@ impl Session {
         let rest = rest_of_drop(&statement.text).filter(|_| ran && preserved(shared, held).is_none());
         if let Some(rest) = rest {
             let rest = Statement { text: rest.into(), ..statement.clone() };
-            self.statement(held, &rest, None).await?;
+            self.source.run(shared, held, &rest, None).await?;
         }
         run.ran = true;
         run.begun = false;
+        self.source.leave_source().await?;
         if preserved(shared, held).is_some() {
-            self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
+            self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
         Ok(())
     }
@@ -337,16 +316,16 @@ impl Session {
         statement: &Statement,
         before: &str,
     ) -> Result<(), ApplyError> {
+        self.source.leave_source().await?;
         if preserved(shared, held).is_some() {
-            self.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
+            self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        self.leave_source().await?;
-        let now = fingerprint(&mut self.writer.connection, statement, shared.flavour).await?;
+        let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
         if now.text != before {
             return Ok(());
         }
         // As it was noted. The session ends with the error.
-        self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
+        self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         self.forget(shared, &[held.span.start.to_string()]).await
     }
 
@@ -358,7 +337,7 @@ impl Session {
             quote(&shared.options.name),
             positions.join(",")
         );
-        self.writer.connection.execute(&forget).await?;
+        self.source.writer.connection.execute(&forget).await?;
         Ok(())
     }
 
@@ -383,97 +362,15 @@ impl Session {
         // For people; the statement that is run comes out of the log.
         hex(&statement.text[..statement.text.len().min(64 << 10)], &mut text);
         text.extend_from_slice(b"')");
-        self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
-        self.writer.connection.execute_bytes(&text).await?;
+        self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
+        self.source.writer.connection.execute_bytes(&text).await?;
         let old = self.noted.take_old(Instant::now());
         if !old.is_empty() {
             self.forget(shared, &old).await?;
         }
         if shared.options.gtid != GtidMode::Log {
-            self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
+            self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
         Ok(())
-    }
-
-    /// Goes to the database that a statement runs in; with what the target says if it has none of that name.
-    async fn enter(&mut self, statement: &Statement) -> Result<Option<ServerError>, ApplyError> {
-        if !statement.uses_database() || statement.database == self.database {
-            return Ok(None);
-        }
-        let name = String::from_utf8_lossy(&statement.database).replace('`', "``");
-        match self.writer.connection.execute(&format!("USE `{name}`")).await {
-            Ok(_) => {
-                self.database = statement.database.to_vec();
-                Ok(None)
-            }
-            Err(SessionError::Server { error, .. }) if error.number == UNKNOWN_DATABASE => {
-                self.writer.connection.execute(&format!("USE {NOWHERE}")).await?;
-                self.database = NOWHERE.into();
-                Ok(Some(error))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn statement(
-        &mut self,
-        transaction: &Transaction,
-        statement: &Statement,
-        gtid: Option<&Gtid>,
-    ) -> Result<(), ApplyError> {
-        let missing = self.enter(statement).await?;
-        if !statement.uses_database() {
-            // It may drop the one that the session is in.
-            self.database.clear();
-        }
-        let query = QueryEvent {
-            thread_id: statement.thread_id,
-            execution_seconds: 0,
-            error_code: statement.error_code,
-            status_vars_bytes: &statement.status_vars,
-            database: &statement.database,
-            query: &statement.text,
-            compressed: false,
-        };
-        let inexact = |error: tailwater_wire::print::PrintError| ApplyError::Unsupported {
-            gtid: transaction.gtid_text(),
-            what: "a statement".to_owned(),
-            reason: error.to_string(),
-        };
-        let session = session_statement(statement.timestamp, &query, self.writer.connection.server().flavour);
-        self.of_source = true;
-        self.writer.connection.execute_bytes(&session.map_err(inexact)?).await?;
-        for variable in &statement.variables {
-            let body = match variable {
-                StatementVariable::Int(value) => EventBody::IntVar(*value),
-                StatementVariable::Rand(seeds) => EventBody::Rand(*seeds),
-                StatementVariable::User(body) => match UserVar::parse(body) {
-                    Ok(variable) => EventBody::UserVar(variable),
-                    Err(error) => return Err(transaction.event_error(error)),
-                },
-            };
-            self.writer.connection.execute_bytes(&variable_statement(&body).map_err(inexact)?).await?;
-        }
-        if let Some(gtid) = gtid {
-            self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
-        }
-        let text = without_start_transaction(&statement.text);
-        let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
-        let status = disabled(self.writer.connection.server());
-        let event = disabled_event(text, status, vars.invoker.as_ref());
-        match self.writer.connection.execute_bytes(event.as_deref().unwrap_or(text)).await {
-            Ok(_) => Ok(()),
-            Err(SessionError::Server { error, .. }) if error.number == statement.error_code => Ok(()),
-            Err(SessionError::Server { error, .. }) => Err(ApplyError::Refused {
-                gtid: transaction.gtid_text(),
-                table: format!(
-                    "statement {:?} ",
-                    String::from_utf8_lossy(&statement.text[..statement.text.len().min(200)])
-                ),
-                key: String::new(),
-                error: Box::new(missing.filter(|_| is_of_nowhere(&error)).unwrap_or(error)),
-            }),
-            Err(error) => Err(error.into()),
-        }
     }
 }

@@ -97,6 +97,9 @@ const NO_SUCH_TABLE: u16 = 1146;
 /// alone is not in the target's binlog, and no servers behind the target have it.
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
+/// The progress of what was passed over, in a row of its own: whoever runs statements writes theirs with what was applied before.
+const PASSED_ROW: usize = STATEMENTS_ROW + 1;
+
 /// Statements that may or may not have run: by where their transactions begin in the log, the fingerprint of what was
 /// there before.
 pub(super) type Intents = HashMap<String, String>;
@@ -250,7 +253,7 @@ impl Store {
         }
         let name = quote(channel);
         // In one transaction: two who take it over at once must not read the same number.
-        connection.execute("BEGIN").await?;
+        connection.execute("START TRANSACTION").await?;
         connection
             .execute(&format!(
                 "INSERT INTO tailwater.apply_channel VALUES ({name}, 1, '', '', '', '') \
@@ -387,22 +390,37 @@ impl Store {
             }
         }
         set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
-        self.connection.execute("BEGIN").await?;
+        self.connection.execute("START TRANSACTION").await?;
         if self.mode == GtidMode::Log {
             self.connection.execute(&origin).await?;
         }
         self.connection
             .execute(&format!("DELETE FROM tailwater.apply_progress WHERE channel={name}"))
             .await?;
-        match self.connection.execute_bytes(&note).await {
-            Err(SessionError::Server { error, .. }) if is_taken_over(&error) => {
-                return Err(ApplyError::TakenOver { channel: self.channel.clone() });
-            }
-            other => other?,
-        };
+        self.keep(&note).await?;
         self.connection.execute("COMMIT").await?;
         set_logging(&mut self.connection, false).await?;
         Ok(())
+    }
+
+    /// Keeps what is applied, as far as it is not kept with what was committed: transactions that were left out or passed over.
+    ///
+    /// # Errors
+    /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
+    pub(super) async fn keep_passed(&mut self, claim: &Claim, applied: &[u8]) -> Result<(), ApplyError> {
+        set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
+        self.keep(&claim.progress_statement(PASSED_ROW, applied, "", 0)).await?;
+        set_logging(&mut self.connection, false).await?;
+        Ok(())
+    }
+
+    async fn keep(&mut self, statement: &[u8]) -> Result<(), ApplyError> {
+        match self.connection.execute_bytes(statement).await {
+            Err(SessionError::Server { error, .. }) if is_taken_over(&error) => {
+                Err(ApplyError::TakenOver { channel: self.channel.clone() })
+            }
+            other => Ok(other.map(drop)?),
+        }
     }
 
     /// Forgets which statements may have run: after a seek they may have to run again. A channel that begins anew keeps them: a

@@ -331,7 +331,7 @@ impl Worker {
         let applied = self.shared.applied().encode();
         let mut packets = Packets::default();
         packets.push(GtidSession::statement(gtid));
-        packets.push("BEGIN");
+        packets.push("START TRANSACTION");
         // Names it: who goes on behind a crash knows by that whose it is.
         packets.push(self.shared.claim.progress_statement(self.number, &applied, &gtid.to_string(), 0));
         packets.push("COMMIT");

@@ -94,6 +94,11 @@ pub(crate) struct Writer {
     row_count: RowCount,
 }
 
+/// Whether it is of a server's own tables: they cannot be locked together with others (`ER_WRONG_LOCK_OF_SYSTEM_TABLE`).
+fn is_system(group: &batch::Group<'_>) -> bool {
+    group.table.target.schema.eq_ignore_ascii_case("mysql")
+}
+
 impl Writer {
     /// Connects, and has the session take rows as events and by SQL.
     ///
@@ -187,8 +192,11 @@ impl Writer {
     /// [`ApplyError::Session`].
     pub(super) async fn set_up_sql(&mut self) -> Result<(), ApplyError> {
         let flavour = self.connection.server().flavour;
-        let setting = format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour));
-        self.connection.execute(&setting).await?;
+        // By itself first: what stands in quotes behind it means something else where literals are in UCS-2.
+        let mut packets = Packets::default();
+        packets.push("SET NAMES utf8mb4");
+        packets.push(format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour)));
+        packets.run(&mut self.connection).await?;
         self.sql = sql::Writer::new(flavour, self.sizes).tolerant(self.tolerant);
         (self.letters, self.sets_letters) = (Letters::All, false);
         Ok(())
@@ -296,7 +304,10 @@ impl Writer {
 
     fn push_groups(&mut self, groups: &[batch::Group<'_>], packets: &mut Packets) -> Result<(), ApplyError> {
         // Runs of groups that take the same path, in order.
-        for run in groups.chunk_by(|one, other| one.table.same_shape == other.table.same_shape) {
+        let together = |one: &batch::Group<'_>, other: &batch::Group<'_>| {
+            one.table.same_shape == other.table.same_shape && !is_system(one) && !is_system(other)
+        };
+        for run in groups.chunk_by(together) {
             if !self.tolerant && run.first().is_some_and(|group| group.table.same_shape) {
                 let mut statements = Vec::new();
                 let scopes = self.encoder.statements(run, &mut statements)?;

@@ -131,7 +131,7 @@ impl Session {
         note: Option<&str>,
     ) -> Result<u64, ApplyError> {
         let mut packets = Packets::default();
-        packets.push("BEGIN");
+        packets.push("START TRANSACTION");
         self.writer.push_rows(changes.iter(), &mut packets)?;
         if let Some(note) = note {
             packets.push(note);

@@ -117,6 +117,15 @@ impl<'a> StatusVars<'a> {
     /// In `flags2`: `unique_checks` is off.
     pub const OPTION_RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
 
+    /// In `flags2` of MariaDB: `check_constraint_checks` is off.
+    pub const OPTION_NO_CHECK_CONSTRAINT_CHECKS: u32 = 1 << 15;
+    /// In `flags2` of MariaDB: `explicit_defaults_for_timestamp` is on.
+    pub const OPTION_EXPLICIT_DEFAULTS_FOR_TIMESTAMP: u32 = 1 << 24;
+    /// In `flags2` of MariaDB: `sql_if_exists` is on.
+    pub const OPTION_IF_EXISTS: u32 = 1 << 28;
+    /// In `flags2` of MariaDB: `system_versioning_insert_history` is on.
+    pub const OPTION_INSERT_HISTORY: u32 = 1 << 30;
+
     /// More databases than this are not named.
     const UPDATED_DATABASES_MAX: u8 = 16;
     /// `EXTRA_COMMIT_ALTER | EXTRA_ROLLBACK_ALTER`.

@@ -1,4 +1,9 @@
-//! Column bytes as Unicode text, where the character set is one of those that need no large table.
+//! Character sets and collations by number; column bytes as Unicode text, where the character set is one of those that need no large
+//! table.
+
+use std::sync::OnceLock;
+
+use crate::Flavour;
 
 /// How bytes of a collation become text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,74 +77,49 @@ pub(super) fn is_over_ascii(collation: u32) -> bool {
     matches!(encoding(collation), Encoding::Utf8 | Encoding::Latin1)
 }
 
-/// The name of a collation's character set, of those that sessions commonly use.
-pub(super) fn name(collation: u32) -> Option<&'static str> {
-    let number = if (1024..2048).contains(&collation) { collation - 1024 } else { collation };
-    Some(match number {
-        63 => "binary",
-        8 | 5 | 15 | 31 | 47 | 48 | 49 | 94 => "latin1",
-        33 | 76 | 83 | 192..=215 | 223 | 576..=578 | 2048..=2303 => "utf8mb3",
-        45 | 46 | 224..=247 | 255..=323 | 608..=610 | 2304..=2559 => "utf8mb4",
-        11 | 65 => "ascii",
-        35 | 90 | 128..=151 | 159 | 640..=642 | 2560..=2815 => "ucs2",
-        54 | 55 | 101..=124 | 672..=674 | 2816..=3071 => "utf16",
-        60 | 61 | 160..=183 | 736..=738 | 3072..=3327 => "utf32",
-        _ => return None,
-    })
+/// A line per collation, by number: number, character set, name on MariaDB, name on MySQL (`=` where it is the same, `-` where
+/// the flavour does not have it). From the servers' `information_schema` (MariaDB 10.11 and 11.8, MySQL 9.7).
+const COLLATIONS: &str = include_str!("collations.tsv");
+
+struct Collation {
+    number: u32,
+    character_set: &'static str,
+    mariadb: Option<&'static str>,
+    mysql: Option<&'static str>,
+}
+
+fn collation(number: u32) -> Option<&'static Collation> {
+    static TABLE: OnceLock<Vec<Collation>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| COLLATIONS.lines().filter_map(parse_collation).collect());
+    let at = table.binary_search_by_key(&number, |collation| collation.number).ok()?;
+    table.get(at)
+}
+
+fn parse_collation(line: &'static str) -> Option<Collation> {
+    let mut fields = line.split('\t');
+    let number = fields.next()?.parse().ok()?;
+    let character_set = fields.next()?;
+    let mariadb = Some(fields.next()?).filter(|name| *name != "-");
+    let mysql = match fields.next()? {
+        "=" => mariadb,
+        "-" => None,
+        name => Some(name),
+    };
+    Some(Collation { number, character_set, mariadb, mysql })
 }
 
 /// The name of a collation's character set, of all that both flavours have; `None` for a number that neither gave away.
-pub fn character_set(collation: u32) -> Option<&'static str> {
-    let number = if (1024..2048).contains(&collation) { collation - 1024 } else { collation };
-    if let Some(name) = name(collation) {
-        return Some(name);
-    }
-    Some(match number {
-        1 | 84 => "big5",
-        2 | 9 | 21 | 27 | 77 => "latin2",
-        3 | 69 => "dec8",
-        4 | 80 => "cp850",
-        6 | 72 => "hp8",
-        7 | 74 => "koi8r",
-        10 | 82 => "swe7",
-        12 | 91 => "ujis",
-        13 | 88 => "sjis",
-        14 | 23 | 50 | 51 | 52 => "cp1251",
-        16 | 71 => "hebrew",
-        18 | 89 => "tis620",
-        19 | 85 => "euckr",
-        22 | 75 => "koi8u",
-        24 | 86 => "gb2312",
-        25 | 70 => "greek",
-        26 | 34 | 44 | 66 | 99 => "cp1250",
-        28 | 87 => "gbk",
-        29 | 58 | 59 => "cp1257",
-        30 | 78 => "latin5",
-        32 | 64 => "armscii8",
-        36 | 68 => "cp866",
-        37 | 73 => "keybcs2",
-        38 | 43 => "macce",
-        39 | 53 => "macroman",
-        40 | 81 => "cp852",
-        20 | 41 | 42 | 79 => "latin7",
-        56 | 62 => "utf16le",
-        57 | 67 => "cp1256",
-        92 | 93 => "geostd8",
-        95 | 96 => "cp932",
-        97 | 98 => "eucjpms",
-        248..=250 => "gb18030",
-        _ => return None,
-    })
+pub fn character_set(number: u32) -> Option<&'static str> {
+    collation(number).map(|collation| collation.character_set)
 }
 
-/// The name of a collation, of those that MariaDB takes for the default of a character set of Unicode.
-pub(super) fn default_collation(collation: u32) -> Option<String> {
-    let kind = match collation {
-        2048 | 2304 | 2560 | 2816 | 3072 => "uca1400_ai_ci",
-        33 | 45 | 35 | 54 | 60 => "general_ci",
-        _ => return None,
-    };
-    Some(format!("{}_{kind}", name(collation)?))
+/// The name of a collation on a flavour; `None` if it has none of that number.
+pub fn collation_name(number: u32, flavour: Flavour) -> Option<&'static str> {
+    let collation = collation(number)?;
+    match flavour {
+        Flavour::MariaDb => collation.mariadb,
+        Flavour::MySql => collation.mysql,
+    }
 }
 
 fn latin1(byte: u8) -> char {
@@ -154,7 +134,8 @@ fn latin1(byte: u8) -> char {
 
 #[cfg(test)]
 mod tests {
-    use super::{character_set, to_text};
+    use super::{COLLATIONS, character_set, collation, collation_name, to_text};
+    use crate::Flavour;
 
     #[test]
     fn character_sets() {
@@ -186,5 +167,18 @@ mod tests {
             assert_eq!(character_set(collation), Some(name));
         }
         assert_eq!(character_set(9999), None);
+    }
+
+    #[test]
+    fn collations_are_in_order_and_have_names() {
+        for line in COLLATIONS.lines() {
+            let number = line.split('\t').next().and_then(|number| number.parse().ok()).unwrap();
+            let found = collation(number).unwrap();
+            assert!(found.number == number && (found.mariadb.is_some() || found.mysql.is_some()), "{line}");
+        }
+        let names = [Flavour::MariaDb, Flavour::MySql].map(|flavour| collation_name(213, flavour));
+        assert_eq!(names, [Some("utf8mb3_croatian_mysql561_ci"), Some("utf8mb3_croatian_ci")]);
+        assert_eq!(collation_name(2304, Flavour::MySql), None);
+        assert_eq!(collation_name(47, Flavour::MariaDb), Some("latin1_bin"));
     }
 }

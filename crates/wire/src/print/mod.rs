@@ -13,6 +13,7 @@ mod json_value;
 mod json_writer;
 mod row_text;
 pub mod sql;
+mod sql_session;
 pub mod sql_value;
 mod stream;
 mod table_scan;
@@ -24,9 +25,9 @@ use std::io;
 
 use crate::WireError;
 
-/// The name of a collation's character set, of those that sessions commonly use.
+/// The name of a collation's character set; `None` for a number that no server is known to use.
 pub fn charset_name(collation: u32) -> Option<&'static str> {
-    charset::name(collation)
+    charset::character_set(collation)
 }
 
 /// The text of bytes in a collation's character set; `None` if they are binary, not valid, or of a set that is not converted here.

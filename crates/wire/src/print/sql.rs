@@ -12,13 +12,15 @@ use std::io;
 
 use super::event_text::{self, put_time};
 use super::row_text::{put, put_identifier};
+use super::sql_session::put_default_encryption;
+pub use super::sql_session::session_statement;
 use super::sql_value::{Use, put_value};
 use super::stream::Stream;
 use super::{EventPlace, EventPrinter, PrintError, TableFilter, UNPACKED_BYTES_MAX};
 use crate::Flavour;
 use crate::event::{
     EventBody, EventHeader, IntVar, MariadbGtidEvent, PayloadLimits, QueryEvent, RowsEvent, RowsKind,
-    StatusVars, UserVarValue,
+    UserVarValue,
 };
 use crate::rows::{Column, ColumnType, Image, RowChange, Rows, TableMap};
 
@@ -27,8 +29,8 @@ const END: &[u8] = b"\n/*!*/;\n";
 
 /// Modes that take every value as it is: dates that do not exist, zero for an AUTO_INCREMENT column; and not strict,
 /// since sources may hold what a strict server would refuse (an ENUM of 0).
-const ROW_MODE: &str = "SET @@session.sql_mode='NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', \
-                        @@session.time_zone='+00:00', @@session.character_set_client='utf8mb4'";
+const ROW_MODE: &str = "SET @@session.sql_mode=_utf8mb4'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', \
+                        @@session.time_zone=_utf8mb4'+00:00', @@session.character_set_client=utf8mb4";
 
 /// Prints events as SQL.
 #[derive(Debug, Default)]
@@ -99,7 +101,7 @@ impl Printer {
                     put_statement(&mut text, b"START TRANSACTION");
                 }
             }
-            body => put_other(&mut text, body)?,
+            body => put_other(&mut text, body, self.stream.flavour())?,
         }
         out.write_all(&text)?;
         Ok(())
@@ -131,7 +133,10 @@ impl Printer {
             text.extend_from_slice(END);
         }
         self.row_session = None;
-        put_session(text, header.timestamp, query, self.stream.flavour())?;
+        let flavour = self.stream.flavour();
+        text.extend_from_slice(&session_statement(header.timestamp, query, flavour, flavour)?);
+        put_default_encryption(text, query)?;
+        text.extend_from_slice(END);
         put_statement(text, &statement);
         Ok(())
     }
@@ -180,7 +185,7 @@ const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
     | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
     | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
 
-fn refused(what: &str, reason: &str) -> PrintError {
+pub(super) fn refused(what: &str, reason: &str) -> PrintError {
     PrintError::NotExact { what: what.to_owned(), reason: reason.to_owned() }
 }
 
@@ -208,7 +213,7 @@ fn put_name(text: &mut Vec<u8>, name: &[u8], what: &str) -> Result<(), PrintErro
 }
 
 /// What needs nothing but itself, and what cannot be said.
-fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>) -> Result<(), PrintError> {
+fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>, flavour: Flavour) -> Result<(), PrintError> {
     match body {
         EventBody::Xid(_) => put_statement(text, b"COMMIT"),
         EventBody::IntVar(IntVar::InsertId(value)) => put(text, format_args!("SET INSERT_ID={value}")),
@@ -222,7 +227,7 @@ fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>) -> Result<(), PrintError>
             text.extend_from_slice(b"SET @");
             put_name(text, variable.name, "the name of a user variable")?;
             text.extend_from_slice(b":=");
-            put_user_value(text, &variable.value)?;
+            put_user_value(text, &variable.value, flavour)?;
         }
         EventBody::BeginLoadQuery(_)
         | EventBody::AppendBlock(_)
@@ -251,7 +256,7 @@ fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>) -> Result<(), PrintError>
     Ok(())
 }
 
-fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>) -> Result<(), PrintError> {
+fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>, flavour: Flavour) -> Result<(), PrintError> {
     match value {
         UserVarValue::Null => text.extend_from_slice(b"NULL"),
         UserVarValue::Real(real) => put(text, format_args!("{real:e}")),
@@ -261,133 +266,32 @@ fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>) -> Result<(), Pr
             put(text, format_args!("{}", crate::rows::decimal::Decimal::parse(bytes, *precision, *scale)?));
         }
         UserVarValue::String { bytes, collation } => {
-            let Some(charset) = super::charset::name(*collation) else {
+            let Some(charset) = super::charset::character_set(*collation) else {
                 let reason = format!("collation {collation} is not known here");
                 return Err(refused("a user variable", &reason));
             };
             put(text, format_args!("_{charset} X'"));
             bytes.iter().for_each(|byte| put(text, format_args!("{byte:02X}")));
             text.push(b'\'');
+            // Of another flavour that has no such collation, the set's default.
+            if let Some(collation) = super::charset::collation_name(*collation, flavour) {
+                put(text, format_args!(" COLLATE {collation}"));
+            }
         }
     }
     Ok(())
 }
 
-/// The statement that sets a session up as the one that `query` ran in, at `timestamp` (in seconds since 1970), as far as
-/// it depends on it; the default database left out.
-///
-/// # Errors
-/// [`PrintError::NotExact`] if it depends on something that cannot be said; [`PrintError::Event`].
-pub fn session_statement(
-    timestamp: u32,
-    query: &QueryEvent<'_>,
-    flavour: Flavour,
-) -> Result<Vec<u8>, PrintError> {
-    let mut text = Vec::new();
-    put_session(&mut text, timestamp, query, flavour)?;
-    text.truncate(text.len() - END.len());
-    Ok(text)
-}
-
-/// The statement that does what an event in front of a statement does for it (`INTVAR`, `RAND`, `USER_VAR`).
+/// The statement that does what an event in front of a statement does for it (`INTVAR`, `RAND`, `USER_VAR`), for a server of
+/// `flavour`.
 ///
 /// # Errors
 /// As [`session_statement`].
-pub fn variable_statement(event: &EventBody<'_>) -> Result<Vec<u8>, PrintError> {
+pub fn variable_statement(event: &EventBody<'_>, flavour: Flavour) -> Result<Vec<u8>, PrintError> {
     let mut text = Vec::new();
-    put_other(&mut text, event)?;
+    put_other(&mut text, event, flavour)?;
     text.truncate(text.len().saturating_sub(END.len()));
     Ok(text)
-}
-
-/// The session that a statement ran in, as far as it depends on it.
-fn put_session(
-    text: &mut Vec<u8>,
-    timestamp: u32,
-    query: &QueryEvent<'_>,
-    flavour: Flavour,
-) -> Result<(), PrintError> {
-    let vars = query.status_vars()?;
-    if !vars.unknown.is_empty() {
-        let reason = format!("it depends on session variable {}, which is not known here", vars.unknown[0]);
-        return Err(refused("a statement", &reason));
-    }
-    put(text, format_args!("SET TIMESTAMP={timestamp}"));
-    if let Some(micros) = vars.microseconds.or(vars.hrnow).filter(|micros| *micros != 0) {
-        put(text, format_args!(".{micros:06}"));
-    }
-    put(text, format_args!(", @@session.pseudo_thread_id={}", query.thread_id));
-    let mut set =
-        |name: &str, value: &dyn std::fmt::Display| put(text, format_args!(", @@session.{name}={value}"));
-    if let Some(flags) = vars.flags2 {
-        let off = |flag: u32| u8::from(flags & flag == 0);
-        set("foreign_key_checks", &off(StatusVars::OPTION_NO_FOREIGN_KEY_CHECKS));
-        set("unique_checks", &off(StatusVars::OPTION_RELAXED_UNIQUE_CHECKS));
-        set("sql_auto_is_null", &(1 - off(StatusVars::OPTION_AUTO_IS_NULL)));
-    }
-    if let Some(mode) = vars.sql_mode {
-        set("sql_mode", &mode);
-    }
-    let (increment, offset) = vars.auto_increment.map_or((1, 1), |it| (it.increment, it.offset));
-    set("auto_increment_increment", &increment);
-    set("auto_increment_offset", &offset);
-    if let Some(charset) = vars.charset {
-        // A number stands for a collation, and only one that is the default of its set is taken for the set.
-        match super::charset::name(u32::from(charset.client)) {
-            Some(name) => set("character_set_client", &name),
-            None => set("character_set_client", &charset.client),
-        }
-        set("collation_connection", &charset.connection);
-        set("collation_server", &charset.server);
-    }
-    if let Some(zone) = vars.time_zone {
-        let zone = std::str::from_utf8(zone).ok().filter(|zone| !zone.contains(['\'', '\\', '\n']));
-        let Some(zone) = zone else { return Err(refused("a statement", "its time zone has no name")) };
-        set("time_zone", &format_args!("'{zone}'"));
-    }
-    set("lc_time_names", &vars.lc_time_names.unwrap_or(0));
-    if let Some(collation) = vars.charset_database {
-        set("collation_database", &collation);
-    } else {
-        put(text, format_args!(", @@session.collation_database=DEFAULT"));
-    }
-    let mut set =
-        |name: &str, value: &dyn std::fmt::Display| put(text, format_args!(", @@session.{name}={value}"));
-    if let Some(explicit) = vars.explicit_defaults_for_timestamp {
-        set("explicit_defaults_for_timestamp", &u8::from(explicit));
-    }
-    if flavour == Flavour::MariaDb {
-        put_default_collations(text, &vars)?;
-    }
-    let mut set =
-        |name: &str, value: &dyn std::fmt::Display| put(text, format_args!(", @@session.{name}={value}"));
-    if flavour == Flavour::MySql {
-        if let Some(collation) = vars.default_collation_for_utf8mb4 {
-            set("default_collation_for_utf8mb4", &collation);
-        }
-        if let Some(required) = vars.sql_require_primary_key {
-            set("sql_require_primary_key", &required);
-        }
-    }
-    text.extend_from_slice(END);
-    Ok(())
-}
-
-/// MariaDB 11.3 and later: the default collation of character sets, on which a `CREATE TABLE` depends.
-fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(), PrintError> {
-    let mut pairs = Vec::new();
-    for (set, collation) in vars.character_set_collations.iter().flatten() {
-        let names =
-            (super::charset::name(u32::from(*set)), super::charset::default_collation(u32::from(*collation)));
-        let (Some(set), Some(collation)) = names else {
-            let reason = format!("its default collation {collation} is not known here");
-            return Err(refused("a statement", &reason));
-        };
-        pairs.push(format!("{set}={collation}"));
-    }
-    let pairs = pairs.join(",");
-    put(text, format_args!(" /*M!110300 , @@session.character_set_collations='{pairs}' */"));
-    Ok(())
 }
 
 /// The session for row statements: every value as it is, and the checks that the source's session had.

@@ -1,0 +1,308 @@
+//! Accounts that a statement does not name: `CURRENT_USER` in it, and whoever a default stands for.
+//!
+//! A server's own replication thread takes the account from the event (`Q_INVOKER`). For a client's session it would be the client's,
+//! so it is written into the text.
+
+use tailwater_wire::event::Invoker;
+
+use super::sql_words::{Token, Words};
+use crate::decode::statement::wrapped;
+
+/// Why an account cannot be written into a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnknownInvoker {
+    /// The event does not say whose session it was.
+    NotLogged,
+    /// The statement is in another character set than the account's name.
+    OtherCharset,
+}
+
+/// The account as a statement names it: in quotes, a role without a host.
+pub(super) fn account_name(invoker: &Invoker<'_>) -> Vec<u8> {
+    let mut name = Vec::with_capacity(invoker.user.len() + invoker.host.len() + 5);
+    put_quoted(invoker.user, &mut name);
+    // An account without a host is a role; one without a name is anonymous.
+    if !invoker.host.is_empty() || invoker.user.is_empty() {
+        name.push(b'@');
+        put_quoted(invoker.host, &mut name);
+    }
+    name
+}
+
+fn put_quoted(name: &[u8], out: &mut Vec<u8>) {
+    out.push(b'`');
+    for byte in name {
+        out.extend(std::iter::repeat_n(*byte, 1 + usize::from(*byte == b'`')));
+    }
+    out.push(b'`');
+}
+
+/// The statement with the account of `invoker` in all places that mean the session's own; `None` if it has no such place.
+///
+/// `is_utf8`: it is written in UTF-8, as the account is.
+///
+/// # Errors
+/// [`UnknownInvoker`] if it has such a place and the account cannot be written there.
+pub(super) fn with_invoker(
+    text: &[u8],
+    invoker: Option<&Invoker<'_>>,
+    is_utf8: bool,
+) -> Result<Option<Vec<u8>>, UnknownInvoker> {
+    // MariaDB's settings for one statement stay as they are before it.
+    let (settings, statement) = text.split_at(text.len() - wrapped(text).len());
+    let places = places(statement);
+    if places.is_empty() {
+        return Ok(None);
+    }
+    written(settings, statement, &places, invoker.ok_or(UnknownInvoker::NotLogged)?, is_utf8).map(Some)
+}
+
+/// MariaDB's `CREATE ROLE` with the account of `invoker` as who administers the role, if it leaves that to who runs it and the event
+/// says who did; `None` for any other statement.
+///
+/// # Errors
+/// As [`with_invoker`].
+pub(super) fn with_creator_as_admin(
+    text: &[u8],
+    invoker: Option<&Invoker<'_>>,
+    is_utf8: bool,
+) -> Result<Option<Vec<u8>>, UnknownInvoker> {
+    let (settings, statement) = text.split_at(text.len() - wrapped(text).len());
+    let mut words = Words::new(statement);
+    let is_role =
+        words.accept("CREATE") && (!words.accept("OR") || words.accept("REPLACE")) && words.accept("ROLE");
+    let Some(invoker) = invoker.filter(|_| is_role) else { return Ok(None) };
+    let mut end = words.end;
+    while let Some(token) = words.next() {
+        match token {
+            Token::Word(word) if word.eq_ignore_ascii_case(b"WITH") => return Ok(None),
+            Token::Mark(b';') => break,
+            _ => end = words.end,
+        }
+    }
+    let place = Place { start: end, end, before: " WITH ADMIN " };
+    written(settings, statement, &[place], invoker, is_utf8).map(Some)
+}
+
+fn written(
+    settings: &[u8],
+    statement: &[u8],
+    places: &[Place],
+    invoker: &Invoker<'_>,
+    is_utf8: bool,
+) -> Result<Vec<u8>, UnknownInvoker> {
+    if !is_utf8 && !(invoker.user.is_ascii() && invoker.host.is_ascii()) {
+        return Err(UnknownInvoker::OtherCharset);
+    }
+    let name = account_name(invoker);
+    let mut changed = Vec::with_capacity(settings.len() + statement.len() + places.len() * (name.len() + 16));
+    changed.extend_from_slice(settings);
+    let mut rest = 0;
+    for Place { start, end, before } in places {
+        changed.extend_from_slice(statement.get(rest..*start).unwrap_or_default());
+        changed.extend_from_slice(before.as_bytes());
+        changed.extend_from_slice(&name);
+        rest = *end;
+    }
+    changed.extend_from_slice(statement.get(rest..).unwrap_or_default());
+    Ok(changed)
+}
+
+/// Where an account is to be written, in place of what stands from `start` to `end`, which may be nothing.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    start: usize,
+    end: usize,
+    /// What else has to stand in front of it.
+    before: &'static str,
+}
+
+fn places(text: &[u8]) -> Vec<Place> {
+    let mut words = Words::new(text);
+    let Some(Token::Word(first)) = words.next() else { return Vec::new() };
+    match first.to_ascii_uppercase().as_slice() {
+        b"GRANT" | b"REVOKE" => mentions(words, Token::Word(first)),
+        b"SET" => set_places(words),
+        b"CREATE" | b"ALTER" | b"DROP" | b"RENAME" => definition_places(words),
+        _ => Vec::new(),
+    }
+}
+
+fn is(token: Token<'_>, known: &[&str]) -> bool {
+    matches!(token, Token::Word(word) if known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
+}
+
+/// All that stands behind `before` is about accounts: wherever the session's own is mentioned.
+fn mentions<'a>(mut words: Words<'a>, mut before: Token<'a>) -> Vec<Place> {
+    let mut places = Vec::new();
+    while let Some(token) = words.next() {
+        let behind = std::mem::replace(&mut before, token);
+        let Token::Word(word) = token else { continue };
+        let start = words.end - word.len();
+        let is_own = match () {
+            () if is(token, &["CURRENT_USER"]) => behind != Token::Mark(b'.'),
+            // May be a name elsewhere.
+            () if is(token, &["CURRENT_ROLE"]) => {
+                behind == Token::Mark(b',') || is(behind, &["TO", "FROM", "FOR", "ADMIN"])
+            }
+            // `ALTER USER USER()`
+            () if is(token, &["USER"]) => is(behind, &["USER", "EXISTS"]) && words.clone().accept_call(),
+            () => false,
+        };
+        if is_own {
+            words.accept_call();
+            places.push(Place { start, end: words.end, before: "" });
+        }
+    }
+    places
+}
+
+/// `SET PASSWORD [FOR account] = ...`, `SET DEFAULT ROLE role [FOR account]`.
+fn set_places(mut words: Words<'_>) -> Vec<Place> {
+    let missing = |at: usize| vec![Place { start: at, end: at, before: " FOR " }];
+    if words.accept("PASSWORD") {
+        return match words.accept("FOR") {
+            true => mentions(words, Token::Word(b"FOR")),
+            false => missing(words.end),
+        };
+    }
+    if !(words.accept("DEFAULT") && words.accept("ROLE") && words.next().is_some()) {
+        return Vec::new();
+    }
+    let role_end = words.end;
+    while let Some(token) = words.next() {
+        if is(token, &["FOR", "TO"]) {
+            return mentions(words, token);
+        }
+    }
+    missing(role_end)
+}
+
+/// What stands behind `CREATE`, `ALTER`, `DROP` or `RENAME`.
+fn definition_places(mut words: Words<'_>) -> Vec<Place> {
+    if words.accept("OR") && !words.accept("REPLACE") {
+        return Vec::new();
+    }
+    if words.accept("USER") || words.accept("ROLE") {
+        return mentions(words, Token::Word(b"USER"));
+    }
+    // Whose an object is stands in front of its kind.
+    const KINDS: [&str; 9] =
+        ["VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE", "TABLE", "DATABASE", "SCHEMA"];
+    while let Some(token) = words.next() {
+        if is(token, &KINDS) {
+            break;
+        }
+        if is(token, &["DEFINER"]) && words.accept_mark(b'=') {
+            let own = words.accept("CURRENT_USER") || words.accept("CURRENT_ROLE");
+            let start = words.end.saturating_sub("CURRENT_USER".len());
+            words.accept_call();
+            return if own { vec![Place { start, end: words.end, before: "" }] } else { Vec::new() };
+        }
+    }
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn changed(text: &str) -> String {
+        let invoker = Invoker { user: b"a`b", host: b"%" };
+        let changed = with_invoker(text.as_bytes(), Some(&invoker), true).unwrap();
+        changed.map_or_else(String::new, |changed| String::from_utf8_lossy(&changed).into_owned())
+    }
+
+    #[test]
+    fn accounts_are_written_where_they_are_meant() {
+        for (text, expected) in [
+            ("GRANT SELECT ON d.t TO CURRENT_USER()", "GRANT SELECT ON d.t TO `a``b`@`%`"),
+            (
+                "grant r, select (a) on t to x@y, current_user /* ( */ ( ) with grant option",
+                "grant r, select (a) on t to x@y, `a``b`@`%` with grant option",
+            ),
+            ("REVOKE r FROM CURRENT_ROLE", "REVOKE r FROM `a``b`@`%`"),
+            (
+                "SET STATEMENT lock_wait_timeout=5 FOR GRANT USAGE ON *.* TO CURRENT_USER IDENTIFIED BY 'CURRENT_USER'",
+                "SET STATEMENT lock_wait_timeout=5 FOR GRANT USAGE ON *.* TO `a``b`@`%` IDENTIFIED BY 'CURRENT_USER'",
+            ),
+            ("GRANT SELECT ON CURRENT_ROLE TO x", ""),
+            ("GRANT SELECT ON d.current_user TO `current_user`", ""),
+            ("ALTER USER CURRENT_USER() IDENTIFIED BY 'x'", "ALTER USER `a``b`@`%` IDENTIFIED BY 'x'"),
+            (
+                "ALTER USER IF EXISTS USER() IDENTIFIED BY 'x'",
+                "ALTER USER IF EXISTS `a``b`@`%` IDENTIFIED BY 'x'",
+            ),
+            ("DROP USER user, current_user", "DROP USER user, `a``b`@`%`"),
+            ("RENAME USER CURRENT_USER TO x", "RENAME USER `a``b`@`%` TO x"),
+            (
+                "CREATE OR REPLACE ROLE r WITH ADMIN CURRENT_USER()",
+                "CREATE OR REPLACE ROLE r WITH ADMIN `a``b`@`%`",
+            ),
+            ("SET PASSWORD = 'x'", "SET PASSWORD FOR `a``b`@`%` = 'x'"),
+            ("SET PASSWORD FOR CURRENT_USER() = 'x'", "SET PASSWORD FOR `a``b`@`%` = 'x'"),
+            ("SET PASSWORD FOR 'x'@'y' = 'x'", ""),
+            ("SET DEFAULT ROLE r", "SET DEFAULT ROLE r FOR `a``b`@`%`"),
+            ("SET DEFAULT ROLE r FOR CURRENT_USER", "SET DEFAULT ROLE r FOR `a``b`@`%`"),
+            ("SET DEFAULT ROLE `FOR` FOR x", ""),
+            ("ALTER DEFINER = CURRENT_USER() EVENT e ENABLE", "ALTER DEFINER = `a``b`@`%` EVENT e ENABLE"),
+            (
+                "CREATE DEFINER=CURRENT_ROLE PROCEDURE p() SELECT CURRENT_USER()",
+                "CREATE DEFINER=`a``b`@`%` PROCEDURE p() SELECT CURRENT_USER()",
+            ),
+            ("CREATE DEFINER=x@y VIEW v AS SELECT definer=CURRENT_USER()", ""),
+            ("CREATE VIEW v AS SELECT definer=CURRENT_USER()", ""),
+            ("CREATE TABLE t (a CHAR(99) DEFAULT CURRENT_USER())", ""),
+            ("INSERT INTO t VALUES (CURRENT_USER())", ""),
+            ("CREATE USER `a", ""),
+            ("", ""),
+        ] {
+            assert_eq!(changed(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn roles_are_administered_by_whoever_made_them() {
+        let invoker = Invoker { user: b"a", host: b"%" };
+        for (text, expected) in [
+            ("CREATE ROLE r, s /* x */", Some("CREATE ROLE r, s WITH ADMIN `a`@`%` /* x */")),
+            (
+                "create or replace role if not exists r;",
+                Some("create or replace role if not exists r WITH ADMIN `a`@`%`;"),
+            ),
+            ("CREATE ROLE r WITH ADMIN x", None),
+            ("CREATE USER r", None),
+            ("DROP ROLE r", None),
+        ] {
+            let changed = with_creator_as_admin(text.as_bytes(), Some(&invoker), true).unwrap();
+            let changed = changed.map(|changed| String::from_utf8_lossy(&changed).into_owned());
+            assert_eq!(changed.as_deref(), expected, "{text}");
+        }
+        assert_eq!(with_creator_as_admin(b"CREATE ROLE r", None, true), Ok(None));
+    }
+
+    #[test]
+    fn an_account_that_is_not_known_is_not_guessed() {
+        let text = b"GRANT SELECT ON d.t TO CURRENT_USER()";
+        assert_eq!(with_invoker(text, None, true), Err(UnknownInvoker::NotLogged));
+        let invoker = Invoker { user: "é".as_bytes(), host: b"%" };
+        assert_eq!(with_invoker(text, Some(&invoker), false), Err(UnknownInvoker::OtherCharset));
+        assert_eq!(with_invoker(b"GRANT SELECT ON d.t TO x", None, false), Ok(None));
+        assert_eq!(account_name(&Invoker { user: b"r", host: b"" }), b"`r`");
+        assert_eq!(account_name(&Invoker { user: b"", host: b"h" }), b"``@`h`");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(
+            text in "(GRANT|SET (PASSWORD|DEFAULT ROLE)|CREATE (USER|DEFINER=)?)?[ `'\"./*!#a-zé=@(),;-]{0,30}(CURRENT_USER|FOR)?[ ()]{0,4}",
+            bytes: Vec<u8>,
+        ) {
+            let invoker = Invoker { user: &bytes, host: b"" };
+            let _ = with_invoker(text.as_bytes(), Some(&invoker), true);
+            let _ = with_invoker(&bytes, Some(&invoker), true);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Runs statements of the source on the target, each in the session that it ran in there.
+//!
+//! What a source's session is set to can change what our own statements mean: literals in UCS-2, `BEGIN` under `sql_mode=ORACLE`. So
+//! none of ours run in it but those that set it up, and they are written for any.
+
+use std::sync::Arc;
+
+use tailwater_session::{ServerError, SessionError};
+use tailwater_wire::Flavour;
+use tailwater_wire::event::{EventBody, QueryEvent, StatusVars, UserVar};
+use tailwater_wire::gtid::Gtid;
+use tailwater_wire::print::PrintError;
+use tailwater_wire::print::sql::{session_statement, variable_statement};
+
+use super::account_effects::{AccountEffects, lend_roles};
+use super::fingerprint::rest_of_drop;
+use super::gtid_session::GtidSession;
+use super::invoker::UnknownInvoker;
+use super::statement_text::target_text;
+use super::worker::Shared;
+use super::writer::Writer;
+use crate::error::ApplyError;
+use crate::filter::changed_by;
+use crate::transaction::{Statement, StatementVariable, Transaction};
+
+/// A statement whose database the target lacks, or that has none, runs in this one: nobody can make or change anything there, and
+/// what names its databases does not care where it runs.
+const NOWHERE: &str = "information_schema";
+
+/// `ER_BAD_DB_ERROR`
+const UNKNOWN_DATABASE: u16 = 1049;
+
+/// What ended a statement on its source half-way, from outside: `ER_SERVER_SHUTDOWN`, `ER_NEW_ABORTING_CONNECTION`,
+/// `ER_NET_READ_ERROR`, `ER_NET_ERROR_ON_WRITE`, `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`,
+/// `ER_QUERY_TIMEOUT`. As a server's own replication thread has them (`unexpected_error_code` in `log_event.cc`).
+const INTERRUPTIONS: [u16; 8] = [1053, 1184, 1158, 1160, 1317, 1927, 1969, 3024];
+
+/// What another transaction in the way is to blame for: `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_XA_RBDEADLOCK`. It need not
+/// be in the way on the target.
+const CONCURRENCY: [u16; 3] = [1205, 1213, 1614];
+
+/// `ER_BAD_TABLE_ERROR`, and MariaDB's `ER_UNKNOWN_SEQUENCES`, `ER_UNKNOWN_VIEW`.
+const UNKNOWN_TABLES: [u16; 3] = [1051, 4091, 4092];
+
+/// Whether an error is about the database that a statement runs in whose own is not there.
+fn is_of_nowhere(error: &ServerError) -> bool {
+    error.message.to_ascii_lowercase().contains(NOWHERE)
+}
+
+/// A statement as messages show it.
+fn shown(statement: &Statement) -> String {
+    format!("statement {:?} ", String::from_utf8_lossy(&statement.text[..statement.text.len().min(200)]))
+}
+
+fn inexact(transaction: &Transaction, error: &PrintError) -> ApplyError {
+    ApplyError::Unsupported {
+        gtid: transaction.gtid_text(),
+        what: "a statement".to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+/// A connection that runs statements of the source.
+#[derive(Debug)]
+pub(super) struct SourceSession {
+    pub(super) writer: Writer,
+    /// The database that it is in, if that is known.
+    database: Option<Vec<u8>>,
+    /// It is set up for a statement of the source.
+    of_source: bool,
+    /// `default_table_encryption`, where there is one.
+    default_encryption: Option<u8>,
+    /// The source's flavour.
+    source: Flavour,
+}
+
+impl SourceSession {
+    pub(super) async fn new(mut writer: Writer, shared: &Arc<Shared>) -> Result<Self, ApplyError> {
+        let variable = "SHOW SESSION VARIABLES LIKE 'default_table_encryption'";
+        let shown = writer.connection.query(variable).await?;
+        let default_encryption =
+            shown.first().and_then(|row| row.get_str(1)).map(|value| u8::from(value == "ON"));
+        let source = shared.log.source().map_or(shared.flavour, |source| source.flavour);
+        Ok(Self { writer, database: None, of_source: false, default_encryption, source })
+    }
+
+    /// Makes it a session of ours again, if it is set up for a statement of the source.
+    pub(super) async fn leave_source(&mut self) -> Result<(), ApplyError> {
+        if std::mem::take(&mut self.of_source) {
+            self.writer.set_up_sql().await?;
+        }
+        Ok(())
+    }
+
+    /// Goes to the database that a statement runs in, as a replication thread does whatever the statement is; with what the target
+    /// says if it has none of that name.
+    async fn enter(&mut self, statement: &Statement) -> Result<Option<ServerError>, ApplyError> {
+        // None would be left from the statement before.
+        let wanted = if statement.database.is_empty() { NOWHERE.as_bytes() } else { &statement.database };
+        if self.database.as_deref() == Some(wanted) {
+            return Ok(None);
+        }
+        self.leave_source().await?;
+        let name = String::from_utf8_lossy(wanted).replace('`', "``");
+        match self.writer.connection.execute(&format!("USE `{name}`")).await {
+            Ok(_) => {
+                self.database = Some(wanted.to_vec());
+                Ok(None)
+            }
+            Err(SessionError::Server { error, .. }) if error.number == UNKNOWN_DATABASE => {
+                self.writer.connection.execute(&format!("USE {NOWHERE}")).await?;
+                self.database = Some(NOWHERE.into());
+                Ok(Some(error))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Has the session be the one that a statement ran in.
+    async fn set_up(
+        &mut self,
+        transaction: &Transaction,
+        statement: &Statement,
+        query: &QueryEvent<'_>,
+        vars: &StatusVars<'_>,
+    ) -> Result<(), ApplyError> {
+        let target = self.writer.connection.server().flavour;
+        if let (Some(wanted), Some(is)) = (vars.default_table_encryption, self.default_encryption)
+            && wanted != is
+        {
+            let set = format!("SET SESSION default_table_encryption={wanted}");
+            self.writer.connection.execute(&set).await?;
+            self.default_encryption = Some(wanted);
+        }
+        let session = session_statement(statement.timestamp, query, self.source, target);
+        let session = session.map_err(|error| inexact(transaction, &error))?;
+        self.of_source = true;
+        self.writer.connection.execute_bytes(&session).await?;
+        for variable in &statement.variables {
+            let body = match variable {
+                StatementVariable::Int(value) => EventBody::IntVar(*value),
+                StatementVariable::Rand(seeds) => EventBody::Rand(*seeds),
+                StatementVariable::User(body) => match UserVar::parse(body) {
+                    Ok(variable) => EventBody::UserVar(variable),
+                    Err(error) => return Err(transaction.event_error(error)),
+                },
+            };
+            let set = variable_statement(&body, target).map_err(|error| inexact(transaction, &error))?;
+            self.writer.connection.execute_bytes(&set).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement, under a GTID if one is given.
+    ///
+    /// # Errors
+    /// [`ApplyError::Refused`], [`ApplyError::EndsOtherwise`] if it does not end as on the source; [`ApplyError::Interruption`],
+    /// [`ApplyError::Account`], [`ApplyError::Unsupported`] if it cannot be run; [`ApplyError::Session`].
+    pub(super) async fn run(
+        &mut self,
+        shared: &Arc<Shared>,
+        transaction: &Transaction,
+        statement: &Statement,
+        gtid: Option<&Gtid>,
+    ) -> Result<(), ApplyError> {
+        if INTERRUPTIONS.contains(&statement.error_code) {
+            return Err(ApplyError::Interruption {
+                gtid: transaction.gtid_text(),
+                statement: shown(statement),
+                number: statement.error_code,
+            });
+        }
+        let query = QueryEvent {
+            thread_id: statement.thread_id,
+            execution_seconds: 0,
+            error_code: statement.error_code,
+            status_vars_bytes: &statement.status_vars,
+            database: &statement.database,
+            query: &statement.text,
+            compressed: false,
+        };
+        let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
+        let text = target_text(&statement.text, &vars, self.writer.connection.server());
+        let text = text.map_err(|unknown| unknown_account(transaction, statement, unknown))?;
+        let effects = AccountEffects::before(shared, &text, vars.invoker.as_ref()).await?;
+        let missing = self.enter(statement).await?;
+        if let Some(gtid) = gtid {
+            self.leave_source().await?;
+            self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
+        }
+        self.set_up(transaction, statement, &query, &vars).await?;
+        let mut result = self.execute(&text).await?;
+        if let Err(error) = &result
+            && let Some(lent) = lend_roles(shared, &text, error).await?
+        {
+            let again = self.execute(&text).await;
+            lent.take_back().await?;
+            result = again?;
+        }
+        if !statement.uses_database() {
+            // It may have dropped the one that the session is in.
+            self.database = None;
+        }
+        self.judge(transaction, statement, missing, result).await?;
+        if let Some(effects) = effects {
+            effects.carry_out().await?;
+        }
+        Ok(())
+    }
+
+    /// What the target says to a statement; an error of the connection is an error.
+    async fn execute(&mut self, text: &[u8]) -> Result<Result<(), ServerError>, ApplyError> {
+        match self.writer.connection.execute_bytes(text).await {
+            Ok(_) => Ok(Ok(())),
+            Err(SessionError::Server { error, .. }) => Ok(Err(error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Compares how a statement has ended with how it ended on the source.
+    async fn judge(
+        &mut self,
+        transaction: &Transaction,
+        statement: &Statement,
+        missing: Option<ServerError>,
+        result: Result<(), ServerError>,
+    ) -> Result<(), ApplyError> {
+        let expected = statement.error_code;
+        let error = match result {
+            Ok(()) if expected == 0 || CONCURRENCY.contains(&expected) => return Ok(()),
+            Ok(()) => {
+                return Err(ApplyError::EndsOtherwise {
+                    gtid: transaction.gtid_text(),
+                    statement: shown(statement),
+                    number: expected,
+                });
+            }
+            Err(error) if error.number == expected => return Ok(()),
+            Err(error) => error,
+        };
+        if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && self.may_miss_some(statement) {
+            // MariaDB has dropped those that are there; MySQL drops all or none.
+            if self.writer.connection.server().flavour == Flavour::MySql
+                && let Some(rest) = rest_of_drop(&statement.text)
+            {
+                self.writer.connection.execute_bytes(&rest).await?;
+            }
+            return Ok(());
+        }
+        Err(ApplyError::Refused {
+            gtid: transaction.gtid_text(),
+            table: shown(statement),
+            key: String::new(),
+            error: Box::new(missing.filter(|_| is_of_nowhere(&error)).unwrap_or(error)),
+        })
+    }
+
+    /// Whether a statement may have found some of what it drops missing on its source, which the event does not say: MariaDB writes
+    /// the text of such a statement anew, and leaves the error out.
+    fn may_miss_some(&self, statement: &Statement) -> bool {
+        let text = statement.text.trim_ascii_end();
+        self.source == Flavour::MariaDb
+            && text.ends_with(b"/* generated by server */")
+            && changed_by(text).is_some_and(|dropped| dropped.len() > 1)
+    }
+}
+
+fn unknown_account(transaction: &Transaction, statement: &Statement, unknown: UnknownInvoker) -> ApplyError {
+    let reason = match unknown {
+        UnknownInvoker::NotLogged => "its event does not say whose session it was",
+        UnknownInvoker::OtherCharset => {
+            "the account's name is not ASCII, and the statement is in another character set than UTF-8"
+        }
+    };
+    ApplyError::Account { gtid: transaction.gtid_text(), statement: shown(statement), reason }
+}

@@ -1,0 +1,138 @@
+//! The tokens of a statement's text: words, quoted names and strings, variables, and marks, without comments.
+
+/// A part of a statement's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Token<'a> {
+    /// Letters without quotes.
+    Word(&'a [u8]),
+    /// A name in quotes, a string, or a variable.
+    Name,
+    Mark(u8),
+}
+
+/// Goes from token to token.
+#[derive(Clone)]
+pub(super) struct Words<'a> {
+    text: &'a [u8],
+    at: usize,
+    /// Where the last token ends.
+    pub(super) end: usize,
+}
+
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
+}
+
+impl<'a> Words<'a> {
+    /// The tokens of `text`, from its beginning.
+    pub(super) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0, end: 0 }
+    }
+
+    /// The next token; `None` at the end, and where a string or comment does not end.
+    pub(super) fn next(&mut self) -> Option<Token<'a>> {
+        self.pass_blanks()?;
+        let rest = self.text.get(self.at..)?;
+        let first = *rest.first()?;
+        let (token, length) = match first {
+            b'`' | b'\'' | b'"' => (Token::Name, quoted_bytes(rest, first)?),
+            b'@' => (Token::Name, variable_bytes(rest)?),
+            first if is_part(first) => {
+                let length = rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
+                (Token::Word(&rest[..length]), length)
+            }
+            mark => (Token::Mark(mark), 1),
+        };
+        self.at += length;
+        self.end = self.at;
+        Some(token)
+    }
+
+    /// Passes over blanks and comments, and over the bounds of those that are run.
+    fn pass_blanks(&mut self) -> Option<()> {
+        loop {
+            let rest = self.text.get(self.at..)?;
+            let find = |what: &[u8]| rest.windows(what.len()).position(|window| window == what);
+            self.at += match rest {
+                [blank, ..] if blank.is_ascii_whitespace() => 1,
+                [b'*', b'/', ..] => 2,
+                [b'/', b'*', b'!', ..] => 3 + digits(&rest[3..]),
+                [b'/', b'*', b'M', b'!', ..] => 4 + digits(&rest[4..]),
+                [b'/', b'*', ..] => find(b"*/")? + 2,
+                [b'#', ..] | [b'-', b'-', b' ' | b'\t', ..] => find(b"\n").map_or(rest.len(), |at| at + 1),
+                _ => return Some(()),
+            };
+        }
+    }
+
+    pub(super) fn accept(&mut self, word: &str) -> bool {
+        let mut ahead = self.clone();
+        let found =
+            matches!(ahead.next(), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word.as_bytes()));
+        if found {
+            *self = ahead;
+        }
+        found
+    }
+
+    pub(super) fn accept_mark(&mut self, mark: u8) -> bool {
+        let mut ahead = self.clone();
+        let found = ahead.next() == Some(Token::Mark(mark));
+        if found {
+            *self = ahead;
+        }
+        found
+    }
+
+    /// Passes over `()`, if it stands here.
+    pub(super) fn accept_call(&mut self) -> bool {
+        let mut ahead = self.clone();
+        let found = ahead.accept_mark(b'(') && ahead.accept_mark(b')');
+        if found {
+            *self = ahead;
+        }
+        found
+    }
+
+    /// Passes over `name` or `schema.name`.
+    pub(super) fn name(&mut self) -> Option<()> {
+        loop {
+            let (Token::Word(_) | Token::Name) = self.next()? else { return None };
+            if !self.accept_mark(b'.') {
+                return Some(());
+            }
+        }
+    }
+}
+
+fn digits(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// The length of what stands in quotes at the beginning of `text`, with them.
+fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        let byte = *text.get(at)?;
+        at += 1;
+        if byte == b'\\' && quote != b'`' {
+            at += 1;
+        } else if byte == quote {
+            if text.get(at) != Some(&quote) {
+                return Some(at);
+            }
+            at += 1;
+        }
+    }
+}
+
+/// The length of `@name`, `@@name` or ``@`name` `` at the beginning of `text`.
+fn variable_bytes(text: &[u8]) -> Option<usize> {
+    let marks = text.iter().take(2).take_while(|byte| **byte == b'@').count();
+    let rest = &text[marks..];
+    let name = match rest.first() {
+        Some(quote @ (b'`' | b'\'' | b'"')) => quoted_bytes(rest, *quote)?,
+        _ => rest.iter().take_while(|byte| is_part(**byte) || **byte == b'.').count(),
+    };
+    Some(marks + name)
+}

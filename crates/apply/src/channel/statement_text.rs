@@ -1,0 +1,99 @@
+//! What of a statement's text is changed before it runs on the target: what a server's own replication thread does without being told.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use tailwater_session::ServerInfo;
+use tailwater_wire::Flavour;
+use tailwater_wire::event::StatusVars;
+use tailwater_wire::print::charset_name;
+
+use super::disabled_events::{disabled, disabled_event};
+use super::invoker::{UnknownInvoker, with_creator_as_admin, with_invoker};
+use super::sql_words::{Token, Words};
+
+/// MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... (...) START TRANSACTION ...` and rows; where those two words stand.
+pub(super) fn start_transaction(text: &[u8]) -> Option<Range<usize>> {
+    let mut words = Words::new(text);
+    if !(words.accept("CREATE") && words.accept("TABLE")) {
+        return None;
+    }
+    let mut depth = 0u32;
+    loop {
+        match words.next()? {
+            Token::Mark(b'(') => depth = depth.saturating_add(1),
+            // Nothing stands between it and the list of columns.
+            Token::Mark(b')') if depth == 1 => {
+                let start = words.end;
+                let found = words.accept("START") && words.accept("TRANSACTION");
+                return found.then_some(start..words.end);
+            }
+            Token::Mark(b')') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+/// The text that does on the target what `text` did on the source.
+///
+/// The table of a `CREATE TABLE ... SELECT` must be there before its rows can be looked at, so it is made at once; its rows come with
+/// the progress, like those of MariaDB.
+///
+/// # Errors
+/// [`UnknownInvoker`].
+pub(super) fn target_text<'t>(
+    text: &'t [u8],
+    vars: &StatusVars<'_>,
+    server: &ServerInfo,
+) -> Result<Cow<'t, [u8]>, UnknownInvoker> {
+    let mut text = Cow::Borrowed(text);
+    if let Some(place) = start_transaction(&text) {
+        text = Cow::Owned([&text[..place.start], &text[place.end..]].concat());
+    }
+    let client = vars.charset.and_then(|charset| charset_name(u32::from(charset.client)));
+    let is_utf8 = client.is_none_or(|name| name.starts_with("utf8mb"));
+    let invoker = vars.invoker.as_ref();
+    if let Some(changed) = with_invoker(&text, invoker, is_utf8)? {
+        text = Cow::Owned(changed);
+    }
+    if server.flavour == Flavour::MariaDb
+        && let Some(changed) = with_creator_as_admin(&text, invoker, is_utf8)?
+    {
+        text = Cow::Owned(changed);
+    }
+    if let Some(changed) = disabled_event(&text, disabled(server), invoker) {
+        text = Cow::Owned(changed);
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_are_filled_are_made_at_once() {
+        for (text, expected) in [
+            ("CREATE TABLE `k` (\n  `a` int\n) START TRANSACTION", Some("CREATE TABLE `k` (\n  `a` int\n)")),
+            (
+                "CREATE TABLE IF NOT EXISTS `k` (`a` decimal(9,2) DEFAULT (1)) START TRANSACTION COMMENT='START TRANSACTION'",
+                Some(
+                    "CREATE TABLE IF NOT EXISTS `k` (`a` decimal(9,2) DEFAULT (1)) COMMENT='START TRANSACTION'",
+                ),
+            ),
+            (
+                "CREATE TABLE `k` (`a` int COMMENT ')') START TRANSACTION\n/*!50100 PARTITION BY HASH (`a`) */",
+                Some("CREATE TABLE `k` (`a` int COMMENT ')')\n/*!50100 PARTITION BY HASH (`a`) */"),
+            ),
+            ("CREATE TABLE k (a int) COMMENT='START TRANSACTION'", None),
+            ("CREATE TABLE `START TRANSACTION` (a int)", None),
+            ("START TRANSACTION", None),
+            ("CREATE TABLE k LIKE l", None),
+            ("CREATE TABLE k ('", None),
+        ] {
+            let found = start_transaction(text.as_bytes());
+            let found = found.map(|place| [&text[..place.start], &text[place.end..]].concat());
+            assert_eq!(found.as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Statements about accounts: whose account is meant is in the event.
+
+use super::*;
+
+const BY_ROOT: &[&str] = &[
+    "CREATE DATABASE d",
+    "CREATE TABLE d.t (a INT, b INT)",
+    "CREATE TABLE d.u (a INT)",
+    "CREATE USER boss@localhost IDENTIFIED BY 'secret'",
+    "GRANT ALL ON *.* TO boss@localhost WITH GRANT OPTION",
+    "GRANT SELECT ON d.t TO boss@localhost",
+    "CREATE USER worker@localhost IDENTIFIED BY 'secret'",
+    "GRANT CREATE ROUTINE, CREATE VIEW, CREATE, SELECT ON d.* TO worker@localhost",
+    "CREATE USER `odd``name`@localhost IDENTIFIED BY 'secret'",
+    "GRANT ALL ON *.* TO `odd``name`@localhost WITH GRANT OPTION",
+    "CREATE USER other@localhost, gone@localhost",
+];
+
+/// What both flavours know.
+const BY_BOSS: &[&str] = &[
+    "GRANT SELECT ON d.t TO CURRENT_USER()",
+    "GRANT INSERT (a), UPDATE (b) ON d.t TO current_user",
+    "GRANT UPDATE ON d.u TO other@localhost, CURRENT_USER /* ( */ ( )",
+    "GRANT DELETE ON d.* TO CURRENT_USER()",
+    "REVOKE DELETE ON d.* FROM CURRENT_USER()",
+    "GRANT SELECT ON d.t TO other@localhost",
+    "ALTER USER CURRENT_USER() IDENTIFIED BY 'secret'",
+    "ALTER USER other@localhost ACCOUNT LOCK",
+    "CREATE USER `current_user`@localhost",
+    "GRANT SELECT ON d.u TO `current_user`@localhost",
+    "CREATE PROCEDURE d.p() SELECT 'CURRENT_USER'",
+    "GRANT EXECUTE ON PROCEDURE d.p TO CURRENT_USER()",
+    "CREATE DEFINER=CURRENT_USER PROCEDURE d.q() SELECT CURRENT_USER()",
+    "CREATE DEFINER = CURRENT_USER() VIEW d.v AS SELECT CURRENT_USER() AS definer",
+    "CREATE DEFINER = CURRENT_USER EVENT d.e ON SCHEDULE EVERY 1 DAY DO SET @a=CURRENT_USER()",
+    "CREATE DEFINER=CURRENT_USER() TRIGGER d.g BEFORE INSERT ON d.t FOR EACH ROW SET NEW.a=1",
+    "USE d",
+    "CREATE EVENT f ON SCHEDULE EVERY 1 DAY DO SET @a=CURRENT_USER()",
+    "ALTER DEFINER=CURRENT_USER EVENT f ON COMPLETION PRESERVE",
+    "GRANT ALTER ON * TO CURRENT_USER()",
+    "GRANT INDEX ON u TO CURRENT_USER()",
+    "DROP USER gone@localhost",
+];
+
+const MARIADB_BY_BOSS: &[&str] = &[
+    "GRANT USAGE ON *.* TO CURRENT_USER() IDENTIFIED BY 'secret'",
+    "CREATE ROLE r1",
+    "CREATE OR REPLACE ROLE r2 WITH ADMIN CURRENT_USER",
+    "CREATE ROLE r3 WITH ADMIN other@localhost",
+    "CREATE ROLE r4, r5",
+    "GRANT r1 TO other@localhost",
+    "GRANT r2 TO r1",
+    "SET DEFAULT ROLE r1",
+    "SET DEFAULT ROLE r1 FOR CURRENT_USER()",
+    "SET ROLE r1",
+    "GRANT SELECT ON d.u TO CURRENT_ROLE",
+    "CREATE DEFINER=CURRENT_ROLE PROCEDURE d.of_role() SELECT 1",
+    "SET STATEMENT lock_wait_timeout=5 FOR GRANT SELECT ON d.u TO CURRENT_USER()",
+    "SET PASSWORD = PASSWORD('secret')",
+];
+
+/// Some of what they name is not there.
+const HALF_DONE: &[&str] = &[
+    "CREATE USER half@localhost",
+    "!CREATE USER whole@localhost, half@localhost",
+    "!DROP USER half@localhost, nobody@localhost",
+    "!REVOKE ALL PRIVILEGES, GRANT OPTION FROM whole@localhost, nobody@localhost",
+];
+
+const MYSQL_BY_BOSS: &[&str] = &[
+    "CREATE ROLE r1, r2",
+    "GRANT r1 TO CURRENT_USER()",
+    "SET PASSWORD FOR CURRENT_USER() = 'secret'",
+    "ALTER USER CURRENT_USER() DEFAULT ROLE ALL",
+    "ALTER USER USER() IDENTIFIED BY 'secret'",
+    "SET PASSWORD = 'secret'",
+    "ALTER USER USER() IDENTIFIED BY 'secret' REPLACE 'secret' RETAIN CURRENT PASSWORD",
+    "GRANT BACKUP_ADMIN ON *.* TO CURRENT_USER() WITH GRANT OPTION",
+    "REVOKE IF EXISTS r1 FROM CURRENT_USER()",
+];
+
+const BY_ODD: &[&str] = &[
+    "GRANT SELECT ON d.u TO CURRENT_USER()",
+    "CREATE EVENT d.odd ON SCHEDULE EVERY 1 DAY DO SELECT 1",
+    "REVOKE ALL PRIVILEGES, GRANT OPTION FROM CURRENT_USER()",
+];
+
+const BY_WORKER: &[&str] = &[
+    "CREATE PROCEDURE d.own() SELECT 1",
+    "CREATE FUNCTION d.own() RETURNS INT DETERMINISTIC RETURN 1",
+    "USE d",
+    "CREATE PROCEDURE dropped() SELECT 1",
+    "DROP PROCEDURE dropped",
+    "CREATE VIEW d.w AS SELECT * FROM d.t",
+];
+
+/// All about accounts but the channel's own, and definers.
+fn shown(flavour: Flavour) -> Vec<String> {
+    let tables: &[&str] = match flavour {
+        Flavour::MySql => &[
+            "user",
+            "db",
+            "tables_priv",
+            "columns_priv",
+            "procs_priv",
+            "proxies_priv",
+            "role_edges:TO_USER",
+            "default_roles",
+            "global_grants",
+            "password_history",
+        ],
+        Flavour::MariaDb => &[
+            "global_priv",
+            "db",
+            "tables_priv",
+            "columns_priv",
+            "procs_priv",
+            "proxies_priv",
+            "roles_mapping",
+        ],
+    };
+    let tables = tables.iter().map(|table| {
+        let (table, user) = table.split_once(':').unwrap_or((table, "user"));
+        // A replica notes when it has applied it.
+        let columns = match table {
+            "tables_priv" => "host, db, user, table_name, grantor, table_priv, column_priv",
+            "procs_priv" => "host, db, user, routine_name, routine_type, grantor, proc_priv",
+            _ => "*",
+        };
+        format!(
+            "SELECT {columns} FROM mysql.{table} WHERE {user} NOT IN ('{CHANNEL_USER}', 'root', 'mysql', 'mariadb.sys', 'tailwater', \
+             'mysql.sys', 'mysql.session', 'mysql.infoschema')"
+        )
+    });
+    let definers = [
+        "SELECT routine_schema, routine_name, routine_definition, definer FROM information_schema.routines WHERE routine_schema='d'",
+        "SELECT table_name, view_definition, definer FROM information_schema.views WHERE table_schema='d'",
+        "SELECT event_name, event_definition, definer, status FROM information_schema.events WHERE event_schema='d'",
+        "SELECT trigger_name, action_statement, definer FROM information_schema.triggers WHERE trigger_schema='d'",
+    ];
+    tables.chain(definers.iter().map(|query| (*query).to_owned())).collect()
+}
+
+/// Accounts that are meant and not named, and what whose session it was has for effects.
+pub(super) async fn run(judged: &Judged, channel: &Channel) -> Result<()> {
+    judged.run("root", BY_ROOT).await?;
+    judged.run("boss", BY_BOSS).await?;
+    match judged.flavour {
+        Flavour::MySql => judged.run("boss", MYSQL_BY_BOSS).await?,
+        Flavour::MariaDb => judged.run("boss", MARIADB_BY_BOSS).await?,
+    }
+    judged.run("root", HALF_DONE).await?;
+    judged.run("odd`name", BY_ODD).await?;
+    judged.run("worker", BY_WORKER).await?;
+    judged.run("boss", &["RENAME USER CURRENT_USER() TO renamed@'%'"]).await?;
+    judged.wait(channel).await?;
+    judged.ensure_same(&shown(judged.flavour)).await
+}

@@ -1,0 +1,145 @@
+//! The session that a statement ran in, as a `SET` statement.
+//!
+//! A server's own replication thread takes it from the event, and has some checks of its own switched off: what its source has taken
+//! it takes, too. For a client's session both have to be said. Strings are in a character set of their own: the session may be one
+//! whose literals are in UCS-2.
+
+use super::row_text::put;
+use super::sql::refused;
+use super::{PrintError, charset};
+use crate::Flavour;
+use crate::event::{QueryEvent, SessionCharset, StatusVars};
+
+/// The statement that sets a session of a server of flavour `target` up as the one that `query` ran in on a server of flavour
+/// `source`, at `timestamp` (in seconds since 1970), as far as it depends on it; the default database left out, and
+/// `default_table_encryption`, for which an account needs more rights.
+///
+/// # Errors
+/// [`PrintError::NotExact`] if it depends on something that cannot be said; [`PrintError::Event`].
+pub fn session_statement(
+    timestamp: u32,
+    query: &QueryEvent<'_>,
+    source: Flavour,
+    target: Flavour,
+) -> Result<Vec<u8>, PrintError> {
+    let vars = query.status_vars()?;
+    if !vars.unknown.is_empty() {
+        let reason = format!("it depends on session variable {}, which is not known here", vars.unknown[0]);
+        return Err(refused("a statement", &reason));
+    }
+    let mut text = Vec::new();
+    put(&mut text, format_args!("SET TIMESTAMP={timestamp}"));
+    if let Some(micros) = vars.microseconds.or(vars.hrnow).filter(|micros| *micros != 0) {
+        put(&mut text, format_args!(".{micros:06}"));
+    }
+    put_variable(&mut text, "pseudo_thread_id", query.thread_id);
+    put_flags(&mut text, &vars);
+    if let Some(mode) = vars.sql_mode {
+        put_variable(&mut text, "sql_mode", mode);
+    }
+    let (increment, offset) = vars.auto_increment.map_or((1, 1), |it| (it.increment, it.offset));
+    put_variable(&mut text, "auto_increment_increment", increment);
+    put_variable(&mut text, "auto_increment_offset", offset);
+    if let Some(charset) = &vars.charset {
+        put_charset(&mut text, charset);
+    }
+    if let Some(zone) = vars.time_zone {
+        let zone = std::str::from_utf8(zone).ok().filter(|zone| !zone.contains(['\'', '\\', '\n']));
+        let Some(zone) = zone else { return Err(refused("a statement", "its time zone has no name")) };
+        put_variable(&mut text, "time_zone", format_args!("_utf8mb4'{zone}'"));
+    }
+    put_variable(&mut text, "lc_time_names", vars.lc_time_names.unwrap_or(0));
+    match vars.charset_database {
+        Some(collation) => put_variable(&mut text, "collation_database", collation),
+        None => put_variable(&mut text, "collation_database", "DEFAULT"),
+    }
+    match target {
+        Flavour::MySql => put_mysql(&mut text, &vars),
+        Flavour::MariaDb => put_mariadb(&mut text, &vars, source)?,
+    }
+    Ok(text)
+}
+
+/// Adds `default_table_encryption`, if the statement depends on it, to a [`session_statement`].
+///
+/// # Errors
+/// [`PrintError::Event`].
+pub(super) fn put_default_encryption(text: &mut Vec<u8>, query: &QueryEvent<'_>) -> Result<(), PrintError> {
+    if let Some(encryption) = query.status_vars()?.default_table_encryption {
+        put(text, format_args!(" /*!80016 , @@session.default_table_encryption={encryption} */"));
+    }
+    Ok(())
+}
+
+fn put_variable(text: &mut Vec<u8>, name: &str, value: impl std::fmt::Display) {
+    put(text, format_args!(", @@session.{name}={value}"));
+}
+
+/// What both flavours have as bits.
+fn put_flags(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
+    let Some(flags) = vars.flags2 else { return };
+    let on = |flag: u32| u8::from(flags & flag != 0);
+    put_variable(text, "foreign_key_checks", 1 - on(StatusVars::OPTION_NO_FOREIGN_KEY_CHECKS));
+    put_variable(text, "unique_checks", 1 - on(StatusVars::OPTION_RELAXED_UNIQUE_CHECKS));
+    put_variable(text, "sql_auto_is_null", on(StatusVars::OPTION_AUTO_IS_NULL));
+}
+
+fn put_charset(text: &mut Vec<u8>, charset: &SessionCharset) {
+    // A number stands for a collation, and only one that is the default of its set is taken for the set.
+    match charset::character_set(u32::from(charset.client)) {
+        Some(name) => put_variable(text, "character_set_client", name),
+        None => put_variable(text, "character_set_client", charset.client),
+    }
+    put_variable(text, "collation_connection", charset.connection);
+    put_variable(text, "collation_server", charset.server);
+}
+
+fn put_mysql(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
+    if let Some(explicit) = vars.explicit_defaults_for_timestamp {
+        put_variable(text, "explicit_defaults_for_timestamp", u8::from(explicit));
+    }
+    if let Some(collation) = vars.default_collation_for_utf8mb4 {
+        put_variable(text, "default_collation_for_utf8mb4", collation);
+    }
+    if let Some(required) = vars.sql_require_primary_key {
+        put_variable(text, "sql_require_primary_key", required);
+    }
+    // Not logged. A replica does not look at it.
+    put(text, format_args!(" /*!80400 , @@session.restrict_fk_on_non_standard_key=0 */"));
+}
+
+fn put_mariadb(text: &mut Vec<u8>, vars: &StatusVars<'_>, source: Flavour) -> Result<(), PrintError> {
+    let flags = vars.flags2.filter(|_| source == Flavour::MariaDb);
+    let on = |flag: u32| u8::from(flags.unwrap_or(0) & flag != 0);
+    let explicit = flags.map(|_| on(StatusVars::OPTION_EXPLICIT_DEFAULTS_FOR_TIMESTAMP));
+    match vars.explicit_defaults_for_timestamp.map(u8::from).or(explicit) {
+        Some(explicit) => put_variable(text, "explicit_defaults_for_timestamp", explicit),
+        None => put_variable(text, "explicit_defaults_for_timestamp", "DEFAULT"),
+    }
+    put_variable(text, "check_constraint_checks", 1 - on(StatusVars::OPTION_NO_CHECK_CONSTRAINT_CHECKS));
+    put(text, format_args!(" /*M!100502 , @@session.sql_if_exists={} */", on(StatusVars::OPTION_IF_EXISTS)));
+    let history = on(StatusVars::OPTION_INSERT_HISTORY);
+    put(text, format_args!(" /*M!101011 , @@session.system_versioning_insert_history={history} */"));
+    // Not logged. A replica does not look at it.
+    put(text, format_args!(" /*M!100304 , @@session.system_versioning_alter_history=KEEP */"));
+    put_default_collations(text, vars)
+}
+
+/// MariaDB 11.3 and later: the default collation of character sets, on which a `CREATE TABLE` depends.
+fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(), PrintError> {
+    let mut pairs = Vec::new();
+    for (set, collation) in vars.character_set_collations.iter().flatten() {
+        let names = (
+            charset::character_set(u32::from(*set)),
+            charset::collation_name(u32::from(*collation), Flavour::MariaDb),
+        );
+        let (Some(set), Some(collation)) = names else {
+            let reason = format!("its default collation {collation} is not known here");
+            return Err(refused("a statement", &reason));
+        };
+        pairs.push(format!("{set}={collation}"));
+    }
+    let pairs = pairs.join(",");
+    put(text, format_args!(" /*M!110300 , @@session.character_set_collations=_utf8mb4'{pairs}' */"));
+    Ok(())
+}
