@@ -11,6 +11,7 @@ use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::event::{EventBody, QueryEvent, UserVar};
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::sql::{session_statement, variable_statement};
+use tailwater_wire::redact::{SHOWN_BYTES_MAX, private_statement, public_statement};
 use tokio::sync::Mutex;
 use tracing::debug;
 
@@ -77,7 +78,7 @@ fn without_start_transaction(text: &[u8]) -> &[u8] {
 
 /// Whether an error is about the database that a statement runs in whose own is not there.
 fn is_of_nowhere(error: &ServerError) -> bool {
-    error.message.to_ascii_lowercase().contains(NOWHERE)
+    error.message.expose().to_ascii_lowercase().contains(NOWHERE)
 }
 
 /// A statement of which it could not be told after a crash whether it has run.
@@ -455,11 +456,8 @@ impl Session {
             Err(SessionError::Server { error, .. }) if error.number == statement.error_code => Ok(()),
             Err(SessionError::Server { error, .. }) => Err(ApplyError::Refused {
                 gtid: transaction.gtid_text(),
-                table: format!(
-                    "statement {:?} ",
-                    String::from_utf8_lossy(&statement.text[..statement.text.len().min(200)])
-                ),
-                key: String::new(),
+                subject: format!("statement {:?}", public_statement(&statement.text, SHOWN_BYTES_MAX)),
+                values: private_statement(&statement.text, SHOWN_BYTES_MAX).into(),
                 error: Box::new(missing.filter(|_| is_of_nowhere(&error)).unwrap_or(error)),
             }),
             Err(error) => Err(error.into()),

@@ -440,8 +440,8 @@ impl Target {
         let shown = connection.query("SHOW WARNINGS").await.map_err(|error| self.failed(chunk, error))?;
         let matters = |row: &&Row| row.get_str(0) != Some("Note") || row.get_u64(1) == Some(DATA_TRUNCATED);
         let first = match shown.rows.iter().find(matters) {
-            Some(row) => row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned(),
-            None if shown.rows.len() < usize::from(warnings) => "more warnings than it shows".to_owned(),
+            Some(row) => row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned().into(),
+            None if shown.rows.len() < usize::from(warnings) => "more warnings than it shows".into(),
             None => return Ok(()),
         };
         let (table, path) = (self.table.to_string(), chunk.path.clone());
