@@ -1,7 +1,7 @@
 //! What can go wrong on a channel, and whether trying again can help.
 
 use tailwater_log::{LogError, LogPosition};
-use tailwater_session::{ServerError, SessionError};
+use tailwater_session::{PrivateText, ServerError, SessionError};
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
@@ -33,15 +33,15 @@ pub enum ApplyError {
     /// The target refuses what a transaction does.
     #[error(
         "transaction {gtid}: {}the target refuses it: {error}; nothing is lost: mend what it says and start the channel, or skip the transaction",
-        subject(.table, .key)
+        in_front(subject)
     )]
     Refused {
         /// The transaction, or the first of a batch of which one is at fault.
         gtid: String,
-        /// The table, if it is known.
-        table: String,
-        /// The row's key, if it is known.
-        key: String,
+        /// What was to be done to which table, or the beginning of the statement without its values; empty if it is not known.
+        subject: String,
+        /// The row's key, or the statement with its values, if they are known.
+        values: PrivateText,
         /// What the target said.
         error: Box<ServerError>,
     },
@@ -292,11 +292,6 @@ pub enum ApplyError {
     },
 }
 
-/// What a refusal is about, if it is known.
-fn subject(table: &str, key: &str) -> String {
-    if table.is_empty() { String::new() } else { format!("{table}{key}: ") }
-}
-
 /// What is to be said of rows that were not changed.
 fn missing_rows(is_committed: &bool) -> &'static str {
     match is_committed {
@@ -319,6 +314,11 @@ pub enum Retry {
     AfterChange,
 }
 
+/// The subject of a message, if there is one.
+fn in_front(subject: &str) -> String {
+    if subject.is_empty() { String::new() } else { format!("{subject}: ") }
+}
+
 /// Errors of a server that pass: those that pass for whoever asks it, and those of a server that cannot be written to yet.
 fn judge(error: &ServerError) -> Retry {
     let passes = match error.number {
@@ -326,7 +326,7 @@ fn judge(error: &ServerError) -> Retry {
         // ER_TEMP_FILE_WRITE_FAILURE, ER_DISK_FULL_NOWAIT.
         3 | 20 | 1021 | 1026 | 1114 | 1878 | 3675 => true,
         // ER_CANT_CREATE_FILE, ER_CANT_CREATE_TABLE, ER_GET_ERRNO, if that is why.
-        1004 | 1005 | 1030 => names_full_disk(&error.message),
+        1004 | 1005 | 1030 => names_full_disk(error.message.expose()),
         // It is read-only, or for administrators: ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_MODE, ER_SERVER_OFFLINE_MODE.
         1290 | 1836 | 3032 => true,
         // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statements that take too long; ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
@@ -374,6 +374,18 @@ impl ApplyError {
             }
             Self::Irreversible { .. } | Self::Rejoin { .. } | Self::Alone { .. } => Retry::AfterChange,
             Self::Interrupted { .. } | Self::Behind { .. } => Retry::Later,
+        }
+    }
+
+    /// What the message leaves out, as it may hold values of rows: for an operator who asks for it. Never passwords.
+    pub fn private_detail(&self) -> Option<String> {
+        match self {
+            Self::Session(error) => error.private_detail(),
+            Self::Refused { values, error, .. } => {
+                let text = format!("{}{}", in_front(values.expose()), error.private());
+                (text != error.to_string()).then_some(text)
+            }
+            _ => None,
         }
     }
 

@@ -14,11 +14,16 @@ fn every_code_is_documented() {
     let text = || "a text".to_owned();
     let (gtid, table, channel, reason) = (text, text, text, text);
     let malformed = || WireError::malformed("event", "a reason");
-    let refusal = ServerError { number: 1062, sql_state: text(), message: text() };
+    let refusal = ServerError { number: 1062, sql_state: text(), message: text().into() };
     let wrong_filter = FilterSet { include: vec!["".into()], ..FilterSet::default() }.compile();
     let errors = [
         ApplyError::Event { gtid: gtid(), position: LogPosition::ZERO, error: malformed() },
-        ApplyError::Refused { gtid: gtid(), table: table(), key: text(), error: Box::new(refusal.clone()) },
+        ApplyError::Refused {
+            gtid: gtid(),
+            subject: table(),
+            values: text().into(),
+            error: Box::new(refusal.clone()),
+        },
         ApplyError::NoTable { gtid: gtid(), table: table() },
         ApplyError::Shape { gtid: gtid(), table: table(), column: text(), reason: reason() },
         ApplyError::Unsupported { gtid: gtid(), what: text(), reason: reason() },

@@ -5,7 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailwater_session::{ServerError, SessionError};
+use tailwater_session::{PrivateText, ServerError, SessionError};
+use tailwater_wire::redact::private_text;
 
 /// How what an error has ended is brought to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -305,7 +306,7 @@ pub enum BulkError {
         /// How many warnings.
         warnings: u16,
         /// The first of those that matter.
-        first: String,
+        first: PrivateText,
     },
     /// The target took fewer or more rows than the file holds.
     #[error("{} is not loaded: {table} took {found} rows of {wanted}", path.display())]
@@ -551,6 +552,26 @@ pub enum BulkError {
 }
 
 impl BulkError {
+    /// What the message leaves out, as it may hold values of rows: for an operator who asks for it. Never passwords.
+    pub fn private_detail(&self) -> Option<String> {
+        let of_server = |error: &ServerError| {
+            let private = error.private();
+            (private != error.to_string()).then_some(private)
+        };
+        match self {
+            Self::Session(error) => error.private_detail(),
+            Self::Rows { error, .. } => error.private_detail(),
+            Self::Definition { error, .. }
+            | Self::NotRepairable { error, .. }
+            | Self::Indexes { error, .. } => of_server(error),
+            Self::RowsChanged { first, .. } => {
+                let private = private_text(first.expose());
+                (private != first.to_string()).then_some(private)
+            }
+            _ => None,
+        }
+    }
+
     /// The stable code of this error, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {

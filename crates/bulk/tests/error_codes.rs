@@ -12,7 +12,7 @@ fn every_code_is_documented() {
     let page = include_str!("../../../docs/reference/errors.md");
     let text = || "a text".to_owned();
     let path = || PathBuf::from("dump/manifest.json");
-    let refusal = ServerError { number: 1064, sql_state: text(), message: text() };
+    let refusal = ServerError { number: 1064, sql_state: text(), message: text().into() };
     let denied = refusal.clone();
     let errors = [
         BulkError::File { action: "write", path: path(), source: io::Error::other("a reason") },
@@ -53,7 +53,7 @@ fn every_code_is_documented() {
         BulkError::RowOverPacket { table: text(), path: path(), bytes_max: 1 },
         BulkError::HalfLoaded { table: text(), path: path(), forget: text() },
         BulkError::TablesGone { server: text(), count: 1, first: text() },
-        BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text() },
+        BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text().into() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
         BulkError::RowsFormat { path: path(), format: "csv" },
         BulkError::ForeignFolder { path: path(), tool: "mydumper", reason: text() },

@@ -83,7 +83,7 @@ impl Failure {
             SessionError::ConnectTimeout { .. } | SessionError::Timeout { .. } => Self::TimedOut,
             SessionError::Io { .. } | SessionError::Closed { .. } | SessionError::OutOfStep => Self::Broken,
             SessionError::Server { error, .. } | SessionError::Denied { error, .. } => {
-                Self::of_number(error.number, &error.message)
+                Self::of_number(error.number, error.message.expose())
             }
             SessionError::MissingGrant { .. } => Self::Denied,
             _ => Self::NotUnderstood,

@@ -306,6 +306,9 @@ impl Driver {
         let mut control = Connection::connect(&self.connect).await?;
         check_grants(&mut control, Purpose::Capture).await?;
         let mut source = source::ask_state(&mut control).await?;
+        if source.identity.server_id == self.options.server_id {
+            return Err(RelayError::ServerIdTaken { server_id: self.options.server_id });
+        }
         self.status.set_source_variables(source::ask_variables(&mut control).await?);
         ask_clock(&mut control, &self.status).await?;
         let log_state = self.log_state(source.identity.flavour)?;

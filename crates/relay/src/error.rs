@@ -107,8 +107,8 @@ pub enum RelayError {
     },
     /// The source has ended our stream because another replica came with our `server_id`.
     #[error(
-        "another replica of the source has server_id {server_id} too, and the source ends the connection of one when the \
-         other comes; give this source a server_id of its own"
+        "the source itself or another replica of it has server_id {server_id} too, and the source ends the connection of one \
+         replica when the other comes; give this source a server_id of its own"
     )]
     ServerIdTaken {
         /// The number.
@@ -235,14 +235,16 @@ impl RelayError {
         let Self::Session(error) = self else { return false };
         error.server_error().is_some_and(|server| {
             server.number == ServerError::SOURCE_FATAL_ERROR_READING_BINLOG
-                && server.message.contains("truncated in the middle of event")
+                && server.message.expose().contains("truncated in the middle of event")
         })
     }
 
     /// Whether the source says that another replica with our `server_id` has come.
     pub(crate) fn says_displaced(&self) -> bool {
         let Self::Session(error) = self else { return false };
-        error.server_error().is_some_and(|server| server.message.contains("same server_uuid/server_id"))
+        error
+            .server_error()
+            .is_some_and(|server| server.message.expose().contains("same server_uuid/server_id"))
     }
 
     /// Whether trying again can help.

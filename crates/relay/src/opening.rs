@@ -186,7 +186,7 @@ pub(crate) fn is_refusal(error: &SessionError) -> bool {
 }
 
 fn says(error: &SessionError, text: &str) -> bool {
-    error.server_error().is_some_and(|server| server.message.contains(text))
+    error.server_error().is_some_and(|server| server.message.expose().contains(text))
 }
 
 fn describe(resume: &Resume, log: &LogState) -> String {

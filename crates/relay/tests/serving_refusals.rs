@@ -42,7 +42,7 @@ async fn refusal_of(account: &ConnectOptions, statement: &str) -> Result<(u16, S
         Ok(answer) => bail!("{statement} was not refused: {answer:?}"),
         Err(error) => {
             let server = error.server_error().with_context(|| format!("{statement}: {error}"))?;
-            Ok((server.number, server.message.clone()))
+            Ok((server.number, server.message.expose().to_owned()))
         }
     }
 }

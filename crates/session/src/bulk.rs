@@ -53,6 +53,7 @@ impl Connection {
         rows: &[u8],
     ) -> Result<OkInfo, SessionError> {
         self.begin()?;
+        self.statement.clear();
         self.stream.send_pieces(DOING, &statement.head, rows.len(), std::iter::once(rows)).await?;
         let ok = self.read_ok(DOING).await?;
         self.finish(ok.status).await?;

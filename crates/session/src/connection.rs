@@ -2,19 +2,22 @@
 
 use bytes::Bytes;
 use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::handshake::shown_version;
 use tailwater_wire::protocol::response::{ERR, EofPacket, ErrPacket, LOCAL_INFILE, OK, OkPacket};
 use tailwater_wire::protocol::resultset::parse_column_count;
 use tailwater_wire::protocol::{Capabilities, ColumnDefinition, MariadbCapabilities, ServerStatus};
+use tailwater_wire::redact::{KEPT_BYTES_MAX, nth_statement};
 use tailwater_wire::{Flavour, WireError};
 use tracing::debug;
 
-use crate::error::SessionError;
+use crate::error::{SessionError, StatementFront};
 use crate::login::{self, LoggedIn};
 use crate::options::ConnectOptions;
 use crate::packet_stream::PacketStream;
 use crate::rows::{QueryResult, RowStream};
 use crate::session_settings;
 use crate::socket::Socket;
+use crate::support;
 
 const QUERYING: &str = "running a statement";
 pub(crate) const READING_ROWS: &str = "reading rows";
@@ -32,7 +35,7 @@ pub struct ServerInfo {
     pub flavour: Flavour,
     /// Major, minor and patch number.
     pub version: (u16, u16, u16),
-    /// The version as the server spells it.
+    /// The version as the server spells it, without the `5.5.5-` that MariaDB 10 greets with.
     pub version_text: String,
     /// The connection's id, as `KILL` takes it; cut to 32 bits.
     pub connection_id: u32,
@@ -72,6 +75,12 @@ pub(crate) enum Opening {
     LocalInfile(String),
 }
 
+/// Keeps of a statement what messages may show.
+fn keep_front(front: &mut Vec<u8>, piece: &[u8]) {
+    let more = KEPT_BYTES_MAX.saturating_sub(front.len());
+    front.extend_from_slice(piece.get(..more).unwrap_or(piece));
+}
+
 /// A connection that is logged in.
 ///
 /// One exchange at a time. A call that is cancelled before it is done leaves the connection unusable:
@@ -84,6 +93,8 @@ pub struct Connection {
     pub(crate) mariadb_capabilities: MariadbCapabilities,
     pub(crate) rows_bytes_max: usize,
     endpoint: String,
+    /// The beginning of the statement that is under way, for messages.
+    pub(crate) statement: Vec<u8>,
     /// Set while an exchange is under way, and for good if it does not end well.
     busy: bool,
 }
@@ -99,6 +110,7 @@ impl Connection {
         let work = async {
             let logged_in = login::log_in(Socket::connect(&options.endpoint).await?, options).await?;
             let mut connection = Self::new(logged_in, options);
+            support::refuse_too_old(&connection.server, &options.endpoint)?;
             session_settings::apply(&mut connection, options.session_preset).await?;
             Ok(connection)
         };
@@ -118,10 +130,11 @@ impl Connection {
         let server = ServerInfo {
             flavour: greeting.flavour(),
             version: greeting.version(),
-            version_text: greeting.server_version,
+            version_text: shown_version(&greeting.server_version).to_owned(),
             connection_id: greeting.connection_id,
             tls,
         };
+        support::warn_once(server.flavour, server.version, &options.endpoint);
         debug!(endpoint = %options.endpoint, user = options.user, server = server.version_text, tls, "connected");
         Self {
             stream,
@@ -130,6 +143,7 @@ impl Connection {
             mariadb_capabilities,
             rows_bytes_max: options.rows_bytes_max,
             endpoint: options.endpoint.to_string(),
+            statement: Vec::new(),
             busy: false,
         }
     }
@@ -203,9 +217,15 @@ impl Connection {
     /// one answers with rows.
     pub async fn execute_all(&mut self, statements: &[u8], count: usize) -> Result<OkInfo, SessionError> {
         let mut opening = self.open_statement(statements.len(), std::iter::once(statements)).await?;
-        for _ in 1..count {
+        for index in 1..count {
             Self::no_rows(opening)?;
-            opening = self.read_opening().await?;
+            opening = match self.read_opening().await {
+                Err(SessionError::Server { doing, error, .. }) => {
+                    let statement = StatementFront::of(nth_statement(statements, index));
+                    return Err(SessionError::Server { doing, error, statement });
+                }
+                opening => opening?,
+            };
         }
         let ok = Self::no_rows(opening)?;
         self.finish(ok.status).await?;
@@ -286,6 +306,9 @@ impl Connection {
         let mut command = Vec::with_capacity(1);
         let empty = Command::Query(&[]).encode(&mut command);
         empty.map_err(|source| SessionError::Protocol { doing: QUERYING, source })?;
+        self.statement.clear();
+        let statement = &mut self.statement;
+        let pieces = pieces.inspect(|piece| keep_front(statement, piece.as_ref()));
         self.stream.send_pieces(QUERYING, &command, bytes, pieces).await?;
         self.read_opening().await
     }
@@ -297,6 +320,7 @@ impl Connection {
     pub async fn ping(&mut self) -> Result<(), SessionError> {
         const DOING: &str = "pinging";
         self.begin()?;
+        self.statement.clear();
         self.stream.send(DOING, &Command::Ping).await?;
         self.read_ok(DOING).await?;
         Ok(())
@@ -342,7 +366,8 @@ impl Connection {
         match ErrPacket::parse(payload) {
             Ok(packet) => {
                 self.busy = false;
-                SessionError::Server { doing, error: packet.into() }
+                let statement = StatementFront::of(&self.statement);
+                SessionError::Server { doing, error: packet.into(), statement }
             }
             Err(source) => SessionError::Protocol { doing, source },
         }

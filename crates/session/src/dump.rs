@@ -12,7 +12,7 @@ use tailwater_wire::{Flavour, ServerId, WireError};
 use tracing::debug;
 
 use crate::connection::Connection;
-use crate::error::SessionError;
+use crate::error::{SessionError, StatementFront};
 use crate::packet_stream::PacketStream;
 
 /// The most bytes of one chunk. Events up to this size come whole.
@@ -265,6 +265,7 @@ impl Connection {
         let semi_sync_enabled = request.semi_sync && self.semi_sync_is_enabled().await?;
         self.execute(&request.session_variables(flavour)).await?;
         self.begin()?;
+        self.statement.clear();
         let register = RegisterReplica {
             server_id: request.server_id,
             host: request.report_host.as_bytes(),
@@ -480,7 +481,11 @@ impl DumpStream {
                 None => Ok(Front::Needs(frame_bytes)),
                 Some(payload) => {
                     let error = ErrPacket::parse(payload).map_err(wrong)?;
-                    Err(SessionError::Server { doing: READING, error: error.into() })
+                    Err(SessionError::Server {
+                        doing: READING,
+                        error: error.into(),
+                        statement: StatementFront::default(),
+                    })
                 }
             },
             other => Err(wrong(WireError::malformed(

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::ErrPacket;
+use tailwater_wire::redact::{
+    KEPT_BYTES_MAX, SHOWN_BYTES_MAX, private_statement, private_text, public_statement, public_text,
+};
 
 /// Why a connection could not be made, or stopped working, or an answer is no use.
 ///
@@ -73,16 +76,20 @@ pub enum SessionError {
     #[error("the connection is in the middle of an earlier exchange that was given up; connect again")]
     OutOfStep,
     /// The server answered with an error.
-    #[error("the server refused while {doing}: {error}")]
+    #[error("the server refused while {doing}: {error}{statement}")]
     Server {
         /// What was being done.
         doing: &'static str,
         /// The server's error.
         error: ServerError,
+        /// The beginning of the statement that it refused; empty where it was none.
+        statement: StatementFront,
     },
     /// The server does not let this user in.
     #[error(
-        "{endpoint} does not let user {user} in: {error}; check user, password and the host the account is for"
+        "{endpoint} does not let user {user} in: {}; check user, password and the host the account is for",
+        // Nobody has read a row before the login.
+        error.private()
     )]
     Denied {
         /// Where to.
@@ -91,6 +98,16 @@ pub enum SessionError {
         user: String,
         /// The server's error.
         error: ServerError,
+    },
+    /// The server is too old.
+    #[error("{endpoint} is {server}, which is too old for Tailwater; supported is {supported}")]
+    ServerTooOld {
+        /// Where it is.
+        endpoint: String,
+        /// Its family and version.
+        server: String,
+        /// What is supported of its family.
+        supported: &'static str,
     },
     /// TLS was agreed on, and failed.
     #[error("TLS with {endpoint} failed: {reason}")]
@@ -277,26 +294,111 @@ pub enum SessionError {
     },
 }
 
-/// An error that a server reports.
+/// A server's text that may hold values of rows: it prints itself without them. Code that shows it to somebody who may see them
+/// says so, by [`PrivateText::expose`].
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct PrivateText(String);
+
+impl PrivateText {
+    /// The text itself. Keep it out of logs, statuses, and what is shown to those who have not logged in.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PrivateText {
+    /// What of it everybody may see.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&public_text(&self.0))
+    }
+}
+
+impl From<String> for PrivateText {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for PrivateText {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Debug for PrivateText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({} bytes)", self.0.len())
+    }
+}
+
+/// The beginning of a statement. It prints itself without values.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct StatementFront(Vec<u8>);
+
+impl StatementFront {
+    /// Keeps the beginning of a statement.
+    pub fn of(statement: &[u8]) -> Self {
+        Self(Self::cut(statement).to_owned())
+    }
+
+    /// As much of a statement as is kept.
+    pub(crate) fn cut(statement: &[u8]) -> &[u8] {
+        statement.get(..KEPT_BYTES_MAX).unwrap_or(statement)
+    }
+
+    /// With its values, but for passwords; empty where there is no statement.
+    pub fn private(&self) -> String {
+        private_statement(&self.0, SHOWN_BYTES_MAX)
+    }
+}
+
+impl fmt::Display for StatementFront {
+    /// `; the statement begins: ...`, or nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match public_statement(&self.0, SHOWN_BYTES_MAX) {
+            text if text.is_empty() => Ok(()),
+            text => write!(f, "; the statement begins: {text}"),
+        }
+    }
+}
+
+impl fmt::Debug for StatementFront {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", public_statement(&self.0, SHOWN_BYTES_MAX))
+    }
+}
+
+/// An error that a server reports. It prints itself without values of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerError {
     /// The server's error number, such as 1045.
     pub number: u16,
     /// Five characters, such as `28000`.
     pub sql_state: String,
-    /// The server's message.
-    pub message: String,
+    /// The server's message, which may hold values of rows.
+    pub message: PrivateText,
+}
+
+impl ServerError {
+    /// The error for an operator who has logged in and asks for it: with values of rows, without passwords.
+    pub fn private(&self) -> String {
+        format!("error {} ({}): {}", self.number, self.sql_state, private_text(self.message.expose()))
+    }
 }
 
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.number == Self::SOURCE_FATAL_ERROR_READING_BINLOG {
+            // It is about files and positions of the binlog, in many words.
+            return f.write_str(&self.private());
+        }
         write!(f, "error {} ({}): {}", self.number, self.sql_state, self.message)
     }
 }
 
 impl From<ErrPacket> for ServerError {
     fn from(packet: ErrPacket) -> Self {
-        Self { number: packet.number, sql_state: packet.sql_state, message: packet.message }
+        Self { number: packet.number, sql_state: packet.sql_state, message: packet.message.into() }
     }
 }
 
@@ -344,6 +446,7 @@ impl SessionError {
             Self::LoadBody => "TW-SES-0029",
             Self::SessionSetting { .. } => "TW-SES-0030",
             Self::SettingNotKept { .. } => "TW-SES-0031",
+            Self::ServerTooOld { .. } => "TW-SES-0035",
         }
     }
 
@@ -361,7 +464,8 @@ impl SessionError {
             | Self::LimitReached { .. }
             | Self::OutOfStep => Retry::Later,
             Self::Server { error, .. } | Self::Denied { error, .. } => error.retry(),
-            Self::Tls { .. }
+            Self::ServerTooOld { .. }
+            | Self::Tls { .. }
             | Self::TlsNotOffered { .. }
             | Self::TlsOptions { .. }
             | Self::AuthPlugin { .. }
@@ -381,6 +485,24 @@ impl SessionError {
             | Self::SettingNotKept { .. }
             | Self::Environment { .. } => Retry::AfterChange,
         }
+    }
+
+    /// What [`fmt::Display`] leaves out, as it may hold values of rows: for an operator who has logged in and asks for it.
+    /// `None` where nothing is left out. Passwords are never in it.
+    pub fn private_detail(&self) -> Option<String> {
+        let error = self.server_error()?;
+        let mut text = error.private();
+        let mut is_more = text != error.to_string();
+        if let Self::Server { statement, .. } = self {
+            let public = statement.to_string();
+            let private = match statement.private() {
+                private if private.is_empty() => private,
+                private => format!("; the statement begins: {private}"),
+            };
+            is_more |= private != public;
+            text.push_str(&private);
+        }
+        is_more.then_some(text)
     }
 
     /// The server's own error, if this is one.
@@ -415,7 +537,37 @@ impl ServerError {
 
 #[cfg(test)]
 mod tests {
-    use super::SessionError;
+    use super::{ServerError, SessionError, StatementFront};
+
+    #[test]
+    fn a_refused_statement_is_named_without_its_values() {
+        let error = ServerError {
+            number: 1062,
+            sql_state: "23000".into(),
+            message: "Duplicate entry 'geheim' for key 'PRIMARY'".into(),
+        };
+        let statement = StatementFront::of(b"INSERT INTO t (a) VALUES ('geheim') /* why */");
+        let error = SessionError::Server { doing: "running a statement", error, statement };
+        assert_eq!(
+            error.to_string(),
+            "the server refused while running a statement: error 1062 (23000): Duplicate entry '?' for key 'PRIMARY'; the \
+             statement begins: INSERT INTO t (a) VALUES (?)"
+        );
+        assert!(!format!("{error:?}").contains("geheim"), "{error:?}");
+        let detail = error.private_detail().unwrap();
+        assert!(detail.contains("'geheim' for key") && detail.contains("VALUES ('geheim')"), "{detail}");
+
+        // Passwords are in neither.
+        let error = ServerError {
+            number: 1396,
+            sql_state: "HY000".into(),
+            message: "Operation CREATE USER failed for 'u'@'%'".into(),
+        };
+        let statement = StatementFront::of(b"CREATE USER u IDENTIFIED BY 'geheim'");
+        let error = SessionError::Server { doing: "running a statement", error, statement };
+        assert!(error.to_string().ends_with("CREATE USER u IDENTIFIED BY ?"), "{error}");
+        assert!(!error.private_detail().unwrap_or_default().contains("geheim"));
+    }
 
     #[test]
     fn names_that_clients_claim_do_not_forge_lines_of_a_log() {

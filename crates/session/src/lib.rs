@@ -34,13 +34,14 @@ pub mod rows;
 pub mod server;
 pub mod session_settings;
 mod socket;
+pub mod support;
 mod tls;
 
 pub use backoff::Backoff;
 pub use bulk::BulkStatement;
 pub use connection::{Connection, OkInfo, ServerInfo};
 pub use dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
-pub use error::{Retry, ServerError, SessionError};
+pub use error::{PrivateText, Retry, ServerError, SessionError, StatementFront};
 pub use granted::Granted;
 pub use grants::{Purpose, check_grants, check_plugin_grant, grant_statement};
 pub use load_data::LoadPiece;

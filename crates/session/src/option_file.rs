@@ -54,8 +54,10 @@ pub struct ClientOptions {
     pub password: Option<Secret>,
     /// `database`.
     pub database: Option<String>,
-    /// `ssl-mode`, or `ssl`, `skip-ssl` and `ssl-verify-server-cert`.
+    /// `ssl-mode`, or `ssl` and `skip-ssl`.
     pub tls_mode: Option<TlsMode>,
+    /// `ssl-verify-server-cert`, MariaDB's: whether the server's certificate is verified, its host too.
+    pub tls_verify: Option<bool>,
     /// `ssl-ca`.
     pub tls_ca: Option<PathBuf>,
     /// `ssl-cert`.
@@ -256,15 +258,34 @@ fn parse_switch(value: Option<&str>) -> Result<bool, String> {
     }
 }
 
-fn parse_tls_mode(value: &str) -> Result<TlsMode, String> {
+/// Reads `ssl-mode`, as the servers' programs spell it or as our configuration does.
+///
+/// # Errors
+/// If it is none of the modes.
+pub fn parse_tls_mode(value: &str) -> Result<TlsMode, String> {
     Ok(match value.to_ascii_uppercase().replace('-', "_").as_str() {
         "DISABLED" | "OFF" => TlsMode::Off,
         "PREFERRED" => TlsMode::Preferred,
         "REQUIRED" => TlsMode::Required,
         "VERIFY_CA" => TlsMode::VerifyCa,
         "VERIFY_IDENTITY" | "VERIFY_FULL" => TlsMode::VerifyFull,
-        _ => return Err(format!("{value:?} is no TLS mode")),
+        _ => {
+            return Err(format!(
+                "{value:?} is no TLS mode: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY"
+            ));
+        }
     })
+}
+
+/// Options whose name says by its front whether they are on, as the servers' programs read them.
+fn switch_of<'a>(name: &'a str, value: Option<&str>) -> Option<(&'a str, Result<bool, String>)> {
+    const SWITCHES: [&str; 2] = ["ssl", "ssl-verify-server-cert"];
+    let (base, is_negated) = match name.split_once('-') {
+        Some(("skip" | "disable", base)) => (base, true),
+        Some(("enable", base)) => (base, false),
+        _ => (name, false),
+    };
+    SWITCHES.contains(&base).then(|| (base, parse_switch(value).map(|on| on != is_negated)))
 }
 
 impl ClientOptions {
@@ -273,6 +294,18 @@ impl ClientOptions {
         // A relative path is meant from the file that names it.
         let path =
             || text().map(|text| file.parent().map_or(PathBuf::from(&text), |folder| folder.join(&text)));
+        let name = name.strip_prefix("loose-").unwrap_or(name);
+        match switch_of(name, value.as_deref()) {
+            Some(("ssl", on)) => {
+                self.tls_mode = Some(if on? { TlsMode::Required } else { TlsMode::Off });
+                return Ok(());
+            }
+            Some((_, on)) => {
+                self.tls_verify = Some(on?);
+                return Ok(());
+            }
+            None => {}
+        }
         match name {
             "host" => self.host = Some(text()?),
             "port" => self.port = Some(parse_port(&text()?)?),
@@ -282,15 +315,11 @@ impl ClientOptions {
             "password" => self.password = Some(Secret::from(text()?)),
             "database" => self.database = Some(text()?),
             "ssl-mode" => self.tls_mode = Some(parse_tls_mode(&text()?)?),
-            "ssl" => {
-                self.tls_mode = Some(match parse_switch(value.as_deref())? {
-                    true => TlsMode::Required,
-                    false => TlsMode::Off,
-                });
-            }
-            "skip-ssl" | "disable-ssl" => self.tls_mode = Some(TlsMode::Off),
-            "ssl-verify-server-cert" if parse_switch(value.as_deref())? => {
-                self.tls_mode = Some(TlsMode::VerifyFull)
+            // To pass over what narrows the trust in a server would be to trust it more than was said.
+            "ssl-capath" | "ssl-crl" | "ssl-crlpath" | "ssl-fp" | "ssl-fplist" => {
+                return Err(format!(
+                    "{name} is not supported; give the authorities in one file, with ssl-ca"
+                ));
             }
             "ssl-ca" => self.tls_ca = Some(path()?),
             "ssl-cert" => self.tls_certificate = Some(path()?),
@@ -327,7 +356,12 @@ impl ClientOptions {
         take(&mut self.user, over.user);
         take(&mut self.password, over.password);
         take(&mut self.database, over.database);
+        // A mode says all; what a weaker source said of verifying no longer counts.
+        if over.tls_mode.is_some() {
+            self.tls_verify = None;
+        }
         take(&mut self.tls_mode, over.tls_mode);
+        take(&mut self.tls_verify, over.tls_verify);
         take(&mut self.tls_ca, over.tls_ca);
         take(&mut self.tls_certificate, over.tls_certificate);
         take(&mut self.tls_key, over.tls_key);
@@ -345,13 +379,25 @@ impl ClientOptions {
         }
     }
 
+    /// How much TLS it comes to. Who names an authority wants certificates to be verified, as the servers' programs have it:
+    /// with `ssl-ca` every mode but `DISABLED` verifies the certificate, unless `ssl-verify-server-cert` is switched off.
+    fn effective_tls_mode(&self) -> TlsMode {
+        match (self.tls_mode, self.tls_verify) {
+            (Some(mode @ (TlsMode::Off | TlsMode::VerifyCa | TlsMode::VerifyFull)), _) => mode,
+            (_, Some(true)) => TlsMode::VerifyFull,
+            (mode, Some(false)) => mode.unwrap_or_default(),
+            (_, None) if self.tls_ca.is_some() => TlsMode::VerifyCa,
+            (mode, None) => mode.unwrap_or_default(),
+        }
+    }
+
     /// All of it, over the defaults of [`ConnectOptions::new`].
     pub fn connect_options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new(self.endpoint(), self.user.clone().unwrap_or_default());
         options.password = self.password.clone().unwrap_or_default();
         options.database = self.database.clone();
         options.tls = TlsOptions {
-            mode: self.tls_mode.unwrap_or_default(),
+            mode: self.effective_tls_mode(),
             ca: self.tls_ca.clone(),
             certificate: self.tls_certificate.clone(),
             key: self.tls_key.clone(),
@@ -423,10 +469,33 @@ mod tests {
             ("ssl=0", TlsMode::Off),
             ("skip-ssl", TlsMode::Off),
             ("ssl\nssl-verify-server-cert", TlsMode::VerifyFull),
+            ("ssl-verify-server-cert\nssl", TlsMode::VerifyFull),
             ("ssl\nssl-verify-server-cert=off", TlsMode::Required),
+            ("ssl\nskip-ssl-verify-server-cert", TlsMode::Required),
+            ("loose-ssl\ndisable_ssl_verify_server_cert=0", TlsMode::VerifyFull),
+            ("skip-ssl=0", TlsMode::Required),
+            ("enable-ssl", TlsMode::Required),
+            ("", TlsMode::Preferred),
+            // Who names an authority wants it to count.
+            ("ssl-ca=ca.pem", TlsMode::VerifyCa),
+            ("ssl-ca=ca.pem\nssl-mode=PREFERRED", TlsMode::VerifyCa),
+            ("ssl-mode=REQUIRED\nssl-ca=ca.pem", TlsMode::VerifyCa),
+            ("ssl\nssl-ca=ca.pem", TlsMode::VerifyCa),
+            ("ssl-ca=ca.pem\nssl-verify-server-cert", TlsMode::VerifyFull),
+            ("ssl-ca=ca.pem\nssl-mode=VERIFY_IDENTITY\nskip-ssl-verify-server-cert", TlsMode::VerifyFull),
+            // Unless told otherwise.
+            ("ssl-ca=ca.pem\nskip-ssl", TlsMode::Off),
+            ("ssl-ca=ca.pem\nssl-mode=DISABLED", TlsMode::Off),
+            ("ssl\nssl-ca=ca.pem\nssl-verify-server-cert=0", TlsMode::Required),
+            ("ssl-ca=ca.pem\nskip-ssl-verify-server-cert", TlsMode::Preferred),
         ] {
-            assert_eq!(load(&format!("[client]\n{lines}"), &[]).unwrap().tls_mode, Some(mode), "{lines}");
+            let options = load(&format!("[client]\n{lines}"), &[]).unwrap();
+            assert_eq!(options.connect_options().tls.mode, mode, "{lines}");
         }
+        let mut options = load("[client]\nssl-verify-server-cert=0\nssl-ca=ca.pem", &[]).unwrap();
+        options
+            .override_with(ClientOptions { tls_mode: Some(TlsMode::Required), ..ClientOptions::default() });
+        assert_eq!(options.connect_options().tls.mode, TlsMode::VerifyCa);
     }
 
     #[test]
@@ -456,6 +525,9 @@ mod tests {
             ("[client]\n\n!includedir /etc/x", 3, "!includedir is not supported"),
             ("[client]\nssl-mode=MAYBE", 2, "no TLS mode"),
             ("[client]\nuser", 2, "needs a value"),
+            ("[client]\nssl-capath=/etc/ssl", 2, "ssl-capath is not supported"),
+            ("[client]\nssl\nssl-fp=aa", 3, "ssl-fp is not supported"),
+            ("[client]\nskip-ssl=maybe", 2, "neither on nor off"),
         ] {
             match load(file, &[]) {
                 Err(SessionError::OptionFile { line: found, reason: text, .. }) => {

@@ -110,6 +110,16 @@ pub struct TlsOptions {
     pub key: Option<PathBuf>,
 }
 
+impl TlsOptions {
+    /// Reads the files that are named, without connecting.
+    ///
+    /// # Errors
+    /// [`crate::SessionError::TlsOptions`] if one is missing or no use.
+    pub fn check(&self) -> Result<(), crate::SessionError> {
+        crate::tls::check(self)
+    }
+}
+
 /// Where and how to connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectOptions {

@@ -10,7 +10,7 @@ use tailwater_wire::protocol::response::ERR;
 use tracing::debug;
 
 use crate::connection::{Connection, Opening};
-use crate::error::SessionError;
+use crate::error::{SessionError, StatementFront};
 use crate::rows::{RowStream, Values};
 
 const PREPARING: &str = "preparing a statement";
@@ -81,6 +81,8 @@ impl Connection {
         sql: &str,
     ) -> Result<(Prepared, Vec<ColumnDefinition>), SessionError> {
         self.begin()?;
+        self.statement.clear();
+        self.statement.extend_from_slice(StatementFront::cut(sql.as_bytes()));
         self.stream
             .send(PREPARING, &Command::Other { command: COM_STMT_PREPARE, body: sql.as_bytes() })
             .await?;

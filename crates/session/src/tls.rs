@@ -32,6 +32,14 @@ pub(crate) async fn start(
     connected.map_err(|error| failed(explain(&error, options)))
 }
 
+/// Reads the files that the options name.
+pub(crate) fn check(options: &TlsOptions) -> Result<(), SessionError> {
+    match options.mode {
+        TlsMode::Off => Ok(()),
+        _ => client_config(options).map(drop),
+    }
+}
+
 /// What to do about a failed handshake, where it is clear.
 fn explain(error: &std::io::Error, options: &TlsOptions) -> String {
     use rustls::{CertificateError, Error};

@@ -195,7 +195,7 @@ async fn a_stream_that_ends_with_an_error() -> Result<()> {
         ensure!(stream.next().await?.is_some());
         let error = stream.next().await.err().context("no error")?;
         let refused = error.server_error().context("no error of the server")?;
-        ensure!(refused.number == 1236 && refused.message == "purged: 1-1-5", "{error}");
+        ensure!(refused.number == 1236 && refused.message.expose() == "purged: 1-1-5", "{error}");
         ended.recv().await.context("the server ended")??;
     }
     Ok(())

@@ -60,7 +60,7 @@ async fn nobody_else_gets_in() -> Result<()> {
             let refused = error.server_error().context("no error of the server")?;
             ensure!((refused.number, refused.sql_state.as_str()) == (1045, "28000"), "{error}");
             let message = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
-            ensure!(refused.message == message, "{refused}");
+            ensure!(refused.message.expose() == message, "{refused}");
             let refusal = served.refusal().await?;
             ensure!(
                 matches!(&refusal, SessionError::LoginRefused { user: logged, .. } if logged == user),

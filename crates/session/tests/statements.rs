@@ -39,6 +39,39 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
     ensure!(result.rows[2].get_u64(0) == Some(3) && result.rows[2].get(3).is_none());
     ensure!(connection.query("SELECT 1 FROM vals.t WHERE a > 9").await?.rows.is_empty());
 
+    let error = connection
+        .execute("INSERT INTO vals.t (a, b) VALUES (1, 'geheim')")
+        .await
+        .err()
+        .context("a duplicate")?;
+    for part in [
+        "running a statement",
+        "Duplicate entry '?' for key",
+        "PRIMARY",
+        "INSERT INTO vals.t (a, b) VALUES (?, ?)",
+    ] {
+        ensure!(error.to_string().contains(part), "{part}: {error}");
+    }
+    ensure!(error.private_detail().is_some_and(|all| all.contains("entry '1'") && all.contains("'geheim'")));
+    // Refused for its syntax, so that the server repeats what it does not understand, and for its meaning.
+    for sql in [
+        "CREATE USER secret_user@'%' IDENTIFIED BY 'geheim' FROBNICATE",
+        "CREATE USER secret_user@'%' 'geheim' IDENTIFIED",
+        "CREATE USER root@localhost IDENTIFIED BY 'geheim'",
+        "SET PASSWORD FOR nobody@nowhere = 'geheim'",
+        "SELECT CAST('geheim' AS FROB)",
+        "INSERT INTO vals.t (a) VALUES ('geheim')",
+    ] {
+        let error = connection.execute(sql).await.err().context(sql)?;
+        ensure!(!error.to_string().contains("geheim"), "{error}");
+        let private = error.private_detail().unwrap_or_default();
+        ensure!(
+            sql.starts_with("INSERT") || sql.starts_with("SELECT") || !private.contains("geheim"),
+            "{private}"
+        );
+        ensure!(!format!("{error:?}").contains("geheim"), "{error:?}");
+    }
+
     for (sql, number) in [
         ("SELECT", 1064),
         ("SELECT * FROM vals.nothing", 1146),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_session::option_file::ClientOptions;
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError, TlsMode, TlsOptions};
 use tempfile::TempDir;
 
@@ -86,6 +87,16 @@ async fn modes_with_the_certificates_that_mysql_makes() -> Result<()> {
     succeeds(&with_tls(&plain, TlsMode::Required, None)).await?;
     succeeds(&with_tls(&plain, TlsMode::VerifyCa, Some(&ca))).await?;
     fails(&with_tls(&plain, TlsMode::VerifyCa, Some(&other.ca())), "authority").await?;
+    // Who names an authority wants the certificate to be its own, as the stock client has it.
+    for mode in [None, Some(TlsMode::Preferred), Some(TlsMode::Required)] {
+        let told = |ca: &Path| {
+            let ca =
+                ClientOptions { tls_mode: mode, tls_ca: Some(ca.to_owned()), ..ClientOptions::default() };
+            plain.clone().tls(ca.connect_options().tls)
+        };
+        succeeds(&told(&ca)).await?;
+        fails(&told(&other.ca()), "authority").await?;
+    }
     fails(&with_tls(&plain, TlsMode::VerifyFull, Some(&ca)), "another host").await?;
     fails(&with_tls(&plain, TlsMode::VerifyFull, Some(&other.ca())), "authority").await?;
 

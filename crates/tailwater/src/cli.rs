@@ -7,7 +7,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use tailwater_session::TlsMode;
+use tailwater_session::option_file::parse_tls_mode;
 
 mod bench;
 mod channel;
@@ -45,6 +47,9 @@ pub struct Cli {
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
     pub output: Output,
+    /// Show values of rows, too, in error messages and of rows that differ; keys of these are always shown, and secrets never.
+    #[arg(long, global = true)]
+    pub show_values: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -158,15 +163,106 @@ pub struct ServerArgs {
     #[arg(long, value_name = "FILE")]
     pub defaults_file: Option<PathBuf>,
     /// The server's host.
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     pub host: Option<String>,
     /// Its port.
-    #[arg(long)]
+    #[arg(short = 'P', long)]
     pub port: Option<u16>,
     /// Its Unix socket.
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'S', long, value_name = "FILE")]
     pub socket: Option<PathBuf>,
     /// The user; the password is taken from the option file or TAILWATER_PASSWORD.
-    #[arg(long)]
+    #[arg(short = 'u', long)]
     pub user: Option<String>,
+    /// How much TLS the connection needs: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY. VERIFY_CA if --ssl-ca is
+    /// given, else PREFERRED.
+    #[arg(long, value_name = "MODE", value_parser = parse_tls_mode)]
+    pub ssl_mode: Option<TlsMode>,
+    /// PEM file of the authorities that may have signed the server's certificate, which is then verified.
+    #[arg(long, value_name = "FILE")]
+    pub ssl_ca: Option<PathBuf>,
+    /// PEM file of the client's own certificate.
+    #[arg(long, value_name = "FILE")]
+    pub ssl_cert: Option<PathBuf>,
+    /// PEM file of its key.
+    #[arg(long, value_name = "FILE")]
+    pub ssl_key: Option<PathBuf>,
+}
+
+impl Cli {
+    /// The command line as clap has it. `-h` is the host, as in the servers' own programs, and never help: who asks for a backup
+    /// of a host must not get a help text and an exit code of 0.
+    pub fn definition() -> clap::Command {
+        without_short_help(Self::command())
+    }
+}
+
+fn without_short_help(command: clap::Command) -> clap::Command {
+    let help = clap::Arg::new("help").long("help").action(clap::ArgAction::Help).help("Print help");
+    command.disable_help_flag(true).arg(help).mut_subcommands(without_short_help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The command lines of a page: those that begin with the program's name, in code. Those with `...` are none yet.
+    fn command_lines(page: &str) -> Vec<String> {
+        let code = page.lines().scan(false, |fenced, line| {
+            *fenced ^= line.starts_with("```");
+            Some((*fenced || line.starts_with("    ")).then_some(line))
+        });
+        let lines = code.flatten().map(|line| line.trim_start_matches([' ', '>', '$']));
+        let commands = lines.filter(|line| line.starts_with("tailwater ") && !line.contains("..."));
+        let cut = |line: &str| {
+            // What it is piped to, a comment, or what stands beside it in another column.
+            let ends = [" | ", " # ", "   ", " > ", " && ", " &"];
+            let end = ends.iter().filter_map(|end| line.trim_end().find(end)).min().unwrap_or(line.len());
+            line.get(..end).unwrap_or(line).to_owned()
+        };
+        commands.map(cut).collect()
+    }
+
+    /// Splits a command line as a shell does, as far as the pages need it.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        let (mut word, mut quote) = (String::new(), None);
+        for character in line.chars() {
+            match (character, quote) {
+                ('\'' | '"', None) => quote = Some(character),
+                (_, Some(open)) if character == open => quote = None,
+                (' ', None) => words.push(std::mem::take(&mut word)),
+                _ => word.push(character),
+            }
+        }
+        words.push(word);
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    #[test]
+    fn commands_in_the_book_are_commands() {
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let mut pages: Vec<_> = ["how-to", "reference"]
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(docs.join(folder)).unwrap())
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        pages.push(docs.join("../README.md"));
+        let mut found = 0;
+        for page in pages.iter().filter(|page| page.extension().is_some_and(|kind| kind == "md")) {
+            for line in command_lines(&std::fs::read_to_string(page).unwrap()) {
+                found += 1;
+                let parsed = Cli::definition().try_get_matches_from(words(&line));
+                let is_help = parsed.as_ref().err().is_some_and(|error| !error.use_stderr());
+                assert!(parsed.is_ok() || is_help, "{}: {line}\n{}", page.display(), parsed.unwrap_err());
+            }
+        }
+        assert!(found > 40, "only {found} command lines were found");
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::definition().debug_assert();
+    }
 }

@@ -10,6 +10,7 @@ mod manager;
 mod member;
 mod relay;
 mod serve;
+mod syntax;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,7 +25,9 @@ pub use member::MemberConfig;
 pub use relay::RelayConfig;
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use server::{ServerAddress, TlsConfig};
+pub(crate) use syntax::parse_toml;
 
+use crate::control::OWN_NAMES;
 use crate::object_archive::ArchiveAddress;
 
 /// A whole configuration file, checked.
@@ -202,6 +205,29 @@ impl ConfigError {
     }
 }
 
+impl ConfigError {
+    /// A file with a password or a token that is no use.
+    pub(crate) fn of_file(path: &Path, message: impl Into<String>) -> Self {
+        Self { code: "TW-CFG-0010", path: path.into(), message: message.into() }
+    }
+
+    /// A channel whose target is its own source.
+    pub(crate) fn onto_itself(channel: &str, source: &str, endpoint: &str) -> Self {
+        let message = format!(
+            "its target, {endpoint}, is the server that source {source} captures: every change would come back; name another"
+        );
+        Self { code: "TW-CFG-0011", path: format!("channel {channel}").into(), message }
+    }
+
+    /// A capture that has the `server_id` of its source.
+    pub(crate) fn server_id_of_source(source: &str, server_id: u32) -> Self {
+        let message = format!(
+            "server_id = {server_id} is the source's own; give the capture one that no server of the cluster has"
+        );
+        Self { code: "TW-CFG-0012", path: format!("source {source}").into(), message }
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.message)
@@ -218,8 +244,7 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let error = |code, message: String| ConfigError { code, path: path.into(), message };
         let text = std::fs::read_to_string(path).map_err(|e| error("TW-CFG-0001", e.to_string()))?;
-        let mut config: Self =
-            toml::from_str(&text).map_err(|e| error("TW-CFG-0002", e.to_string().trim_end().into()))?;
+        let mut config: Self = parse_toml(&text).map_err(|reason| error("TW-CFG-0002", reason))?;
         config.check().map_err(|message| error("TW-CFG-0003", message))?;
         let base = path.parent().unwrap_or(Path::new(""));
         config.log.directory = base.join(&config.log.directory);
@@ -261,6 +286,11 @@ impl Config {
                     "source.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
                 ));
             }
+            if let Some(clash) = own_file(name) {
+                return Err(format!(
+                    "source.name = {name:?}: {clash} of ours has that name in the log's folder; choose another"
+                ));
+            }
             if !names.insert(name) {
                 return Err(format!("source.name = {name:?} is given twice"));
             }
@@ -295,6 +325,12 @@ impl Config {
         }
         if let Some(manager) = &self.manager {
             manager.check()?;
+            if self.servers.is_empty() && self.channels.is_empty() {
+                return Err(
+                    "[manager] without a [[server]]: there is no server that could become primary; name the cluster's others"
+                        .into(),
+                );
+            }
         }
         let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
         relay::check(&self.relays, &ids)?;
@@ -320,9 +356,47 @@ impl Config {
     }
 }
 
+/// Which file of ours would have a source's name, or one that begins with it.
+fn own_file(name: &str) -> Option<&'static str> {
+    /// In `manager/`, behind the name of a source: what is kept of its cluster.
+    const ENDINGS: [&str; 4] = [".guard", ".seen", ".lease", ".lock"];
+    let lower = name.to_ascii_lowercase();
+    if OWN_NAMES.contains(&lower.as_str()) {
+        return Some("a file or folder");
+    }
+    ENDINGS.iter().any(|ending| lower.ends_with(ending)).then_some("a file of the manager")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_our_own_files_are_no_names_of_sources() {
+        for name in ["manager", "rejoin", "control.sock", "daemon.lock", "Manager", "orders.guard", "a.lease"]
+        {
+            let (message, code) = complaint(&GOOD.replace("\"orders\"", &format!("{name:?}")));
+            assert!(code == "TW-CFG-0003" && message.contains("of ours"), "{name}: {message}");
+        }
+        load(&GOOD.replace("orders", "managers")).unwrap();
+    }
+
+    #[test]
+    fn every_code_is_explained() {
+        let page = include_str!("../../../docs/reference/errors.md");
+        let source = include_str!("config.rs");
+        let codes: HashSet<_> = source
+            .split("\"TW-CFG-")
+            .filter_map(|rest| rest.get(..4))
+            .filter(|code| code.chars().all(|c| c.is_ascii_digit()))
+            .collect();
+        assert!(codes.len() > 3, "{codes:?}");
+        for code in &codes {
+            let row = format!("\n| TW-CFG-{code} |");
+            assert_eq!(page.matches(&row).count(), 1, "{row}");
+        }
+        assert_eq!(page.matches("\n| TW-CFG-").count(), codes.len(), "codes that no error has");
+    }
 
     const GOOD: &str = r#"
         [log]

@@ -6,9 +6,11 @@
 //! - `listening`: the daemon's side of a connection.
 //! - `obeying`: does what is asked.
 //! - `asking`: the other side.
+//! - `directory_lock`: that one daemon alone has the folder.
 
 mod asking;
 mod controlled;
+mod directory_lock;
 mod listening;
 mod obeying;
 mod protocol;
@@ -18,11 +20,15 @@ use std::time::Duration;
 
 pub use asking::{ControlError, Conversation, ask};
 pub use controlled::{Controlled, ControlledSource};
+pub use directory_lock::DirectoryLock;
 pub use listening::listen;
 pub use protocol::{Answer, LINE_BYTES_MAX, Request, SourceReport};
 
 /// How often the daemon says that it lives, while it does as it was told.
 const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(1);
+
+/// What stands in the log's folder beside the sources' own folders: no source may be called so.
+pub const OWN_NAMES: [&str; 4] = ["control.sock", "daemon.lock", "manager", "rejoin"];
 
 /// Where the daemon with its log in `directory` listens.
 pub fn socket_of(directory: &Path) -> PathBuf {

@@ -2,16 +2,27 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tailwater::cli::Cli;
+use clap::FromArgMatches;
+use tailwater::cli::{Cli, Command};
 use tailwater::commands;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let parsed = Cli::definition().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = parsed.unwrap_or_else(|error| error.exit());
+    // The daemon's messages go where many read them.
+    let is_daemon = matches!(cli.command, Command::Run(_));
+    let show_values = cli.show_values && !is_daemon;
     match commands::dispatch(cli) {
         Ok(exit) => exit.into(),
         Err(error) => {
             eprintln!("tailwater: {}", commands::render_error(&error));
+            match commands::private_detail(&error) {
+                Some(detail) if show_values => eprintln!("  with values: {detail}"),
+                Some(_) if !is_daemon => {
+                    eprintln!("  (values of rows are left out; --show-values shows them)")
+                }
+                _ => {}
+            }
             ExitCode::FAILURE
         }
     }

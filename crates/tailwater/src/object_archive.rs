@@ -58,7 +58,7 @@ impl ArchiveAddress {
     }
 
     /// The folder that is meant, if it is one.
-    fn folder(&self) -> Option<&Path> {
+    pub(crate) fn folder(&self) -> Option<&Path> {
         match self.url.strip_prefix("file://") {
             Some(path) => Some(Path::new(path)),
             None if self.url.contains("://") => None,

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tailwater_apply::ChannelOptions;
 use tailwater_log::{AckMode, Archive, ArchiveStore, LogError, LogOptions, Retention};
 use tailwater_relay::CaptureOptions;
 use tailwater_relay::resume::StartPolicy;
+use tailwater_relay::serve::{BinlogServer, ServeOptions};
 use tailwater_session::option_file::{ClientOptions, OptionSources};
-use tailwater_session::{ConnectOptions, TlsMode};
+use tailwater_session::{ConnectOptions, Endpoint, TlsMode};
 
 pub use channel::channels;
 pub(crate) use serve::first_line;
@@ -23,8 +25,80 @@ pub use serve::{served, serves};
 pub use topology::{ClusterWiring, ask_daemon, cluster_led_by, clusters, observe, other_state, put_states};
 
 use crate::archiver::{Job, Schedule};
-use crate::config::{AckConfig, Config, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig};
+use crate::config::{
+    AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
+};
 use crate::object_archive::{ArchiveAddress, ObjectArchive};
+use crate::{http, managing};
+
+/// Everything of a configuration that is read from other files, before anything is opened or anybody asked: `config check` and
+/// `run` refuse the same.
+#[derive(Debug)]
+pub struct Wired {
+    /// See [`captures`].
+    pub captures: Vec<CaptureOptions>,
+    /// See [`channels`].
+    pub channels: Vec<(String, ChannelOptions, bool)>,
+    /// See [`serves`].
+    pub serves: Vec<(String, ServeOptions)>,
+}
+
+impl Wired {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or what stands in it is no use; if a channel's target is its own source.
+    pub fn of(config: &Config) -> anyhow::Result<Self> {
+        let (captures, channels, serves) = (captures(config)?, channels(config)?, serves(config)?);
+        for capture in &captures {
+            let of_source = || format!("source {}", capture.name);
+            capture.connect.tls.check().with_context(of_source)?;
+            for (name, server) in &capture.servers {
+                server.tls.check().with_context(|| format!("server {name}"))?;
+            }
+        }
+        for (source, channel, _) in &channels {
+            channel.target.tls.check().with_context(|| format!("channel {}", channel.name))?;
+            let captured = captures.iter().find(|capture| capture.name == *source);
+            if captured.is_some_and(|capture| is_same(&capture.connect.endpoint, &channel.target.endpoint)) {
+                let endpoint = channel.target.endpoint.to_string();
+                return Err(ConfigError::onto_itself(&channel.name, source, &endpoint).into());
+            }
+        }
+        for (_, serve) in &serves {
+            BinlogServer::check(serve).with_context(|| format!("serve {}", serve.listen))?;
+        }
+        http::secret_of(config)?;
+        managing::starting::check(config)?;
+        clusters(config)?;
+        archive_address(config)?;
+        Ok(Self { captures, channels, serves })
+    }
+}
+
+/// Whether two addresses are one, as far as that can be told without asking.
+fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
+    let canonical = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Tcp { host, port } => {
+            let is_here = matches!(host.as_str(), "localhost" | "::1" | "[::1]") || host.starts_with("127.");
+            Endpoint::tcp(if is_here { "localhost".to_owned() } else { host.to_ascii_lowercase() }, *port)
+        }
+        unix => unix.clone(),
+    };
+    canonical(one) == canonical(other)
+}
+
+/// Reads the archive's address, without making a folder.
+fn archive_address(config: &Config) -> anyhow::Result<()> {
+    match archive_at(config) {
+        Some(address) if address.folder().is_none() => {
+            let store = ObjectArchive::open_existing(&address);
+            store.map_err(|cause| LogError::Archive { action: "open", path: address.url.into(), cause })?;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
 
 /// One capture per source of the configuration, without its archive: see [`archiving`].
 ///
@@ -68,18 +142,22 @@ fn servers_of(config: &Config, source: &SourceConfig) -> anyhow::Result<BTreeMap
 /// # Errors
 /// If its address makes no sense, or its folder cannot be created.
 pub fn archive(config: &Config) -> anyhow::Result<Option<Arc<dyn ArchiveStore>>> {
+    let Some(address) = archive_at(config) else { return Ok(None) };
+    let store = ObjectArchive::open(&address);
+    let store =
+        store.map_err(|cause| LogError::Archive { action: "open", path: address.url.into(), cause })?;
+    Ok(Some(Arc::new(store)))
+}
+
+fn archive_at(config: &Config) -> Option<ArchiveAddress> {
     let LogConfig { archive, archive_endpoint, archive_region, .. } = &config.log;
-    let Some(url) = archive else { return Ok(None) };
-    let address = ArchiveAddress {
-        url: url.clone(),
+    Some(ArchiveAddress {
+        url: archive.clone()?,
         endpoint: archive_endpoint.clone(),
         region: archive_region.clone(),
         path_style: config.log.archive_path_style,
         allow_http: config.log.archive_allow_http,
-    };
-    let store = ObjectArchive::open(&address);
-    let store = store.map_err(|cause| LogError::Archive { action: "open", path: url.into(), cause })?;
-    Ok(Some(Arc::new(store)))
+    })
 }
 
 /// Gives each capture's log its part of the archive, if there is one, and says what is to be archived in the background

@@ -203,7 +203,18 @@ async fn fails_and_leaves_out(shell: &Shell, trial: &Trial, target: &Server) -> 
     let failed = until(shell, "failed").await?;
     ensure!(failed["fault"]["code"] == "TW-APP-0002", "{failed}");
     let text = shell.run("channel list -c tailwater.toml")?.exits(0);
-    text.says(&["failed", "TW-APP-0002", &fourth, "insert into shop.t", "(id=4)"]);
+    text.says(&[
+        "failed",
+        "TW-APP-0002",
+        &fourth,
+        "insert into shop.t",
+        "Duplicate entry '?'",
+        "--show-values",
+    ])
+    .hides(&["(id=4)"]);
+    ensure!(failed["fault"]["detail"].is_null(), "{failed}");
+    let text = shell.run("channel list -c tailwater.toml --show-values")?.exits(0);
+    text.says(&["(id=4)", "Duplicate entry '4'"]);
     let skip = format!("channel skip -c tailwater.toml replica {fourth}");
     let planned = shell.run(&format!("{skip} --output json"))?.exits(0).json()?;
     ensure!(

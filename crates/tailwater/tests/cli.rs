@@ -32,7 +32,13 @@ fn a_configuration_is_checked() -> Result<()> {
     ]);
     let answer = shell.run("config check -c good.toml --output json")?.exits(0).json()?;
     let ack = serde_json::json!({ "orders": "durable" });
-    assert_eq!(answer, [serde_json::json!({ "ok": true, "sources": ["orders"], "ack": ack })]);
+    assert_eq!((answer[0]["ok"].as_bool(), &answer[0]["ack"]), (Some(true), &ack));
+    assert_eq!(answer[0]["sources"], serde_json::json!(["orders"]));
+    // Nobody listens there, so nobody was asked.
+    assert!(
+        answer[0]["not_asked"]["orders"].as_str().is_some_and(|why| why.contains("TW-SES-0001")),
+        "{answer:?}"
+    );
     shell.write("asynchronous.toml", &format!("{GOOD}semi_sync = false\n"))?;
     shell.run("config check -c asynchronous.toml")?.exits(0).says(&["ack = Received"]);
 
@@ -42,12 +48,131 @@ fn a_configuration_is_checked() -> Result<()> {
     shell.write("syntax.toml", &GOOD.replace("port = 1", "port = "))?;
     shell.run("config check -c syntax.toml")?.exits(1).complains(&["TW-CFG-0002", "line 8"]);
     shell.write("type.toml", &GOOD.replace("port = 1", "port = 70000"))?;
-    shell.run("config check -c type.toml")?.exits(1).complains(&["TW-CFG-0002", "line 8", "70000"]);
+    shell.run("config check -c type.toml")?.exits(1).complains(&["TW-CFG-0002", "line 8", "key port", "u16"]);
     shell.write("empty.toml", "[log]\ndirectory = 'log'\n")?;
     shell.run("config check -c empty.toml")?.exits(1).complains(&["TW-CFG-0003", "no [[source]]"]);
     shell.write("word.toml", &format!("{GOOD}start = 'newest'\n"))?;
     shell.run("config check -c word.toml")?.exits(1).complains(&["line 12", "`current`, `oldest` or"]);
     shell.run("config check -c absent.toml")?.exits(1).complains(&["TW-CFG-0001", "absent.toml"]);
+    Ok(())
+}
+
+/// What `run` refuses `config check` refuses, with the same code.
+#[test]
+fn a_configuration_that_cannot_run_is_not_good() -> Result<()> {
+    let shell = Shell::new()?;
+    shell.write("empty", "\n")?;
+    shell.write("short", "abcde\n")?;
+    shell.write("no-ca.pem", "nothing\n")?;
+    let serve = |user: &str| {
+        format!(
+            "[[serve]]\nsource = 'orders'\nlisten = '127.0.0.1:0'\n[[serve.user]]\nname = 'repl'\n{user}\n"
+        )
+    };
+    let channel = |port: &str| {
+        format!(
+            "[[channel]]\nname = 'copy'\nsource = 'orders'\nhost = 'localhost'\nport = {port}\nuser = 'u'\ntls = 'off'\n"
+        )
+    };
+    let http = |file: &str| format!("[http]\nlisten = '127.0.0.1:0'\ntoken_file = '{file}'\n");
+    let manager = |more: &str| format!("{}[manager]\nreplica_user = 'r'\n{more}\n", channel("2"));
+    for (change, code, complaint) in [
+        (serve("password_file = 'absent'"), "TW-CFG-0010", "absent"),
+        (serve("password_file = 'empty'"), "TW-CFG-0010", "is empty"),
+        (serve("password = ''"), "TW-SES-0026", "repl"),
+        (serve("hash = 'no hash'"), "hash", "repl"),
+        (
+            serve("password = 'x'").replace("[[serve.user]]", "tls_certificate = 'no-ca.pem'\ntls_key = 'empty'\n[[serve.user]]"),
+            "TW-SES-0027",
+            "no-ca.pem",
+        ),
+        (http("absent"), "TW-CFG-0010", "absent"),
+        (http("short"), "TW-CFG-0010", "at least 16"),
+        (channel("1"), "TW-CFG-0011", "channel copy"),
+        (channel("2").replace("'off'", "'verify-ca'\ntls_ca = 'no-ca.pem'"), "TW-SES-0013", "no-ca.pem"),
+        (channel("2") + "defaults_file = 'absent'\n", "TW-SES-0021", "absent"),
+        ("[manager]\nautomatic = true\n".to_owned(), "TW-CFG-0003", "could become primary"),
+        (manager("replica_password_file = 'absent'"), "TW-CFG-0010", "absent"),
+        (
+            manager("lease = 'etcd'\netcd_endpoints = ['http://127.0.0.1:1']\netcd_user = 'e'\netcd_password_file = 'empty'"),
+            "TW-CFG-0010",
+            "is empty",
+        ),
+        (
+            "[[relay]]\nname = 'r'\nsource = 'orders'\nurl = 'http://127.0.0.1:1'\ntoken_file = 'short'\nserver_id = 9\n".to_owned(),
+            "TW-CFG-0010",
+            "relay r",
+        ),
+    ] {
+        shell.write("bad.toml", &format!("{GOOD}{change}"))?;
+        for verb in ["config check", "run"] {
+            shell.run(&format!("{verb} -c bad.toml"))?.exits(1).complains(&[code, complaint]);
+        }
+    }
+    shell.write("bad.toml", &GOOD.replace("\"orders\"", "\"rejoin\""))?;
+    shell.run("config check -c bad.toml")?.exits(1).complains(&["TW-CFG-0003", "rejoin"]);
+    ensure!(!shell.path().join("log").exists(), "nothing was opened");
+    Ok(())
+}
+
+/// `-h`, `-P`, `-u` and `-S` mean what they mean to the servers' own programs, on every command that asks a server.
+#[test]
+fn letters_of_the_stock_clients() -> Result<()> {
+    let shell = Shell::new()?;
+    for command in ["dump dir", "load dir", "log stats"] {
+        let asked = shell.run(&format!("{command} -h 127.0.0.1 -P 1 -u nobody --ssl-mode DISABLED"))?;
+        asked.exits(1).complains(&[if command.starts_with("load") { "dir" } else { "127.0.0.1:1" }]);
+        shell
+            .run(&format!("{command} -h 127.0.0.1 -P 1 -u nobody --ssl-mode MAYBE"))?
+            .exits(2)
+            .complains(&["VERIFY_CA"]);
+    }
+    shell.run("dump dir -S absent.sock -u nobody")?.exits(1).complains(&["absent.sock"]);
+    shell.run("dump dir -h 127.0.0.1 -P 1 --ssl-ca absent.pem")?.exits(1).complains(&["127.0.0.1:1"]);
+    // Where there are two servers a letter says of neither.
+    for command in ["copy", "check", "repair"] {
+        shell.run(&format!("{command} -h 127.0.0.1"))?.exits(2).complains(&["unexpected argument '-h'"]);
+        shell.run(&format!("{command} --help"))?.exits(0).says(&["--source-ssl-ca", "--target-ssl-mode"]);
+    }
+    for command in ["", "dump", "sandbox up", "channel list"] {
+        shell.run(&format!("{command} --help"))?.exits(0).says(&["Usage: tailwater", "--help"]);
+        shell.run(&format!("{command} -h"))?.exits(2);
+    }
+    Ok(())
+}
+
+/// A folder has one daemon, whatever its sources are called.
+#[tokio::test]
+async fn a_log_folder_has_one_daemon() -> Result<()> {
+    let shell = Shell::new()?;
+    shell.write("tailwater.toml", GOOD)?;
+    shell.write("other.toml", &GOOD.replace("orders", "stock"))?;
+    let (config, messages) = (shell.path().join("tailwater.toml"), shell.path().join("messages"));
+    let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
+    let mut run = OwnedProcess::start(PROGRAM, arguments, &messages)?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !shell.path().join("log/control.sock").exists() {
+        ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let refused = shell.run("run -c other.toml")?.exits(1);
+    refused.complains(&["TW-CTL-0003", &format!("process {}", run.pid())]);
+    ensure!(!shell.path().join("log/stock").exists(), "the other's source was begun");
+    // The first one still has its socket.
+    shell.run("topology -c tailwater.toml --timeout-ms 200")?;
+    shell.run("channel list -c tailwater.toml")?.exits(0);
+    // And a killed one leaves nothing in the way.
+    run.kill().await?;
+    let mut next = OwnedProcess::start(PROGRAM, arguments, &shell.path().join("next"))?;
+    while !std::fs::read_to_string(shell.path().join("next"))?.contains("capture interrupted") {
+        ensure!(
+            next.is_running() && Instant::now() < deadline,
+            "{}",
+            std::fs::read_to_string(shell.path().join("next"))?
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    next.terminate(Duration::from_secs(30)).await?;
     Ok(())
 }
 

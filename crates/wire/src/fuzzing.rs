@@ -9,6 +9,7 @@ mod gtid_sets;
 mod json;
 mod packets;
 mod print;
+mod redact;
 mod rows;
 mod stream;
 mod transaction_stream;
@@ -23,6 +24,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("json", json::check),
     ("packets", packets::check),
     ("print", print::check),
+    ("redact", redact::check),
     ("rows", rows::check),
     ("transaction_stream", transaction_stream::check),
 ];

@@ -11,6 +11,7 @@
 //! - [`rows`]: table maps and row images decoded to typed values; binary JSON.
 //! - [`print`]: events as text in the manner of `mysqlbinlog -vv`, and as JSON lines.
 //! - [`gtid`]: GTIDs and GTID sets of both flavours.
+//! - [`redact`]: what may be shown of statements and error texts, and to whom.
 //! - [`transaction`]: where a transaction begins and ends in a stream of events.
 
 pub mod cursor;
@@ -22,6 +23,7 @@ pub mod gtid;
 pub mod ids;
 pub mod print;
 pub mod protocol;
+pub mod redact;
 pub mod rows;
 pub mod transaction;
 

@@ -29,7 +29,7 @@ pub(super) async fn diagnose(
         ApplyError::Missing { found, wanted, statement } => ServerError {
             number: 1032,
             sql_state: "HY000".to_owned(),
-            message: format!("{statement}: found {found} of {wanted} rows"),
+            message: format!("{statement}: found {found} of {wanted} rows").into(),
         },
         other => return other.of_transaction(&transaction.gtid_text()),
     };
@@ -45,7 +45,8 @@ pub(super) async fn diagnose(
         let table = table.rsplit(' ').next().unwrap_or_default().to_owned();
         return ApplyError::NoTable { gtid: transaction.gtid_text(), table };
     }
-    ApplyError::Refused { gtid: transaction.gtid_text(), table, key, error: Box::new(server) }
+    let (subject, values) = (table, key.trim_start().into());
+    ApplyError::Refused { gtid: transaction.gtid_text(), subject, values, error: Box::new(server) }
 }
 
 type Found = (String, String, ServerError);
@@ -68,7 +69,7 @@ async fn try_each(options: &ChannelOptions, changes: &[RowChanges]) -> Result<Op
                         _ => ServerError {
                             number: 1032,
                             sql_state: "HY000".to_owned(),
-                            message: "there is no such row".to_owned(),
+                            message: "there is no such row".into(),
                         },
                     };
                     let table = &changes.table.target;

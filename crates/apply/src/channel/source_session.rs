@@ -11,6 +11,7 @@ use tailwater_wire::event::{EventBody, QueryEvent, StatusVars, UserVar};
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::PrintError;
 use tailwater_wire::print::sql::{session_statement, variable_statement};
+use tailwater_wire::redact::{SHOWN_BYTES_MAX, private_statement, public_statement};
 
 use super::account_effects::{AccountEffects, lend_roles};
 use super::fingerprint::rest_of_drop;
@@ -44,12 +45,12 @@ const UNKNOWN_TABLES: [u16; 3] = [1051, 4091, 4092];
 
 /// Whether an error is about the database that a statement runs in whose own is not there.
 fn is_of_nowhere(error: &ServerError) -> bool {
-    error.message.to_ascii_lowercase().contains(NOWHERE)
+    error.message.expose().to_ascii_lowercase().contains(NOWHERE)
 }
 
 /// A statement as messages show it.
 fn shown(statement: &Statement) -> String {
-    format!("statement {:?} ", String::from_utf8_lossy(&statement.text[..statement.text.len().min(200)]))
+    format!("statement {:?} ", public_statement(&statement.text, SHOWN_BYTES_MAX))
 }
 
 fn inexact(transaction: &Transaction, error: &PrintError) -> ApplyError {
@@ -249,8 +250,8 @@ impl SourceSession {
         }
         Err(ApplyError::Refused {
             gtid: transaction.gtid_text(),
-            table: shown(statement),
-            key: String::new(),
+            subject: shown(statement).trim_end().to_owned(),
+            values: private_statement(&statement.text, SHOWN_BYTES_MAX).into(),
             error: Box::new(missing.filter(|_| is_of_nowhere(&error)).unwrap_or(error)),
         })
     }

@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
+
 use crate::decode::statement;
 use crate::error::ApplyError;
 use crate::filter::{Filters, Named, Operation, StatementRoute, changed_by};
@@ -52,7 +54,7 @@ pub(super) fn filtered(filters: &Filters, step: Step, gtid: &str) -> Result<Opti
             Ok(Some(Step::Statement(statement)))
         }
         StatementRoute::Refuse(reason) => {
-            let text = String::from_utf8_lossy(&statement.text[..statement.text.len().min(200)]);
+            let text = public_statement(&statement.text, SHOWN_BYTES_MAX);
             Err(ApplyError::Unsupported {
                 gtid: gtid.to_owned(),
                 what: format!("statement {text:?}"),

@@ -25,14 +25,22 @@ pub enum ChannelState {
 pub struct ChannelFault {
     /// The stable code.
     pub code: String,
-    /// What happened, with GTID, table and key where they are known.
+    /// What happened, with GTID and table where they are known; without values of rows.
     pub message: String,
+    /// Whether there is a `detail`, wherever it is shown.
+    #[serde(default)]
+    pub has_detail: bool,
+    /// What may hold values of rows: key, statement, the target's whole text. Only for an operator who asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 impl ChannelFault {
     /// What an error says.
     pub(super) fn of(error: &ApplyError) -> Self {
-        Self { code: error.code().to_owned(), message: error.to_string() }
+        let detail = error.private_detail();
+        let (code, message) = (error.code().to_owned(), error.to_string());
+        Self { code, message, has_detail: detail.is_some(), detail }
     }
 }
 

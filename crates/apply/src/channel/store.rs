@@ -201,7 +201,7 @@ impl Claim {
 /// NULL.
 pub(super) fn is_taken_over(error: &ServerError) -> bool {
     let columns = ["'applied'", "'fingerprint'", "'incarnation'"];
-    error.number == 1048 && columns.iter().any(|column| error.message.contains(column))
+    error.number == 1048 && columns.iter().any(|column| error.message.expose().contains(column))
 }
 
 /// The channel's rows on its target.

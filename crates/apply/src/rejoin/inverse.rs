@@ -12,15 +12,13 @@ use bytes::{Bytes, BytesMut};
 use smallvec::smallvec;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{RowsEvent, RowsKind};
+use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
 use tailwater_wire::rows::Image;
 
 use crate::error::ApplyError;
 use crate::transaction::{
     Accesses, Content, MappedTable, RowChanges, RowPlace, RowPlaces, Step, Transaction,
 };
-
-/// The most characters of a statement that a message shows.
-const STATEMENT_CHARACTERS_MAX: usize = 60;
 
 /// What the server's rows are known to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,11 +98,10 @@ fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], ApplyError> {
         Content::Rows(changes) => Ok(changes),
         Content::Steps(steps) => {
             let statement = steps.iter().find_map(|step| match step {
-                Step::Statement(statement) => Some(String::from_utf8_lossy(&statement.text).into_owned()),
+                Step::Statement(statement) => Some(public_statement(&statement.text, SHOWN_BYTES_MAX)),
                 Step::Rows(_) => None,
             });
-            let statement: String =
-                statement.unwrap_or_default().chars().take(STATEMENT_CHARACTERS_MAX).collect();
+            let statement = statement.unwrap_or_default();
             refused(&format!("it holds a statement, of which no before image is logged: {statement}"))
         }
         Content::XaPrepare { .. } | Content::XaCommit { .. } | Content::XaRollback { .. } => {

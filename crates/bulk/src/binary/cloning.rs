@@ -176,7 +176,7 @@ async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), 
 }
 
 fn is_busy(error: &ServerError) -> bool {
-    error.number == BUSY || error.message.contains(&format!(" {BUSY} "))
+    error.number == BUSY || error.message.expose().contains(&format!(" {BUSY} "))
 }
 
 async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::Read;
 
 use tailwater_session::{Connection, SessionError};
+use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
 use tracing::warn;
 
 use super::contents::{Definition, Dialect, Packing, file_name};
@@ -25,9 +26,6 @@ pub(super) const NO_PROXY: u16 = 1698;
 
 /// The longest script that is read if it is compressed.
 const SCRIPT_BYTES_MAX: u64 = 256 << 20;
-
-/// How much of a statement is shown.
-const SHOWN_LETTERS_MAX: usize = 120;
 
 /// Which of the tables are on the target. A view of that name counts, too.
 pub(crate) async fn tables_there<'a>(
@@ -110,11 +108,7 @@ pub(super) async fn make_passing(
                 }
             }
             Err(SessionError::Server { error, .. }) => {
-                let text = String::from_utf8_lossy(statement);
-                let mut front: String = text.chars().take(SHOWN_LETTERS_MAX).collect();
-                if front.len() < text.len() {
-                    front.push_str("...");
-                }
+                let front = public_statement(statement, SHOWN_BYTES_MAX);
                 return Err(BulkError::Definition {
                     what: definition.what.clone(),
                     path: definition.path.clone(),

@@ -476,8 +476,8 @@ impl Target {
                 && !is_of_computing(row.get_u64(1), &message, &self.generated)
         };
         let first = match shown.rows.iter().find(matters) {
-            Some(row) => message(row),
-            None if shown.rows.len() < usize::from(warnings) => "more warnings than it shows".to_owned(),
+            Some(row) => message(row).into(),
+            None if shown.rows.len() < usize::from(warnings) => "more warnings than it shows".into(),
             None => return Ok(()),
         };
         let (table, path) = (self.table.to_string(), chunk.path.clone());

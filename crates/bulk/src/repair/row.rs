@@ -6,6 +6,7 @@
 
 use tailwater_session::{Connection, OkInfo, Row, ServerError, SessionError};
 use tailwater_wire::Flavour;
+use tailwater_wire::redact::public_text;
 
 use super::Action;
 use super::literals::value_literal;
@@ -135,7 +136,10 @@ impl Rows<'_> {
         {
             let target = &mut self.comparing.target;
             target.execute("ROLLBACK").await?;
-            return Ok(Attempt::Impossible(format!("the target would store something else: {warning}")));
+            return Ok(Attempt::Impossible(format!(
+                "the target would store something else: {}",
+                public_text(&warning)
+            )));
         }
         self.comparing.target.execute("COMMIT").await?;
         Ok(if done.affected_rows == 0 { Attempt::Same } else { Attempt::Done(action) })
@@ -180,9 +184,7 @@ fn refused(target: &Connection, error: ServerError) -> Result<Attempt, BulkError
     match error.number {
         LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(Attempt::Again("it is locked on the target".into())),
         // Another row may have to go first.
-        DUPLICATE_KEY => {
-            Ok(Attempt::Again(format!("another row of the target has its unique key: {}", error.message)))
-        }
+        DUPLICATE_KEY => Ok(Attempt::Again(format!("another row of the target has its unique key: {error}"))),
         number if READ_ONLY.contains(&number) || DENIED.contains(&number) => Err(BulkError::NotRepairable {
             server: target.endpoint().into(),
             advice: match (READ_ONLY.contains(&number), target.server().flavour) {

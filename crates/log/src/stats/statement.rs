@@ -1,5 +1,7 @@
 //! What a statement is, from its first words.
 
+use tailwater_wire::redact::private_statement;
+
 /// What a statement is to the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatementKind {
@@ -29,36 +31,9 @@ pub(super) fn kind(text: &[u8]) -> StatementKind {
     }
 }
 
-/// The statement as it is shown: its front, on one line, without what may be a secret.
+/// The statement as it is shown: its front, on one line, without passwords.
 pub(super) fn shown(text: &[u8]) -> String {
-    let text = without_comments(text);
-    let text = String::from_utf8_lossy(&text[..text.len().min(4 * TEXT_BYTES_MAX)]).into_owned();
-    let mut words = text.split_whitespace().peekable();
-    let mut shown = String::new();
-    while let Some(word) = words.next() {
-        if !shown.is_empty() {
-            shown.push(' ');
-        }
-        shown.push_str(word);
-        // Servers log passwords hashed, and a hash is nothing for a page either.
-        let next = words.peek().map_or("", |next| *next);
-        let secret = word.eq_ignore_ascii_case("IDENTIFIED")
-            || (word.eq_ignore_ascii_case("PASSWORD") && !next.is_empty())
-            || word.to_ascii_uppercase().starts_with("PASSWORD=");
-        if secret {
-            shown.truncate(shown.len() - word.len());
-            shown.push_str(word.split('=').next().unwrap_or_default());
-            shown.push_str(" ...");
-            return shown;
-        }
-        if shown.len() > TEXT_BYTES_MAX {
-            let end = (0..=TEXT_BYTES_MAX).rev().find(|end| shown.is_char_boundary(*end)).unwrap_or(0);
-            shown.truncate(end);
-            shown.push_str(" ...");
-            return shown;
-        }
-    }
-    shown
+    private_statement(text, TEXT_BYTES_MAX)
 }
 
 /// `text` from its first word on.

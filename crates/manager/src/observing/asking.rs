@@ -3,6 +3,7 @@
 use tailwater_session::{Connection, QueryResult, SessionError, check_plugin_grant};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
+use tailwater_wire::redact::public_text;
 
 use super::lasting::waits_after_restart;
 use super::reading::{Named, NamedRow};
@@ -187,6 +188,8 @@ fn channel(row: &NamedRow<'_>, received: GtidSet) -> ReplicaChannel {
         let number = row.number::<u16>(&[number]).filter(|number| *number != 0)?;
         Some(ThreadError { number, message: row.text(&[message]) })
     };
+    // What an applier could not do holds values of rows, and statements.
+    let public = |error: ThreadError| ThreadError { message: public_text(&error.message), ..error };
     let io = match row.text(&["Replica_IO_Running", "Slave_IO_Running"]).as_str() {
         "Yes" => IoState::Running,
         "No" => IoState::Stopped,
@@ -206,7 +209,7 @@ fn channel(row: &NamedRow<'_>, received: GtidSet) -> ReplicaChannel {
         io,
         io_error: error("Last_IO_Errno", "Last_IO_Error"),
         sql_running: row.text(&["Replica_SQL_Running", "Slave_SQL_Running"]) == "Yes",
-        sql_error: error("Last_SQL_Errno", "Last_SQL_Error"),
+        sql_error: error("Last_SQL_Errno", "Last_SQL_Error").map(public),
         lag_seconds: row.number(&["Seconds_Behind_Source", "Seconds_Behind_Master"]),
         delay_seconds: row.number(&["SQL_Delay"]).unwrap_or_default(),
         by_gtids: row.text(&["Auto_Position"]) == "1" || !matches!(using_gtid.as_str(), "" | "No"),

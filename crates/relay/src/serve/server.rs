@@ -139,22 +139,34 @@ impl BoundServer {
     }
 }
 
+fn acceptor_of(options: &ServeOptions) -> Result<Acceptor, RelayError> {
+    Ok(Acceptor::new(ServerOptions {
+        // Nobody is let in before it is known whom to speak like.
+        flavour: Flavour::MySql,
+        version_text: String::new(),
+        accounts: options.accounts.clone(),
+        tls: options.tls.clone(),
+        require_tls: options.require_tls,
+        limits: options.limits.clone(),
+    })?)
+}
+
 impl BinlogServer {
+    /// Reads certificate and key, and takes no address.
+    ///
+    /// # Errors
+    /// If they are no use.
+    pub fn check(options: &ServeOptions) -> Result<(), RelayError> {
+        acceptor_of(options).map(drop)
+    }
+
     /// Listens; whoever connects waits until [`BoundServer::serve`].
     ///
     /// # Errors
     /// [`RelayError::Listen`] if the address cannot be had; [`RelayError::Session`] for TLS files that are none.
     pub async fn bind(options: ServeOptions) -> Result<BoundServer, RelayError> {
         let failed = |source| RelayError::Listen { address: options.listen, source };
-        let acceptor = Acceptor::new(ServerOptions {
-            // Nobody is let in before it is known whom to speak like.
-            flavour: Flavour::MySql,
-            version_text: String::new(),
-            accounts: options.accounts.clone(),
-            tls: options.tls.clone(),
-            require_tls: options.require_tls,
-            limits: options.limits.clone(),
-        })?;
+        let acceptor = acceptor_of(&options)?;
         let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(BoundServer { options, acceptor, listener, address })

@@ -6,6 +6,7 @@ use tailwater_log::{Entry, SourceIdentity};
 use tailwater_session::server::ClientSession;
 use tailwater_session::{Endpoint, TlsMode};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
+use tailwater_wire::protocol::handshake::shown_version;
 
 use super::clients::Client;
 use super::server::Shared;
@@ -49,7 +50,7 @@ pub(super) fn look(shared: &Shared, client: &ClientSession) -> Option<View> {
     let clients = shared.clients.list();
     Some(View {
         // What MariaDB hides behind in its greeting is no part of its version.
-        server_version: source.server_version.trim_start_matches("5.5.5-").to_owned(),
+        server_version: shown_version(&source.server_version).to_owned(),
         server_id: shared.options.server_id,
         server_uuid: shared.options.server_uuid.clone(),
         hostname: shared.hostname.clone(),

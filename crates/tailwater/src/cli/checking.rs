@@ -10,9 +10,6 @@ use super::{SourceServerArgs, TargetServerArgs};
 pub struct CheckArgs {
     #[command(flatten)]
     pub what: CompareArgs,
-    /// Print values of rows that differ. Keys are always printed.
-    #[arg(long)]
-    pub show_values: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use tailwater_session::TlsMode;
+use tailwater_session::option_file::parse_tls_mode;
 
 use super::{ServerArgs, ThrottleArgs};
 
@@ -128,6 +130,19 @@ pub struct SourceServerArgs {
     /// The user there; the password is taken from the option file or TAILWATER_PASSWORD.
     #[arg(long, value_name = "USER")]
     pub source_user: Option<String>,
+    /// How much TLS the connection needs: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY. VERIFY_CA if
+    /// --source-ssl-ca is given, else PREFERRED.
+    #[arg(long, value_name = "MODE", value_parser = parse_tls_mode)]
+    pub source_ssl_mode: Option<TlsMode>,
+    /// PEM file of the authorities that may have signed the source's certificate, which is then verified.
+    #[arg(long, value_name = "FILE")]
+    pub source_ssl_ca: Option<PathBuf>,
+    /// PEM file of the client's own certificate there.
+    #[arg(long, value_name = "FILE")]
+    pub source_ssl_cert: Option<PathBuf>,
+    /// PEM file of its key.
+    #[arg(long, value_name = "FILE")]
+    pub source_ssl_key: Option<PathBuf>,
 }
 
 /// Where the target is; what is not said here is taken from its option file and the environment.
@@ -148,6 +163,19 @@ pub struct TargetServerArgs {
     /// The user there; the password is taken from the option file or TAILWATER_PASSWORD.
     #[arg(long, value_name = "USER")]
     pub target_user: Option<String>,
+    /// How much TLS the connection needs: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY. VERIFY_CA if
+    /// --target-ssl-ca is given, else PREFERRED.
+    #[arg(long, value_name = "MODE", value_parser = parse_tls_mode)]
+    pub target_ssl_mode: Option<TlsMode>,
+    /// PEM file of the authorities that may have signed the target's certificate, which is then verified.
+    #[arg(long, value_name = "FILE")]
+    pub target_ssl_ca: Option<PathBuf>,
+    /// PEM file of the client's own certificate there.
+    #[arg(long, value_name = "FILE")]
+    pub target_ssl_cert: Option<PathBuf>,
+    /// PEM file of its key.
+    #[arg(long, value_name = "FILE")]
+    pub target_ssl_key: Option<PathBuf>,
 }
 
 impl From<&SourceServerArgs> for ServerArgs {
@@ -158,6 +186,10 @@ impl From<&SourceServerArgs> for ServerArgs {
             port: source.source_port,
             socket: source.source_socket.clone(),
             user: source.source_user.clone(),
+            ssl_mode: source.source_ssl_mode,
+            ssl_ca: source.source_ssl_ca.clone(),
+            ssl_cert: source.source_ssl_cert.clone(),
+            ssl_key: source.source_ssl_key.clone(),
         }
     }
 }
@@ -170,6 +202,10 @@ impl From<&TargetServerArgs> for ServerArgs {
             port: target.target_port,
             socket: target.target_socket.clone(),
             user: target.target_user.clone(),
+            ssl_mode: target.target_ssl_mode,
+            ssl_ca: target.target_ssl_ca.clone(),
+            ssl_cert: target.target_ssl_cert.clone(),
+            ssl_key: target.target_ssl_key.clone(),
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
 use tailwater_apply::filter::FilterSet;
 
 use crate::cli::{ChannelCommand, Output};
-use crate::config::Config;
+use crate::config::{Config, parse_toml};
 use crate::control::{Answer, Request, ask, socket_of};
 use crate::exit::Exit;
 
@@ -15,7 +15,7 @@ use crate::exit::Exit;
 ///
 /// # Errors
 /// If no daemon runs with that configuration, or it refuses.
-pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> {
+pub fn channel(command: ChannelCommand, output: Output, show_values: bool) -> anyhow::Result<Exit> {
     if let ChannelCommand::Add(arguments) = &command {
         return super::on_runtime(super::channel_add::add(arguments, output));
     }
@@ -35,7 +35,10 @@ pub fn channel(command: ChannelCommand, output: Output) -> anyhow::Result<Exit> 
         }
         return Ok(Exit::Done);
     }
-    let channels = told(&config, &request)?;
+    let mut channels = told(&config, &request)?;
+    if show_values {
+        channels = told(&config, &Request::ListWithValues)?;
+    }
     print(&channels, only.as_deref(), output)
 }
 
@@ -151,7 +154,7 @@ fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
         Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
         _ => std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?,
     };
-    toml::from_str(&text).with_context(|| path.display().to_string())
+    parse_toml(&text).map_err(|reason| anyhow!("{}: {reason}", path.display()))
 }
 
 /// One line for each channel, and below it what is wrong with it.
@@ -179,6 +182,13 @@ fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
         ));
         if let Some(fault) = &channel.fault {
             text.push_str(&format!("  {}: {}\n", fault.code, fault.message));
+            match &fault.detail {
+                Some(detail) => text.push_str(&format!("  with values: {detail}\n")),
+                None if fault.has_detail => {
+                    text.push_str("  (values of rows are left out; `tailwater channel list --show-values` shows them)\n");
+                }
+                None => {}
+            }
         }
     }
     text
@@ -191,7 +201,12 @@ mod tests {
 
     #[test]
     fn a_fault_stands_below_its_channel() {
-        let fault = ChannelFault { code: "TW-APP-0002".into(), message: "row 7".into() };
+        let fault = ChannelFault {
+            code: "TW-APP-0002".into(),
+            message: "row 7".into(),
+            has_detail: true,
+            detail: None,
+        };
         let status = ChannelStatus {
             name: "replica".into(),
             state: ChannelState::Failed,
@@ -202,5 +217,6 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[1].starts_with("replica") && lines[1].contains("failed"), "{text}");
         assert_eq!(lines[2], "  TW-APP-0002: row 7");
+        assert!(lines[3].contains("--show-values"), "{text}");
     }
 }

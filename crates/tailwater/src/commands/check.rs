@@ -27,9 +27,9 @@ const ROWS_SHOWN: usize = 100;
 ///
 /// # Errors
 /// Whatever ended it. What is compared is kept, if there is a file for it.
-pub(super) async fn check(arguments: &CheckArgs, output: Output) -> anyhow::Result<Exit> {
+pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bool) -> anyhow::Result<Exit> {
     super::init_messages();
-    let options = CheckOptions { show_values: arguments.show_values, ..options(&arguments.what)? };
+    let options = CheckOptions { show_values, ..options(&arguments.what)? };
     let throttle = Arc::new(throttle(&arguments.what.throttle, &options.source)?);
     let progress = Arc::new(Progress::default());
     let work = check::check(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
@@ -43,8 +43,8 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output) -> anyhow::Resu
     };
     let mut out = io::stdout().lock();
     match output {
-        Output::Json => print_lines(&mut out, &report, arguments.show_values)?,
-        Output::Text => print_table(&mut out, &report, arguments.show_values)?,
+        Output::Json => print_lines(&mut out, &report, show_values)?,
+        Output::Text => print_table(&mut out, &report, show_values)?,
     }
     Ok(if report.is_equal() { Exit::Done } else { Exit::Found })
 }

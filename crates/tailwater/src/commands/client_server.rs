@@ -17,6 +17,10 @@ pub(super) fn connect_options(arguments: &ServerArgs) -> anyhow::Result<ConnectO
         port: arguments.port,
         socket: arguments.socket.clone(),
         user: arguments.user.clone(),
+        tls_mode: arguments.ssl_mode,
+        tls_ca: arguments.ssl_ca.clone(),
+        tls_certificate: arguments.ssl_cert.clone(),
+        tls_key: arguments.ssl_key.clone(),
         ..ClientOptions::default()
     });
     // Who names a port means TCP.

@@ -1,37 +1,80 @@
 //! `tailwater config`
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tailwater_relay::CaptureOptions;
+use tailwater_session::{ConnectOptions, Connection, SessionError};
 
 use crate::cli::{ConfigCommand, Output};
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::exit::Exit;
-use crate::wiring;
+use crate::wiring::Wired;
+
+/// A source that does not answer in this time is not waited for: a configuration can be checked where its servers cannot be
+/// reached.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs `tailwater config ...`.
 ///
 /// # Errors
-/// [`crate::config::ConfigError`], if the file has one.
+/// Whatever `tailwater run` would refuse to start with.
 pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
     let ConfigCommand::Check(file) = command;
     let config = Config::load(&file.config)?;
+    let wired = Wired::of(&config)?;
+    let unasked = super::on_runtime(ask_sources(&wired.captures))?;
     match output {
         Output::Text => {
             println!("{}: good", file.config.display());
             println!("log: {}", config.log.directory.display());
-            for capture in wiring::captures(&config)? {
+            for capture in &wired.captures {
                 let connect = &capture.connect;
                 println!(
                     "source {}: {} as {:?}, server_id {}, ack = {:?}",
                     capture.name, connect.endpoint, connect.user, capture.server_id, capture.log.ack
                 );
+                if let Some(reason) = unasked.get(&capture.name) {
+                    println!("  not asked, so its server_id is not compared: {reason}");
+                }
             }
         }
         Output::Json => {
             let sources: Vec<_> = config.sources.iter().map(|source| &source.name).collect();
             let acks: BTreeMap<_, _> =
                 config.sources.iter().map(|source| (&source.name, config.log.ack_of(source))).collect();
-            println!("{}", serde_json::json!({ "ok": true, "sources": sources, "ack": acks }));
+            println!(
+                "{}",
+                serde_json::json!({ "ok": true, "sources": sources, "ack": acks, "not_asked": unasked })
+            );
         }
     }
     Ok(Exit::Done)
+}
+
+/// Asks all sources for their `server_id` at once; gives why one was not asked.
+async fn ask_sources(captures: &[CaptureOptions]) -> anyhow::Result<BTreeMap<String, String>> {
+    let asking = captures.iter().map(|capture| async move { (capture, server_id(&capture.connect).await) });
+    let mut unasked = BTreeMap::new();
+    for (capture, answer) in futures_util::future::join_all(asking).await {
+        match answer {
+            Ok(Some(id)) if id == u64::from(capture.server_id) => {
+                return Err(ConfigError::server_id_of_source(&capture.name, capture.server_id).into());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                unasked.insert(capture.name.clone(), format!("{}: {error}", error.code()));
+            }
+        }
+    }
+    Ok(unasked)
+}
+
+async fn server_id(connect: &ConnectOptions) -> Result<Option<u64>, SessionError> {
+    let mut options = connect.clone();
+    options.connect_timeout = options.connect_timeout.min(PATIENCE);
+    options.read_timeout = Some(PATIENCE);
+    let mut connection = Connection::connect(&options).await?;
+    let answer = connection.query("SELECT @@server_id").await?;
+    Ok(answer.first().and_then(|row| row.get_u64(0)))
 }

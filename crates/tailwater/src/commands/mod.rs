@@ -60,7 +60,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Run(arguments) => run::run(&arguments.config, cli.output),
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
-        Command::Channel(command) => channel::channel(command, cli.output),
+        Command::Channel(command) => channel::channel(command, cli.output, cli.show_values),
         Command::Topology(arguments) => on_runtime(topology::topology(&arguments, cli.output)),
         Command::Failover(arguments) => failover::failover(arguments, cli.output),
         Command::Switchover(arguments) => switchover::switchover(arguments, cli.output),
@@ -69,7 +69,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Dump(arguments) => dump::dump(&arguments, cli.output),
         Command::Copy(arguments) => on_runtime(copy::copy(&arguments, cli.output)),
         Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),
-        Command::Check(arguments) => on_runtime(check::check(&arguments, cli.output)),
+        Command::Check(arguments) => on_runtime(check::check(&arguments, cli.output, cli.show_values)),
         Command::Repair(arguments) => on_runtime(repair::repair(&arguments, cli.output)),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
         Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
@@ -88,6 +88,23 @@ pub fn render_error(error: &anyhow::Error) -> String {
         Some(code) => format!("{code}: {}", WithCauses(error)),
         None => WithCauses(error).to_string(),
     }
+}
+
+/// What [`render_error`] leaves out, as it may hold values of rows.
+pub fn private_detail(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|error| {
+        None.or_else(|| error.downcast_ref::<ApplyError>().and_then(ApplyError::private_detail))
+            .or_else(|| error.downcast_ref::<BulkError>().and_then(BulkError::private_detail))
+            .or_else(|| error.downcast_ref::<SessionError>().and_then(SessionError::private_detail))
+            .or_else(|| match error.downcast_ref::<ManagerError>()? {
+                ManagerError::Session(error) => error.private_detail(),
+                _ => None,
+            })
+            .or_else(|| match error.downcast_ref::<RelayError>()? {
+                RelayError::Session(error) => error.private_detail(),
+                _ => None,
+            })
+    })
 }
 
 fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {

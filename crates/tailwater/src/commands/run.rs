@@ -18,10 +18,11 @@ use tracing::{error, info, warn};
 use crate::cli::Output;
 use crate::commands::init_messages;
 use crate::config::Config;
-use crate::control::{self, Controlled, ControlledSource};
+use crate::control::{self, Controlled, ControlledSource, DirectoryLock};
 use crate::exit::Exit;
 use crate::managing::feeds::{ChannelFeed, Feeds};
 use crate::managing::starting::OwnCapture;
+use crate::wiring::Wired;
 use crate::{archiver, http, managing, wiring};
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
@@ -41,9 +42,9 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let replaying = tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
     // Before the first capture: told to stop at any moment after that, it closes its log in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
-    let mut options = wiring::captures(&config)?;
+    let Wired { captures: mut options, channels, serves } = Wired::of(&config)?;
+    let _lock = DirectoryLock::take(&config.log.directory)?;
     let (archived, schedule) = wiring::archiving(&config, &mut options)?;
-    let channels = wiring::channels(&config)?;
     let mut opened = Vec::new();
     for options in options {
         let name = options.name.clone();
@@ -51,7 +52,7 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     }
     // Before anything is captured, and not before the logs: another daemon that has them has the addresses, too.
     let mut bound = Vec::new();
-    for (source, options) in wiring::serves(&config)? {
+    for (source, options) in serves {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
     }
     let http = runtime.block_on(http::Bound::of(&config))?;

@@ -36,6 +36,25 @@ pub enum ControlError {
         /// For how long, in milliseconds.
         silent_ms: u128,
     },
+    /// Another daemon has the log's folder.
+    #[error(
+        "the log's folder {} is in use by {holder}, another `tailwater run`; stop that, or give log.directory another folder",
+        directory.display()
+    )]
+    DirectoryInUse {
+        /// The folder.
+        directory: PathBuf,
+        /// Who has it.
+        holder: String,
+    },
+    /// The log's folder cannot be used.
+    #[error("the log's folder {} cannot be used: {source}", directory.display())]
+    Directory {
+        /// The folder.
+        directory: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
 }
 
 impl ControlError {
@@ -44,6 +63,8 @@ impl ControlError {
         match self {
             Self::NoDaemon { .. } => "TW-CTL-0001",
             Self::Silent { .. } => "TW-CTL-0002",
+            Self::DirectoryInUse { .. } => "TW-CTL-0003",
+            Self::Directory { .. } => "TW-CTL-0004",
         }
     }
 }
@@ -151,11 +172,16 @@ mod tests {
         let errors = [
             ControlError::NoDaemon { socket: socket(), source: io::ErrorKind::NotFound.into() },
             ControlError::Silent { socket: socket(), silent_ms: 1 },
+            ControlError::DirectoryInUse { directory: socket(), holder: "process 1".into() },
+            ControlError::Directory { directory: socket(), source: io::ErrorKind::NotFound.into() },
         ];
         for error in &errors {
             // A variant that is added must be listed above, too.
             match error {
-                ControlError::NoDaemon { .. } | ControlError::Silent { .. } => {}
+                ControlError::NoDaemon { .. }
+                | ControlError::Silent { .. }
+                | ControlError::DirectoryInUse { .. }
+                | ControlError::Directory { .. } => {}
             }
             assert_eq!(page.matches(&format!("\n| {} | ", error.code())).count(), 1, "{error}");
         }

@@ -13,8 +13,11 @@ use crate::managing::acker::{AckerFailure, AckerOrder};
 use crate::managing::requests::ManagerRequest;
 
 pub(super) async fn obey(request: Request, controlled: &Controlled) -> Answer {
-    if matches!(request, Request::Topology) {
-        return Answer::Topology(controlled.reports().0);
+    match &request {
+        Request::Topology => return Answer::Topology(controlled.reports().0),
+        // Who may open the control socket may read the log, which holds all values.
+        Request::ListWithValues => return Answer::Channels(controlled.reports().1),
+        _ => {}
     }
     let request = match request {
         Request::Manager(request) => return managed(request, controlled).await,
@@ -29,7 +32,13 @@ pub(super) async fn obey(request: Request, controlled: &Controlled) -> Answer {
 /// How the channels are now, or why not.
 pub(super) fn answered(obeyed: anyhow::Result<()>, controlled: &Controlled) -> Answer {
     match obeyed {
-        Ok(()) => Answer::Channels(controlled.reports().1),
+        Ok(()) => {
+            let mut channels = controlled.reports().1;
+            for fault in channels.iter_mut().filter_map(|channel| channel.fault.as_mut()) {
+                fault.detail = None;
+            }
+            Answer::Channels(channels)
+        }
         Err(error) => Answer::Failed {
             code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
             message: WithCauses(&error).to_string(),
@@ -103,6 +112,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
     };
     match request {
         Request::List
+        | Request::ListWithValues
         | Request::Topology
         | Request::Manager(_)
         | Request::AckerStop { .. }

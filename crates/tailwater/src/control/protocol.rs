@@ -18,6 +18,9 @@ pub enum Request {
     /// All channels.
     #[serde(rename = "channel_list")]
     List,
+    /// All channels, with what faults leave out because it may hold values of rows.
+    #[serde(rename = "channel_list_with_values")]
+    ListWithValues,
     /// Goes on.
     #[serde(rename = "channel_start")]
     Start {

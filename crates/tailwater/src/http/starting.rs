@@ -16,6 +16,15 @@ use crate::control::Controlled;
 use crate::managing::remote::RemoteRelay;
 use crate::wiring::{self, ClusterWiring};
 
+/// The token of `[http]`, if it has one.
+///
+/// # Errors
+/// If it cannot be read, or is none.
+pub(crate) fn secret_of(config: &Config) -> anyhow::Result<Option<Secret>> {
+    let file = config.http.as_ref().and_then(|http| http.token_file.as_deref());
+    file.map(Secret::read).transpose().context("http.token_file")
+}
+
 /// A listener that has its address, and answers nobody yet.
 #[derive(Debug)]
 pub struct Bound {
@@ -30,7 +39,7 @@ impl Bound {
     /// If the address is not to be had, or the token.
     pub async fn of(config: &Config) -> anyhow::Result<Option<Self>> {
         let Some(http) = &config.http else { return Ok(None) };
-        let secret = http.token_file.as_deref().map(Secret::read).transpose().context("http.token_file")?;
+        let secret = secret_of(config)?;
         Ok(Some(Self { listener: bind(http.listen).await?, secret }))
     }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
 use subtle::ConstantTimeEq;
+
+use crate::config::ConfigError;
 
 /// A token shorter than this could be guessed.
 const CHARACTERS_MIN: usize = 16;
@@ -24,18 +25,22 @@ impl Secret {
     ///
     /// # Errors
     /// If the file cannot be read, or what stands there is no token.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-        Self::of(&text).with_context(|| format!("the token in {}", path.display()))
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::of_file(path, format!("the token cannot be read: {error}")))?;
+        Self::of(&text).ok_or_else(|| {
+            let message = format!(
+                "its first line is to be a token of at least {CHARACTERS_MIN} letters, digits and signs, without a space: \
+                 `openssl rand -hex 32` makes one"
+            );
+            ConfigError::of_file(path, message)
+        })
     }
 
-    fn of(text: &str) -> anyhow::Result<Self> {
+    fn of(text: &str) -> Option<Self> {
         let token = text.lines().next().unwrap_or_default().trim();
-        ensure!(
-            token.len() >= CHARACTERS_MIN && token.chars().all(|c| c.is_ascii_graphic()),
-            "it has at least {CHARACTERS_MIN} letters, digits and signs, without a space: `openssl rand -hex 32` makes one"
-        );
-        Ok(Self(token.to_owned()))
+        let is_token = token.len() >= CHARACTERS_MIN && token.chars().all(|c| c.is_ascii_graphic());
+        is_token.then(|| Self(token.to_owned()))
     }
 
     /// The value of the header `Authorization` that carries it.
@@ -71,7 +76,7 @@ mod tests {
     #[test]
     fn what_could_be_guessed_is_no_token() {
         for wrong in ["", "short", "0123456789 abcdef", "0123456789abcdé"] {
-            assert!(Secret::of(wrong).is_err(), "{wrong}");
+            assert!(Secret::of(wrong).is_none(), "{wrong}");
         }
     }
 }

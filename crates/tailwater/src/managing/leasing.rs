@@ -25,6 +25,18 @@ pub fn start(config: &ManagerConfig, holder: &str, folder: &Path, source: &str) 
     })
 }
 
+/// Reads what the lease needs from files, without asking for it.
+///
+/// # Errors
+/// As [`start`].
+pub fn check(config: &ManagerConfig) -> anyhow::Result<()> {
+    let terms = Terms::of(config.lease_ttl_ms)?;
+    if config.lease == LeaseConfig::Etcd {
+        EtcdLease::new(etcd_options(config, "", config.etcd_prefix.clone(), terms)?)?;
+    }
+    Ok(())
+}
+
 /// What lies beside the lease of one source's cluster under `name`; nothing if one manager has it for itself.
 ///
 /// # Errors

@@ -230,6 +230,24 @@ pub fn read_from(config: &Config, source: &SourceConfig) -> anyhow::Result<Optio
     Ok(log.map(|log| log.address))
 }
 
+/// Reads what the manager needs from files, without asking anybody.
+///
+/// # Errors
+/// As [`start`].
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    for source in &config.sources {
+        let relays = config.relays.iter().filter(|relay| relay.source == source.name);
+        for relay in relays {
+            RemoteRelay::of(relay)?;
+        }
+        let Some(managing) = &config.manager else { continue };
+        let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
+        account(managing, &serves)?;
+        leasing::check(managing)?;
+    }
+    Ok(())
+}
+
 /// As whom replicas that are led elsewhere read.
 fn account(managing: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<ReplicaAccount> {
     let named = |user: String, password: String| ReplicaAccount {

@@ -13,7 +13,9 @@ use tailwater_session::{Endpoint, TlsMode};
 use uuid::Uuid;
 
 use super::connect_options;
-use crate::config::{Config, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig};
+use crate::config::{
+    Config, ConfigError, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig,
+};
 
 /// One binlog server per `[[serve]]`, with the name of its source.
 ///
@@ -101,9 +103,16 @@ pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow:
 }
 
 /// The password in a file.
-pub(crate) fn first_line(file: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
+///
+/// # Errors
+/// If it cannot be read, or its first line is empty.
+pub(crate) fn first_line(file: &Path) -> Result<String, ConfigError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| ConfigError::of_file(file, format!("the password cannot be read: {error}")))?;
+    match text.lines().next().unwrap_or_default() {
+        "" => Err(ConfigError::of_file(file, "its first line is to be the password, and is empty")),
+        password => Ok(password.to_owned()),
+    }
 }
 
 /// A relay on another machine, as those see it that read from it.

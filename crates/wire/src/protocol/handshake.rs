@@ -135,15 +135,22 @@ impl HandshakeV10 {
     }
 }
 
-/// Reads `major.minor.patch` off the front of a version text, behind the prefix that MariaDB 10 puts there.
-pub fn parse_version(text: &str) -> (u16, u16, u16) {
-    let text = match text.strip_prefix(MARIADB_VERSION_PREFIX) {
+/// A version text as people know it: MariaDB 10 puts `5.5.5-` in front, for replicas of MySQL that are older than it.
+pub fn shown_version(text: &str) -> &str {
+    match text.strip_prefix(MARIADB_VERSION_PREFIX) {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => rest,
         _ => text,
-    };
+    }
+}
+
+/// Reads `major.minor.patch` off the front of a version text, behind the prefix that MariaDB 10 puts there. Numbers that are
+/// missing are 0, and those that are too large are the largest.
+pub fn parse_version(text: &str) -> (u16, u16, u16) {
+    let text = shown_version(text);
     let mut numbers = text.splitn(3, '.').map(|part| {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        part[..digits].parse().unwrap_or(0)
+        let digits = &part[..digits];
+        digits.parse().unwrap_or(if digits.is_empty() { 0 } else { u16::MAX })
     });
     let mut next = || numbers.next().unwrap_or(0);
     (next(), next(), next())
@@ -359,7 +366,10 @@ mod tests {
             ("5.5.5-m3", (5, 5, 5)),
             ("5.5.5", (5, 5, 5)),
             ("", (0, 0, 0)),
-            ("99999.1", (0, 1, 0)),
+            ("99999.1", (u16::MAX, 1, 0)),
+            // Numbered by the calendar: newer than all before.
+            ("26.7.0", (26, 7, 0)),
+            ("2026.07.1-commercial", (2026, 7, 1)),
         ] {
             assert_eq!(parse_version(text), expected, "{text}");
         }

@@ -76,7 +76,12 @@ impl Worker {
             if !is_conflict(server.number) || conflicts > CONFLICTS_MAX {
                 return Err(match written.rows {
                     0 => error,
-                    _ => ApplyError::Refused { gtid, table, key: String::new(), error: Box::new(server) },
+                    _ => ApplyError::Refused {
+                        gtid,
+                        subject: table,
+                        values: String::new().into(),
+                        error: Box::new(server),
+                    },
                 });
             }
             tokio::time::sleep(Duration::from_millis(u64::from(conflicts.min(10)))).await;

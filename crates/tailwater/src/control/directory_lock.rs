@@ -1,0 +1,84 @@
+//! One daemon alone has a log's folder, whatever its sources are called.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use super::ControlError;
+
+/// The file that is locked. It stays when the daemon ends; only the lock counts.
+const NAME: &str = "daemon.lock";
+
+/// The lock on a log's folder, which ends with the process, however it ends.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Takes the lock, and makes the folder if it is not there.
+    ///
+    /// # Errors
+    /// [`ControlError::DirectoryInUse`] if another daemon has it; [`ControlError::Directory`] if the folder or the file cannot
+    /// be made.
+    pub fn take(directory: &Path) -> Result<Self, ControlError> {
+        let failed = |source| ControlError::Directory { directory: directory.into(), source };
+        DirBuilder::new().recursive(true).mode(0o750).create(directory).map_err(failed)?;
+        // Nobody else's file: a link is not followed.
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(directory.join(NAME))
+            .map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                // For the message only.
+                let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut pid);
+                let holder = match pid.trim() {
+                    pid if !pid.is_empty() && pid.chars().all(|c| c.is_ascii_digit()) => {
+                        format!("process {pid}")
+                    }
+                    _ => "another process".to_owned(),
+                };
+                return Err(ControlError::DirectoryInUse { directory: directory.into(), holder });
+            }
+            Err(errno) => return Err(failed(io::Error::from(errno))),
+        }
+        file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("new/log");
+        let lock = DirectoryLock::take(&directory).unwrap();
+        let error = DirectoryLock::take(&directory).unwrap_err();
+        assert_eq!(error.code(), "TW-CTL-0003");
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        drop(lock);
+        DirectoryLock::take(&directory).unwrap();
+        // What stands there is another's.
+        let other = folder.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(folder.path().join("precious"), "text").unwrap();
+        std::os::unix::fs::symlink(folder.path().join("precious"), other.join(NAME)).unwrap();
+        assert_eq!(DirectoryLock::take(&other).unwrap_err().code(), "TW-CTL-0004");
+        assert_eq!(std::fs::read_to_string(folder.path().join("precious")).unwrap(), "text");
+    }
+}

@@ -1,0 +1,35 @@
+//! What is shown of any statement and any error text.
+
+use crate::redact::{nth_statement, private_statement, private_text, public_statement, public_text};
+
+/// A value that is shorter may stand in the words around it.
+const MARK_BYTES_MIN: usize = 8;
+
+/// Nothing of a value is shown where none may be, and everything is one harmless line.
+pub(super) fn check(data: &[u8]) {
+    for bytes_max in [0, 40, 400] {
+        for shown in [public_statement(data, bytes_max), private_statement(data, bytes_max)] {
+            assert!(shown.len() <= bytes_max + 4, "{} bytes of {bytes_max}", shown.len());
+            assert!(!shown.contains(char::is_control), "{shown:?}");
+        }
+    }
+    assert!(nth_statement(data, 3).len() <= data.len());
+    let text = String::from_utf8_lossy(data);
+    for shown in [public_text(&text), private_text(&text)] {
+        assert!(!shown.contains(char::is_control), "{shown:?}");
+    }
+    if text.len() < MARK_BYTES_MIN || text.contains(char::is_control) {
+        return;
+    }
+    hides(|value| public_text(&format!("Duplicate entry '{value}' for key 'k'")), &text);
+    let literal = text.replace('\\', "\\\\").replace('\'', "''");
+    hides(|value| public_statement(format!("INSERT INTO t VALUES ('{value}')").as_bytes(), 4096), &literal);
+    let user = |value: &str| format!("CREATE USER u IDENTIFIED BY '{value}' COMMENT 'c'");
+    hides(|value| private_statement(user(value).as_bytes(), 4096), &literal);
+}
+
+/// What is shown of `value` is what is shown of another one, or less.
+fn hides(shown_of: impl Fn(&str) -> String, value: &str) {
+    let (shown, of_another) = (shown_of(value), shown_of("another"));
+    assert!(!shown.contains(value) || of_another.contains(value), "{value:?} is shown: {shown:?}");
+}

@@ -1,0 +1,134 @@
+//! SQL as lexemes, of both flavours and whatever `sql_mode` and character set the session has: where these decide how far a
+//! string goes, the lexer stops.
+
+/// One piece of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lexeme<'a> {
+    /// A keyword, a name without quotes, a variable's name.
+    Word(&'a [u8]),
+    /// A name in backticks, with them.
+    Identifier(&'a [u8]),
+    /// A string, with its quotes; under `ANSI_QUOTES` a name may look like one.
+    Text(&'a [u8]),
+    /// A number, or what begins with a digit.
+    Number(&'a [u8]),
+    /// Any other byte.
+    Mark(u8),
+    /// What follows cannot be told for certain: a string without an end, or one that ends elsewhere under another `sql_mode`.
+    Uncertain,
+}
+
+/// A lexeme, and whether a blank or a comment stands before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece<'a> {
+    pub(super) lexeme: Lexeme<'a>,
+    pub(super) spaced: bool,
+}
+
+pub(super) struct Lexer<'a> {
+    rest: &'a [u8],
+    is_over: bool,
+}
+
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
+}
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(statement: &'a [u8]) -> Self {
+        Self { rest: statement, is_over: false }
+    }
+
+    /// What is not read yet.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    fn take(&mut self, length: usize) -> &'a [u8] {
+        let (taken, rest) = self.rest.split_at(length.min(self.rest.len()));
+        self.rest = rest;
+        taken
+    }
+
+    fn uncertain(&mut self) -> Lexeme<'a> {
+        self.is_over = true;
+        Lexeme::Uncertain
+    }
+
+    /// Passes over blanks, comments, and the bounds of comments that are run; `None` where a comment does not end.
+    fn pass_blanks(&mut self) -> Option<bool> {
+        let before = self.rest.len();
+        loop {
+            let rest = self.rest;
+            let digits =
+                |from: usize| rest.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
+            let length = match rest {
+                [blank, ..] if blank.is_ascii_whitespace() || *blank == 0x0b => 1,
+                [b'*', b'/', ..] => 2,
+                [b'/', b'*', b'!', ..] => 3 + digits(3),
+                [b'/', b'*', b'M', b'!', ..] => 4 + digits(4),
+                [b'/', b'*', ..] => rest.windows(2).skip(2).position(|pair| pair == b"*/")? + 4,
+                [b'#', ..] => line_bytes(rest),
+                [b'-', b'-', next, ..] if next.is_ascii_whitespace() || next.is_ascii_control() => {
+                    line_bytes(rest)
+                }
+                _ => return Some(self.rest.len() < before),
+            };
+            self.take(length);
+        }
+    }
+
+    /// The next string or name in quotes.
+    fn quoted(&mut self, quote: u8) -> Lexeme<'a> {
+        let bytes = self.rest;
+        let mut at = 1;
+        loop {
+            match bytes.get(at..) {
+                Some([first, second, ..]) if *first == quote && *second == quote => at += 2,
+                Some([first, ..]) if *first == quote => break,
+                // Escaped or not, by `NO_BACKSLASH_ESCAPES`; or the second byte of a character, by the character set.
+                Some([b'\\', second, ..]) if quote != b'`' && matches!(second, b'\'' | b'"') => {
+                    return self.uncertain();
+                }
+                Some([b'\\', _, ..]) if quote != b'`' => at += 2,
+                Some([_, ..]) => at += 1,
+                Some([]) | None => return self.uncertain(),
+            }
+        }
+        match quote {
+            b'`' => Lexeme::Identifier(self.take(at + 1)),
+            _ => Lexeme::Text(self.take(at + 1)),
+        }
+    }
+}
+
+/// The length of a comment up to the end of its line.
+fn line_bytes(rest: &[u8]) -> usize {
+    rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1)
+}
+
+impl<'a> Iterator for Lexer<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        if self.is_over {
+            return None;
+        }
+        let Some(spaced) = self.pass_blanks() else {
+            return Some(Piece { lexeme: self.uncertain(), spaced: true });
+        };
+        let lexeme = match *self.rest.first()? {
+            quote @ (b'\'' | b'"' | b'`') => self.quoted(quote),
+            first if is_part(first) => {
+                let length = self.rest.iter().position(|byte| !is_part(*byte)).unwrap_or(self.rest.len());
+                let part = self.take(length);
+                if first.is_ascii_digit() { Lexeme::Number(part) } else { Lexeme::Word(part) }
+            }
+            mark => {
+                self.take(1);
+                Lexeme::Mark(mark)
+            }
+        };
+        Some(Piece { lexeme, spaced })
+    }
+}

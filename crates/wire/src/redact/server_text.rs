@@ -1,0 +1,146 @@
+//! Servers' error texts as they may be shown.
+//!
+//! A text is shown to everybody only if it is one of those that are known ([`super::templates`]), and then without the values in
+//! it: a text that is not known may hold a row's value anywhere, as that of `SIGNAL` does.
+
+use super::templates::{self, Part};
+use super::{SHOWN_BYTES_MAX, private_statement, public_statement, push_harmless};
+
+/// Stands for a text that is not known.
+const HIDDEN: &str = "the text may hold values of rows and is not shown here";
+
+/// Of the applier of a native replica: what it could not do, why, and where.
+const COULD_NOT_EXECUTE: &str = "Could not execute ";
+
+/// An error's text for everybody: without values of rows and without secrets.
+pub fn public_text(text: &str) -> String {
+    let shown = public_front(text).unwrap_or_else(|| HIDDEN.to_owned());
+    let mut out = String::with_capacity(shown.len());
+    shown.chars().for_each(|character| push_harmless(&mut out, character));
+    out
+}
+
+/// An error's text for its operator: whole, but for what may be a secret.
+pub fn private_text(text: &str) -> String {
+    let shown = match syntax_error(text).or_else(|| of_statement(text, private_statement, str::to_owned)) {
+        Some(masked) => masked,
+        // The words of an error announce nothing, but the text of one may repeat what was typed.
+        None if looks_like_statement(text) => private_statement(text.as_bytes(), text.len()),
+        None => text.to_owned(),
+    };
+    let mut out = String::with_capacity(shown.len());
+    shown.chars().for_each(|character| push_harmless(&mut out, character));
+    out
+}
+
+fn looks_like_statement(text: &str) -> bool {
+    let upper = text.to_ascii_uppercase();
+    ["IDENTIFIED", "PASSWORD"].iter().any(|word| upper.contains(word)) && text.contains(['\'', '"'])
+}
+
+fn public_front(text: &str) -> Option<String> {
+    let known = |inner: &str| public_front(inner).unwrap_or_else(|| HIDDEN.to_owned());
+    syntax_error(text)
+        .or_else(|| of_statement(text, public_statement, known))
+        .or_else(|| of_rows(text))
+        .or_else(|| of_worker(text))
+        .or_else(|| of_templates(text))
+}
+
+/// `... near '<the rest of the statement>' at line 1`: the rest begins with a whole lexeme.
+fn syntax_error(text: &str) -> Option<String> {
+    let start = text.find(" near '")? + " near '".len();
+    let end = text.rfind("' at line ").filter(|end| *end >= start)?;
+    let (front, near, tail) = (text.get(..start)?, text.get(start..end)?, text.get(end..)?);
+    if !front.starts_with("You have an error in your SQL syntax") && !front.starts_with("syntax error") {
+        return None;
+    }
+    Some(format!("{front}{}{tail}", public_statement(near.as_bytes(), SHOWN_BYTES_MAX)))
+}
+
+/// `Error '<text>' on query. Default database: '<name>'. Query: '<statement>'`, of an applier.
+fn of_statement(
+    text: &str,
+    statement: fn(&[u8], usize) -> String,
+    inner: impl Fn(&str) -> String,
+) -> Option<String> {
+    let rest = text.strip_prefix("Error '")?;
+    let (error, rest) = rest.split_once("' on query. Default database: '")?;
+    let (database, query) = rest.split_once("'. Query: '")?;
+    let query = query.strip_suffix('\'').unwrap_or(query);
+    let query = statement(query.as_bytes(), SHOWN_BYTES_MAX);
+    Some(format!("Error '{}' on query. Default database: '{database}'. Query: '{query}'", inner(error)))
+}
+
+/// `Could not execute <event> on table <table>; <text>, Error_code: <number>; ...`, of an applier.
+fn of_rows(text: &str) -> Option<String> {
+    let rest = text.strip_prefix(COULD_NOT_EXECUTE)?;
+    let (what, rest) = rest.split_once("; ")?;
+    let end = rest.rfind(", Error_code: ")?;
+    let (error, tail) = rest.split_at_checked(end)?;
+    let is_tail_plain = tail.len() < 300 && !tail.contains(['\'', '"']) || tail.contains("end_log_pos");
+    if !what.contains(" event on table ") || !is_tail_plain {
+        return None;
+    }
+    let error = public_front(error).unwrap_or_else(|| HIDDEN.to_owned());
+    Some(format!("{COULD_NOT_EXECUTE}{what}; {error}{tail}"))
+}
+
+/// `Worker <number> failed executing transaction '<GTID>' at source log <file>, end_log_pos <number>; <text>`.
+fn of_worker(text: &str) -> Option<String> {
+    let (front, rest) = text.split_once("; ")?;
+    if !front.starts_with("Worker ") || !front.contains(" failed executing transaction ") {
+        return None;
+    }
+    Some(format!("{front}; {}", public_front(rest).unwrap_or_else(|| HIDDEN.to_owned())))
+}
+
+fn of_templates(text: &str) -> Option<String> {
+    templates::ALL.iter().find_map(|template| fill(template, text))
+}
+
+/// The text with `?` for its values, if it is of this template.
+///
+/// What stands before a value is looked for from the front, and what stands behind it from the end: a value may hold anything,
+/// names seldom do.
+fn fill(template: &'static str, text: &str) -> Option<String> {
+    let parts = templates::parts(template);
+    let value = parts.iter().position(|part| *part == Part::Value);
+    let (before, after) = parts.split_at(value.unwrap_or(parts.len()));
+    let mut rest = text;
+    let mut front = String::new();
+    let mut open = false;
+    for part in before {
+        match part {
+            Part::Words(words) => {
+                let at = if open { rest.find(words)? } else { rest.starts_with(words).then_some(0)? };
+                let end = at + words.len();
+                front.push_str(rest.get(..end)?);
+                rest = rest.get(end..)?;
+                open = false;
+            }
+            Part::Name | Part::Value => open = true,
+        }
+    }
+    let Some((_, after)) = after.split_first() else {
+        front.push_str(rest);
+        return (open || rest.is_empty()).then_some(front);
+    };
+    if open {
+        return None;
+    }
+    let mut back = String::new();
+    for part in after.iter().rev() {
+        match part {
+            Part::Words(words) => {
+                let at = if open { rest.rfind(words)? } else { rest.len().checked_sub(words.len())? };
+                let tail = rest.get(at..).filter(|tail| tail.starts_with(words))?;
+                back.insert_str(0, tail);
+                rest = rest.get(..at)?;
+                open = false;
+            }
+            Part::Name | Part::Value => open = true,
+        }
+    }
+    Some(format!("{front}?{back}"))
+}
