@@ -12,6 +12,7 @@
 //! - [`driving`]: has done what a machine orders, and tells it how that went.
 //! - [`error`]: what can go wrong, with stable codes.
 //! - [`failover`]: the phases, from the lease to the report.
+//! - [`failover_readiness`]: pure: whether a failover would go through if the primary died now.
 //! - [`hands`]: who does what is ordered.
 //! - [`lease`]: one manager acts at a time.
 //! - [`lossless`]: what the ackers that were stopped prove.
@@ -27,6 +28,7 @@ pub mod choice;
 pub mod driving;
 pub mod error;
 pub mod failover;
+pub mod failover_readiness;
 pub mod failure;
 pub mod hands;
 pub mod lease;
@@ -40,4 +42,5 @@ pub mod topology;
 pub mod watching;
 
 pub use error::ManagerError;
+pub use failover_readiness::FailoverReadiness;
 pub use refusal::Refusal;

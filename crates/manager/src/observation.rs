@@ -80,6 +80,8 @@ pub struct Look {
     /// Why it could not become a semi-sync source for this account: the source's side is not loaded, and may not be. Nothing where
     /// it is, or where nothing speaks against it; whether the server has the file only loading it can tell.
     pub semi_sync_lack: Option<String>,
+    /// Why the account may not make it a primary or a replica, if that is certain: a privilege is missing.
+    pub lead_lack: Option<String>,
     /// Its own replication, one for each source.
     pub channels: Vec<ReplicaChannel>,
     /// Replicas that are registered with it.

@@ -31,8 +31,7 @@ pub enum Refusal {
     },
     /// Too few ackers are stopped that can be read.
     #[error(
-        "{stopped} of the {needed} ackers that prove what was acknowledged are stopped and readable; missing: {missing}; \
-         bring one of them back"
+        "{stopped} of the {needed} ackers that prove what was acknowledged are stopped and readable; missing: {missing}"
     )]
     Incomplete {
         /// How many count.

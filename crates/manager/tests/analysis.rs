@@ -57,7 +57,9 @@ fn every_story_is_understood() -> Result<()> {
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     ensure!(seen >= 40, "{seen} stories");
-    for code in Code::ALL {
+    // That is rehearsed, and no story of observers: see failover_readiness.rs.
+    let of_stories = Code::ALL.into_iter().filter(|code| *code != Code::FailoverNotReady);
+    for code in of_stories {
         ensure!(codes.contains(&code.to_string()), "no story finds {code}");
     }
     Ok(())

@@ -282,6 +282,7 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
         channels: vec![channel],
         replicas: Vec::new(),
         dump_hosts: Vec::new(),
+        lead_lack: None,
         unasked: Vec::new(),
     };
     Observation { server: "a".to_owned(), address: String::new(), began_ms: 0, took_ms: 1, outcome: Ok(look) }

@@ -15,7 +15,7 @@ use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 const VERSION: Version = Version { major: 9, minor: 7, patch: 1 };
 
-fn set(last: u64) -> GtidSet {
+pub fn set(last: u64) -> GtidSet {
     let text = if last == 0 { String::new() } else { format!("{OLD}:1-{last}") };
     GtidSet::parse(Flavour::MySql, &text).expect("a set")
 }
@@ -35,7 +35,7 @@ enum Fate {
 
 /// The servers and ackers; positions are numbers of transactions.
 #[derive(Debug, Clone)]
-struct World {
+pub struct World {
     acks: usize,
     /// What each acker holds, and whom it captures from.
     ackers: BTreeMap<String, (u64, Option<String>)>,
@@ -51,7 +51,7 @@ struct World {
 }
 
 impl World {
-    fn new(ackers: &[u64], servers: &[(u64, u64)], acks: usize) -> Self {
+    pub fn new(ackers: &[u64], servers: &[(u64, u64)], acks: usize) -> Self {
         let mut held = ackers.to_vec();
         held.sort_unstable_by(|a, b| b.cmp(a));
         let old = || Some("old".to_owned());
@@ -154,7 +154,7 @@ impl World {
         Answer::Acker { acker, before: set(0) }
     }
 
-    fn look(&self) -> Vec<Server> {
+    pub fn look(&self) -> Vec<Server> {
         let each = self.servers.iter().map(|(name, (received, executed))| Server {
             name: name.clone(),
             reached: Ok(()),
@@ -178,7 +178,7 @@ impl World {
     }
 }
 
-fn order(world: &World) -> Order {
+pub fn order(world: &World) -> Order {
     let names: BTreeSet<String> = world.ackers.keys().cloned().collect();
     let waiting = Waiting {
         active: true,

@@ -12,6 +12,7 @@ mod choice;
 mod driving;
 mod error_codes;
 mod failover;
+mod failover_readiness;
 mod lease;
 mod lossless;
 mod lossless_model;

@@ -46,6 +46,7 @@ pub fn look(id: u32) -> Look {
         semi_sync_source: None,
         semi_sync_replica: None,
         semi_sync_lack: None,
+        lead_lack: None,
         channels: Vec::new(),
         replicas: Vec::new(),
         dump_hosts: Vec::new(),

@@ -97,6 +97,20 @@ pub enum SandboxError {
         /// How many were tried.
         tries: u32,
     },
+    /// The TCP port that was asked for is taken.
+    #[error("port {port} on 127.0.0.1 is taken: end what listens there, or choose another with --port")]
+    PortTaken {
+        /// Which.
+        port: u16,
+    },
+    /// There are not so many TCP ports.
+    #[error("{count} servers have no ports from {first} on: the last TCP port is 65535; choose a lower --port")]
+    PortRange {
+        /// The first.
+        first: u16,
+        /// How many servers, each with one.
+        count: u32,
+    },
     /// The path of a Unix socket would be longer than the kernel allows.
     #[error("socket path {path} is longer than 107 bytes: set TMPDIR to a shorter folder", path = .path.display())]
     SocketPath {
@@ -120,6 +134,8 @@ impl SandboxError {
             Self::Client { .. } => "TW-SBX-0009",
             Self::NoFreePort { .. } => "TW-SBX-0010",
             Self::SocketPath { .. } => "TW-SBX-0011",
+            Self::PortTaken { .. } => "TW-SBX-0022",
+            Self::PortRange { .. } => "TW-SBX-0023",
         }
     }
 }
@@ -160,6 +176,8 @@ mod tests {
             SandboxError::Client { program: text(), status: text(), message: text() },
             SandboxError::NoFreePort { tries: 1 },
             SandboxError::SocketPath { path: path() },
+            SandboxError::PortTaken { port: 1 },
+            SandboxError::PortRange { first: 1, count: 1 },
         ];
         let binlog = [
             BinlogCheckError::File { path: path(), source: source() },

@@ -31,8 +31,8 @@ pub(crate) struct Layout {
     /// Its own: a server that starts removes what it takes for its own left-overs there, also those of servers that run.
     pub(crate) temporary: PathBuf,
     pub(crate) error_log: PathBuf,
-    /// An empty option file: without any, MySQL passes over what `SET PERSIST` kept, too.
-    option_file: PathBuf,
+    /// An option file, empty unless somebody wrote to it: without any, MySQL passes over what `SET PERSIST` kept, too.
+    pub(crate) option_file: PathBuf,
     /// Variables added to the environment.
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
@@ -56,7 +56,9 @@ impl Layout {
         let temporary = folder.join("tmp");
         fs::create_dir_all(&temporary).on_path("create", &temporary)?;
         let option_file = folder.join("my.cnf");
-        fs::write(&option_file, "").on_path("write", &option_file)?;
+        // One that is there already belongs to a server that is started once more.
+        let opened = fs::OpenOptions::new().create(true).append(true).open(&option_file);
+        opened.on_path("write", &option_file)?;
         Ok(Self {
             install,
             data,

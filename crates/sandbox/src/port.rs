@@ -48,6 +48,15 @@ impl ReservedPort {
         taken.get_or_insert_default().insert(number).then(|| Self { number })
     }
 
+    /// Takes a given port, if nobody listens on it.
+    ///
+    /// # Errors
+    /// [`SandboxError::PortTaken`].
+    pub fn fixed(number: u16) -> Result<Self, SandboxError> {
+        let is_free = TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok();
+        is_free.then(|| Self::claim(number)).flatten().ok_or(SandboxError::PortTaken { port: number })
+    }
+
     /// Its number.
     pub fn number(&self) -> u16 {
         self.number

@@ -193,6 +193,40 @@ pub(crate) fn account_statements() -> String {
     )
 }
 
+/// Lines of the option file of a server in a cluster that the manager accepts: others can follow it, and it can become primary. The
+/// source waits for acknowledgements after a restart, too; the others are read-only, do not acknowledge (Tailwater does), and have
+/// semi-sync ready to be switched on.
+pub(crate) fn cluster_options(flavour: Flavour, is_source: bool) -> Vec<String> {
+    let mut options: Vec<String> = semi_sync_source_options(flavour);
+    let log_updates = match flavour {
+        Flavour::MySql => "--log-replica-updates=1",
+        Flavour::MariaDb => "--log-slave-updates=1",
+    };
+    options.extend([log_updates.to_owned(), "--binlog-format=ROW".to_owned()]);
+    options.push("--report-host=127.0.0.1".to_owned());
+    if !is_source {
+        options.retain(|option| !option.ends_with("-enabled=1"));
+        options.push("--read-only=1".to_owned());
+        if flavour == Flavour::MySql {
+            options.push("--super-read-only=1".to_owned());
+        }
+    }
+    options.iter().map(|option| option.trim_start_matches("--").to_owned()).collect()
+}
+
+/// Makes the account with which Tailwater captures, manages and brings former primaries back, on a server that may be read-only and
+/// without a trace in the binlog.
+pub(crate) fn manager_account_statements(flavour: Flavour, is_read_only: bool) -> String {
+    let account = account_statements();
+    let all = format!("GRANT ALL PRIVILEGES ON *.* TO {REPLICATION_USER}@'%';");
+    match (flavour, is_read_only) {
+        (Flavour::MySql, true) => {
+            format!("SET GLOBAL super_read_only = 0; {account} {all} SET GLOBAL super_read_only = 1;")
+        }
+        _ => format!("{account} {all}"),
+    }
+}
+
 /// A source's own view of semi-sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SemiSyncStatus {

@@ -1,4 +1,4 @@
-//! Servers that go on after the command that started them: `tailwater sandbox up`, `list` and `down`.
+//! Servers that go on after the command that started them: `tailwater sandbox up`, `list`, `stop`, `kill`, `start` and `down`.
 //!
 //! Each has a folder under the cache's `up` with its data, a note about its process and, ready to paste, its client programs.
 //! The note holds the process id together with the start time, so that a process that later got the same id is never
@@ -25,9 +25,11 @@ use crate::layout::Layout;
 use crate::port::ReservedPort;
 use crate::process::{self, Lifetime, Limits};
 use crate::replica::{ReplicaOf, start_statement};
-use crate::replication::{account_statements, semi_sync_replica_options, semi_sync_source_options};
+use crate::replication::{account_statements, cluster_options, manager_account_statements};
 use crate::server::blocking;
 use crate::sql::{SqlClient, no_tls};
+
+mod cluster_config;
 
 const NOTE_FILE: &str = "server.json";
 const LOCK_FILE: &str = ".lock";
@@ -43,8 +45,10 @@ pub struct UpSpec {
     pub kind: ServerKind,
     /// How many, at least 1.
     pub count: u32,
-    /// The first becomes a source with lossless semi-sync, the others its replicas. With one server alone, every commit
-    /// waits until something, such as `tailwater run`, acknowledges it.
+    /// The TCP port of the first, the others having those after it; any that are free if absent.
+    pub port: Option<u16>,
+    /// A cluster that the manager accepts: the first becomes a source with lossless semi-sync, the others replicas of it that do not
+    /// acknowledge. Every commit waits until something, such as `tailwater run`, acknowledges it.
     pub semi_sync: bool,
     /// Options for each server, such as `--sync-binlog=0`.
     pub options: Vec<String>,
@@ -75,6 +79,12 @@ pub struct StandingServer {
     pub start_ticks: u64,
     /// Scripts that run the server's client programs, connected as the superuser.
     pub clients: Vec<PathBuf>,
+    /// Options of its command line beside those that every server has.
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// The configuration of a Tailwater that captures and manages its cluster, if it belongs to one.
+    #[serde(default)]
+    pub config: Option<PathBuf>,
 }
 
 /// What a standing server is to others.
@@ -85,7 +95,7 @@ pub enum Role {
     Standalone,
     /// Its commits wait for an acknowledgement.
     Source,
-    /// It replicates from the source, and acknowledges.
+    /// It replicates from the source.
     Replica,
 }
 
@@ -139,34 +149,59 @@ pub async fn up(
         let cache = cache.clone();
         blocking(move || Install::ensure(kind, &cache, &mut progress)).await?
     };
+    let ports = ports(spec)?;
     let mut servers: Vec<StandingServer> = Vec::new();
-    for number in 0..spec.count.max(1) {
+    for (number, port) in ports.into_iter().enumerate() {
         let role = match (spec.semi_sync, number) {
             (false, _) => Role::Standalone,
             (true, 0) => Role::Source,
             (true, _) => Role::Replica,
         };
-        let server = start(cache, install.clone(), role, &spec.options).await?;
+        let server = start_new(cache, install.clone(), role, port, &spec.options).await?;
         let client = SqlClient { install: &install, port: server.port };
-        client.run(&account_statements()).await?;
+        let accounts = match role {
+            Role::Standalone => account_statements(),
+            Role::Source | Role::Replica => {
+                manager_account_statements(kind.flavour(), role == Role::Replica)
+            }
+        };
+        client.run(&accounts).await?;
         if let (Role::Replica, Some(source)) = (role, servers.first()) {
             let change = ReplicaOf::port(source.port).change_statement(kind.flavour());
             client.run(&format!("{change}; {};", start_statement(kind.flavour()))).await?;
         }
         servers.push(server);
     }
+    if spec.semi_sync {
+        let config = cluster_config::write(&servers, cache)?;
+        for server in &mut servers {
+            server.config = Some(config.clone());
+            server.write(&server.folder(cache))?;
+        }
+    }
     Ok(servers)
 }
 
-async fn start(
+/// A port for each server: those that were asked for, or any.
+fn ports(spec: &UpSpec) -> Result<Vec<ReservedPort>, SandboxError> {
+    let count = spec.count.max(1);
+    let Some(first) = spec.port else { return (0..count).map(|_| ReservedPort::pick()).collect() };
+    let last = u32::from(first) + count - 1;
+    let range = || SandboxError::PortRange { first, count };
+    let last = u16::try_from(last).map_err(|_| range())?;
+    (first..=last).map(ReservedPort::fixed).collect()
+}
+
+async fn start_new(
     cache: &Cache,
     install: Install,
     role: Role,
+    port: ReservedPort,
     options: &[String],
 ) -> Result<StandingServer, SandboxError> {
     let kind = install.kind();
     let (name, folder, _starting) = claim_name(cache, kind)?;
-    let result = start_in(cache, install, role, options, &name, &folder).await;
+    let result = start_in(cache, install, role, (&port, options), (&name, &folder)).await;
     if result.is_err() {
         remove_tree(&folder).on_path("remove", &folder)?;
     }
@@ -177,23 +212,24 @@ async fn start_in(
     cache: &Cache,
     install: Install,
     role: Role,
-    options: &[String],
-    name: &str,
-    folder: &Path,
+    (port, options): (&ReservedPort, &[String]),
+    (name, folder): (&str, &Path),
 ) -> Result<StandingServer, SandboxError> {
     let kind = install.kind();
     let layout = {
         let (cache, folder) = (cache.clone(), folder.to_owned());
         blocking(move || Layout::prepare(install, &cache, &folder, None)).await?
     };
-    let port = ReservedPort::pick()?;
-    let mut all = match role {
-        Role::Standalone => Vec::new(),
-        Role::Source => semi_sync_source_options(kind.flavour()),
-        Role::Replica => semi_sync_replica_options(kind.flavour()),
-    };
-    all.extend_from_slice(options);
-    let mut child = layout.launch(port.number(), &all, Lifetime::Detached, Limits::default())?;
+    let mut lines = vec!["local-infile=1".to_owned()];
+    match role {
+        Role::Standalone => {}
+        Role::Source => lines.extend(cluster_options(kind.flavour(), true)),
+        Role::Replica => lines.extend(cluster_options(kind.flavour(), false)),
+    }
+    // An operator's own file: what is set in it lasts over restarts.
+    fs::write(&layout.option_file, format!("[mysqld]\n{}\n", lines.join("\n")))
+        .on_path("write", &layout.option_file)?;
+    let mut child = layout.launch(port.number(), options, Lifetime::Detached, Limits::default())?;
     let mut server = StandingServer {
         name: name.to_owned(),
         kind: kind.name().to_owned(),
@@ -206,6 +242,8 @@ async fn start_in(
         pid: child.id(),
         start_ticks: process::start_ticks(child.id()).unwrap_or_default(),
         clients: Vec::new(),
+        options: options.to_vec(),
+        config: None,
     };
     // Noted before anything else can fail, so that `down` finds it whatever happens to this process.
     let finish = async {
@@ -327,32 +365,127 @@ pub fn list(cache: &Cache) -> Result<Vec<StandingServer>, SandboxError> {
     Ok(servers)
 }
 
-/// Ends servers that [`up`] started, all of them or those named, and removes their data. Returns those that were ended.
-///
-/// # Errors
-/// [`SandboxError::WrongState`] if there is none of a given name; nothing was ended then.
-pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<StandingServer>, SandboxError> {
+/// The servers of those names, all of them if there are none.
+fn named(
+    cache: &Cache,
+    names: &[String],
+    action: &'static str,
+) -> Result<Vec<StandingServer>, SandboxError> {
     let mut servers = list(cache)?;
     if let Some(name) = names.iter().find(|name| !servers.iter().any(|server| server.name == **name)) {
-        return Err(SandboxError::WrongState { name: name.clone(), state: "unknown", action: "end it" });
+        return Err(SandboxError::WrongState { name: name.clone(), state: "unknown", action });
     }
     if !names.is_empty() {
         servers.retain(|server| names.contains(&server.name));
     }
+    Ok(servers)
+}
+
+/// Ends the processes of servers that [`up`] started, all of them or those named; their data stay for [`start`]. Returns those that
+/// were ended.
+///
+/// # Errors
+/// [`SandboxError::WrongState`] if there is none of a given name, or it does not run; nothing was ended then.
+pub async fn stop(cache: &Cache, names: &[String], how: Stop) -> Result<Vec<StandingServer>, SandboxError> {
+    let mut servers = named(cache, names, "stop it")?;
+    match servers.iter().find(|server| !server.is_running()) {
+        Some(server) if !names.is_empty() => {
+            let name = server.name.clone();
+            return Err(SandboxError::WrongState { name, state: "not running", action: "stop it" });
+        }
+        _ => servers.retain(StandingServer::is_running),
+    }
+    end(&servers, how).await;
+    Ok(servers)
+}
+
+/// How a server is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// SIGTERM: it shuts down in good order, and is killed if that takes too long.
+    Shutdown,
+    /// SIGKILL, as in a crash.
+    Kill,
+}
+
+async fn end(servers: &[StandingServer], how: Stop) {
     // All at once: each may take seconds to flush its pages. Replicas and sources do not wait for each other.
-    for server in &servers {
-        signal(server, Signal::TERM);
+    let first = match how {
+        Stop::Shutdown => Signal::TERM,
+        Stop::Kill => Signal::KILL,
+    };
+    for server in servers {
+        signal(server, first);
     }
     let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
-    for server in &servers {
+    for server in servers {
         while server.is_running() {
             if Instant::now() >= deadline {
                 signal(server, Signal::KILL);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let folder = server.folder(cache);
-        crate::instance::remove_folder(&folder)?;
+    }
+}
+
+/// Starts servers whose process was ended, all of them or those named, with their data, ports and options.
+///
+/// # Errors
+/// [`SandboxError::WrongState`] if there is none of a given name, or it runs; [`SandboxError::PortTaken`].
+pub async fn start(cache: &Cache, names: &[String]) -> Result<Vec<StandingServer>, SandboxError> {
+    let mut servers = named(cache, names, "start it")?;
+    match servers.iter().find(|server| server.is_running()) {
+        Some(server) if !names.is_empty() => {
+            let name = server.name.clone();
+            return Err(SandboxError::WrongState { name, state: "running", action: "start it" });
+        }
+        _ => servers.retain(|server| !server.is_running()),
+    }
+    for server in &mut servers {
+        start_again(cache, server).await?;
+    }
+    Ok(servers)
+}
+
+async fn start_again(cache: &Cache, server: &mut StandingServer) -> Result<(), SandboxError> {
+    let folder = server.folder(cache);
+    let _starting = FileLock::acquire(&folder.join(STARTING_FILE), || {})?;
+    let kind: ServerKind = server.kind.parse().map_err(|reason: String| SandboxError::File {
+        action: "understand",
+        path: folder.join(NOTE_FILE),
+        source: std::io::Error::other(reason),
+    })?;
+    let install = Install::find(kind, cache)?;
+    let port = ReservedPort::fixed(server.port)?;
+    let layout = {
+        let (cache, folder, data) = (cache.clone(), folder.clone(), server.data.clone());
+        blocking(move || Layout::prepare(install, &cache, &folder, Some(&data))).await?
+    };
+    let mut child =
+        layout.launch(port.number(), &server.options, Lifetime::Detached, Limits::default())?;
+    server.pid = child.id();
+    server.start_ticks = process::start_ticks(child.id()).unwrap_or_default();
+    let finish = async {
+        server.write(&folder)?;
+        server.version = layout.wait_ready(&server.name, &mut child, port.number()).await?;
+        server.write(&folder)
+    };
+    let finished = finish.await;
+    if finished.is_err() {
+        end_child(&mut child);
+    }
+    finished
+}
+
+/// Ends servers that [`up`] started, all of them or those named, and removes their data. Returns those that were ended.
+///
+/// # Errors
+/// [`SandboxError::WrongState`] if there is none of a given name; nothing was ended then.
+pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<StandingServer>, SandboxError> {
+    let servers = named(cache, names, "end it")?;
+    end(&servers, Stop::Shutdown).await;
+    for server in &servers {
+        crate::instance::remove_folder(&server.folder(cache))?;
     }
     if cache.up().is_dir() {
         let _lock = FileLock::acquire(&cache.up().join(LOCK_FILE), || {})?;
@@ -406,6 +539,8 @@ mod tests {
             // As if a process before it had had the same number.
             start_ticks: ticks - 1,
             clients: Vec::new(),
+            options: Vec::new(),
+            config: None,
         };
         let own = server.folder(&cache);
         private_folder(&own).expect("folder");

@@ -92,7 +92,13 @@ async fn helper_goes_up() -> Result<()> {
     if is_helper("standing::helper_goes_up") {
         let kind = ServerKind::Mariadb1011;
         let spec =
-            UpSpec { kind, count: 2, semi_sync: true, options: vec!["--max-connections=66".to_owned()] };
+            UpSpec {
+                kind,
+                count: 2,
+                port: None,
+                semi_sync: true,
+                options: vec!["--max-connections=66".to_owned()],
+            };
         up(&Cache::locate()?, &spec, |progress| println!("{progress}")).await?;
     }
     Ok(())
@@ -136,6 +142,9 @@ async fn check_standing(cache: &Cache) -> Result<()> {
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     };
     ensure!(sql(0, "SELECT @@max_connections, @@rpl_semi_sync_master_enabled")? == "66\t1");
+    ensure!(sql(1, "SELECT @@rpl_semi_sync_slave_enabled, @@read_only, @@log_slave_updates")? == "0\t1\t1");
+    // Nobody acknowledges before Tailwater runs: here the replica does.
+    sql(1, "SET GLOBAL rpl_semi_sync_slave_enabled = 1; STOP SLAVE; START SLAVE")?;
     sql(0, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (5)")?;
     let deadline = Instant::now() + Duration::from_secs(20);
     while sql(1, "SELECT a FROM d.t").unwrap_or_default() != "5" {

@@ -37,6 +37,7 @@ mod rejoined;
 mod resumed;
 mod rooms;
 mod s3_server;
+mod sandbox_cluster;
 mod set_clock;
 mod shell;
 mod stood_still;

@@ -25,8 +25,20 @@ fn the_demo_reports_what_is_documented() -> Result<()> {
     Ok(())
 }
 
+/// A shell with a cache of its own: other servers that are up on this machine are not ours to end.
+pub fn shell_with_cache() -> Result<(Shell, Cache)> {
+    let mut shell = Shell::new()?;
+    let (real, own) = (Cache::locate()?, Cache::at(shell.path().join("cache")));
+    std::fs::create_dir_all(own.root())?;
+    std::fs::create_dir_all(real.templates())?;
+    symlink(real.servers(), own.servers())?;
+    symlink(real.templates(), own.templates())?;
+    shell.set("TAILWATER_CACHE", own.root().to_owned());
+    Ok((shell, own))
+}
+
 /// Ends the servers of a test that failed half-way.
-struct Down<'a>(&'a Shell);
+pub struct Down<'a>(pub &'a Shell);
 
 impl Drop for Down<'_> {
     fn drop(&mut self) {
@@ -40,14 +52,7 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
     if require(ServerKind::Mariadb1011).is_none() {
         return Ok(());
     }
-    // A cache of its own: other servers that are up on this machine are not ours to end.
-    let mut shell = Shell::new()?;
-    let (real, own) = (Cache::locate()?, Cache::at(shell.path().join("cache")));
-    std::fs::create_dir_all(own.root())?;
-    std::fs::create_dir_all(real.templates())?;
-    symlink(real.servers(), own.servers())?;
-    symlink(real.templates(), own.templates())?;
-    shell.set("TAILWATER_CACHE", own.root().to_owned());
+    let (shell, own) = shell_with_cache()?;
     let _down = Down(&shell);
 
     shell.run("sandbox list")?.exits(0).says(&["no servers", "sandbox up"]);
@@ -66,6 +71,25 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
     let pid = server["pid"].as_u64().context("a process id")?;
     let port = server["port"].as_u64().context("a port")?;
     ensure!(runs(pid));
+
+    // Its data stay over a stop and a crash, and so do its port and options.
+    shell.bash(&format!("{sql} -e 'CREATE DATABASE d; SET GLOBAL local_infile = @@GLOBAL.local_infile'"))?.exits(0);
+    for how in ["stop", "kill"] {
+        shell.run(&format!("sandbox {how} mariadb-10.11-1"))?.exits(0).says(&["mariadb-10.11-1: "]);
+        ensure!(shell.run("sandbox list --output json")?.exits(0).json()?[0]["running"] == false);
+        shell.run(&format!("sandbox {how} mariadb-10.11-1"))?.exits(1).complains(&["TW-SBX-0008", "not running"]);
+        shell.run("sandbox start")?.exits(0).says(&["mariadb-10.11-1: ", &format!("127.0.0.1:{port}")]);
+        shell.run("sandbox start mariadb-10.11-1")?.exits(1).complains(&["TW-SBX-0008", "is running"]);
+        let answer = shell.bash(&format!("{sql} -N -e 'SELECT @@max_connections, @@local_infile; USE d'"))?;
+        ensure!(answer.exits(0).text().trim() == "67\t1");
+    }
+    shell.run("sandbox kill")?.exits(2);
+    let taken = format!("sandbox up --server mariadb --port {port}");
+    shell.run(&taken)?.exits(1).complains(&["TW-SBX-0022", &port.to_string()]);
+    shell.run("sandbox up --server mariadb --port 65535 --count 2")?.exits(1).complains(&["TW-SBX-0023"]);
+    let lines = shell.run("sandbox list --output json")?.exits(0).json()?;
+    ensure!(lines.len() == 1, "what was refused leaves nothing: {lines:?}");
+    let pid = lines[0]["pid"].as_u64().context("a process id")?;
 
     shell.run("sandbox down mariadb-10.11-7")?.exits(1).complains(&["TW-SBX-", "mariadb-10.11-7"]);
     ensure!(runs(pid));

@@ -19,7 +19,7 @@ use super::setup::{Participant, Setup};
 use super::supplying::{self, no_log};
 use super::wanted::Wanted;
 use super::{draining, replication, semi_sync, writing};
-use crate::choice::{Feed, Server};
+use crate::choice::Server;
 use crate::error::ManagerError;
 use crate::failover::{Act, Answer};
 use crate::hands::{AckerError, AckerReport, Hands};
@@ -85,21 +85,11 @@ impl Actor {
         let looks = observe_all(&subjects, &[], limit);
         let ((observations, _), lacking) = tokio::join!(looks, self.connections.warm(&subjects, limit));
         let seen = self.setup.servers.iter().zip(&observations).map(|(participant, observation)| {
-            let progress = participant.feed.as_ref().and_then(|feed| feed.progress());
+            let feed = participant.feed.as_ref().map(|feed| feed.state());
             let Setup { flavour, version, .. } = self.setup;
             let mut server =
-                Server::seen(&participant.member, observation, progress.as_ref(), flavour, version);
+                Server::fed(&participant.member, observation, feed.as_ref(), flavour, version);
             server.name.clone_from(&participant.subject.name);
-            if let Some(feed) = &participant.feed {
-                server.feed = match (feed.keeps_gtids(), feed.is_whole()) {
-                    (false, _) => Feed::OwnChannel,
-                    (true, false) => Feed::PartialChannel,
-                    (true, true) => Feed::Channel,
-                };
-                if progress.is_none() {
-                    (server.received, server.executed) = (None, None);
-                }
-            }
             // Better known now than half way.
             if let Some(lack) = lacking.get(&server.name) {
                 server.reached = Err(lack.clone());

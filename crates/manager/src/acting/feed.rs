@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use tailwater_wire::gtid::GtidSet;
 
+use crate::choice::server::FeedState;
 use crate::hands::AckerError;
 
 /// The answer of a channel, later.
@@ -19,6 +20,10 @@ pub trait FeedPort: Send + Sync {
     fn keeps_gtids(&self) -> bool;
     /// Whether it brought everything: no filters, nothing left out. Otherwise its target is no copy of the primary.
     fn is_whole(&self) -> bool;
+    /// All three together.
+    fn state(&self) -> FeedState {
+        FeedState { progress: self.progress(), keeps_gtids: self.keeps_gtids(), is_whole: self.is_whole() }
+    }
     /// Ends what is under way and stops; a restart does not start it again. Tells all that it has brought, which the target
     /// knows as its own GTID position by then.
     fn pause(&self) -> FeedAnswer<'_, GtidSet>;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::failover_readiness::FailoverReadiness;
+
 /// The named failures, the gravest first. docs/reference/analysis.md explains each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Code {
@@ -21,6 +23,8 @@ pub enum Code {
     SemiSyncBlocked,
     /// Commits may be, or were, told to clients before anybody else had them.
     SemiSyncDegraded,
+    /// A failover would be refused if the primary died now.
+    FailoverNotReady,
     /// A relay does not answer.
     DeadRelay,
     /// A relay has lost the stream of a primary that answers.
@@ -35,7 +39,7 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SplitBrainSuspected,
         Self::DeadPrimary,
         Self::UnreachablePrimary,
@@ -43,6 +47,7 @@ impl Code {
         Self::PrimaryReadOnlyOrFull,
         Self::SemiSyncBlocked,
         Self::SemiSyncDegraded,
+        Self::FailoverNotReady,
         Self::DeadRelay,
         Self::RelayDetached,
         Self::DeadReplica,
@@ -127,11 +132,22 @@ pub struct Finding {
     pub evidence: Vec<String>,
     /// What is to be done.
     pub action: Action,
+    /// Of [`Code::FailoverNotReady`] the stable code of the rule that would refuse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 impl Finding {
+    /// A failover of `primary` would be refused by a rule; nothing if that is not so.
+    pub fn not_ready(primary: &str, readiness: &FailoverReadiness, since_ms: u64) -> Option<Self> {
+        let FailoverReadiness::NotReady { rule, reason } = readiness else { return None };
+        let evidence = vec![format!("every failover would be refused: {rule} {reason}")];
+        let finding = Self::new(Code::FailoverNotReady, primary, since_ms, evidence);
+        Some(Self { rule: Some(rule.clone()), ..finding })
+    }
+
     pub(super) fn new(code: Code, server: &str, since_ms: u64, evidence: Vec<String>) -> Self {
         let action = if code == Code::DeadPrimary { Action::FailOver } else { Action::Alarm };
-        Self { code, server: server.to_owned(), since_ms, evidence, action }
+        Self { code, server: server.to_owned(), since_ms, evidence, action, rule: None }
     }
 }

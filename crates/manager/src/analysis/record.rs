@@ -188,6 +188,11 @@ impl Record {
         }
     }
 
+    /// What counts as long.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     pub(super) fn server(&self, name: &str) -> Option<&ServerRecord> {
         self.servers.get(name)
     }

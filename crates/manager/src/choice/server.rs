@@ -97,6 +97,17 @@ pub enum Feed {
     PartialChannel,
 }
 
+/// What a channel of Tailwater says of the server that it feeds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedState {
+    /// All that it has brought; `None` while that is not known.
+    pub progress: Option<GtidSet>,
+    /// Whether that stands on the server under the GTIDs of the log.
+    pub keeps_gtids: bool,
+    /// Whether it brought everything.
+    pub is_whole: bool,
+}
+
 /// What is known of a server that may become primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
@@ -173,6 +184,29 @@ impl Server {
         server
     }
 
+    /// The same of a server that a channel may feed.
+    pub fn fed(
+        member: &Member,
+        observation: &Observation,
+        feed: Option<&FeedState>,
+        primary: Flavour,
+        version: Version,
+    ) -> Self {
+        let progress = feed.and_then(|feed| feed.progress.as_ref());
+        let mut server = Self::seen(member, observation, progress, primary, version);
+        if let Some(feed) = feed {
+            server.feed = match (feed.keeps_gtids, feed.is_whole) {
+                (false, _) => Feed::OwnChannel,
+                (true, false) => Feed::PartialChannel,
+                (true, true) => Feed::Channel,
+            };
+            if feed.progress.is_none() {
+                (server.received, server.executed) = (None, None);
+            }
+        }
+        server
+    }
+
     fn take(&mut self, look: &Look, progress: Option<&GtidSet>) {
         self.flavour = look.flavour;
         self.version = Version::read(&look.version);
@@ -180,6 +214,9 @@ impl Server {
         self.log_replica_updates = look.log_replica_updates;
         self.durable = look.durability.is_full();
         self.semi_sync_lack.clone_from(&look.semi_sync_lack);
+        if let Some(lack) = &look.lead_lack {
+            self.reached = Err(lack.clone());
+        }
         if let Some(progress) = progress {
             self.executed = Some(progress.clone());
             self.received = Some(progress.clone());

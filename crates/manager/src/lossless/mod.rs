@@ -195,10 +195,26 @@ fn missing_ackers(evidence: &Evidence<'_>, regime: &Regime, good: &BTreeSet<&str
             format!("{name} ({flaw})")
         })
         .collect();
+    let back = if words.is_empty() { "" } else { "; bring one of them back" };
     if regime.strangers > 0 {
-        words.push(format!("{} that are not configured", regime.strangers));
+        words.push(strangers_words(regime.strangers));
     }
-    words.join(", ")
+    if words.is_empty() {
+        words.push(
+            "no relay acknowledges: set semi_sync = true on the [[source]], or configure a [[relay]]"
+                .to_owned(),
+        );
+    }
+    format!("{}{back}", words.join(", "))
+}
+
+/// Semi-sync replicas that nobody configured, and what to do about them.
+fn strangers_words(count: u32) -> String {
+    let replicas = if count == 1 { "1 semi-sync replica" } else { &format!("{count} semi-sync replicas") };
+    format!(
+        "{replicas} of the primary not configured as a [[relay]]: set rpl_semi_sync_replica_enabled (MariaDB: \
+         rpl_semi_sync_slave_enabled) = OFF there, and stop and start its replication"
+    )
 }
 
 /// The rule of the fence. An acker that is stopped for good does not ACK, readable and durable or not.
@@ -213,7 +229,9 @@ fn unfenced(evidence: &Evidence<'_>, regimes: &Regimes) -> Option<Refusal> {
     };
     if !regimes.waits_after_restart() {
         return refuse(
-            "after a restart it would not wait for ackers: semi-sync is not in its option file".to_owned(),
+            "after a restart it would not wait for ackers: semi-sync is not known to be in its option file (on MySQL SET PERSIST \
+             does as well; see docs/how-to/capture.md)"
+                .to_owned(),
         );
     }
     let stopped =

@@ -1,6 +1,8 @@
 //! The questions of one look, and how each family and version spells them.
 
-use tailwater_session::{Connection, QueryResult, SessionError, check_plugin_grant};
+use tailwater_session::{
+    Connection, Purpose, QueryResult, SessionError, check_grants, check_plugin_grant,
+};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::redact::public_text;
@@ -52,9 +54,10 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
         source.after_restart = waits_after_restart(connection, &variables, acks, &mut unasked).await?;
     }
     let semi_sync_lack = match semi_sync_source {
-        None if flavour == Flavour::MySql => ask_plugin_grant(connection).await?,
+        None if flavour == Flavour::MySql => lack(check_plugin_grant(connection).await)?,
         _ => None,
     };
+    let lead_lack = lack(check_grants(connection, Purpose::Lead).await)?;
     let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unasked).await?;
     // Last: what it has received is then a part of what it has executed, or still to be.
     let (executed, purged, binlog_state) = ask_gtids(connection, flavour).await?;
@@ -81,6 +84,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
         semi_sync_source,
         semi_sync_replica: semi_sync_replica(&variables, &status),
         semi_sync_lack,
+        lead_lack,
         channels,
         replicas,
         dump_hosts,
@@ -88,12 +92,12 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Look, ManagerErr
     })
 }
 
-/// Why the account may not load semi-sync, if that is certain.
-async fn ask_plugin_grant(connection: &mut Connection) -> Result<Option<String>, ManagerError> {
-    match check_plugin_grant(connection).await {
+/// Which privilege the account lacks, if that is certain.
+fn lack(checked: Result<(), SessionError>) -> Result<Option<String>, ManagerError> {
+    match checked {
         Ok(()) => Ok(None),
         Err(error @ SessionError::MissingGrant { .. }) => Ok(Some(format!("{}: {error}", error.code()))),
-        // Who may not ask may yet load it.
+        // An account that may not ask may yet have it.
         Err(SessionError::Server { .. } | SessionError::UnexpectedResult { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -9,12 +9,13 @@ use super::eyes::RelayLook;
 use super::memory::Memory;
 use crate::analysis::{Cast, Finding, Guard, Observer, Record, Saw, Settings, Sighting, Vitals, analyse};
 use crate::choice::{Origin, Version};
+use crate::failover_readiness::FailoverReadiness;
 use crate::failure::Failure;
 use crate::hands::AckerReport;
 use crate::lossless::{self, Regimes, Waiting};
-use crate::observation::{Look, Observation};
+use crate::observation::{Look, Observation, Unreached};
 use crate::observing::ping::{Ping, PingKind};
-use crate::topology::{Cluster, ClusterPlan, Role, build};
+use crate::topology::{Cluster, ClusterPlan, Member, Role, build};
 
 /// Who is watched.
 #[derive(Debug, Clone, Default)]
@@ -42,6 +43,8 @@ pub enum Heard {
     Relay(String, Result<RelayLook, Failure>),
     /// An acker told what it holds.
     Acker(String, AckerReport),
+    /// An acker did not tell what it holds, and why.
+    AckerSilent(String, String),
 }
 
 /// What was known of the primary while it lived.
@@ -70,6 +73,10 @@ pub struct Chronicle {
     /// The relays that were asked, whether they answered or not.
     asked: BTreeSet<String>,
     holds: BTreeMap<String, GtidSet>,
+    /// What each acker last answered, or why it did not.
+    reports: BTreeMap<String, Result<AckerReport, String>>,
+    /// Whether a failover would go through, and since when it is so.
+    readiness: Option<(u64, FailoverReadiness)>,
     /// When each relay last said that it reads the primary's stream and acknowledges.
     acknowledged: BTreeMap<String, u64>,
     regimes: Option<Regimes>,
@@ -108,6 +115,8 @@ impl Chronicle {
             relays: BTreeMap::new(),
             asked: BTreeSet::new(),
             holds: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            readiness: None,
             acknowledged: BTreeMap::new(),
             regimes: None,
             is_frozen: false,
@@ -149,11 +158,16 @@ impl Chronicle {
                 self.note(at_ms, Observer::Manager, &relay, Saw::Failed(PingKind::Connect, failure));
             }
             Heard::Acker(acker, report) => {
-                let holds = report.acker.holds.filter(|_| report.acker.durable);
+                let holds = report.acker.holds.clone().filter(|_| report.acker.durable);
                 match holds {
-                    Some(holds) => self.holds.insert(acker, holds),
+                    Some(holds) => self.holds.insert(acker.clone(), holds),
                     None => self.holds.remove(&acker),
                 };
+                self.reports.insert(acker, Ok(report));
+            }
+            // What it held when it last answered it still holds.
+            Heard::AckerSilent(acker, reason) => {
+                self.reports.insert(acker, Err(reason));
             }
         }
     }
@@ -169,7 +183,27 @@ impl Chronicle {
 
     /// What is wrong at `now_ms`, and what is to be done about it.
     pub fn findings(&self, guard: &Guard, now_ms: u64) -> Vec<Finding> {
-        analyse(&self.record, guard, now_ms)
+        let mut findings = analyse(&self.record, guard, now_ms);
+        let lasting = self.readiness.as_ref().filter(|(since_ms, _)| {
+            now_ms.saturating_sub(*since_ms) >= self.record.settings().detect_after_ms
+        });
+        let primary = &self.cluster.plan.primary.name;
+        let not_ready = lasting.and_then(|(since_ms, readiness)| Finding::not_ready(primary, readiness, *since_ms));
+        findings.extend(not_ready.filter(|_| self.record.settings().semi_sync));
+        findings.sort_by_key(|finding| finding.code);
+        findings
+    }
+
+    /// Keeps whether a failover would go through, as rehearsed at `at_ms`. It counts since when the same rule refuses.
+    pub fn rehearsed(&mut self, at_ms: u64, readiness: FailoverReadiness) {
+        let before = self.readiness.take();
+        let same = before.filter(|(_, before)| before.rule().is_some() && readiness.rule().is_some());
+        self.readiness = Some((same.map_or(at_ms, |(since_ms, _)| since_ms), readiness));
+    }
+
+    /// Whether a failover would go through, if that was rehearsed.
+    pub fn readiness(&self) -> Option<&FailoverReadiness> {
+        self.readiness.as_ref().map(|(_, readiness)| readiness)
     }
 
     /// The last thing that was seen of each server.
@@ -185,6 +219,33 @@ impl Chronicle {
     /// How the relays were when they were last asked.
     pub fn relays(&self) -> &BTreeMap<String, RelayLook> {
         &self.relays
+    }
+
+    /// Whether every server was looked at, and every acker asked, whatever came of it.
+    pub fn has_heard_all(&self) -> bool {
+        let plan = &self.cluster.plan;
+        let mut servers = plan.servers.iter().chain([&plan.primary]);
+        servers.all(|server| self.latest.contains_key(&server.name))
+            && self.cluster.ackers.iter().all(|acker| self.reports.contains_key(acker) && self.asked.contains(acker))
+    }
+
+    /// What each acker last answered, or why it did not.
+    pub fn acker_reports(&self) -> &BTreeMap<String, Result<AckerReport, String>> {
+        &self.reports
+    }
+
+    /// The last thing that was seen of a server; what speaks for its being unknown if it was not looked at yet.
+    pub fn last_observation(&self, member: &Member) -> Observation {
+        self.latest.get(&member.name).cloned().unwrap_or_else(|| Observation {
+            server: member.name.clone(),
+            address: member.address.clone(),
+            began_ms: 0,
+            took_ms: 0,
+            outcome: Err(Unreached {
+                failure: Failure::TimedOut,
+                message: "it was not looked at yet".to_owned(),
+            }),
+        })
     }
 
     /// Who could acknowledge, while the primary lived.

@@ -15,9 +15,10 @@ use tokio::task::JoinSet;
 use super::chronicle::{Chronicle, Heard, WatchedCluster};
 use super::eyes::RelayEye;
 use super::memory::Memory;
-use crate::analysis::{Action, Finding, Guard, Settings};
+use crate::analysis::{Finding, Guard, Settings};
 use crate::failure::{Failure, Sign};
-use crate::hands::AckerPort;
+use crate::failover_readiness::FailoverReadiness;
+use crate::hands::{AckerError, AckerPort};
 use crate::observing::ping::{Ping, PingKind, Pinger};
 use crate::observing::{Subject, observe};
 
@@ -211,6 +212,11 @@ impl Watch {
         self.shared.chronicle().freeze_regimes(is_frozen);
     }
 
+    /// See [`Chronicle::rehearsed`].
+    pub fn rehearsed(&self, readiness: FailoverReadiness) {
+        self.shared.chronicle().rehearsed(self.shared.clock.now_ms(), readiness);
+    }
+
     /// Thinks again at once: what holds failovers back has changed.
     pub fn think_again(&self) {
         self.shared.heard.notify_one();
@@ -227,12 +233,12 @@ impl Watch {
 }
 
 async fn think(shared: Arc<Shared>) {
-    let mut told: Vec<(crate::analysis::Code, String, String)> = Vec::new();
+    let mut told: Vec<(crate::analysis::Code, String, (String, Option<String>))> = Vec::new();
     loop {
         let findings = shared.think();
-        let now = findings.iter().map(|one| (one.code, one.server.clone(), kind(&one.action))).collect();
+        let now = findings.iter().map(|one| (one.code, one.server.clone(), kind(one))).collect();
         for finding in &findings {
-            if !told.contains(&(finding.code, finding.server.clone(), kind(&finding.action))) {
+            if !told.contains(&(finding.code, finding.server.clone(), kind(finding))) {
                 let evidence = finding.evidence.join("; ");
                 tracing::warn!(code = %finding.code, server = finding.server, action = %finding.action, "{evidence}");
             }
@@ -252,8 +258,9 @@ async fn think(shared: Arc<Shared>) {
     }
 }
 
-fn kind(action: &Action) -> String {
-    action.to_string()
+/// What makes a finding of the same code and server another one, to be told anew.
+fn kind(finding: &Finding) -> (String, Option<String>) {
+    (finding.action.to_string(), finding.rule.clone())
 }
 
 async fn ping(shared: Arc<Shared>, primary: Subject, manager: String) {
@@ -315,9 +322,14 @@ async fn look_at_primary(shared: Arc<Shared>, primary: Subject) {
 async fn ask_acker(shared: Arc<Shared>, relay: WatchedRelay) {
     let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
     let ask = || async {
-        if let Ok(Ok(report)) = tokio::time::timeout(timeout, relay.port.read()).await {
-            shared.hear(Heard::Acker(relay.name.clone(), report));
-        }
+        let name = relay.name.clone();
+        shared.hear(match tokio::time::timeout(timeout, relay.port.read()).await {
+            Ok(Ok(report)) => Heard::Acker(name, report),
+            Ok(Err(AckerError::Refused(reason) | AckerError::Unknown(reason))) => {
+                Heard::AckerSilent(name, reason)
+            }
+            Err(_) => Heard::AckerSilent(name, format!("no answer within {} ms", timeout.as_millis())),
+        });
     };
     again_and_again(&shared, ask).await;
 }

@@ -44,8 +44,11 @@ pub enum SandboxCommand {
         /// How many.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
         count: u32,
-        /// Lossless semi-synchronous replication: the first is the source, the others its replicas. The commits of one
-        /// server alone wait until something, such as `tailwater run`, acknowledges them.
+        /// The TCP port of the first; the others have those after it. Any free ports if absent.
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+        port: Option<u16>,
+        /// A cluster that the manager accepts: the first is the source with lossless semi-synchronous replication, the others its
+        /// replicas, and the configuration to run Tailwater with is printed. Commits wait until `tailwater run` acknowledges them.
         #[arg(long)]
         semi_sync: bool,
         /// Options for each server, behind `--`: for instance `-- --sync-binlog=0`.
@@ -54,6 +57,22 @@ pub enum SandboxCommand {
     },
     /// Shows the servers started by `up`.
     List,
+    /// Shuts servers started by `up` down; their data stay.
+    Stop {
+        /// Only these; all of them if absent.
+        names: Vec<String>,
+    },
+    /// Ends the processes of servers started by `up` at once, as a crash does (SIGKILL); their data stay.
+    Kill {
+        /// These.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Starts servers again that were stopped or killed, with their data, ports and options.
+    Start {
+        /// Only these; all of them if absent.
+        names: Vec<String>,
+    },
     /// Stops the servers started by `up` and removes their data.
     Down {
         /// Only these; all of them if absent.

@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::managing::cluster::ClusterReport;
 use crate::managing::requests::{ManagerAnswer, ManagerRequest};
 use crate::moment::Moment;
+use tailwater_manager::FailoverReadiness;
 
 /// Tells the daemon, and prints how its clusters are then.
 ///
@@ -77,12 +78,7 @@ fn text(clusters: &[ClusterReport]) -> String {
         }
         let lossless = cluster.lossless.as_deref().unwrap_or("not known: the primary was not looked at yet");
         let _ = writeln!(text, "  lossless: {lossless}");
-        if cluster.waits_after_restart == Some(false) {
-            let _ = writeln!(
-                text,
-                "  after a restart the primary would not wait for ackers: put semi-sync into its option file, or configure a fence hook"
-            );
-        }
+        let _ = writeln!(text, "  failover: {}", cluster.readiness);
         write_guard(&mut text, cluster);
         if let Some(run) = &cluster.run {
             let _ = match &cluster.run_end {
@@ -90,7 +86,8 @@ fn text(clusters: &[ClusterReport]) -> String {
                 None => writeln!(text, "  under way: {run}"),
             };
         }
-        if cluster.findings.is_empty() {
+        let is_ready = matches!(cluster.readiness, FailoverReadiness::Ready { .. });
+        if cluster.findings.is_empty() && is_ready {
             let _ = writeln!(text, "  nothing is wrong");
         }
         for finding in &cluster.findings {

@@ -1,11 +1,12 @@
 //! `tailwater sandbox`
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use serde_json::json;
 use tailwater_sandbox::install::Progress;
-use tailwater_sandbox::standing::{self, Role, StandingServer, UpSpec};
+use tailwater_sandbox::standing::{self, Role, StandingServer, Stop, UpSpec};
 use tailwater_sandbox::{Cache, ServerKind};
 use tailwater_wire::Flavour;
 
@@ -36,10 +37,11 @@ pub async fn sandbox(command: &SandboxCommand, output: Output) -> anyhow::Result
                 }
             }
         }
-        SandboxCommand::Up { server, series, count, semi_sync, options } => {
+        SandboxCommand::Up { server, series, count, port, semi_sync, options } => {
             let spec = UpSpec {
                 kind: choose_server(*server, series.as_deref())?,
                 count: *count,
+                port: *port,
                 semi_sync: *semi_sync,
                 options: options.clone(),
             };
@@ -49,6 +51,24 @@ pub async fn sandbox(command: &SandboxCommand, output: Output) -> anyhow::Result
             )?;
             for server in &servers {
                 print_server(&mut out, server, output)?;
+            }
+            if let (Some(config), Output::Text) = (servers.first().and_then(|first| first.config.as_ref()), output) {
+                print_config(&mut out, config)?;
+            }
+        }
+        SandboxCommand::Stop { names } => {
+            for server in standing::stop(&cache, names, Stop::Shutdown).await? {
+                print_ended(&mut out, &server, "stopped", output)?;
+            }
+        }
+        SandboxCommand::Kill { names } => {
+            for server in standing::stop(&cache, names, Stop::Kill).await? {
+                print_ended(&mut out, &server, "killed", output)?;
+            }
+        }
+        SandboxCommand::Start { names } => {
+            for server in standing::start(&cache, names).await? {
+                print_server(&mut out, &server, output)?;
             }
         }
         SandboxCommand::List => {
@@ -62,10 +82,7 @@ pub async fn sandbox(command: &SandboxCommand, output: Output) -> anyhow::Result
         }
         SandboxCommand::Down { names } => {
             for server in standing::down(&cache, names).await? {
-                match output {
-                    Output::Text => writeln!(out, "{}: stopped, its data removed", server.name)?,
-                    Output::Json => writeln!(out, "{}", json!({ "name": server.name, "running": false }))?,
-                }
+                print_ended(&mut out, &server, "stopped, its data removed", output)?;
             }
         }
     }
@@ -78,6 +95,29 @@ fn tell(progress: Progress) {
     if !matches!(progress, Progress::Downloaded { .. }) {
         eprintln!("{progress}");
     }
+}
+
+/// The configuration of a Tailwater for the cluster that was started, and what to do with it.
+fn print_config(out: &mut impl Write, config: &Path) -> anyhow::Result<()> {
+    let path = config.display();
+    let text = std::fs::read_to_string(config).with_context(|| format!("read {path}"))?;
+    writeln!(out, "\n# {path}\n{text}")?;
+    writeln!(out, "# Commits wait until it runs: tailwater run -c {path}")?;
+    writeln!(out, "# Then: tailwater manager status -c {path}")?;
+    Ok(())
+}
+
+fn print_ended(
+    out: &mut impl Write,
+    server: &StandingServer,
+    what: &str,
+    output: Output,
+) -> anyhow::Result<()> {
+    match output {
+        Output::Text => writeln!(out, "{}: {what}", server.name)?,
+        Output::Json => writeln!(out, "{}", json!({ "name": server.name, "running": false }))?,
+    }
+    Ok(())
 }
 
 fn print_server(out: &mut impl Write, server: &StandingServer, output: Output) -> anyhow::Result<()> {
@@ -94,14 +134,17 @@ fn print_server(out: &mut impl Write, server: &StandingServer, output: Output) -
     let role = match server.role {
         Role::Standalone => "",
         Role::Source => ", semi-sync source: its commits wait for an acknowledgement",
-        Role::Replica => ", semi-sync replica",
+        Role::Replica => ", replica that may become the source",
     };
-    let state = if running { "" } else { " (its process is gone)" };
+    let state = if running { "" } else { " (not running: `tailwater sandbox start` starts it again)" };
     writeln!(out, "{}: {} on 127.0.0.1:{}{role}{state}", server.name, server.version, server.port)?;
     for (what, command) in server.commands() {
         writeln!(out, "  {:<12} {command}", format!("{what}:"))?;
     }
     writeln!(out, "  {:<12} {}", "data:", server.data.display())?;
+    if let Some(config) = &server.config {
+        writeln!(out, "  {:<12} {}", "tailwater:", config.display())?;
+    }
     Ok(())
 }
 

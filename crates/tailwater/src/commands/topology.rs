@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use serde::Serialize;
+use tailwater_manager::FailoverReadiness;
 use tailwater_manager::analysis::Finding;
 use tailwater_manager::analysis::one_look::of_one_look;
 use tailwater_manager::observation::Observation;
@@ -45,14 +46,25 @@ pub(crate) struct Shown {
     pub cluster: Cluster,
     /// What one look can tell of what has failed.
     pub findings: Vec<Finding>,
+    /// Whether a failover would go through if the primary died now, by the daemon's manager; absent where none is configured.
+    pub readiness: Option<FailoverReadiness>,
 }
 
 impl Shown {
     /// Out of one look at everybody.
-    pub fn of(wired: &ClusterWiring, seen: &[Observation]) -> Self {
+    pub fn of(
+        wired: &ClusterWiring,
+        seen: &[Observation],
+        readiness: Option<FailoverReadiness>,
+    ) -> Self {
         let cluster = build(&wired.plan, seen);
-        let findings = of_one_look(&wired.plan, &cluster, seen);
-        Self { cluster, findings }
+        let mut findings = of_one_look(&wired.plan, &cluster, seen);
+        let primary = &wired.plan.primary.name;
+        findings.extend(
+            readiness.as_ref().and_then(|readiness| Finding::not_ready(primary, readiness, 0)),
+        );
+        findings.sort_by_key(|finding| finding.code);
+        Self { cluster, findings, readiness }
     }
 }
 
@@ -70,8 +82,12 @@ async fn look(
     // Last, as the primary among the servers: the log's own view is then the newest.
     wiring::ask_daemon(config, &mut clusters);
     remote::ask_others(config, &mut clusters).await;
-    let shown: Vec<Shown> =
-        clusters.iter().zip(&observations).map(|(wired, seen)| Shown::of(wired, seen)).collect();
+    let mut readiness = wiring::ask_readiness(config);
+    let shown: Vec<Shown> = clusters
+        .iter()
+        .zip(&observations)
+        .map(|(wired, seen)| Shown::of(wired, seen, readiness.remove(&wired.plan.name)))
+        .collect();
     if output == Output::Json {
         return Ok(format!("{}\n", serde_json::json!({ "clusters": shown })));
     }
@@ -80,11 +96,11 @@ async fn look(
     let paint = if is_terminal && !is_plain { Paint::Colours } else { Paint::Plain };
     // Home, and clear what is below: without a flicker, and without filling the scroll-back.
     let mut text = if is_watching && is_terminal { "\x1b[H\x1b[2J".to_owned() } else { String::new() };
-    for (index, Shown { cluster, findings }) in shown.iter().enumerate() {
+    for (index, Shown { cluster, findings, readiness }) in shown.iter().enumerate() {
         if index > 0 {
             text.push('\n');
         }
-        write_cluster(&mut text, cluster, findings, paint);
+        write_cluster(&mut text, cluster, findings, readiness.as_ref(), paint);
     }
     Ok(text)
 }

@@ -1,5 +1,6 @@
 //! A cluster's tree as text.
 
+use tailwater_manager::FailoverReadiness;
 use tailwater_manager::analysis::{Code, Finding};
 use tailwater_manager::topology::{Cluster, Node, Promotion, Role};
 
@@ -37,7 +38,13 @@ struct Line<'a> {
 }
 
 /// The cluster's name, what has failed, and a line for everybody in it; what is wrong stands below each.
-pub(super) fn write_cluster(text: &mut String, cluster: &Cluster, findings: &[Finding], paint: Paint) {
+pub(super) fn write_cluster(
+    text: &mut String,
+    cluster: &Cluster,
+    findings: &[Finding],
+    readiness: Option<&FailoverReadiness>,
+    paint: Paint,
+) {
     let mut lines = Vec::new();
     for node in &cluster.nodes {
         add_lines(&mut lines, node, String::new(), String::new());
@@ -49,6 +56,10 @@ pub(super) fn write_cluster(text: &mut String, cluster: &Cluster, findings: &[Fi
     for finding in findings.iter().filter(|finding| !stands_below(finding.code)) {
         let told = format!("{}: {}: {}", finding.code, finding.server, finding.evidence.join("; "));
         text.push_str(&format!("! {}\n", paint.red(&told)));
+    }
+    // What a rule would refuse is among the findings.
+    if let Some(readiness) = readiness.filter(|readiness| readiness.rule().is_none()) {
+        text.push_str(&format!("failover: {readiness}\n"));
     }
     for line in &lines {
         let Line { before, below, node } = line;
@@ -192,7 +203,7 @@ mod tests {
     #[test]
     fn a_tree_is_drawn() {
         let mut text = String::new();
-        write_cluster(&mut text, &cluster(), &[], Paint::Plain);
+        write_cluster(&mut text, &cluster(), &[], None, Paint::Plain);
         let expected = "\
 orders
 orders             primary  db1:3306
@@ -206,8 +217,8 @@ db2                server   db2:3306
     #[test]
     fn colours_are_for_terminals_only() {
         let (mut plain, mut coloured) = (String::new(), String::new());
-        write_cluster(&mut plain, &cluster(), &[], Paint::Plain);
-        write_cluster(&mut coloured, &cluster(), &[], Paint::Colours);
+        write_cluster(&mut plain, &cluster(), &[], None, Paint::Plain);
+        write_cluster(&mut coloured, &cluster(), &[], None, Paint::Colours);
         assert!(!plain.contains('\x1b') && coloured.contains("\x1b[1m"));
     }
 

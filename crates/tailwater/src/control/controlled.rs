@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tailwater_apply::channel::{Channel, ChannelStatus};
 use tailwater_log::LogHandle;
+use tailwater_manager::FailoverReadiness;
 use tailwater_manager::topology::RelayReader;
 use tailwater_relay::serve::Readers;
 use tailwater_relay::{Acker, CaptureState, CaptureStatus};
@@ -44,6 +45,14 @@ impl Controlled {
         let sources = self.sources.iter().map(|(name, source)| source.report(name)).collect();
         let channels = self.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect();
         (sources, channels)
+    }
+}
+
+impl Controlled {
+    /// Whether a failover of a source's primary would go through; nothing if this daemon does not manage it.
+    pub fn readiness(&self, source: &str) -> Option<FailoverReadiness> {
+        let cluster = self.manager.as_ref()?.cluster(source).ok()?;
+        Some(cluster.readiness_now())
     }
 }
 

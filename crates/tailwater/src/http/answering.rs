@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
+use tailwater_manager::FailoverReadiness;
 use tailwater_manager::topology::{Cluster, RelayPlan};
 
 use super::acker;
@@ -63,6 +64,17 @@ impl From<Verdict> for Answer {
     fn from(verdict: Verdict) -> Self {
         let status = if verdict.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         Self { status, body: json!(verdict), allowed: None }
+    }
+}
+
+/// Without the words, which may repeat what a server said of a statement: whoever asks here has shown no token.
+fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
+    match readiness {
+        FailoverReadiness::NotReady { rule, .. } => FailoverReadiness::NotReady {
+            rule,
+            reason: "`tailwater manager status` says why".to_owned(),
+        },
+        other => other,
     }
 }
 
@@ -219,7 +231,8 @@ impl Answering {
         let others = wired.plan.others.iter().map(|other| (other.name.clone(), heard(&other.relay)));
         let own = (OWN_RELAY.to_owned(), heard(&wired.plan.relay));
         let silent_ms = others.chain([own]).collect();
-        (Shown::of(&wired, &self.watching.observations(cluster)), silent_ms)
+        let readiness = self.controlled.readiness(&wired.plan.name).map(without_reason);
+        (Shown::of(&wired, &self.watching.observations(cluster), readiness), silent_ms)
     }
 
     fn tree(&self, index: usize, cluster: &Watched) -> Arc<Tree> {

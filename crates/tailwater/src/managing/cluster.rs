@@ -2,10 +2,11 @@
 //!
 //! - `runs`: how runs begin, and what follows from their ends. `leftovers`: what they leave. `leading`: relays that do not follow the primary.
 //! - `supervising`: what the manager does by itself.
-//! - `report`: how it all is, for whoever asks. `terms`: whether relays obey.
+//! - `report`: how it all is, for whoever asks. `readiness`: whether a failover would go through. `terms`: whether relays obey.
 
 mod leading;
 pub(super) mod leftovers;
+mod readiness;
 mod report;
 mod runs;
 mod supervising;
@@ -29,6 +30,7 @@ use tracing::info;
 
 use self::runs::Run;
 use self::supervising::supervise;
+use super::feeds::Feeds;
 use super::guarding::KeptGuard;
 use super::remembering::MemoryFile;
 use super::replaced::{Past, past};
@@ -64,6 +66,8 @@ pub struct ClusterParts<H> {
     pub relays: Vec<WatchedRelay>,
     /// Who acts.
     pub hands: Box<MakeHands<H>>,
+    /// The channels that feed servers which may become primary.
+    pub feeds: Feeds,
     /// Whether this manager may act.
     pub lease: LeaseHandle,
     /// What holds failovers back.
@@ -132,8 +136,9 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             begun: watch::Sender::new(0),
         });
         let (supervised, leading) = (supervise(Arc::clone(&cluster)), leading::lead(Arc::clone(&cluster)));
+        let rehearsing = readiness::rehearse_for_ever(Arc::clone(&cluster));
         let supervisor = tokio::spawn(async move {
-            tokio::join!(supervised, leading);
+            tokio::join!(supervised, leading, rehearsing);
         });
         Ok((cluster, supervisor))
     }

@@ -95,6 +95,7 @@ fn start_cluster(
         }),
         relays,
         hands: Box::new(move |id, wiring, chronicle| acting.actor(id, wiring, chronicle)),
+        feeds: feeds.clone(),
         lease: lease.handle(),
         guard: KeptGuard::open(
             folder.join(format!("{}.guard", source.name)),

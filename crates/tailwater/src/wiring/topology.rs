@@ -1,9 +1,11 @@
 //! The configuration as the manager takes it: who belongs to which cluster, and where each is.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
+use tailwater_manager::FailoverReadiness;
 use tailwater_manager::observation::Observation;
 use tailwater_manager::observing::{Subject, observe_all};
 use tailwater_manager::topology::{
@@ -15,10 +17,12 @@ use tailwater_wire::gtid::GtidSet;
 
 use super::connect_options;
 use super::serve::{identity_of, other_relay};
+use crate::causes::WithCauses;
 use crate::config::{Config, SourceConfig};
 use crate::control::{Answer, Request, SourceReport, ask, socket_of};
 use crate::http::RelayText;
 use crate::managing::eyes::Names;
+use crate::managing::requests::{ManagerAnswer, ManagerRequest};
 
 /// A source's cluster, and whom to look at.
 #[derive(Debug, Clone)]
@@ -159,6 +163,28 @@ pub fn ask_daemon(config: &Config, clusters: &mut [ClusterWiring]) {
         _ => Vec::new(),
     };
     put_states(clusters, &sources, &channels);
+}
+
+/// Whether failovers would go through, by the source's name, as the manager in the daemon of this configuration says; nothing if none
+/// is configured.
+pub fn ask_readiness(config: &Config) -> BTreeMap<String, FailoverReadiness> {
+    if config.manager.is_none() {
+        return BTreeMap::new();
+    }
+    let asked = ask(&socket_of(&config.log.directory), &Request::Manager(ManagerRequest::Status));
+    let unknown = |reason: String| {
+        let of = |source: &SourceConfig| {
+            (source.name.clone(), FailoverReadiness::Unknown { reason: reason.clone() })
+        };
+        config.sources.iter().map(of).collect()
+    };
+    match asked {
+        Ok(Answer::Manager(ManagerAnswer::Clusters(clusters))) => {
+            clusters.into_iter().map(|cluster| (cluster.source, cluster.readiness)).collect()
+        }
+        Ok(_) => unknown("the daemon that runs does not manage this cluster".to_owned()),
+        Err(error) => unknown(format!("{}", WithCauses(&error))),
+    }
 }
 
 /// Puts into the plans what a daemon says of its sources and channels.

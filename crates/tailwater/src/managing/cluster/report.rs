@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tailwater_manager::FailoverReadiness;
 use tailwater_manager::analysis::{Finding, Guard};
 use tailwater_manager::failover::Audit;
 use tailwater_manager::hands::Hands;
@@ -32,6 +33,9 @@ pub struct ClusterReport {
     pub guard_is_known: bool,
     /// Now, on the manager's clock, in milliseconds: moments of the guard and of findings are of that clock.
     pub now_ms: u64,
+    /// Whether a failover would go through if the primary died now.
+    #[serde(default = "not_told")]
+    pub readiness: FailoverReadiness,
     /// What is wrong.
     pub findings: Vec<FindingReport>,
     /// What a failover would rest on; nothing if the primary was never looked at.
@@ -58,6 +62,14 @@ pub struct FindingReport {
     pub evidence: Vec<String>,
     /// What is to be done.
     pub action: String,
+    /// Of `FailoverNotReady` the code of the rule that would refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+}
+
+/// Of a daemon of an earlier version.
+fn not_told() -> FailoverReadiness {
+    FailoverReadiness::Unknown { reason: "this daemon does not tell".to_owned() }
 }
 
 impl From<&Finding> for FindingReport {
@@ -68,6 +80,7 @@ impl From<&Finding> for FindingReport {
             since_ms: finding.since_ms,
             evidence: finding.evidence.clone(),
             action: finding.action.to_string(),
+            rule: finding.rule.clone(),
         }
     }
 }
@@ -89,6 +102,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 (_, Err(reason)) => format!("not held: {reason}"),
             },
             refusing: self.refusing(),
+            readiness: self.readiness(&chronicle),
             automatic: self.parts.config.automatic,
             findings: chronicle.findings(&guard, now_ms).iter().map(FindingReport::from).collect(),
             guard,

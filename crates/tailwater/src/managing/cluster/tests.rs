@@ -173,6 +173,7 @@ impl<H: Hands + 'static> Stage<H> {
                 port: Arc::new(Away),
             }],
             hands,
+            feeds: Feeds::new(),
             lease: lease.handle(),
             guard: KeptGuard::open(folder.join("orders.guard"), None)?,
             records: AuditFolder::new(folder.join("records")),

@@ -1,0 +1,109 @@
+//! Whether a failover would go through if the primary died now. Pure.
+//!
+//! A dry run of the failover itself ([`Failover`]) is answered from the last reports of all relays and servers, so each rule that
+//! refuses here is the rule that refuses a real failover.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::choice::Server;
+use crate::failover::{Act, Answer, End, Failover, Order};
+use crate::hands::AckerReport;
+use crate::lease::Token;
+use crate::refusal::Refusal;
+
+/// What the last reports say about a failover of the present primary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum FailoverReadiness {
+    /// A failover would promote a server.
+    Ready {
+        /// The server that would become primary.
+        server: String,
+    },
+    /// A rule would refuse.
+    NotReady {
+        /// The stable code of the rule.
+        rule: String,
+        /// The object, the cause and the remedy.
+        reason: String,
+    },
+    /// It cannot be told now.
+    Unknown {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl FailoverReadiness {
+    /// The code of the rule that would refuse, if one would.
+    pub fn rule(&self) -> Option<&str> {
+        match self {
+            Self::NotReady { rule, .. } => Some(rule),
+            Self::Ready { .. } | Self::Unknown { .. } => None,
+        }
+    }
+
+    /// A rule would refuse.
+    pub fn refused(refusal: &Refusal) -> Self {
+        Self::NotReady { rule: refusal.code().to_owned(), reason: refusal.to_string() }
+    }
+}
+
+impl fmt::Display for FailoverReadiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready { server } => write!(f, "ready: a failover would promote {server}"),
+            Self::NotReady { rule, reason } => {
+                write!(f, "not ready: every failover would be refused: {rule} {reason}")
+            }
+            Self::Unknown { reason } => write!(f, "not known: {reason}"),
+        }
+    }
+}
+
+/// Rehearses the failover that is ordered, with the last report of each relay (or why it gave none) and of each server.
+pub fn rehearse(
+    order: Order,
+    ackers: &BTreeMap<String, Result<AckerReport, String>>,
+    servers: &[Server],
+) -> FailoverReadiness {
+    let order = Order { dry_run: true, allow_data_loss: false, wanted: None, ..order };
+    let mut machine = Failover::new(order);
+    let mut orders = VecDeque::from(machine.begin(0));
+    while let Some((number, act)) = orders.pop_front() {
+        orders.extend(machine.answer(0, number, answer(&act, ackers, servers)));
+    }
+    match &machine.audit().outcome {
+        Some(End::Planned { server, .. } | End::Promoted { server, .. }) => {
+            FailoverReadiness::Ready { server: server.clone() }
+        }
+        Some(End::Unchanged { refusal } | End::Undone { refusal, .. } | End::Left { refusal, .. }) => {
+            FailoverReadiness::refused(refusal)
+        }
+        None => FailoverReadiness::Unknown { reason: "the rehearsal did not end".to_owned() },
+    }
+}
+
+/// What the act would find, the primary being dead and the lease held.
+fn answer(
+    act: &Act,
+    ackers: &BTreeMap<String, Result<AckerReport, String>>,
+    servers: &[Server],
+) -> Answer {
+    match act {
+        Act::CheckLease => Answer::Held(Token(0)),
+        Act::Confirm => Answer::Confirmed("a rehearsal".to_owned()),
+        Act::ReadAcker { acker } | Act::StopAcker { acker } => match ackers.get(acker) {
+            Some(Ok(AckerReport { acker, before, .. })) => {
+                Answer::Acker { acker: acker.clone(), before: before.clone() }
+            }
+            Some(Err(reason)) => Answer::Unknown(reason.clone()),
+            None => Answer::Unknown("it did not answer yet".to_owned()),
+        },
+        Act::LookAtServers => Answer::Servers(servers.to_vec()),
+        _ => Answer::Done,
+    }
+}

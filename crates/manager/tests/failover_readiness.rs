@@ -1,0 +1,136 @@
+//! What would refuse a failover is told while the primary lives, by the rules of the failover itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tailwater_manager::FailoverReadiness;
+use tailwater_manager::analysis::{Code, Guard, Settings};
+use tailwater_manager::failover::Order;
+use tailwater_manager::failover_readiness::rehearse;
+use tailwater_manager::hands::AckerReport;
+use tailwater_manager::lease::Token;
+use tailwater_manager::lossless::{Acker, Look, Regimes, Stop, Waiting};
+use tailwater_manager::watching::{Chronicle, WatchedCluster};
+
+use crate::failover::{World, order, set};
+use crate::topology::plan;
+
+type Reports = BTreeMap<String, Result<AckerReport, String>>;
+
+fn world() -> World {
+    World::new(&[5], &[(5, 5), (4, 4)], 1)
+}
+
+fn reports(names: &[&str], holds: u64) -> Reports {
+    let report = |name: &&str| {
+        let name = (*name).to_owned();
+        let acker =
+            Acker { name: name.clone(), durable: true, stop: Stop::Unknown, holds: Some(set(holds)) };
+        (name, Ok(AckerReport { acker, before: set(0), term: Token(1) }))
+    };
+    names.iter().map(report).collect()
+}
+
+/// The order of the world, with a primary that waits so.
+fn waiting(ackers: &[&str], strangers: u32, change: impl FnOnce(&mut Waiting)) -> Order {
+    let mut waiting = Waiting {
+        active: true,
+        after_sync: true,
+        timeout_ms: u64::MAX,
+        waits_without_ackers: true,
+        acks_required: 1,
+        unacknowledged: 0,
+        after_restart: true,
+    };
+    change(&mut waiting);
+    let ackers: BTreeSet<String> = ackers.iter().map(|name| (*name).to_owned()).collect();
+    let holds = ackers.iter().map(|name| (name.clone(), set(9))).collect();
+    let look =
+        Look { waiting: &waiting, ackers: &ackers, strangers, executed: &set(0), holds: &holds };
+    let mut regimes = Regimes::begin(&look);
+    regimes.look(&look);
+    Order { regimes: Some(regimes), ackers: ackers.into_iter().collect(), ..order(&world()) }
+}
+
+/// Refused by that rule, in words that have each of these in them.
+#[track_caller]
+fn refused(readiness: &FailoverReadiness, rule: &str, words: &[&str]) {
+    let FailoverReadiness::NotReady { rule: found, reason } = readiness else {
+        panic!("not refused: {readiness}");
+    };
+    assert_eq!(found, rule, "{reason}");
+    for word in words {
+        assert!(reason.contains(word), "{word} in: {reason}");
+    }
+}
+
+#[test]
+fn each_rule_that_would_refuse_is_named_while_the_primary_lives() {
+    let servers = world().look();
+    let relay = reports(&["relay0"], 5);
+    let ready = FailoverReadiness::Ready { server: "s0".to_owned() };
+    assert_eq!(rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &servers), ready);
+
+    let not_kept = waiting(&["relay0"], 0, |waiting| waiting.after_restart = false);
+    refused(&rehearse(not_kept.clone(), &relay, &servers), "TW-MGR-0033", &["old", "option file"]);
+    // A fence takes the place of that, as it does in a failover.
+    let fenced = Order { fence_hooks: vec!["off".to_owned()], ..not_kept };
+    assert_eq!(rehearse(fenced, &relay, &servers), ready);
+
+    let off = waiting(&["relay0"], 0, |waiting| waiting.active = false);
+    refused(&rehearse(off, &relay, &servers), "TW-MGR-0030", &["semi-sync is off"]);
+    let short = waiting(&["relay0"], 0, |waiting| waiting.timeout_ms = 10_000);
+    refused(&rehearse(short, &relay, &servers), "TW-MGR-0030", &["time-out"]);
+
+    let stranger = waiting(&["relay0"], 2, |_| {});
+    let words = ["2 semi-sync replicas", "rpl_semi_sync_replica_enabled", "rpl_semi_sync_slave_enabled"];
+    refused(&rehearse(stranger, &relay, &servers), "TW-MGR-0032", &words);
+
+    refused(&rehearse(waiting(&[], 0, |_| {}), &Reports::new(), &servers), "TW-MGR-0032", &["no relay"]);
+    let silent: Reports = [("relay0".to_owned(), Err("connection refused".to_owned()))].into();
+    let words = ["relay0 (did not answer)", "bring one of them back"];
+    refused(&rehearse(waiting(&["relay0"], 0, |_| {}), &silent, &servers), "TW-MGR-0032", &words);
+
+    let mut unfit = servers.clone();
+    for server in &mut unfit {
+        server.log_replica_updates = false;
+    }
+    let words = ["s0: log_replica_updates is off", "s1: log_replica_updates is off"];
+    refused(&rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &unfit), "TW-MGR-0040", &words);
+    unfit[1].log_replica_updates = true;
+    let second = FailoverReadiness::Ready { server: "s1".to_owned() };
+    assert_eq!(rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &unfit), second);
+    unfit.truncate(1);
+    unfit[0].reached = Err("TW-SES-0006: REPLICATION_SLAVE_ADMIN is missing".to_owned());
+    let words = ["s0: it is not reached: TW-SES-0006"];
+    refused(&rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &unfit), "TW-MGR-0040", &words);
+    refused(&rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &[]), "TW-MGR-0040", &["no other server"]);
+}
+
+/// What `--allow-data-loss` or a server by name would make possible is not what happens by itself.
+#[test]
+fn only_what_happens_by_itself_is_rehearsed() {
+    let (servers, relay) = (world().look(), reports(&["relay0"], 5));
+    let off = waiting(&["relay0"], 0, |waiting| waiting.active = false);
+    let off = Order { allow_data_loss: true, wanted: Some("s1".to_owned()), ..off };
+    refused(&rehearse(off, &relay, &servers), "TW-MGR-0030", &[]);
+}
+
+#[test]
+fn a_refusal_becomes_a_finding_once_it_has_lasted() {
+    let cluster = WatchedCluster { plan: plan(&["db2"]), ..WatchedCluster::default() };
+    let mut chronicle = Chronicle::new(cluster, Settings::default());
+    let refused = |rule: &str| FailoverReadiness::NotReady { rule: rule.to_owned(), reason: "why".to_owned() };
+    let told = |chronicle: &Chronicle, now_ms| {
+        let findings = chronicle.findings(&Guard::default(), now_ms);
+        findings.into_iter().find(|one| one.code == Code::FailoverNotReady).and_then(|one| one.rule)
+    };
+    chronicle.rehearsed(1_000, refused("TW-MGR-0031"));
+    assert_eq!(told(&chronicle, 2_000), None, "a manager that begins knows little yet");
+    chronicle.rehearsed(3_900, refused("TW-MGR-0033"));
+    assert_eq!(told(&chronicle, 3_999), None);
+    assert_eq!(told(&chronicle, 4_000).as_deref(), Some("TW-MGR-0033"), "whatever it was that refused before");
+    chronicle.rehearsed(5_000, FailoverReadiness::Ready { server: "db2".to_owned() });
+    assert_eq!(told(&chronicle, 5_000), None);
+    chronicle.rehearsed(6_000, FailoverReadiness::Unknown { reason: "a run".to_owned() });
+    assert_eq!(told(&chronicle, 60_000), None);
+}

@@ -1,0 +1,62 @@
+//! Whether a failover would go through if the primary died now: rehearsed again and again, so that it is told before it matters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tailwater_manager::FailoverReadiness;
+use tailwater_manager::choice::Server;
+use tailwater_manager::failover_readiness::rehearse;
+use tailwater_manager::hands::Hands;
+use tailwater_manager::watching::Chronicle;
+
+use super::super::ordering::{self, FailoverWish};
+use super::ManagedCluster;
+
+/// Rehearses at the pace of looks; goes on for ever.
+pub(super) async fn rehearse_for_ever<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
+    let pause = Duration::from_millis(cluster.parts.config.pace.look_ms);
+    loop {
+        tokio::time::sleep(pause).await;
+        // Kept with what was heard of this primary: of another one it says nothing.
+        let watch = Arc::clone(&cluster.watched().watch);
+        let readiness = cluster.readiness(&watch.chronicle());
+        watch.rehearsed(readiness);
+    }
+}
+
+impl<H: Hands + 'static> ManagedCluster<H> {
+    /// Whether a failover would go through if the primary died now.
+    pub fn readiness_now(&self) -> FailoverReadiness {
+        self.readiness(&self.chronicle())
+    }
+
+    /// Whether a failover would go through, as far as was heard.
+    pub(super) fn readiness(&self, chronicle: &Chronicle) -> FailoverReadiness {
+        let unknown = |reason: &str| FailoverReadiness::Unknown { reason: reason.to_owned() };
+        if self.is_busy() {
+            return unknown("a failover or a switchover is under way");
+        }
+        if !chronicle.has_heard_all() {
+            return unknown("not every server and relay was asked yet");
+        }
+        let wish = FailoverWish { dry_run: true, ..FailoverWish::default() };
+        let order = match ordering::failover(String::new(), chronicle, &self.parts.config, &wish) {
+            Ok(order) => order,
+            Err(refusal) => return FailoverReadiness::refused(&refusal),
+        };
+        let plan = &chronicle.cluster().plan;
+        let feed_of = |address: &str| {
+            let target = plan.targets.iter().find(|target| target.address == address)?;
+            self.parts.feeds.get(&target.channel).map(|feed| feed.state())
+        };
+        let servers: Vec<Server> = plan
+            .servers
+            .iter()
+            .map(|member| {
+                let (seen, feed) = (chronicle.last_observation(member), feed_of(&member.address));
+                Server::fed(member, &seen, feed.as_ref(), order.origin.flavour(), order.version)
+            })
+            .collect();
+        rehearse(order, chronicle.acker_reports(), &servers)
+    }
+}

@@ -1,0 +1,233 @@
+//! A cluster of the sandbox, managed with the configuration that `tailwater sandbox up --semi-sync` prints, as it stands; and what
+//! would refuse a failover, named while the primary lives.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tailwater_sandbox::{Cache, ServerKind, require};
+use tailwater_wire::Flavour;
+
+use crate::shell::{PROGRAM, Shell};
+use crate::try_out::{Down, shell_with_cache};
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+on_each_server!(a_sandbox_cluster_is_managed);
+
+#[tokio::test]
+async fn what_would_refuse_is_named_mariadb() -> Result<()> {
+    what_would_refuse_is_named(ServerKind::Mariadb1011)
+}
+
+#[tokio::test]
+async fn what_would_refuse_is_named_mysql() -> Result<()> {
+    what_would_refuse_is_named(ServerKind::Mysql97)
+}
+
+/// The daemon; ended with this value.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(shell: &Shell, config: &str) -> Result<Self> {
+        let log = fs::OpenOptions::new().create(true).append(true).open(shell.path().join("run.log"))?;
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "-c", config]).current_dir(shell.path());
+        Ok(Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It is ended whatever the test found.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Three servers, the first of which leads.
+struct Cluster<'a> {
+    shell: &'a Shell,
+    cache: &'a Cache,
+    kind: ServerKind,
+    /// What was printed.
+    config: String,
+}
+
+impl<'a> Cluster<'a> {
+    fn up(shell: &'a Shell, cache: &'a Cache, kind: ServerKind) -> Result<Self> {
+        let family = match kind.flavour() {
+            Flavour::MySql => "mysql",
+            Flavour::MariaDb => "mariadb",
+        };
+        let series = kind.series();
+        let up = format!("sandbox up --server {family} --version {series} --semi-sync --count 3");
+        let printed = shell.run(&up)?.exits(0).text();
+        let begins = printed.find("[log]").context("a configuration")?;
+        let config = printed[begins..].split("\n# ").next().unwrap_or_default().to_owned();
+        shell.write("tailwater.toml", &config)?;
+        Ok(Self { shell, cache, kind, config })
+    }
+
+    fn name(&self, number: u32) -> String {
+        format!("{}-{number}", self.kind.name())
+    }
+
+    fn sql(&self, server: &str, statement: &str) -> Result<String> {
+        let client = self.cache.up().join(server).join(self.kind.client());
+        let command = format!("timeout 30 '{}' -N -e \"{statement}\"", client.display());
+        Ok(self.shell.bash(&command)?.exits(0).text().trim().to_owned())
+    }
+
+    /// How the manager sees it; nothing while the daemon does not answer.
+    fn status(&self) -> Option<Value> {
+        let ran = self.shell.run("manager status -c tailwater.toml --output json").ok()?;
+        ran.json().ok()?.first().map(|status| status["clusters"][0].clone())
+    }
+
+    /// Waits for a state that satisfies `is_so`.
+    fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+        let begun = Instant::now();
+        loop {
+            let status = self.status().unwrap_or_default();
+            if is_so(&status) {
+                return Ok(status);
+            }
+            if begun.elapsed() > PATIENCE {
+                let log = fs::read_to_string(self.shell.path().join("run.log"))?;
+                bail!("{what}: {status:#}\n{log}");
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn until_ready(&self) -> Result<Value> {
+        let is_ready = |status: &Value| {
+            status["readiness"]["state"] == "ready"
+                && status["findings"].as_array().is_some_and(Vec::is_empty)
+                && status["lease"].as_str().is_some_and(|lease| lease.starts_with("held"))
+        };
+        self.until("a cluster that is ready", is_ready)
+    }
+
+    /// Waits until the rule is named, with these words, and told as a finding.
+    fn until_refused(&self, rule: &str, words: &[&str]) -> Result<()> {
+        let is_told = |status: &Value| {
+            let reason = status["readiness"]["reason"].as_str().unwrap_or_default();
+            let findings = status["findings"].as_array().cloned().unwrap_or_default();
+            let told =
+                findings.iter().any(|one| one["code"] == "FailoverNotReady" && one["rule"] == rule);
+            status["readiness"]["rule"] == rule && words.iter().all(|word| reason.contains(word)) && told
+        };
+        self.until(&format!("{rule} {words:?}"), is_told)?;
+        let text = self.shell.run("manager status -c tailwater.toml")?.exits(0);
+        text.says(&["not ready", rule, "FailoverNotReady"]).hides(&["nothing is wrong"]);
+        Ok(())
+    }
+
+    /// Rewrites the option file of a server, and starts it anew.
+    fn restart_with(&self, server: &str, change: impl Fn(&str) -> String) -> Result<()> {
+        let file = self.cache.up().join(server).join("my.cnf");
+        fs::write(&file, change(&fs::read_to_string(&file)?))?;
+        self.shell.run(&format!("sandbox stop {server}"))?.exits(0);
+        self.shell.run(&format!("sandbox start {server}"))?.exits(0);
+        Ok(())
+    }
+
+    /// `GET /status`.
+    fn http_status(&self) -> Result<Value> {
+        let listen = self.config.split("[http]").nth(1).and_then(|text| text.split('"').nth(1));
+        let mut stream = TcpStream::connect(listen.context("where it listens")?)?;
+        stream.write_all(b"GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let body = answer.split("\r\n\r\n").nth(1).context("a body")?;
+        Ok(serde_json::from_str(body)?)
+    }
+}
+
+async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (shell, cache) = shell_with_cache()?;
+    let _down = Down(&shell);
+    let cluster = Cluster::up(&shell, &cache, kind)?;
+    let (one, two) = (cluster.name(1), cluster.name(2));
+    shell.run("config check -c tailwater.toml")?.exits(0);
+    let _daemon = Daemon::start(&shell, "tailwater.toml")?;
+    let status = cluster.until_ready()?;
+    ensure!(status["primary"] == one && status["readiness"]["server"] != one, "{status:#}");
+    shell.run("manager status -c tailwater.toml")?.exits(0).says(&["ready: a failover", "nothing is wrong"]);
+    shell.run("topology -c tailwater.toml")?.exits(0).says(&["failover: ready"]).hides(&["! "]);
+    ensure!(cluster.http_status()?["clusters"][0]["readiness"]["state"] == "ready");
+    cluster.sql(&one, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (1)")?;
+
+    shell.run(&format!("switchover sandbox --to {two} -c tailwater.toml"))?.exits(0);
+    cluster.sql(&two, "INSERT INTO d.t VALUES (2)")?;
+    if kind.flavour() == Flavour::MariaDb {
+        // Only its option file could make it wait after a restart: MariaDB keeps nothing that a statement sets.
+        cluster.until_refused("TW-MGR-0033", &[&two, "option file"])?;
+        let told = cluster.http_status()?;
+        let readiness = &told["clusters"][0]["readiness"];
+        ensure!(readiness["rule"] == "TW-MGR-0033", "{told:#}");
+        let of_source = fs::read_to_string(cache.up().join(&one).join("my.cnf"))?;
+        shell.run("manager pause -c tailwater.toml")?.exits(0);
+        cluster.restart_with(&two, |_| of_source.clone())?;
+        shell.run("manager resume -c tailwater.toml")?.exits(0);
+    }
+    cluster.until_ready()?;
+    shell.run(&format!("sandbox kill {two}"))?.exits(0);
+    let led = |status: &Value| status["primary"].as_str().is_some_and(|primary| primary != two);
+    let primary = cluster.until("another primary", led)?["primary"].as_str().unwrap_or_default().to_owned();
+    cluster.sql(&primary, "INSERT INTO d.t VALUES (3)")?;
+    ensure!(cluster.sql(&primary, "SELECT GROUP_CONCAT(a ORDER BY a) FROM d.t")? == "1,2,3");
+
+    let side = if kind.flavour() == Flavour::MySql { "source" } else { "master" };
+    cluster.sql(&primary, &format!("SET GLOBAL rpl_semi_sync_{side}_enabled = 0"))?;
+    cluster.until_refused("TW-MGR-0030", &[&primary, "semi-sync is off"])
+}
+
+fn what_would_refuse_is_named(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let (shell, cache) = shell_with_cache()?;
+    let _down = Down(&shell);
+    let cluster = Cluster::up(&shell, &cache, kind)?;
+    let (side, start, stop, log_updates) = match kind.flavour() {
+        Flavour::MySql => ("replica", "START REPLICA", "STOP REPLICA", "log-replica-updates"),
+        Flavour::MariaDb => ("slave", "START SLAVE", "STOP SLAVE", "log-slave-updates"),
+    };
+    let replicas = [cluster.name(2), cluster.name(3)];
+
+    let no_relay = cluster.config.replacen("server_id", "semi_sync = false\nserver_id", 1);
+    shell.write("tailwater.toml", &no_relay)?;
+    let daemon = Daemon::start(&shell, "tailwater.toml")?;
+    cluster.until_refused("TW-MGR-0032", &["no relay acknowledges"])?;
+    drop(daemon);
+
+    shell.write("tailwater.toml", &cluster.config)?;
+    let _daemon = Daemon::start(&shell, "tailwater.toml")?;
+    cluster.until_ready()?;
+    let set = |on: u8| format!("SET GLOBAL rpl_semi_sync_{side}_enabled = {on}; {stop}; {start}");
+    if kind.flavour() == Flavour::MySql {
+        cluster.sql(&replicas[0], "SET GLOBAL super_read_only = 0; SET sql_log_bin = 0; \
+            INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'; SET GLOBAL super_read_only = 1")?;
+    }
+    cluster.sql(&replicas[0], &set(1))?;
+    cluster.until_refused("TW-MGR-0032", &["1 semi-sync replica of the primary not configured"])?;
+    cluster.sql(&replicas[0], &set(0))?;
+    cluster.until_ready()?;
+
+    for replica in &replicas {
+        cluster.restart_with(replica, |file| file.replace(&format!("{log_updates}=1"), &format!("{log_updates}=0")))?;
+    }
+    let off = |name: &String| format!("{name}: log_replica_updates is off");
+    cluster.until_refused("TW-MGR-0040", &[&off(&replicas[0]), &off(&replicas[1])])
+}
