@@ -41,6 +41,7 @@ mod set_clock;
 mod shell;
 mod stood_still;
 mod stored;
+mod suites;
 mod switched_over;
 mod throttled;
 mod topology;

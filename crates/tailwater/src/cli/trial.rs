@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use tailwater_sandbox::ServerKind;
 
+use super::GtidArg;
+
 #[derive(Debug, Subcommand)]
 pub enum TrialCommand {
     /// Runs the servers' own test suites against a captured primary, and compares a channel's target with a native replica
@@ -38,6 +40,9 @@ pub struct SuitesArgs {
     /// Run so many mixes of random statements in place of files.
     #[arg(long, value_name = "N", conflicts_with_all = ["only", "script", "slice"])]
     pub mixes: Option<usize>,
+    /// Under which identity transactions stand on the target; it changes from file to file if absent.
+    #[arg(long, value_enum)]
+    pub gtid: Option<GtidArg>,
     /// How long one file may take, in seconds.
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub file_seconds: u64,

@@ -96,8 +96,11 @@ pub fn start(
         .arg(format!("--test-file={}", wrapper.display()));
     match primary.kind().flavour() {
         Flavour::MySql => command.arg("--ssl-mode=DISABLED"),
-        Flavour::MariaDb => command.arg("--skip-ssl").arg("--continue-on-error"),
+        Flavour::MariaDb => command
+            .args(["--skip-ssl", "--continue-on-error"])
+            .arg(format!("--suite-dir={}", suite_folder(file).display())),
     };
+    command.env("MTR_SUITE_DIR", suite_folder(file));
     for (name, value) in environment(suites, primary, gate, folder)? {
         command.env(name, value);
     }
@@ -106,6 +109,15 @@ pub fn start(
     command.process_group(0).kill_on_drop(true);
     let child = command.spawn().context("start the client of the test suites")?;
     Ok(Running { child, output })
+}
+
+/// The folder of a file's suite: what it sources may lie in there.
+fn suite_folder(file: &Path) -> &Path {
+    let folder = file.parent().unwrap_or(file);
+    match folder.file_name() {
+        Some(name) if name == "t" => folder.parent().unwrap_or(folder),
+        _ => folder,
+    }
 }
 
 fn charsets(primary: &Server) -> PathBuf {
@@ -151,12 +163,14 @@ fn environment(
         ("HOME", var.clone()),
         ("MYSQL_TEST_DIR", tests.clone()),
         ("MYSQL_TEST_DIR_ABS", tests.clone()),
-        ("MTR_SUITE_DIR", tests.clone()),
         ("SECURE_LOAD_PATH", format!("{tests}/std_data")),
         ("MASTER_MYPORT", gate.port.to_string()),
         ("MASTER_MYPORT1", gate.port.to_string()),
         ("DEFAULT_MASTER_PORT", gate.port.to_string()),
         ("MASTER_MYSOCK", socket.clone()),
+        // Tests of engines that reach other servers reach the same one.
+        ("SLAVE_MYPORT", gate.port.to_string()),
+        ("SLAVE_MYSOCK", socket.clone()),
         ("MASTER_X_MYPORT", "1".to_owned()),
         ("MTR_BUILD_THREAD", "1".to_owned()),
         ("USE_RUNNING_SERVER", "1".to_owned()),

@@ -116,6 +116,26 @@ pub struct TestFile {
 #[serde(deny_unknown_fields)]
 struct Exclusions {
     exclude: Vec<Exclusion>,
+    limit: Vec<Limit>,
+}
+
+/// Something that a channel refuses by design, and says so.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// What is in its message.
+    pub message: String,
+    /// Why it is no fault.
+    pub reason: String,
+}
+
+/// What a channel refuses by design.
+///
+/// # Errors
+/// If the list cannot be read.
+pub fn limits() -> anyhow::Result<Vec<Limit>> {
+    let exclusions: Exclusions = toml::from_str(EXCLUSIONS).context("exclusions.toml")?;
+    Ok(exclusions.limit)
 }
 
 #[derive(Debug, Deserialize)]
@@ -277,5 +297,6 @@ mod tests {
             assert!(servers.contains(&exclusion.server.as_str()), "{exclusion:?}");
             assert!(!exclusion.files.is_empty() && exclusion.reason.len() > 5, "{exclusion:?}");
         }
+        assert!(exclusions.limit.iter().all(|limit| limit.message.len() > 10 && limit.reason.len() > 10));
     }
 }

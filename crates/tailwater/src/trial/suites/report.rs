@@ -39,8 +39,15 @@ pub struct FileReport {
     pub checkpoints: usize,
     /// How long all of it took, in seconds.
     pub seconds: f64,
+    /// How long the trial waited for the native replica, in seconds.
+    pub native_seconds: f64,
+    /// How long it waited for the channel, in seconds.
+    pub channel_seconds: f64,
     /// Transactions that native replica and channel both stopped at.
     pub stopped_both: Vec<Stop>,
+    /// Transactions that the channel refused by design, with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
     /// What they do not share.
     pub differences: Vec<Difference>,
     /// What kept the trial itself from going on with these servers.
@@ -49,16 +56,23 @@ pub struct FileReport {
 }
 
 impl FileReport {
+    /// Whether native replica and target differ, and not only after something that stopped both or is refused by design: what that
+    /// leaves half done may differ.
+    pub fn is_different(&self) -> bool {
+        self.differences.iter().any(|difference| !difference.secondary)
+    }
+
     /// One line.
     pub fn line(&self) -> String {
         let Self { file, statements, checkpoints, seconds, .. } = self;
         if let Some(reason) = &self.skipped {
             return format!("{file}: skipped: {reason}");
         }
-        let first = self.differences.first().map(|difference| format!(": {}", difference.what));
-        let result = match self.differences.len() {
-            0 => "same".to_owned(),
-            count => format!("DIFFERENT in {count}{}", first.unwrap_or_default()),
+        let first = self.differences.first().map(|difference| difference.what.as_str()).unwrap_or_default();
+        let result = match (self.is_different(), self.differences.len()) {
+            (true, count) => format!("DIFFERENT in {count}: {first}"),
+            (false, 0) => "same".to_owned(),
+            (false, count) => format!("same up to what stopped both, then different in {count}"),
         };
         let trouble = self.trouble.as_ref().map(|trouble| format!("; {trouble}")).unwrap_or_default();
         format!(
@@ -101,7 +115,7 @@ impl Reports {
     /// How many ran, differ, were skipped.
     pub fn counts(&self) -> (usize, usize, usize) {
         let skipped = self.files.iter().filter(|file| file.skipped.is_some()).count();
-        let different = self.files.iter().filter(|file| !file.differences.is_empty()).count();
+        let different = self.files.iter().filter(|file| file.is_different()).count();
         (self.files.len() - skipped, different, skipped)
     }
 
@@ -122,7 +136,7 @@ impl Reports {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "  {count} skipped: {reason}");
         }
-        for file in self.files.iter().filter(|file| !file.differences.is_empty()) {
+        for file in self.files.iter().filter(|file| file.is_different()) {
             for difference in &file.differences {
                 let after = if difference.secondary { " (after another)" } else { "" };
                 let _ = writeln!(text, "{}: {}{after}", file.file, difference.what);

@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use tailwater_apply::channel::GtidMode;
 use tailwater_sandbox::{ServerKind, TestSuites};
 use tailwater_session::{Connection, SessionError};
 
 use super::cleanup::clean_up;
 use super::client::{self, Ended, VarFolder};
 use super::compare::{Difference, differences};
-use super::corpus::TestFile;
+use super::corpus::{self, Limit, TestFile};
 use super::gate::{Gate, Verdict, classify};
 use super::report::FileReport;
 use super::settings::{Rotation, Settings};
-use super::settle::{Stop, Who, settle};
+use super::settle::{Settled, Stop, Who, settle};
 use super::state::State;
 use super::trio::Trio;
 use super::{mix, script};
@@ -67,6 +68,7 @@ pub struct Runner {
     seed: u64,
     file_patience: Duration,
     plant: bool,
+    gtid: Option<GtidMode>,
     suites: Option<TestSuites>,
     stage: Option<Stage>,
     stages: usize,
@@ -81,6 +83,8 @@ struct Progress {
     /// Something went wrong that may be the cause of what differs later.
     tainted: bool,
     planted: bool,
+    /// What a channel refuses by design.
+    limits: Vec<Limit>,
     /// When replicas were last compared, how long that took, and what the primary had committed then.
     compared: Option<(Instant, Duration, String)>,
 }
@@ -96,6 +100,7 @@ impl Runner {
             seed: args.seed,
             file_patience: Duration::from_secs(args.file_seconds),
             plant: args.plant,
+            gtid: args.gtid.map(Into::into),
             suites,
             stage: None,
             stages: 0,
@@ -109,7 +114,7 @@ impl Runner {
     pub async fn run(&mut self, work: &Work) -> anyhow::Result<(FileReport, Statements)> {
         let begun = Instant::now();
         let name = work.name();
-        let mut progress = Progress::default();
+        let mut progress = Progress { limits: corpus::limits()?, ..Progress::default() };
         progress.report.server = self.kind.name();
         progress.report.seed = self.seed;
         if let Work::File(TestFile { skipped: Some(reason), .. }) = work {
@@ -118,7 +123,8 @@ impl Runner {
             return Ok((progress.report, Vec::new()));
         }
         self.ready().await?;
-        let settings = Settings::choose(self.kind, self.seed, &name);
+        let mut settings = Settings::choose(self.kind, self.seed, &name);
+        settings.gtid = self.gtid.unwrap_or(settings.gtid);
         progress.report.file = name;
         progress.report.settings = Some(settings.clone());
         progress.report.rotation = self.stage.as_ref().map(|stage| stage.rotation);
@@ -215,9 +221,10 @@ impl Runner {
         let stage = self.stage.as_mut().context("no servers")?;
         clean_up(&mut stage.trio).await.context("clean up")?;
         let settled = settle(&mut stage.trio).await?;
+        note_times(&settled, progress);
         note_stops(settled.stops, progress);
         if let Some(stuck) = settled.stuck {
-            note(progress, "cleaning up", String::new(), stuck.clone());
+            note_stuck(progress, "cleaning up", stuck.clone());
             anyhow::bail!("{stuck}");
         }
         let (native, target) = stage.trio.states().await?;
@@ -326,9 +333,10 @@ async fn compare(trio: &mut Trio, plant: bool, last: bool, progress: &mut Progre
     }
     let begun = Instant::now();
     let settled = settle(trio).await?;
+    note_times(&settled, progress);
     note_stops(settled.stops, progress);
     if let Some(stuck) = settled.stuck {
-        note(progress, "following", String::new(), stuck.clone());
+        note_stuck(progress, "following", stuck.clone());
         anyhow::bail!("{stuck}");
     }
     let (native, mut target) = trio.states().await?;
@@ -357,16 +365,30 @@ async fn plant_difference(trio: &mut Trio, native: &State) -> anyhow::Result<boo
     Ok(deleted.affected_rows == 1)
 }
 
+fn note_times(settled: &Settled, progress: &mut Progress) {
+    progress.report.native_seconds += settled.native.as_secs_f64();
+    progress.report.channel_seconds += settled.channel.as_secs_f64();
+}
+
 fn note_stops(stops: Vec<Stop>, progress: &mut Progress) {
     for stop in stops {
         match stop.who {
             Who::Both => progress.report.stopped_both.push(stop),
+            Who::Channel if limit_of(&stop, &progress.limits).is_some() => {
+                let reason = limit_of(&stop, &progress.limits).unwrap_or_default();
+                progress.report.limits.push(format!("{}: {reason}", stop.gtid));
+            }
             Who::Native => note(progress, "stopped: native only", stop.native, stop.channel),
             Who::Channel => note(progress, "stopped: channel only", stop.native, stop.channel),
         }
         // What was left out was perhaps half done, and what comes later may need it.
         progress.tainted = true;
     }
+}
+
+/// Why a channel refuses this by design, if it does.
+fn limit_of(stop: &Stop, limits: &[Limit]) -> Option<String> {
+    limits.iter().find(|limit| stop.channel.contains(&limit.message)).map(|limit| limit.reason.clone())
 }
 
 fn note(progress: &mut Progress, what: &str, native: String, target: String) {
@@ -380,6 +402,12 @@ fn note(progress: &mut Progress, what: &str, native: String, target: String) {
     };
     progress.report.differences.push(difference);
     progress.tainted = true;
+}
+
+/// One of them goes on no more, whatever was before.
+fn note_stuck(progress: &mut Progress, what: &str, stuck: String) {
+    progress.tainted = false;
+    note(progress, what, String::new(), stuck);
 }
 
 fn note_differences(found: Vec<Difference>, progress: &mut Progress) {

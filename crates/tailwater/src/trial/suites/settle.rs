@@ -77,6 +77,10 @@ pub struct Settled {
     pub stops: Vec<Stop>,
     /// Why they could not be brought to the same place; they have to be made anew.
     pub stuck: Option<String>,
+    /// How long the native replica took.
+    pub native: Duration,
+    /// How long the channel took.
+    pub channel: Duration,
 }
 
 /// Waits until both have applied everything.
@@ -87,7 +91,8 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
     let flavour = trio.trial.primary.kind().flavour();
     let wanted = GtidSet::parse(flavour, &trio.committed().await?)?;
     let mut settled = Settled::default();
-    let mut moved = Instant::now();
+    let begun = Instant::now();
+    let mut moved = begun;
     let mut before = None;
     loop {
         let native = native_standing(trio, flavour).await?;
@@ -98,6 +103,11 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
                 return Ok(settled);
             }
         };
+        for (standing, took) in [(&native, &mut settled.native), (&channel, &mut settled.channel)] {
+            if !wanted.is_subset_of(&standing.has) || took.is_zero() {
+                *took = begun.elapsed();
+            }
+        }
         match decide(&wanted, &native, &channel) {
             Next::Done => return Ok(settled),
             Next::Wait => {}

@@ -68,8 +68,8 @@ pub struct Trio {
     pub trial: Trial,
     /// The native replica.
     pub native: Server,
-    /// The channel's target.
-    pub target: Server,
+    /// The channel's target, which lives as long as the value.
+    _target: Server,
     /// Superusers of the three.
     pub on_primary: Client,
     /// Of the native replica.
@@ -148,7 +148,7 @@ impl Trio {
             control: socket_of(&folder.path().join("log")),
             trial,
             native,
-            target,
+            _target: target,
             baseline: State::new(),
             globals: Vec::new(),
             _folder: folder,
