@@ -61,10 +61,13 @@ impl TestSuites {
 
     /// The folder with `include`, `std_data` and the suites, in which the client has to run.
     pub fn folder(&self) -> PathBuf {
-        self.root.join(match self.install.kind().flavour() {
-            Flavour::MySql => "usr/lib/mysql-test",
-            Flavour::MariaDb => "usr/share/mysql/mysql-test",
-        })
+        let names: &[&str] = match self.install.kind().flavour() {
+            Flavour::MySql => &["usr/lib/mysql-test"],
+            // Its name changed in 11.
+            Flavour::MariaDb => &["usr/share/mariadb/mariadb-test", "usr/share/mysql/mysql-test"],
+        };
+        let folders = names.iter().map(|name| self.root.join(name));
+        folders.clone().find(|folder| folder.is_dir()).unwrap_or_else(|| self.root.join(names[0]))
     }
 
     /// A command for the client that runs test files (`mysqltest`), without arguments.

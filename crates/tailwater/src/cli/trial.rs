@@ -29,7 +29,7 @@ pub struct SuitesArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "only")]
     pub script: Vec<PathBuf>,
     /// Begin no more files after so many minutes.
-    #[arg(long, value_name = "MINUTES")]
+    #[arg(long, value_name = "MINUTES", overrides_with = "minutes")]
     pub minutes: Option<f64>,
     /// Chooses settings, orders and random statements. With 0 each file runs with the settings that it expects.
     #[arg(long, default_value_t = 0)]

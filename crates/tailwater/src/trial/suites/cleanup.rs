@@ -59,13 +59,17 @@ async fn names(connection: &mut Connection, question: &str) -> Result<Vec<String
     Ok(answer.rows.iter().map(name).collect())
 }
 
-async fn roll_back_prepared(connection: &mut Connection) -> Result<(), SessionError> {
+/// Rolls back what was prepared by XA and is open: a channel applies nothing of it before it ends.
+///
+/// # Errors
+/// If it cannot be rolled back.
+pub async fn roll_back_prepared(connection: &mut Connection) -> Result<(), SessionError> {
     let prepared = connection.query("XA RECOVER").await?;
     for row in &prepared.rows {
         let number = |column| row.get_u64(column).unwrap_or_default();
         let (format, global) = (number(0), usize::try_from(number(1)).unwrap_or_default());
         let data = row.get(3).unwrap_or_default();
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = |bytes: &[u8]| bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         let (global, branch) = data.split_at(global.min(data.len()));
         connection.execute(&format!("XA ROLLBACK x'{}',x'{}',{format}", hex(global), hex(branch))).await?;
     }

@@ -265,9 +265,9 @@ impl Shared {
         }
         if verdict == Verdict::Hold {
             let (go, wait) = oneshot::channel();
-            if self.holds.send(go).await.is_ok() {
-                // Gone, if nobody compares any more.
-                let _ = wait.await;
+            // Nobody compares any more, because the file has ended: it must not change anything now.
+            if self.holds.send(go).await.is_err() || wait.await.is_err() {
+                return Verdict::Refuse;
             }
         }
         verdict

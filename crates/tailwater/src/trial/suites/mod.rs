@@ -77,6 +77,7 @@ fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Wo
         return Ok(args.script.iter().cloned().map(Work::Script).collect());
     };
     let mut files = corpus::files(args.server, &suites.folder())?;
+    anyhow::ensure!(!files.is_empty(), "no test files in {}", suites.folder().display());
     if let Some(mixes) = args.mixes {
         files.retain(|file| file.skipped.is_none());
         let mut random = StdRng::seed_from_u64(args.seed);
@@ -90,6 +91,7 @@ fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Wo
     if let Some(slice) = &args.slice {
         files = corpus::slice(files, slice)?;
     }
+    anyhow::ensure!(!files.is_empty(), "no test file has a name with any of {:?}", args.only);
     Ok(files.into_iter().map(Work::File).collect())
 }
 

@@ -9,7 +9,7 @@ use tailwater_apply::channel::GtidMode;
 use tailwater_sandbox::{ServerKind, TestSuites};
 use tailwater_session::{Connection, SessionError};
 
-use super::cleanup::clean_up;
+use super::cleanup::{clean_up, roll_back_prepared};
 use super::client::{self, Ended, VarFolder};
 use super::compare::{Difference, differences};
 use super::corpus::{self, Limit, TestFile};
@@ -220,14 +220,7 @@ impl Runner {
     async fn clean(&mut self, progress: &mut Progress) -> anyhow::Result<()> {
         let stage = self.stage.as_mut().context("no servers")?;
         clean_up(&mut stage.trio).await.context("clean up")?;
-        let settled = settle(&mut stage.trio).await?;
-        note_times(&settled, progress);
-        note_stops(settled.stops, progress);
-        if let Some(stuck) = settled.stuck {
-            note_stuck(progress, "cleaning up", stuck.clone());
-            anyhow::bail!("{stuck}");
-        }
-        let (native, target) = stage.trio.states().await?;
+        let (native, target) = settled_states(&mut stage.trio, progress).await?;
         note_differences(differences(&native, &target, None), progress);
         let left = differences(&stage.trio.baseline, &native, None);
         let names: Vec<_> = left.iter().map(|difference| difference.what.as_str()).collect();
@@ -331,15 +324,14 @@ async fn compare(trio: &mut Trio, plant: bool, last: bool, progress: &mut Progre
     {
         return Ok(());
     }
-    let begun = Instant::now();
-    let settled = settle(trio).await?;
-    note_times(&settled, progress);
-    note_stops(settled.stops, progress);
-    if let Some(stuck) = settled.stuck {
-        note_stuck(progress, "following", stuck.clone());
-        anyhow::bail!("{stuck}");
+    let connection = trio.on_primary.connection().await?;
+    if last {
+        roll_back_prepared(connection).await?;
+    } else if !connection.query("XA RECOVER").await?.rows.is_empty() {
+        return Ok(());
     }
-    let (native, mut target) = trio.states().await?;
+    let begun = Instant::now();
+    let (native, mut target) = settled_states(trio, progress).await?;
     if plant && !progress.planted && plant_difference(trio, &native).await? {
         progress.planted = true;
         target = trio.states().await?.1;
@@ -349,6 +341,29 @@ async fn compare(trio: &mut Trio, plant: bool, last: bool, progress: &mut Progre
     progress.report.checkpoints += 1;
     progress.compared = Some((Instant::now(), begun.elapsed(), committed));
     Ok(())
+}
+
+/// What both followers hold when they have applied everything, with nothing committed meanwhile: a client that was killed may have
+/// left a statement behind, and others may run beside the one that waits.
+async fn settled_states(trio: &mut Trio, progress: &mut Progress) -> anyhow::Result<(State, State)> {
+    const TRIES_MAX: usize = 20;
+    let mut tries = 0;
+    loop {
+        let settled = settle(trio).await?;
+        note_times(&settled, progress);
+        note_stops(settled.stops, progress);
+        if let Some(stuck) = settled.stuck {
+            note_stuck(progress, "following", stuck.clone());
+            anyhow::bail!("{stuck}");
+        }
+        let states = trio.states().await?;
+        if trio.committed().await? == settled.wanted {
+            return Ok(states);
+        }
+        tries += 1;
+        anyhow::ensure!(tries < TRIES_MAX, "something goes on writing to the primary");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Deletes a row on the target; whether there was one.

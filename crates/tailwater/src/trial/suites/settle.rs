@@ -13,6 +13,9 @@ use super::trio::Trio;
 /// How long one may go on after the other is done or has stopped.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// If only one of them stops so often, going on shows nothing new.
+const STOPS_OF_ONE_MAX: usize = 8;
+
 /// Who stopped at a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -73,6 +76,8 @@ fn decide(wanted: &GtidSet, native: &Standing, channel: &Standing) -> Next {
 /// How waiting ended.
 #[derive(Debug, Default)]
 pub struct Settled {
+    /// What the primary had committed.
+    pub wanted: String,
     /// What was left out on the way.
     pub stops: Vec<Stop>,
     /// Why they could not be brought to the same place; they have to be made anew.
@@ -89,8 +94,9 @@ pub struct Settled {
 /// If a server cannot be asked.
 pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
     let flavour = trio.trial.primary.kind().flavour();
-    let wanted = GtidSet::parse(flavour, &trio.committed().await?)?;
-    let mut settled = Settled::default();
+    let committed = trio.committed().await?;
+    let wanted = GtidSet::parse(flavour, &committed)?;
+    let mut settled = Settled { wanted: committed, ..Settled::default() };
     let begun = Instant::now();
     let mut moved = begun;
     let mut before = None;
@@ -123,6 +129,10 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
                     settled.stuck = Some(format!(
                         "stopped again at what was left out: native {native:?}, channel {channel:?}"
                     ));
+                }
+                let of_one = settled.stops.iter().filter(|stop| stop.who != Who::Both).count();
+                if of_one >= STOPS_OF_ONE_MAX {
+                    settled.stuck.get_or_insert(format!("one of them stopped {of_one} times"));
                 }
                 if settled.stuck.is_some() {
                     return Ok(settled);

@@ -125,6 +125,8 @@ impl Trio {
             ServerSpec::new(kind)
                 .name(name)
                 .options(shared_options(kind, rotation))
+                // Rows come to a target as statements, and are longer as such than as events.
+                .option("--max-allowed-packet=1G")
                 .option(format!("--server-id={id}"))
         };
         let (trial, native, target) = tokio::join!(
