@@ -11,6 +11,7 @@ mod binlog_statements;
 mod catalogue;
 mod collations;
 mod decoding;
+mod definitions;
 mod documented;
 mod durable_first;
 mod engines;

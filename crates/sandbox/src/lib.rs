@@ -48,7 +48,7 @@ pub use error::SandboxError;
 pub use etcd::{Etcd, EtcdTls};
 pub use full_disk::FullDisk;
 pub use haproxy::HaProxy;
-pub use install::Install;
+pub use install::{Install, TestSuites};
 pub use kind::ServerKind;
 pub use ledger::{BinlogCheck, Ledger, LedgerCheck, LedgerReport};
 pub use link::Link;

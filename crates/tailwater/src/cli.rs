@@ -19,6 +19,7 @@ mod dumping;
 mod log;
 mod managing;
 mod sandbox;
+mod trial;
 
 pub use bench::{
     ApplyBench, ApplyWorkload, BenchCommand, DelayBench, DelaySource, Side, TablesBench, TablesData,
@@ -35,6 +36,7 @@ pub use managing::{
     SwitchoverArgs, SwitchoverBench,
 };
 pub use sandbox::{DemoArgs, SandboxCommand};
+pub use trial::{SuitesArgs, TrialCommand};
 
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
@@ -120,6 +122,9 @@ pub enum Command {
     /// The measurements behind every claim, against real peers, in one run.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Trials for developers of this program.
+    #[command(subcommand, hide = true)]
+    Trial(TrialCommand),
 }
 
 /// Which family of servers.

@@ -42,6 +42,7 @@ mod set_clock;
 mod shell;
 mod stood_still;
 mod stored;
+mod suites;
 mod switched_over;
 mod throttled;
 mod topology;

@@ -15,6 +15,9 @@ use crate::transaction::Statement;
 /// The seed must not change: a fingerprint outlives the process.
 const SEED: u64 = 0x7461_696c_7761_7465;
 
+/// Errors of a server whose own tables of definitions are not there, or not as it expects them.
+const BROKEN: [u16; 12] = [1033, 1034, 1146, 1194, 1459, 1545, 1547, 1548, 1549, 1558, 1728, 1805];
+
 /// Names of databases that `statement` may touch: its default one, and each word of it that could be a name.
 fn candidates(statement: &Statement) -> BTreeSet<String> {
     const WORDS_MAX: usize = 4096;
@@ -47,65 +50,89 @@ fn file_name(name: &str) -> String {
     file
 }
 
-/// The definitions that stand in `information_schema`, each with the column that names the database.
-fn sources(flavour: Flavour) -> Vec<(&'static str, &'static str)> {
+/// Definitions that stand in `information_schema`.
+struct Source {
+    select: &'static str,
+    /// The column that names the database.
+    column: &'static str,
+    /// The column by which MariaDB opens the tables of one database only, if it can: it names the same database.
+    lookup: Option<&'static str>,
+}
+
+fn sources(flavour: Flavour) -> Vec<Source> {
     let mut sources = vec![
-        (
-            "SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata",
-            "schema_name",
-        ),
-        (
-            "SELECT table_schema, table_name, table_type, engine, row_format, table_collation, create_options, \
+        Source {
+            select: "SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata",
+            column: "schema_name",
+            lookup: None,
+        },
+        Source {
+            select: "SELECT table_schema, table_name, table_type, engine, row_format, table_collation, create_options, \
              table_comment FROM information_schema.tables",
-            "table_schema",
-        ),
-        (
-            "SELECT table_schema, table_name, column_name, ordinal_position, column_default, is_nullable, \
+            column: "table_schema",
+            lookup: Some("table_schema"),
+        },
+        Source {
+            select: "SELECT table_schema, table_name, column_name, ordinal_position, column_default, is_nullable, \
              column_type, collation_name, extra, column_comment, generation_expression FROM \
              information_schema.columns",
-            "table_schema",
-        ),
-        (
-            "SELECT table_schema, table_name, index_name, seq_in_index, column_name, sub_part, non_unique, \
+            column: "table_schema",
+            lookup: Some("table_schema"),
+        },
+        Source {
+            select: "SELECT table_schema, table_name, index_name, seq_in_index, column_name, sub_part, non_unique, \
              index_type, index_comment FROM information_schema.statistics",
-            "table_schema",
-        ),
-        (
-            "SELECT constraint_schema, table_name, constraint_name, constraint_type FROM \
+            column: "table_schema",
+            lookup: Some("table_schema"),
+        },
+        Source {
+            select: "SELECT constraint_schema, table_name, constraint_name, constraint_type FROM \
              information_schema.table_constraints",
-            "constraint_schema",
-        ),
-        (
-            "SELECT table_schema, table_name, partition_name, subpartition_name, partition_method, \
+            column: "constraint_schema",
+            lookup: Some("table_schema"),
+        },
+        Source {
+            select: "SELECT table_schema, table_name, partition_name, subpartition_name, partition_method, \
              partition_expression, partition_description FROM information_schema.partitions",
-            "table_schema",
-        ),
-        ("SELECT table_schema, table_name, view_definition FROM information_schema.views", "table_schema"),
-        (
-            "SELECT trigger_schema, trigger_name, event_manipulation, event_object_table, action_order, \
+            column: "table_schema",
+            lookup: Some("table_schema"),
+        },
+        Source {
+            select: "SELECT table_schema, table_name, view_definition FROM information_schema.views",
+            column: "table_schema",
+            lookup: Some("table_schema"),
+        },
+        Source {
+            select: "SELECT trigger_schema, trigger_name, event_manipulation, event_object_table, action_order, \
              action_statement, action_timing FROM information_schema.triggers",
-            "trigger_schema",
-        ),
-        (
-            "SELECT routine_schema, routine_name, routine_type, routine_definition, routine_comment, definer FROM \
+            column: "trigger_schema",
+            lookup: Some("event_object_schema"),
+        },
+        Source {
+            select: "SELECT routine_schema, routine_name, routine_type, routine_definition, routine_comment, definer FROM \
              information_schema.routines",
-            "routine_schema",
-        ),
-        (
-            "SELECT event_schema, event_name, event_definition, status, interval_value, interval_field, execute_at \
+            column: "routine_schema",
+            lookup: None,
+        },
+        Source {
+            select: "SELECT event_schema, event_name, event_definition, status, interval_value, interval_field, execute_at \
              FROM information_schema.events",
-            "event_schema",
-        ),
+            column: "event_schema",
+            lookup: None,
+        },
     ];
     // Two tables of the same definition that swap their names: only their numbers tell.
     sources.push(match flavour {
-        Flavour::MySql => {
-            ("SELECT name, table_id FROM information_schema.innodb_tables", "SUBSTRING_INDEX(name, '/', 1)")
-        }
-        Flavour::MariaDb => (
-            "SELECT name, table_id FROM information_schema.innodb_sys_tables",
-            "SUBSTRING_INDEX(name, '/', 1)",
-        ),
+        Flavour::MySql => Source {
+            select: "SELECT name, table_id FROM information_schema.innodb_tables",
+            column: "SUBSTRING_INDEX(name, '/', 1)",
+            lookup: None,
+        },
+        Flavour::MariaDb => Source {
+            select: "SELECT name, table_id FROM information_schema.innodb_sys_tables",
+            column: "SUBSTRING_INDEX(name, '/', 1)",
+            lookup: None,
+        },
     });
     sources
 }
@@ -130,19 +157,49 @@ pub(super) async fn fingerprint(
     let mut lacks_numbers = false;
     let names: Vec<String> = candidates(statement).iter().map(|name| quote(name)).collect();
     let names = names.join(",");
+    // What MariaDB answers about a list of databases it finds by opening every table of every database; about one database, by
+    // opening those in it.
+    let databases = match flavour {
+        Flavour::MySql => None,
+        Flavour::MariaDb => Some(existing(connection, &names).await?),
+    };
     let mut hasher = FixedState::with_seed(SEED).build_hasher();
-    for (select, column) in sources(flavour) {
-        let sql = format!("{select} WHERE {column} IN ({names}) ORDER BY 1,2");
-        match sum_of_rows(connection, &sql).await {
-            Ok(sum) => hasher.write_u64(sum),
-            // Not everybody may look at the engine's own tables; MySQL says so only when rows are read.
-            Err(SessionError::Server { error, .. }) if matches!(error.number, 1044 | 1142 | 1227) => {
-                lacks_numbers = true;
+    for Source { select, column, lookup } in sources(flavour) {
+        let questions = match databases.as_ref().zip(lookup) {
+            // Names that differ in case only are equal to the server, so each is also compared as bytes.
+            Some((databases, lookup)) => databases
+                .iter()
+                .map(|name| format!("{select} WHERE {lookup} = {name} AND BINARY {column} = {name}"))
+                .collect(),
+            None => vec![format!("{select} WHERE {column} IN ({names}) ORDER BY 1,2")],
+        };
+        let mut sum = Some(0_u64);
+        for sql in questions {
+            match sum_of_rows(connection, &sql).await {
+                Ok(of_one) => sum = sum.map(|sum| sum.wrapping_add(of_one)),
+                // Not everybody may look at the engine's own tables; MySQL says so only when rows are read.
+                Err(SessionError::Server { error, .. }) if matches!(error.number, 1044 | 1142 | 1227) => {
+                    (sum, lacks_numbers) = (None, true);
+                }
+                // A statement may be what mends the table, or does not need it.
+                Err(SessionError::Server { error, .. }) if BROKEN.contains(&error.number) => {
+                    sum = sum.map(|sum| sum.wrapping_add(u64::from(error.number)));
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
+        }
+        if let Some(sum) = sum {
+            hasher.write_u64(sum);
         }
     }
     Ok(Fingerprint { text: format!("{:016x}", hasher.finish()), lacks_numbers })
+}
+
+/// Those of the names between quotes that are databases, as the server spells them, between quotes again.
+async fn existing(connection: &mut Connection, names: &str) -> Result<Vec<String>, SessionError> {
+    let sql = format!("SELECT schema_name FROM information_schema.schemata WHERE schema_name IN ({names})");
+    let answer = connection.query(&sql).await?;
+    Ok(answer.rows.iter().filter_map(|row| row.get_str(0)).map(quote).collect())
 }
 
 /// Whether a statement may swap tables, so that a second run takes back what the first has done. Rather one too many: more

@@ -34,6 +34,8 @@ use crate::writeset::Writeset;
 
 /// How often the target is told what was applied, and the log what is still needed of it.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// A GTID set that is longer as text is told with the tick only: each transaction of a slow source would make it again.
+const GTIDS_TOLD_AT_ONCE_BYTES_MAX: usize = 4 << 10;
 
 /// How a run ended, if not by an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -408,6 +410,20 @@ impl Run {
         };
         self.progress.apply(&ends, low);
         self.done.send_modify(|count| *count += 1);
+        self.tell_caught_up(low);
+    }
+
+    /// Says at once what is applied when nothing more waits, rather than with the next tick: whoever waits for a transaction
+    /// sees it then.
+    fn tell_caught_up(&self, low: LogPosition) {
+        self.status.send_if_modified(|status| {
+            let tells = self.scheduler.is_idle() && status.gtids.len() <= GTIDS_TOLD_AT_ONCE_BYTES_MAX;
+            if tells {
+                status.low = low.to_string();
+                status.gtids = gtids::text(self.progress.gtids());
+            }
+            tells
+        });
     }
 
     /// The error that a part of the channel has died, which none should whatever comes.

@@ -22,15 +22,16 @@ const KEYRINGS: [&str; 2] =
 /// Folders of a package that no server needs to run.
 const LEFT_OUT: [&str; 4] = ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"];
 
-/// Which packages make a server.
-struct Recipe {
-    suite: &'static str,
-    /// Whose version is the server's.
-    server: &'static str,
-    /// Fetched with everything they depend on.
-    packages: &'static [&'static str],
+/// Which packages make a tree: a server, or its test suites.
+pub(super) struct Recipe {
+    /// The release of Debian.
+    pub(super) suite: &'static str,
+    /// The package whose version is the tree's.
+    pub(super) server: &'static str,
+    /// Fetched with everything they depend on; may be empty.
+    pub(super) packages: &'static [&'static str],
     /// Fetched for single files (plug-ins, client programs) without the scripts and tools they depend on.
-    alone: &'static [&'static str],
+    pub(super) alone: &'static [&'static str],
 }
 
 fn recipe(kind: ServerKind) -> Recipe {
@@ -164,13 +165,13 @@ impl Install {
             Err(SandboxError::NotInstalled { .. }) => {}
             found => return found,
         }
-        Fetch::prepare(kind, cache)?.run(progress)?;
+        Fetch::prepare(kind, kind.name(), recipe(kind), cache)?.run(progress)?;
         Self::find(kind, cache)
     }
 }
 
-/// One attempt to fetch a server.
-struct Fetch {
+/// One attempt to fetch a server, or its test suites.
+pub(super) struct Fetch {
     kind: ServerKind,
     recipe: Recipe,
     mirror: String,
@@ -184,9 +185,14 @@ struct Fetch {
 }
 
 impl Fetch {
-    fn prepare(kind: ServerKind, cache: &Cache) -> Result<Self, SandboxError> {
+    /// Prepares to fetch what `recipe` names into the folder `name` of the cache's servers.
+    pub(super) fn prepare(
+        kind: ServerKind,
+        name: &str,
+        recipe: Recipe,
+        cache: &Cache,
+    ) -> Result<Self, SandboxError> {
         let failed = |reason: String| SandboxError::Install { kind, reason };
-        let recipe = recipe(kind);
         let mirror = match std::env::var(MIRROR_VARIABLE) {
             Ok(mirror) if !mirror.is_empty() => mirror,
             _ => sources::debian_mirror(Path::new("/etc/apt")).ok_or_else(|| {
@@ -201,7 +207,7 @@ impl Fetch {
         })?;
         let servers = cache.servers();
         // One state for each server: two of them may be fetched at the same time.
-        let state = servers.join(format!(".apt-state-{}", kind.name()));
+        let state = servers.join(format!(".apt-state-{name}"));
         let packages = state.join("packages");
         for folder in [state.join("lists/partial"), state.join("cache"), packages.join("partial")] {
             fs::create_dir_all(&folder).on_path("create", &folder)?;
@@ -211,11 +217,11 @@ impl Fetch {
         let list = state.join("sources.list");
         let line = format!("deb [signed-by={keyring}] {mirror} {} main\n", recipe.suite);
         fs::write(&list, line).on_path("write", &list)?;
-        let work = servers.join(format!(".new-{}", kind.name()));
-        Ok(Self { kind, recipe, mirror, state, packages, work, root: servers.join(kind.name()) })
+        let work = servers.join(format!(".new-{name}"));
+        Ok(Self { kind, recipe, mirror, state, packages, work, root: servers.join(name) })
     }
 
-    fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<(), SandboxError> {
+    pub(super) fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<(), SandboxError> {
         let kind = self.kind;
         progress(Progress::Listing { kind, suite: self.recipe.suite, mirror: self.mirror.clone() });
         self.apt(&["update"], "reading the package list")?;
@@ -226,7 +232,7 @@ impl Fetch {
             .copied()
             .collect();
         let alone: Vec<&str> = ["download"].iter().chain(self.recipe.alone).copied().collect();
-        let mut wanted = self.wanted(&install)?;
+        let mut wanted = if self.recipe.packages.is_empty() { Vec::new() } else { self.wanted(&install)? };
         if !self.recipe.alone.is_empty() {
             wanted.extend(self.wanted(&alone)?);
         }
@@ -241,7 +247,10 @@ impl Fetch {
             into: self.root.clone(),
         });
         let mut watch = || progress(Progress::Downloaded { bytes: folder_bytes(&self.packages), total });
-        self.apt_watched(&[&["--download-only"], &install[..]].concat(), "downloading packages", &mut watch)?;
+        if !self.recipe.packages.is_empty() {
+            let download = [&["--download-only"], &install[..]].concat();
+            self.apt_watched(&download, "downloading packages", &mut watch)?;
+        }
         if !self.recipe.alone.is_empty() {
             self.apt_watched(&alone, "downloading packages", &mut watch)?;
         }
@@ -316,7 +325,8 @@ impl Fetch {
     /// Puts the complete tree where an incomplete or outdated one may lie. Servers that run from the old one keep their open
     /// files.
     fn put_in_place(&self) -> Result<(), SandboxError> {
-        let old = self.work.with_file_name(format!(".old-{}", self.kind.name()));
+        let name = self.root.file_name().unwrap_or_default().to_string_lossy();
+        let old = self.work.with_file_name(format!(".old-{name}"));
         remove_tree(&old).on_path("remove", &old)?;
         match fs::rename(&self.root, &old) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

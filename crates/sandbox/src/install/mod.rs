@@ -2,6 +2,7 @@
 
 mod fetch;
 mod sources;
+mod suites;
 mod tree;
 
 use std::ffi::{OsStr, OsString};
@@ -17,6 +18,7 @@ use crate::error::SandboxError;
 use crate::kind::ServerKind;
 use crate::process::{self, Program};
 pub use fetch::Progress;
+pub use suites::TestSuites;
 pub use tree::{Marker, PackageVersion};
 
 /// An installed server: its program files and how to run them.

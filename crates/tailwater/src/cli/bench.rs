@@ -167,17 +167,20 @@ pub enum ApplyWorkload {
     SecondaryIndexes,
     /// One small insert or update, each a transaction by itself.
     SmallTransactions,
+    /// Definitions of small tables and views: each commits by itself.
+    Statements,
 }
 
 impl ApplyWorkload {
     /// Every one, the headline's first.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::OltpWriteOnly,
         Self::OltpInsert,
         Self::UpdateHotRows,
         Self::WideRows,
         Self::SecondaryIndexes,
         Self::SmallTransactions,
+        Self::Statements,
     ];
 
     /// As on the command line.
@@ -189,6 +192,7 @@ impl ApplyWorkload {
             Self::WideRows => "wide-rows",
             Self::SecondaryIndexes => "secondary-indexes",
             Self::SmallTransactions => "small-transactions",
+            Self::Statements => "statements",
         }
     }
 }

@@ -45,11 +45,11 @@ use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
 use crate::causes::WithCauses;
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, TrialCommand};
 use crate::config::ConfigError;
 use crate::control::ControlError;
 use crate::exit::Exit;
-use crate::{bench, demo};
+use crate::{bench, demo, trial};
 
 /// Runs the command that was given.
 ///
@@ -75,6 +75,9 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
         Command::Demo(arguments) => on_runtime(demo::demo(&arguments, cli.output)),
         Command::Bench(command) => on_runtime(bench::bench(&command, cli.output)),
+        Command::Trial(TrialCommand::Suites(arguments)) => {
+            on_runtime(trial::suites::suites(&arguments, cli.output))
+        }
     }
 }
 

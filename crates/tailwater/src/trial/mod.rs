@@ -4,6 +4,7 @@
 pub mod led;
 mod proof;
 pub mod replacing;
+pub mod suites;
 
 use std::ffi::OsString;
 use std::fmt::Write;

@@ -93,6 +93,7 @@ fn size(workload: ApplyWorkload) -> (u32, u32, u32) {
         ApplyWorkload::WideRows => (5_000, 8_000, 0),
         ApplyWorkload::SecondaryIndexes => (100_000, 25_000, 0),
         ApplyWorkload::SmallTransactions => (200_000, 60_000, 6_000),
+        ApplyWorkload::Statements => (10_000, 6_000, 0),
     }
 }
 

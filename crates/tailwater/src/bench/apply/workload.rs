@@ -81,7 +81,7 @@ impl Workload {
                  note VARCHAR(100), KEY by_customer (customer, at), KEY by_product (product), KEY by_status (status, amount), \
                  KEY by_time (at))"
             ),
-            ApplyWorkload::SmallTransactions => format!(
+            ApplyWorkload::SmallTransactions | ApplyWorkload::Statements => format!(
                 "CREATE TABLE {SCHEMA}.items (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, n INT NOT NULL, note VARCHAR(64))"
             ),
         }
@@ -123,7 +123,7 @@ impl Workload {
             ApplyWorkload::SecondaryIndexes => {
                 ("orders".into(), "customer,product,amount,status,at,note".into())
             }
-            ApplyWorkload::SmallTransactions => ("items".into(), "n,note".into()),
+            ApplyWorkload::SmallTransactions | ApplyWorkload::Statements => ("items".into(), "n,note".into()),
         };
         let key = if key { "id," } else { "" };
         format!("INSERT INTO {SCHEMA}.{name} ({key}{columns}) VALUES ")
@@ -151,14 +151,16 @@ impl Workload {
                 date(random),
                 groups(random, 6)
             ),
-            ApplyWorkload::SmallTransactions => format!("0,'{}'", groups(random, 3)),
+            ApplyWorkload::SmallTransactions | ApplyWorkload::Statements => {
+                format!("0,'{}'", groups(random, 3))
+            }
         }
     }
 
     /// What one client does, from a seed of its own.
     pub fn client(&self, seed: u64) -> Client {
         let zipf = (self.kind == ApplyWorkload::UpdateHotRows).then(|| Zipf::new(self.table_rows()));
-        Client { workload: *self, random: StdRng::seed_from_u64(seed), zipf }
+        Client { workload: *self, random: StdRng::seed_from_u64(seed), zipf, table: seed, step: 0 }
     }
 }
 
@@ -213,6 +215,10 @@ pub struct Client {
     workload: Workload,
     random: StdRng,
     zipf: Option<Zipf>,
+    /// Names the table that it makes and drops.
+    table: u64,
+    /// Statements of its own table so far.
+    step: usize,
 }
 
 impl Client {
@@ -244,6 +250,7 @@ impl Client {
                 vec![self.insert(1), update]
             }
             ApplyWorkload::SecondaryIndexes => self.orders(),
+            ApplyWorkload::Statements => vec![self.definition()],
             ApplyWorkload::SmallTransactions => match self.random.random_bool(0.3) {
                 true => vec![self.insert(1)],
                 false => vec![format!("UPDATE {SCHEMA}.items SET n=n+1 WHERE id={}", self.any_id())],
@@ -286,6 +293,21 @@ impl Client {
                 "UPDATE {SCHEMA}.orders SET customer={customer}, product={product}, at={date}, amount=amount+1 WHERE id={second}"
             ),
         ]
+    }
+
+    /// The next statement of a table's short life: definitions, with few rows in between.
+    fn definition(&mut self) -> String {
+        let table = format!("{SCHEMA}.own_{}", self.table);
+        let step = self.step;
+        self.step += 1;
+        match step % 6 {
+            0 => format!("CREATE TABLE {table} (id INT NOT NULL PRIMARY KEY, note VARCHAR(20))"),
+            1 => format!("INSERT INTO {table} VALUES (1,'a'),(2,'b')"),
+            2 => format!("ALTER TABLE {table} ADD COLUMN n INT"),
+            3 => format!("CREATE OR REPLACE VIEW {table}_view AS SELECT id, n FROM {table}"),
+            4 => format!("TRUNCATE TABLE {table}"),
+            _ => format!("DROP TABLE {table}"),
+        }
     }
 
     fn insert(&mut self, table: u32) -> String {

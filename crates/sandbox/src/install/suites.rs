@@ -1,0 +1,102 @@
+//! The servers' own test suites (Debian's `mariadb-test` and `mysql-testsuite`), fetched and unpacked as the servers are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tailwater_wire::Flavour;
+
+use super::fetch::{Fetch, Progress, Recipe};
+use super::tree::{self, Marker};
+use super::{Install, process};
+use crate::cache::{Cache, FileLock};
+use crate::error::SandboxError;
+use crate::kind::ServerKind;
+
+fn recipe(kind: ServerKind) -> Recipe {
+    // The client of MariaDB's suites needs one library that no server does.
+    const MARIADB: &[&str] = &["mariadb-test", "mariadb-test-data", "libpcre2-posix3"];
+    match kind {
+        ServerKind::Mysql97 => {
+            Recipe { suite: "sid", server: "mysql-testsuite", packages: &[], alone: &["mysql-testsuite"] }
+        }
+        ServerKind::Mariadb1011 => {
+            Recipe { suite: "bookworm", server: "mariadb-test", packages: &[], alone: MARIADB }
+        }
+        ServerKind::Mariadb118 => {
+            Recipe { suite: "sid", server: "mariadb-test", packages: &[], alone: MARIADB }
+        }
+    }
+}
+
+/// The unpacked test suites of a server, and the client program that runs them.
+#[derive(Debug, Clone)]
+pub struct TestSuites {
+    root: PathBuf,
+    install: Install,
+}
+
+impl TestSuites {
+    /// Finds the suites in the cache, else fetches them: a download of 30 MB for MariaDB, 340 MB for MySQL. Blocks.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotInstalled`] without the server itself; [`SandboxError::Install`] with what apt said.
+    pub fn ensure(
+        kind: ServerKind,
+        cache: &Cache,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, SandboxError> {
+        let install = Install::find(kind, cache)?;
+        let name = format!("{}-suites", kind.name());
+        let root = cache.servers().join(&name);
+        if Marker::read(&root, kind).is_err() {
+            let lock = cache.servers().join(format!(".lock-{name}"));
+            let _lock = FileLock::acquire(&lock, || progress(Progress::Waiting { kind }))?;
+            // Whoever held the lock may have done the work.
+            if Marker::read(&root, kind).is_err() {
+                Fetch::prepare(kind, &name, recipe(kind), cache)?.run(progress)?;
+            }
+        }
+        Ok(Self { root, install })
+    }
+
+    /// The folder with `include`, `std_data` and the suites, in which the client has to run.
+    pub fn folder(&self) -> PathBuf {
+        let names: &[&str] = match self.install.kind().flavour() {
+            Flavour::MySql => &["usr/lib/mysql-test"],
+            // Its name changed in 11.
+            Flavour::MariaDb => &["usr/share/mariadb/mariadb-test", "usr/share/mysql/mysql-test"],
+        };
+        let folders = names.iter().map(|name| self.root.join(name));
+        folders.clone().find(|folder| folder.is_dir()).unwrap_or_else(|| self.root.join(names[0]))
+    }
+
+    /// A command for the client that runs test files (`mysqltest`), without arguments.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotInstalled`] if the tree does not hold it.
+    pub fn client(&self) -> Result<Command, SandboxError> {
+        let path = match self.install.kind().flavour() {
+            Flavour::MySql => "usr/lib/mysql-test/bin/mysqltest",
+            Flavour::MariaDb => "usr/bin/mariadb-test",
+        };
+        self.command(&self.root.join(path))
+    }
+
+    /// A program of the suites' tree, run with the C library and the libraries of the server's tree.
+    fn command(&self, path: &Path) -> Result<Command, SandboxError> {
+        if !tree::is_elf(path) {
+            let reason = format!("{} is not a program", path.display());
+            return Err(SandboxError::NotInstalled { kind: self.install.kind(), reason });
+        }
+        let mut program = process::Program::new(path);
+        if let Some(loader) = &self.install.loader {
+            program = process::Program::new(&loader.path);
+            let own = self.root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+            let mut folders = loader.library_path.clone();
+            folders.push(":");
+            folders.push(own);
+            program.arg("--library-path").arg(folders).arg(path);
+        }
+        Ok(program.command())
+    }
+}

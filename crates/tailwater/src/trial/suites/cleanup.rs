@@ -1,0 +1,124 @@
+//! Putting the primary back as it was before a file, by statements that replicate.
+
+use std::collections::HashMap;
+
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+
+use super::state::quote;
+use super::trio::Trio;
+
+/// Databases that stay.
+const KEPT: [&str; 6] = ["mysql", "information_schema", "performance_schema", "sys", "mtr", "tailwater"];
+
+/// Puts the primary back.
+///
+/// # Errors
+/// If something cannot be put back: then servers are made anew.
+pub async fn clean_up(trio: &mut Trio) -> anyhow::Result<()> {
+    let flavour = trio.trial.primary.kind().flavour();
+    trio.on_primary.forget();
+    restore_globals(trio).await?;
+    trio.on_primary.forget();
+    let connection = trio.on_primary.connection().await?;
+    connection
+        .execute("SET SESSION sql_mode='', foreign_key_checks=0, lock_wait_timeout=10, sql_log_bin=1")
+        .await?;
+    roll_back_prepared(connection).await?;
+    for name in names(connection, "SHOW DATABASES").await? {
+        if !KEPT.contains(&name.to_ascii_lowercase().as_str()) {
+            connection.execute(&format!("DROP DATABASE {}", quote(&name))).await?;
+        }
+    }
+    drop_accounts(connection, flavour).await?;
+    let servers = names(connection, "SELECT Server_name FROM mysql.servers").await?;
+    for name in servers {
+        connection.execute(&format!("DROP SERVER {}", quote(&name))).await?;
+    }
+    if flavour == Flavour::MySql {
+        let spaces = "SELECT NAME FROM information_schema.innodb_tablespaces WHERE SPACE_TYPE='General' AND NAME<>'mysql'";
+        for name in names(connection, spaces).await? {
+            connection.execute(&format!("DROP TABLESPACE {}", quote(&name))).await?;
+        }
+    } else {
+        // By statement: the rows need not be the same on replicas.
+        connection.execute("SET SESSION binlog_format=STATEMENT").await?;
+        for table in ["table_stats", "column_stats", "index_stats"] {
+            connection.execute(&format!("DELETE FROM mysql.{table}")).await?;
+        }
+    }
+    connection.execute("CREATE DATABASE test").await?;
+    trio.on_primary.forget();
+    Ok(())
+}
+
+async fn names(connection: &mut Connection, question: &str) -> Result<Vec<String>, SessionError> {
+    let answer = connection.query(question).await?;
+    let name =
+        |row: &tailwater_session::Row| String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned();
+    Ok(answer.rows.iter().map(name).collect())
+}
+
+/// Rolls back what was prepared by XA and is open: a channel applies nothing of it before it ends.
+///
+/// # Errors
+/// If it cannot be rolled back.
+pub async fn roll_back_prepared(connection: &mut Connection) -> Result<(), SessionError> {
+    let prepared = connection.query("XA RECOVER").await?;
+    for row in &prepared.rows {
+        let number = |column| row.get_u64(column).unwrap_or_default();
+        let (format, global) = (number(0), usize::try_from(number(1)).unwrap_or_default());
+        let data = row.get(3).unwrap_or_default();
+        let hex = |bytes: &[u8]| bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        let (global, branch) = data.split_at(global.min(data.len()));
+        connection.execute(&format!("XA ROLLBACK x'{}',x'{}',{format}", hex(global), hex(branch))).await?;
+    }
+    Ok(())
+}
+
+async fn drop_accounts(connection: &mut Connection, flavour: Flavour) -> Result<(), SessionError> {
+    let question = match flavour {
+        Flavour::MySql => {
+            "SELECT CONCAT(QUOTE(User),'@',QUOTE(Host)), 'USER' FROM mysql.user WHERE User NOT LIKE 'mysql.%' \
+             AND User NOT IN ('root','tailwater')"
+        }
+        Flavour::MariaDb => {
+            "SELECT IF(JSON_VALUE(Priv,'$.is_role'), CONCAT('`',User,'`'), CONCAT(QUOTE(User),'@',QUOTE(Host))), \
+             IF(JSON_VALUE(Priv,'$.is_role'),'ROLE','USER') FROM mysql.global_priv \
+             WHERE User NOT IN ('root','tailwater','mariadb.sys','PUBLIC')"
+        }
+    };
+    let accounts = connection.query(question).await?;
+    for row in &accounts.rows {
+        let (account, kind) = (row.get_str(0).unwrap_or_default(), row.get_str(1).unwrap_or_default());
+        connection.execute(&format!("DROP {kind} IF EXISTS {account}")).await?;
+    }
+    Ok(())
+}
+
+/// Sets every global variable that is not as it was before.
+async fn restore_globals(trio: &mut Trio) -> anyhow::Result<()> {
+    let now: HashMap<String, String> = trio.read_globals().await?.into_iter().collect();
+    let changed: Vec<_> = trio
+        .globals
+        .iter()
+        .filter(|(name, value)| now.get(name).is_some_and(|is| is != value))
+        .cloned()
+        .collect();
+    let connection = trio.on_primary.connection().await?;
+    for (name, value) in changed {
+        let is_number = !value.is_empty()
+            && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'-');
+        let literal = if is_number && value.parse::<f64>().is_ok() {
+            value.clone()
+        } else {
+            format!("'{}'", value.replace('\'', "''"))
+        };
+        // Some only tell what is; those do not matter.
+        match connection.execute(&format!("SET GLOBAL {name}={literal}")).await {
+            Ok(_) | Err(SessionError::Server { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! Running a test file by its own client, with what the servers' test runner would set up for it.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::Context;
+use serde::Serialize;
+use tailwater_sandbox::{Server, TestSuites};
+use tailwater_wire::Flavour;
+
+use super::gate::Gate;
+
+/// How the client ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// At the end of the file.
+    Finished,
+    /// The file skipped itself, for this reason.
+    Skipped(String),
+    /// Before the end; what it said last.
+    GaveUp(String),
+    /// It took too long.
+    TimedOut,
+}
+
+/// The folder of a run, as test files know it.
+#[derive(Debug)]
+pub struct VarFolder {
+    path: PathBuf,
+}
+
+impl VarFolder {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn make(path: PathBuf, suites: &TestSuites) -> anyhow::Result<Self> {
+        let folder = Self::bare(path)?;
+        let data = folder.path.join("std_data");
+        std::os::unix::fs::symlink(suites.folder().join("std_data"), data)?;
+        Ok(folder)
+    }
+
+    /// Makes one without the files of the suites.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn bare(path: PathBuf) -> anyhow::Result<Self> {
+        for name in ["tmp", "log", "run", "mysqld.1/data"] {
+            std::fs::create_dir_all(path.join(name)).with_context(|| path.display().to_string())?;
+        }
+        Ok(Self { path })
+    }
+
+    /// The socket that the gate listens at.
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("gate.sock")
+    }
+}
+
+/// A client that runs.
+#[derive(Debug)]
+pub struct Running {
+    child: tokio::process::Child,
+    output: PathBuf,
+}
+
+/// Starts the client with a file; errors do not end it, as far as it lets them.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn start(
+    suites: &TestSuites,
+    primary: &Server,
+    gate: &Gate,
+    folder: &VarFolder,
+    file: &Path,
+) -> anyhow::Result<Running> {
+    let wrapper = folder.path.join("tmp/trial.test");
+    // Its results are not those of its own configuration, so it must not end at the first one that differs.
+    std::fs::write(&wrapper, format!("--disable_abort_on_error\n--source {}\n", file.display()))?;
+    let output = folder.path.join("log/client.log");
+    let log = std::fs::File::create(&output)?;
+    let mut command = tokio::process::Command::from(suites.client()?);
+    let socket = folder.socket();
+    let temporary = folder.path.join("tmp");
+    command
+        .arg("--no-defaults")
+        .args(["--silent", "--user=root", "--host=localhost", "--database=test", "--max-connect-retries=10"])
+        .arg(format!("--port={}", gate.port))
+        .arg(format!("--socket={}", socket.display()))
+        .arg(format!("--tmpdir={}", temporary.display()))
+        .arg(format!("--logdir={}", folder.path.join("log").display()))
+        .arg(format!("--character-sets-dir={}", charsets(primary).display()))
+        .arg(format!("--test-file={}", wrapper.display()));
+    match primary.kind().flavour() {
+        Flavour::MySql => command.arg("--ssl-mode=DISABLED"),
+        Flavour::MariaDb => command
+            .args(["--skip-ssl", "--continue-on-error"])
+            .arg(format!("--suite-dir={}", suite_folder(file).display())),
+    };
+    command.env("MTR_SUITE_DIR", suite_folder(file));
+    for (name, value) in environment(suites, primary, gate, folder)? {
+        command.env(name, value);
+    }
+    command.current_dir(suites.folder()).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    // What it starts in turn goes with it.
+    command.process_group(0).kill_on_drop(true);
+    let child = command.spawn().context("start the client of the test suites")?;
+    Ok(Running { child, output })
+}
+
+/// The folder of a file's suite: what it sources may lie in there.
+fn suite_folder(file: &Path) -> &Path {
+    let folder = file.parent().unwrap_or(file);
+    match folder.file_name() {
+        Some(name) if name == "t" => folder.parent().unwrap_or(folder),
+        _ => folder,
+    }
+}
+
+fn charsets(primary: &Server) -> PathBuf {
+    let share = primary.install().root().join("usr/share");
+    let candidates = [share.join("mariadb/charsets"), share.join("mysql/charsets")];
+    candidates.iter().find(|path| path.is_dir()).unwrap_or(&candidates[1]).clone()
+}
+
+/// A client program of the server as shell text, with what connects it.
+fn program(primary: &Server, names: &[&str], rest: &str) -> String {
+    let command = names.iter().find_map(|name| primary.tool(name).ok());
+    let Some(command) = command else { return "false".to_owned() };
+    let words: Vec<_> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    format!("{} --no-defaults {rest}", words.join(" "))
+}
+
+fn environment(
+    suites: &TestSuites,
+    primary: &Server,
+    gate: &Gate,
+    folder: &VarFolder,
+) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let var = folder.path.display().to_string();
+    let tests = suites.folder().display().to_string();
+    let socket = folder.socket().display().to_string();
+    let no_tls = match primary.kind().flavour() {
+        Flavour::MySql => "--ssl-mode=DISABLED",
+        Flavour::MariaDb => "--skip-ssl",
+    };
+    let account = format!("--user=root --host=localhost --port={} --socket={socket} {no_tls}", gate.port);
+    let usr = primary.install().root().join("usr");
+    let charsets = charsets(primary);
+    let share = charsets.parent().unwrap_or(&usr).display().to_string();
+    Ok(vec![
+        ("MYSQLTEST_VARDIR", var.clone()),
+        ("MYSQLTEST_REAL_VARDIR", var.clone()),
+        ("MYSQLTEST_VARDIR_ABS", var.clone()),
+        ("MYSQL_TMP_DIR", format!("{var}/tmp")),
+        ("TMPDIR", format!("{var}/tmp")),
+        ("HOME", var.clone()),
+        ("MYSQL_TEST_DIR", tests.clone()),
+        ("MYSQL_TEST_DIR_ABS", tests.clone()),
+        ("SECURE_LOAD_PATH", format!("{tests}/std_data")),
+        ("MASTER_MYPORT", gate.port.to_string()),
+        ("MASTER_MYPORT1", gate.port.to_string()),
+        ("DEFAULT_MASTER_PORT", gate.port.to_string()),
+        ("MASTER_MYSOCK", socket.clone()),
+        // Tests of engines that reach other servers reach the same one.
+        ("SLAVE_MYPORT", gate.port.to_string()),
+        ("SLAVE_MYSOCK", socket.clone()),
+        ("MASTER_X_MYPORT", "1".to_owned()),
+        ("MTR_BUILD_THREAD", "1".to_owned()),
+        ("USE_RUNNING_SERVER", "1".to_owned()),
+        ("BIG_TEST", String::new()),
+        ("VALGRIND_TEST", "0".to_owned()),
+        ("LC_ALL", "C".to_owned()),
+        ("UMASK", "0660".to_owned()),
+        ("UMASK_DIR", "0770".to_owned()),
+        ("TZ", "MET".to_owned()),
+        ("CHARSETSDIR", charsets.display().to_string()),
+        ("MYSQL_CHARSETSDIR", charsets.display().to_string()),
+        ("MYSQL_SHAREDIR", share.clone()),
+        ("MYSQL_BASEDIR", usr.display().to_string()),
+        ("MYSQL_BINDIR", usr.join("bin").display().to_string()),
+        ("PLUGIN_DIR", primary.install().plugins().display().to_string()),
+        ("MYSQLD_DATADIR", primary.data().display().to_string()),
+        ("MYSQL", program(primary, &["mariadb", "mysql"], &account)),
+        ("MYSQL_DUMP", program(primary, &["mariadb-dump", "mysqldump"], &account)),
+        ("MYSQL_BINLOG", program(primary, &["mariadb-binlog", "mysqlbinlog"], "")),
+        ("MYSQL_CHECK", program(primary, &["mariadb-check", "mysqlcheck"], &account)),
+        ("MYSQL_IMPORT", program(primary, &["mariadb-import", "mysqlimport"], &account)),
+        ("MYSQL_SHOW", program(primary, &["mariadb-show", "mysqlshow"], &account)),
+        ("MYSQLADMIN", program(primary, &["mariadb-admin", "mysqladmin"], "")),
+        ("MYSQL_SLAP", program(primary, &["mariadb-slap", "mysqlslap"], &account)),
+    ])
+}
+
+impl Running {
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub async fn ended(&mut self) -> anyhow::Result<Ended> {
+        let status = self.child.wait().await?;
+        let text = std::fs::read(&self.output).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let last = || {
+            let lines: Vec<&str> =
+                text.lines().filter(|line| !line.trim().is_empty()).rev().take(3).collect();
+            let words = lines.into_iter().rev().collect::<Vec<_>>().join(" | ");
+            words.chars().take(400).collect::<String>()
+        };
+        Ok(match status.code() {
+            Some(0) => Ended::Finished,
+            // As the client of the suites ends for `skip`.
+            Some(62) => Ended::Skipped(last()),
+            _ => Ended::GaveUp(last()),
+        })
+    }
+
+    /// Kills it with everything that it has started.
+    pub fn kill(&mut self) {
+        let group = self.child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(group) = group {
+            // Gone already, if that fails.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,111 @@
+//! Where a target differs from a native replica. No I/O.
+
+use serde::Serialize;
+
+use super::state::State;
+
+/// Lines of a difference that are shown, of each side.
+const LINES_SHOWN_MAX: usize = 4;
+/// Characters of a line that are shown.
+const LINE_CHARS_MAX: usize = 600;
+
+/// Something that a channel's target and a native replica do not share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What differs: the name of a table, `accounts`, or how one of them stopped.
+    pub what: String,
+    /// What only the native replica has.
+    pub native: Vec<String>,
+    /// What only the target has.
+    pub target: Vec<String>,
+    /// What the primary has of it; absent if it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub primary: Option<Vec<String>>,
+    /// Something before it went wrong in the same file, and may be its cause.
+    pub secondary: bool,
+}
+
+/// All that native replica and target do not share.
+pub fn differences(native: &State, target: &State, primary: Option<&State>) -> Vec<Difference> {
+    let names: std::collections::BTreeSet<&String> = native.keys().chain(target.keys()).collect();
+    let mut found = Vec::new();
+    for name in names {
+        let (of_native, of_target) = (native.get(name), target.get(name));
+        if of_native == of_target {
+            continue;
+        }
+        let has = |side: Option<&Vec<String>>| match side {
+            Some(lines) if lines.is_empty() => vec!["(empty)".to_owned()],
+            Some(lines) => lines.clone(),
+            None => vec!["(not there)".to_owned()],
+        };
+        let (of_native, of_target) = (has(of_native), has(of_target));
+        found.push(Difference {
+            what: name.clone(),
+            native: shown(&only_in(&of_native, &of_target)),
+            target: shown(&only_in(&of_target, &of_native)),
+            primary: primary.map(|primary| shown(&only_in(&has(primary.get(name)), &[]))),
+            secondary: false,
+        });
+    }
+    found
+}
+
+/// The lines of one side that the other has not, or not as often. Both are sorted.
+fn only_in(these: &[String], those: &[String]) -> Vec<String> {
+    let mut rest = those.iter().peekable();
+    let mut only = Vec::new();
+    for line in these {
+        while rest.next_if(|other| *other < line).is_some() {}
+        if rest.next_if(|other| *other == line).is_none() {
+            only.push(line.clone());
+        }
+    }
+    only
+}
+
+fn shown(lines: &[String]) -> Vec<String> {
+    let mut shown: Vec<String> =
+        lines.iter().take(LINES_SHOWN_MAX).map(|line| line.chars().take(LINE_CHARS_MAX).collect()).collect();
+    if lines.len() > LINES_SHOWN_MAX {
+        shown.push(format!("... and {} more", lines.len() - LINES_SHOWN_MAX));
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(entries: &[(&str, &[&str])]) -> State {
+        let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
+        entries.iter().map(|(name, values)| ((*name).to_owned(), lines(values))).collect()
+    }
+
+    #[test]
+    fn what_native_and_target_share_is_no_difference() {
+        let both = state(&[("rows of t", &["1", "2"])]);
+        let primary = state(&[("rows of t", &["1"])]);
+        assert_eq!(differences(&both, &both.clone(), Some(&primary)), []);
+    }
+
+    #[test]
+    fn every_way_to_differ_is_found() {
+        let native = state(&[("a", &["1", "2", "2"]), ("b", &["x"]), ("c", &[]), ("e", &["same"])]);
+        let target = state(&[("a", &["1", "2", "3"]), ("c", &["y"]), ("d", &["z"]), ("e", &["same"])]);
+        let found = differences(&native, &target, None);
+        let seen: Vec<_> =
+            found.iter().map(|d| (d.what.as_str(), d.native.concat(), d.target.concat())).collect();
+        let want =
+            [("a", "2", "3"), ("b", "x", "(not there)"), ("c", "(empty)", "y"), ("d", "(not there)", "z")];
+        assert_eq!(seen, want.map(|(what, native, target)| (what, native.to_owned(), target.to_owned())));
+    }
+
+    #[test]
+    fn a_row_more_or_less_is_found_without_a_key() {
+        let native = state(&[("rows", &["1", "1", "1"])]);
+        let target = state(&[("rows", &["1", "1"])]);
+        assert_eq!(differences(&native, &target, None).len(), 1);
+        assert_eq!(differences(&target, &native, None).len(), 1);
+    }
+}

@@ -1,0 +1,337 @@
+//! A proxy between the client of the test suites and the primary. It holds statements that drop things until replicas have been
+//! compared, refuses those that would end the trial, and remembers all.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+const CLIENT_COMPRESS: u32 = 0x20;
+const CLIENT_SSL: u32 = 0x800;
+const CLIENT_ZSTD: u32 = 0x0400_0000;
+const CLIENT_QUERY_ATTRIBUTES: u32 = 0x0800_0000;
+const COM_QUERY: u8 = 3;
+/// The longest statement that is looked at; longer ones pass.
+const INSPECTED_BYTES_MAX: usize = 1 << 20;
+
+/// What is done with a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes to the server.
+    Pass,
+    /// It goes to the server once replicas have been compared: it removes what could be compared.
+    Hold,
+    /// It does not go to the server.
+    Refuse,
+}
+
+/// The first words of a statement, in lower case, behind its comments.
+fn words(statement: &[u8], count: usize) -> Vec<String> {
+    let text = String::from_utf8_lossy(&statement[..statement.len().min(400)]).to_ascii_lowercase();
+    let mut rest = text.trim_start();
+    loop {
+        rest = match rest {
+            _ if rest.starts_with("/*") && !rest.starts_with("/*!") && !rest.starts_with("/*M!") => {
+                rest.split_once("*/").map_or("", |(_, rest)| rest).trim_start()
+            }
+            _ if rest.starts_with('#') || rest.starts_with("-- ") => {
+                rest.split_once('\n').map_or("", |(_, rest)| rest).trim_start()
+            }
+            _ => break,
+        };
+    }
+    rest.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '@' || c == '.'))
+        .filter(|word| !word.is_empty())
+        .take(count)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What is to be done with a statement.
+pub fn classify(statement: &[u8]) -> Verdict {
+    let words = words(statement, 4);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["shutdown" | "restart", ..]
+        | ["change", "master" | "replication", ..]
+        | ["reset", "master" | "slave" | "replica" | "binary" | "persist", ..]
+        | ["start" | "stop", "slave" | "replica" | "all" | "group_replication", ..]
+        | ["purge", ..]
+        | ["install" | "uninstall", ..]
+        | ["clone", "instance" | "local", ..] => Verdict::Refuse,
+        ["set", scope @ ("global" | "persist" | "persist_only" | "session" | "local"), name, ..] => {
+            setting(scope, name)
+        }
+        ["set", name, ..] => match name.strip_prefix("@@").and_then(|name| name.split_once('.')) {
+            Some((scope, name)) => setting(scope, name),
+            None => setting("session", name.trim_start_matches('@')),
+        },
+        ["drop", what, ..]
+            if matches!(
+                *what,
+                "table"
+                    | "tables"
+                    | "database"
+                    | "schema"
+                    | "view"
+                    | "user"
+                    | "role"
+                    | "procedure"
+                    | "function"
+                    | "trigger"
+                    | "event"
+                    | "sequence"
+            ) =>
+        {
+            Verdict::Hold
+        }
+        _ => Verdict::Pass,
+    }
+}
+
+/// Settings without which there is nothing to compare.
+fn setting(scope: &str, name: &str) -> Verdict {
+    let names = [
+        "gtid_slave_pos",
+        "gtid_purged",
+        "gtid_binlog_state",
+        "gtid_mode",
+        "server_id",
+        "server_uuid",
+        "read_only",
+        "super_read_only",
+        "offline_mode",
+        "require_secure_transport",
+        "enforce_gtid_consistency",
+        "max_binlog_size",
+        "rpl_semi_sync_master_enabled",
+        "rpl_semi_sync_source_enabled",
+        "gtid_strict_mode",
+        "gtid_domain_id",
+        "max_connections",
+        "secure_auth",
+    ];
+    match (scope, name) {
+        (_, "sql_log_bin" | "skip_replication" | "gtid_next" | "gtid_seq_no" | "server_id") => {
+            Verdict::Refuse
+        }
+        ("session" | "local", _) => Verdict::Pass,
+        (_, name) if names.contains(&name) => Verdict::Refuse,
+        _ => Verdict::Pass,
+    }
+}
+
+/// A statement that waits; answered when it may go on.
+pub type Held = oneshot::Sender<()>;
+
+/// All statements of a file, with the number of their connection.
+pub type Transcript = Arc<Mutex<Vec<(u32, String)>>>;
+
+/// The proxy, at a Unix socket and at a port of loopback. It ends when the value is dropped.
+#[derive(Debug)]
+pub struct Gate {
+    /// The port.
+    pub port: u16,
+    /// What went through since it was last emptied.
+    pub transcript: Transcript,
+    /// Statements that wait.
+    pub held: mpsc::Receiver<Held>,
+    _tasks: JoinSet<()>,
+}
+
+impl Gate {
+    /// Opens it before a server.
+    ///
+    /// # Errors
+    /// If it cannot listen.
+    pub async fn open(socket: &Path, server_port: u16, server_socket: &Path) -> std::io::Result<Self> {
+        let transcript = Transcript::default();
+        let (holds, held) = mpsc::channel(16);
+        let unix = UnixListener::bind(socket)?;
+        let tcp = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let port = tcp.local_addr()?.port();
+        let mut tasks = JoinSet::new();
+        let shared = Shared { transcript: transcript.clone(), holds, numbers: Arc::default() };
+        let (path, of_unix) = (server_socket.to_owned(), shared.clone());
+        tasks.spawn(async move {
+            while let Ok((client, _)) = unix.accept().await {
+                let (path, shared) = (path.clone(), of_unix.clone());
+                tokio::spawn(async move {
+                    if let Ok(server) = UnixStream::connect(&path).await {
+                        shared.serve(client.into_split(), server.into_split()).await;
+                    }
+                });
+            }
+        });
+        tasks.spawn(async move {
+            while let Ok((client, _)) = tcp.accept().await {
+                let shared = shared.clone();
+                tokio::spawn(async move {
+                    if let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await {
+                        // Statements are small, and wait for answers.
+                        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+                        shared.serve(client.into_split(), server.into_split()).await;
+                    }
+                });
+            }
+        });
+        Ok(Self { port, transcript, held, _tasks: tasks })
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Shared {
+    transcript: Transcript,
+    holds: mpsc::Sender<Held>,
+    numbers: Arc<std::sync::atomic::AtomicU32>,
+}
+
+impl Shared {
+    async fn serve<R, W, S, T>(self, client: (R, W), server: (S, T))
+    where
+        R: AsyncReadExt + Unpin,
+        W: AsyncWriteExt + Unpin,
+        S: AsyncReadExt + Unpin,
+        T: AsyncWriteExt + Unpin,
+    {
+        let number = self.numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (mut from_client, to_client) = client;
+        let (mut from_server, mut to_server) = server;
+        let to_client = tokio::sync::Mutex::new(to_client);
+        let answers = async {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(bytes @ 1..) = from_server.read(&mut buffer).await {
+                if to_client.lock().await.write_all(&buffer[..bytes]).await.is_err() {
+                    break;
+                }
+            }
+        };
+        let requests = self.requests(number, &mut from_client, &mut to_server, &to_client);
+        // Either side that ends, ends both.
+        tokio::select! {
+            () = answers => {}
+            _ = requests => {}
+        }
+        let _ = to_client.lock().await.shutdown().await;
+    }
+
+    async fn requests<R, W, T>(
+        &self,
+        number: u32,
+        client: &mut R,
+        server: &mut T,
+        to_client: &tokio::sync::Mutex<W>,
+    ) -> std::io::Result<()>
+    where
+        R: AsyncReadExt + Unpin,
+        W: AsyncWriteExt + Unpin,
+        T: AsyncWriteExt + Unpin,
+    {
+        let mut capabilities = None;
+        loop {
+            let mut header = [0; 4];
+            client.read_exact(&mut header).await?;
+            let length = usize::from(header[0]) | usize::from(header[1]) << 8 | usize::from(header[2]) << 16;
+            let mut payload = vec![0; length];
+            client.read_exact(&mut payload).await?;
+            let flags = *capabilities.get_or_insert_with(|| {
+                payload.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+            });
+            if header[3] == 0
+                && let Some(statement) = statement_of(&payload, flags)
+                && self.judge(number, statement).await == Verdict::Refuse
+            {
+                to_client.lock().await.write_all(&refusal()).await?;
+                continue;
+            }
+            server.write_all(&header).await?;
+            server.write_all(&payload).await?;
+            if flags & (CLIENT_SSL | CLIENT_COMPRESS | CLIENT_ZSTD) != 0 {
+                // What comes is no plain packet any more.
+                tokio::io::copy(client, server).await?;
+                return Ok(());
+            }
+        }
+    }
+
+    async fn judge(&self, number: u32, statement: &[u8]) -> Verdict {
+        let verdict = classify(statement);
+        if let Ok(mut transcript) = self.transcript.lock() {
+            let text = &statement[..statement.len().min(64 << 10)];
+            transcript.push((number, String::from_utf8_lossy(text).into_owned()));
+        }
+        if verdict == Verdict::Hold {
+            let (go, wait) = oneshot::channel();
+            // Nobody compares any more, because the file has ended: it must not change anything now.
+            if self.holds.send(go).await.is_err() || wait.await.is_err() {
+                return Verdict::Refuse;
+            }
+        }
+        verdict
+    }
+}
+
+/// The text of a query.
+fn statement_of(payload: &[u8], capabilities: u32) -> Option<&[u8]> {
+    let (command, rest) = payload.split_first()?;
+    if *command != COM_QUERY || payload.len() > INSPECTED_BYTES_MAX {
+        return None;
+    }
+    if capabilities & CLIENT_QUERY_ATTRIBUTES == 0 {
+        return Some(rest);
+    }
+    // Attributes that are there are not read past.
+    rest.strip_prefix(&[0, 1])
+}
+
+/// An error packet as a server sends it.
+fn refusal() -> Vec<u8> {
+    let text = b"not run: this trial needs what the statement would change";
+    let mut payload = vec![0xff];
+    payload.extend_from_slice(&1227_u16.to_le_bytes());
+    payload.extend_from_slice(b"#42000");
+    payload.extend_from_slice(text);
+    let mut packet = vec![u8::try_from(payload.len()).unwrap_or(u8::MAX), 0, 0, 1];
+    packet.append(&mut payload);
+    packet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_held_refused_or_passed() {
+        for (statement, want) in [
+            ("drop table t1", Verdict::Hold),
+            ("/* why */ DROP  DATABASE if exists d", Verdict::Hold),
+            ("drop index i on t", Verdict::Pass),
+            ("drop temporary table t", Verdict::Pass),
+            ("insert into t values ('drop table')", Verdict::Pass),
+            ("SHUTDOWN", Verdict::Refuse),
+            ("reset master", Verdict::Refuse),
+            ("reset query cache", Verdict::Pass),
+            ("set sql_log_bin=0", Verdict::Refuse),
+            ("SET @@session.sql_log_bin=0", Verdict::Refuse),
+            ("set global read_only=1", Verdict::Refuse),
+            ("set @@global.gtid_slave_pos=''", Verdict::Refuse),
+            ("set global sql_mode=''", Verdict::Pass),
+            ("set @x=1", Verdict::Pass),
+            ("set names utf8mb4", Verdict::Pass),
+            ("install plugin x soname 'y'", Verdict::Refuse),
+        ] {
+            assert_eq!(classify(statement.as_bytes()), want, "{statement}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_found_in_its_packet() {
+        assert_eq!(statement_of(b"\x03select 1", 0), Some(&b"select 1"[..]));
+        assert_eq!(statement_of(b"\x03\x00\x01select 1", CLIENT_QUERY_ATTRIBUTES), Some(&b"select 1"[..]));
+        assert_eq!(statement_of(b"\x03\x01\x01xselect 1", CLIENT_QUERY_ATTRIBUTES), None);
+        assert_eq!(statement_of(b"\x01", 0), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! A differential trial: the servers' own test suites run against a captured primary. A native replica and a channel's target
+//! follow it, and are compared: whatever the two do not share is a fault of the channel.
+//!
+//! The map: [`corpus`] says which files there are, [`client`] runs one by the suites' own client through the [`gate`], [`script`]
+//! and [`mix`] take statements out of files instead; [`settings`] chooses what they run under; [`trio`] is the servers, [`settle`]
+//! waits for both followers, [`state`] reads what a server holds, [`compare`] says where two differ, [`cleanup`] puts the primary
+//! back, [`report`] tells.
+
+mod cleanup;
+mod client;
+mod compare;
+mod corpus;
+mod gate;
+mod mix;
+mod report;
+mod run;
+mod script;
+mod settings;
+mod settle;
+mod state;
+mod trio;
+
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use tailwater_sandbox::{Cache, TestSuites};
+
+use crate::cli::{Output, SuitesArgs};
+use crate::exit::Exit;
+use report::{FileReport, Reports};
+use run::{Runner, Work};
+
+/// Runs `tailwater trial suites`.
+///
+/// # Errors
+/// If servers or suites cannot be had or started. What differs is no error.
+pub async fn suites(args: &SuitesArgs, output: Output) -> anyhow::Result<Exit> {
+    let begun = Instant::now();
+    super::provide(args.server)?;
+    let suites = match args.script.is_empty() {
+        true => {
+            let cache = Cache::locate()?;
+            let mut tell = |progress| {
+                if !matches!(progress, tailwater_sandbox::install::Progress::Downloaded { .. }) {
+                    eprintln!("{progress}");
+                }
+            };
+            Some(TestSuites::ensure(args.server, &cache, &mut tell)?)
+        }
+        false => None,
+    };
+    let work = plan(args, suites.as_ref())?;
+    let mut runner = Runner::new(args, suites);
+    let mut reports = Reports::new(args.report.as_deref());
+    let minutes = args.minutes.map(|minutes| Duration::from_secs_f64(minutes.max(0.0) * 60.0));
+    let mut ran = 0;
+    for piece in work {
+        if args.files.is_some_and(|most| ran >= most) || minutes.is_some_and(|most| begun.elapsed() > most) {
+            break;
+        }
+        let (report, transcript) = runner.run(&piece).await?;
+        ran += usize::from(report.skipped.is_none());
+        tell(&report, output)?;
+        reports.add(report, &transcript)?;
+    }
+    if output == Output::Text {
+        print!("{}", reports.summary());
+    }
+    Ok(if reports.counts().1 == 0 { Exit::Done } else { Exit::Found })
+}
+
+/// What is to be run, in order.
+fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Work>> {
+    let Some(suites) = suites else {
+        return Ok(args.script.iter().cloned().map(Work::Script).collect());
+    };
+    let mut files = corpus::files(args.server, &suites.folder())?;
+    anyhow::ensure!(!files.is_empty(), "no test files in {}", suites.folder().display());
+    if let Some(mixes) = args.mixes {
+        files.retain(|file| file.skipped.is_none());
+        let mut random = StdRng::seed_from_u64(args.seed);
+        let mut choose =
+            |_| files.choose_multiple(&mut random, mix::FILES).map(|file| file.path.clone()).collect();
+        return Ok((0..mixes).map(|number| Work::Mix(args.seed + number as u64, choose(number))).collect());
+    }
+    if !args.only.is_empty() {
+        files.retain(|file| args.only.iter().any(|text| file.name.contains(text.as_str())));
+    }
+    if let Some(slice) = &args.slice {
+        files = corpus::slice(files, slice)?;
+    }
+    anyhow::ensure!(!files.is_empty(), "no test file has a name with any of {:?}", args.only);
+    Ok(files.into_iter().map(Work::File).collect())
+}
+
+fn tell(report: &FileReport, output: Output) -> anyhow::Result<()> {
+    match output {
+        Output::Text if report.skipped.is_none() => println!("{}", report.line()),
+        Output::Text => {}
+        Output::Json => println!("{}", serde_json::to_string(report)?),
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! What became of each file, for people and for programs.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::client::Ended;
+use super::compare::Difference;
+use super::settings::{Rotation, Settings};
+use super::settle::Stop;
+
+/// What became of one file.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct FileReport {
+    /// Its name.
+    pub file: String,
+    /// The server.
+    pub server: &'static str,
+    /// What the settings were chosen by.
+    pub seed: u64,
+    /// Why it was not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// What changed with the set of servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<Rotation>,
+    /// What it ran with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Settings>,
+    /// How its client ended; absent for statements that had none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+    /// Statements that reached the primary.
+    pub statements: usize,
+    /// How often replicas were compared in the midst of it.
+    pub checkpoints: usize,
+    /// How long all of it took, in seconds.
+    pub seconds: f64,
+    /// How long the trial waited for the native replica, in seconds.
+    pub native_seconds: f64,
+    /// How long it waited for the channel, in seconds.
+    pub channel_seconds: f64,
+    /// Transactions that native replica and channel both stopped at.
+    pub stopped_both: Vec<Stop>,
+    /// Transactions that the channel refused by design, with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
+    /// What they do not share.
+    pub differences: Vec<Difference>,
+    /// What kept the trial itself from going on with these servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+impl FileReport {
+    /// Whether native replica and target differ, and not only after something that stopped both or is refused by design: what that
+    /// leaves half done may differ.
+    pub fn is_different(&self) -> bool {
+        self.differences.iter().any(|difference| !difference.secondary)
+    }
+
+    /// One line.
+    pub fn line(&self) -> String {
+        let Self { file, statements, checkpoints, seconds, .. } = self;
+        if let Some(reason) = &self.skipped {
+            return format!("{file}: skipped: {reason}");
+        }
+        let first = self.differences.first().map(|difference| difference.what.as_str()).unwrap_or_default();
+        let result = match (self.is_different(), self.differences.len()) {
+            (true, count) => format!("DIFFERENT in {count}: {first}"),
+            (false, 0) => "same".to_owned(),
+            (false, count) => format!("same up to what stopped both, then different in {count}"),
+        };
+        let trouble = self.trouble.as_ref().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+        format!(
+            "{file}: {result} ({statements} statements, {checkpoints} comparisons, {seconds:.1} s){trouble}"
+        )
+    }
+}
+
+/// Where reports go.
+#[derive(Debug)]
+pub struct Reports {
+    path: Option<PathBuf>,
+    /// All so far.
+    pub files: Vec<FileReport>,
+}
+
+impl Reports {
+    /// Into a file, or nowhere but to standard output.
+    pub fn new(path: Option<&Path>) -> Self {
+        Self { path: path.map(Path::to_owned), files: Vec::new() }
+    }
+
+    /// Adds one, with the statements of a file that differs.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn add(&mut self, report: FileReport, transcript: &[(u32, String)]) -> anyhow::Result<()> {
+        if let Some(path) = &self.path {
+            let mut file = OpenOptions::new().create(true).append(true).open(path);
+            let file = file.as_mut().map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+            writeln!(file, "{}", serde_json::to_string(&report)?)?;
+            if !report.differences.is_empty() {
+                write_transcript(path, &report, transcript)?;
+            }
+        }
+        self.files.push(report);
+        Ok(())
+    }
+
+    /// How many ran, differ, were skipped.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        let skipped = self.files.iter().filter(|file| file.skipped.is_some()).count();
+        let different = self.files.iter().filter(|file| file.is_different()).count();
+        (self.files.len() - skipped, different, skipped)
+    }
+
+    /// The end of a run, for people.
+    pub fn summary(&self) -> String {
+        use std::fmt::Write as _;
+        let (ran, different, skipped) = self.counts();
+        let comparisons: usize = self.files.iter().map(|file| file.checkpoints).sum();
+        let statements: usize = self.files.iter().map(|file| file.statements).sum();
+        let mut text = format!(
+            "{ran} files ran ({statements} statements, {comparisons} comparisons amid them), {different} differ, {skipped} skipped\n"
+        );
+        let mut reasons = std::collections::BTreeMap::<&str, usize>::new();
+        for reason in self.files.iter().filter_map(|file| file.skipped.as_deref()) {
+            *reasons.entry(reason.split(" | ").next().unwrap_or(reason)).or_default() += 1;
+        }
+        for (reason, count) in reasons {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "  {count} skipped: {reason}");
+        }
+        for file in self.files.iter().filter(|file| file.is_different()) {
+            for difference in &file.differences {
+                let after = if difference.secondary { " (after another)" } else { "" };
+                let _ = writeln!(text, "{}: {}{after}", file.file, difference.what);
+                let _ = writeln!(text, "  native: {}", difference.native.join("\n          "));
+                let _ = writeln!(text, "  target: {}", difference.target.join("\n          "));
+            }
+        }
+        text
+    }
+}
+
+fn write_transcript(path: &Path, report: &FileReport, transcript: &[(u32, String)]) -> anyhow::Result<()> {
+    let folder = path.with_extension("statements");
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let mut text = String::new();
+    for (name, value) in report.settings.iter().flat_map(|settings| &settings.globals) {
+        text += &format!("SET GLOBAL {name}={value};\n");
+    }
+    for (connection, statement) in transcript {
+        text += &format!("/* connection {connection} */ {statement};\n");
+    }
+    let name = format!("{}-{}.sql", report.file.replace('/', "."), report.seed);
+    std::fs::write(folder.join(name), text)?;
+    Ok(())
+}

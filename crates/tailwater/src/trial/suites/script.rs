@@ -1,0 +1,275 @@
+//! Statements out of the test files of `mysqltest`, without running them: for mixes, and for files that its own client gives
+//! up on. Control flow, variables and other connections are left out.
+
+/// Words that begin a command of `mysqltest` and not a statement.
+const COMMANDS: &[&str] = &[
+    "append_file",
+    "assert",
+    "cat_file",
+    "change_user",
+    "character_set",
+    "chmod",
+    "connect",
+    "connection",
+    "copy_file",
+    "copy_files_wildcard",
+    "dec",
+    "die",
+    "diff_files",
+    "dirty_close",
+    "disable_abort_on_error",
+    "disable_async_client",
+    "disable_connect_log",
+    "disable_cursor_protocol",
+    "disable_info",
+    "disable_metadata",
+    "disable_parsing",
+    "disable_prepare_warnings",
+    "disable_ps_protocol",
+    "disable_ps2_protocol",
+    "disable_query_log",
+    "disable_reconnect",
+    "disable_result_log",
+    "disable_rpl_parse",
+    "disable_service_connection",
+    "disable_session_track_info",
+    "disable_testcase",
+    "disable_view_protocol",
+    "disable_warnings",
+    "disable_non_blocking_api",
+    "disconnect",
+    "echo",
+    "enable_abort_on_error",
+    "enable_async_client",
+    "enable_connect_log",
+    "enable_cursor_protocol",
+    "enable_info",
+    "enable_metadata",
+    "enable_parsing",
+    "enable_prepare_warnings",
+    "enable_ps_protocol",
+    "enable_ps2_protocol",
+    "enable_query_log",
+    "enable_reconnect",
+    "enable_result_log",
+    "enable_rpl_parse",
+    "enable_service_connection",
+    "enable_session_track_info",
+    "enable_testcase",
+    "enable_view_protocol",
+    "enable_warnings",
+    "enable_non_blocking_api",
+    "end",
+    "end_timer",
+    "error",
+    "evalp",
+    "exec",
+    "exec_in_background",
+    "execw",
+    "exit",
+    "expr",
+    "file_exists",
+    "force-cpdir",
+    "force-rmdir",
+    "horizontal_results",
+    "if",
+    "inc",
+    "let",
+    "list_files",
+    "list_files_append_file",
+    "list_files_write_file",
+    "lowercase_result",
+    "mkdir",
+    "move_file",
+    "output",
+    "partially_sorted_result",
+    "perl",
+    "ping",
+    "query_attributes",
+    "query_get_value",
+    "real_sleep",
+    "reap",
+    "remove_file",
+    "remove_files_wildcard",
+    "replace_column",
+    "replace_numeric_round",
+    "replace_regex",
+    "replace_result",
+    "require",
+    "reset_connection",
+    "result",
+    "result_format",
+    "rmdir",
+    "save_master_pos",
+    "send_eval",
+    "send_quit",
+    "send_shutdown",
+    "shutdown_server",
+    "skip",
+    "skip_if_hypergraph",
+    "sleep",
+    "sorted_result",
+    "source",
+    "start_timer",
+    "sync_slave_with_master",
+    "sync_with_master",
+    "system",
+    "vertical_results",
+    "wait_for_slave_to_stop",
+    "while",
+    "write_file",
+    "xsend",
+];
+
+/// Words that stand before a statement and do not belong to it.
+const PREFIXES: &[&str] = &["eval", "query", "query_vertical", "query_horizontal", "send"];
+
+/// Commands that are followed by a text up to a line of its own.
+const TEXTS: &[&str] = &["perl", "write_file", "append_file"];
+
+/// The statements of a test file.
+pub fn statements(text: &str) -> Vec<String> {
+    let mut reader =
+        Reader { delimiter: ";".to_owned(), found: Vec::new(), pending: String::new(), quote: None };
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(end) = reader.line(line) {
+            // The text of a command: everything up to its end.
+            for line in lines.by_ref() {
+                if line.trim() == end {
+                    break;
+                }
+            }
+        }
+    }
+    reader.found
+}
+
+struct Reader {
+    delimiter: String,
+    found: Vec<String>,
+    pending: String,
+    /// Inside a quoted text.
+    quote: Option<char>,
+}
+
+impl Reader {
+    /// Takes a line; gives the line that ends a text which begins behind it.
+    fn line(&mut self, line: &str) -> Option<String> {
+        let trimmed = line.trim();
+        if self.pending.trim().is_empty() {
+            self.quote = None;
+            self.pending.clear();
+            if trimmed.is_empty() || trimmed.starts_with('#') || trimmed == "}" || trimmed == "{" {
+                return None;
+            }
+            if let Some(command) = trimmed.strip_prefix("--") {
+                return self.command(command.trim());
+            }
+        }
+        let mut rest = line;
+        while let Some(at) = self.end_of_statement(rest) {
+            self.pending.push_str(&rest[..at]);
+            rest = &rest[at + self.delimiter.len()..];
+            let statement = std::mem::take(&mut self.pending);
+            if let Some(end) = self.command(statement.trim()) {
+                return Some(end);
+            }
+        }
+        self.pending.push_str(rest);
+        self.pending.push('\n');
+        // A block of `if` or `while` begins: what is in it is read as if it stood alone.
+        if self.quote.is_none() && trimmed.ends_with('{') {
+            let word = first_word(self.pending.trim());
+            if matches!(word.as_str(), "if" | "while") {
+                self.pending.clear();
+            }
+        }
+        None
+    }
+
+    /// Where in the text the statement ends, outside of quotes.
+    fn end_of_statement(&mut self, text: &str) -> Option<usize> {
+        let mut escaped = false;
+        for (at, c) in text.char_indices() {
+            match self.quote {
+                Some(quote) => {
+                    if !escaped && c == quote {
+                        self.quote = None;
+                    }
+                    escaped = !escaped && c == '\\' && quote != '`';
+                }
+                None if text[at..].starts_with(&self.delimiter) => return Some(at),
+                None if matches!(c, '\'' | '"' | '`') => self.quote = Some(c),
+                None => {}
+            }
+        }
+        None
+    }
+
+    fn command(&mut self, text: &str) -> Option<String> {
+        let word = first_word(text);
+        let rest = text[word.len().min(text.len())..].trim();
+        if word == "delimiter" {
+            if !rest.is_empty() {
+                self.delimiter = rest.to_owned();
+            }
+            return None;
+        }
+        if TEXTS.contains(&word.as_str()) {
+            let end = rest
+                .split_whitespace()
+                .next_back()
+                .filter(|_| rest.split_whitespace().count() > 1 || word == "perl");
+            return Some(end.unwrap_or("EOF").trim_end_matches(';').to_owned());
+        }
+        let statement = if PREFIXES.contains(&word.as_str()) { rest } else { text };
+        let word = first_word(statement);
+        let is_statement = word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '(' || c == '/')
+            && !COMMANDS.contains(&word.as_str());
+        // A variable of the test's own stands for what is not known here.
+        if is_statement && !statement.contains('$') {
+            self.found.push(statement.to_owned());
+        }
+        None
+    }
+}
+
+/// The first word, in lower case.
+fn first_word(text: &str) -> String {
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).unwrap_or(text.len());
+    match end {
+        0 => text.chars().next().map(String::from).unwrap_or_default(),
+        _ => text[..end].to_ascii_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_told_from_commands() {
+        let text = "# comment\n--source include/have_innodb.inc\n--error ER_X\ncreate table t (a int);\nlet $x= 1;\n\
+                    insert into t values ('a;b'),\n('c');\nif ($x)\n{\n  select 1; select 2;\n}\neval drop table $x;\n\
+                    eval drop table t;\n--eval select 3\n";
+        assert_eq!(
+            statements(text),
+            [
+                "create table t (a int)",
+                "insert into t values ('a;b'),\n('c')",
+                "select 1",
+                "select 2",
+                "drop table t",
+                "select 3"
+            ]
+        );
+    }
+
+    #[test]
+    fn delimiters_and_texts_are_followed() {
+        let text = "delimiter |;\ncreate procedure p() begin select 1; end|\ndelimiter ;|\nperl;\nprint 'drop table x;';\nEOF\n\
+                    --write_file $f END\ndrop table y;\nEND\ncall p();\n";
+        assert_eq!(statements(text), ["create procedure p() begin select 1; end", "call p()"]);
+    }
+}

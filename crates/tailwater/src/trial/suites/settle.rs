@@ -1,0 +1,311 @@
+//! Waiting until native replica and channel have applied what the primary has committed, with what stops either.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::Serialize;
+use tailwater_apply::channel::ChannelState;
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{Gtid, GtidSet};
+
+use super::trio::Trio;
+
+/// How long one may go on after the other is done or has stopped.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// If only one of them stops so often, going on shows nothing new.
+const STOPS_OF_ONE_MAX: usize = 8;
+
+/// Who stopped at a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Who {
+    /// Both: that is no difference.
+    Both,
+    /// The native replica only.
+    Native,
+    /// The channel only.
+    Channel,
+}
+
+/// A transaction that was not applied, and was left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stop {
+    /// Who stopped.
+    pub who: Who,
+    /// The transaction.
+    pub gtid: String,
+    /// What the native replica said.
+    pub native: String,
+    /// What the channel said.
+    pub channel: String,
+}
+
+/// How one of them stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Standing {
+    has: GtidSet,
+    /// At what it stopped, as far as it says, and why.
+    stopped: Option<(Option<Gtid>, String)>,
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Done,
+    Wait,
+    Leave(Who),
+}
+
+/// Who is to leave something out. No I/O.
+fn decide(wanted: &GtidSet, native: &Standing, channel: &Standing) -> Next {
+    let (native_done, channel_done) = (wanted.is_subset_of(&native.has), wanted.is_subset_of(&channel.has));
+    match (&native.stopped, &channel.stopped) {
+        _ if native_done && channel_done => Next::Done,
+        (Some((Some(at), _)), Some((Some(other), _))) if at == other => Next::Leave(Who::Both),
+        (Some((Some(at), _)), _) if channel_done || channel.has.contains(at) => Next::Leave(Who::Native),
+        (_, Some((Some(at), _))) if native_done || native.has.contains(at) => Next::Leave(Who::Channel),
+        (Some(_), None) if channel_done => Next::Leave(Who::Native),
+        (None, Some(_)) if native_done => Next::Leave(Who::Channel),
+        // At different transactions, neither of which the other has: the channel may have come to another first.
+        (Some(_), Some(_)) => Next::Leave(Who::Native),
+        _ => Next::Wait,
+    }
+}
+
+/// How waiting ended.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// What the primary had committed.
+    pub wanted: String,
+    /// What was left out on the way.
+    pub stops: Vec<Stop>,
+    /// Why they could not be brought to the same place; they have to be made anew.
+    pub stuck: Option<String>,
+    /// How long the native replica took.
+    pub native: Duration,
+    /// How long the channel took.
+    pub channel: Duration,
+}
+
+/// Waits until both have applied everything.
+///
+/// # Errors
+/// If a server cannot be asked.
+pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
+    let flavour = trio.trial.primary.kind().flavour();
+    let committed = trio.committed().await?;
+    let wanted = GtidSet::parse(flavour, &committed)?;
+    let mut settled = Settled { wanted: committed, ..Settled::default() };
+    let begun = Instant::now();
+    let mut moved = begun;
+    let mut before = None;
+    loop {
+        let native = native_standing(trio, flavour).await?;
+        let channel = match channel_standing(trio, flavour) {
+            Ok(channel) => channel,
+            Err(error) => {
+                settled.stuck = Some(format!("{error:#}: {}", trio.last_words()));
+                return Ok(settled);
+            }
+        };
+        for (standing, took) in [(&native, &mut settled.native), (&channel, &mut settled.channel)] {
+            if !wanted.is_subset_of(&standing.has) || took.is_zero() {
+                *took = begun.elapsed();
+            }
+        }
+        match decide(&wanted, &native, &channel) {
+            Next::Done => return Ok(settled),
+            Next::Wait => {}
+            Next::Leave(who) => {
+                let stop = leave_out(trio, flavour, who, &native, &channel).await;
+                let again =
+                    stop.as_ref().is_ok_and(|stop| settled.stops.iter().any(|past| past.gtid == stop.gtid));
+                match stop {
+                    Ok(stop) => settled.stops.push(stop),
+                    Err(error) => settled.stuck = Some(format!("{error:#}")),
+                }
+                if again {
+                    settled.stuck = Some(format!(
+                        "stopped again at what was left out: native {native:?}, channel {channel:?}"
+                    ));
+                }
+                let of_one = settled.stops.iter().filter(|stop| stop.who != Who::Both).count();
+                if of_one >= STOPS_OF_ONE_MAX {
+                    settled.stuck.get_or_insert(format!("one of them stopped {of_one} times"));
+                }
+                if settled.stuck.is_some() {
+                    return Ok(settled);
+                }
+            }
+        }
+        let now = (native, channel);
+        if before.as_ref() != Some(&now) {
+            moved = Instant::now();
+        }
+        if moved.elapsed() > PATIENCE {
+            settled.stuck = Some(format!("wanted {wanted}: native {:?}, channel {:?}", now.0, now.1));
+            return Ok(settled);
+        }
+        before = Some(now);
+        tokio::time::sleep(Duration::from_millis(if moved.elapsed().as_millis() < 100 { 3 } else { 50 }))
+            .await;
+    }
+}
+
+async fn native_standing(trio: &mut Trio, flavour: Flavour) -> anyhow::Result<Standing> {
+    let question = match flavour {
+        Flavour::MySql => "SELECT @@global.gtid_executed",
+        Flavour::MariaDb => "SELECT @@global.gtid_slave_pos",
+    };
+    let has = trio.on_native.value(question).await.context("ask the native replica")?;
+    let has = GtidSet::parse(flavour, &has.replace('\n', ""))?;
+    let connection = trio.on_native.connection().await?;
+    let (show, running) = match flavour {
+        Flavour::MySql => ("SHOW REPLICA STATUS", "Replica_SQL_Running"),
+        Flavour::MariaDb => ("SHOW SLAVE STATUS", "Slave_SQL_Running"),
+    };
+    let answer = connection.query(show).await?;
+    let text = |name: &str| {
+        let column = answer.column(name);
+        let value = column.and_then(|column| answer.first()?.get(column));
+        String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+    };
+    let stopped = (text(running) == "No").then(|| {
+        let error = format!("{}: {}", text("Last_SQL_Errno"), text("Last_SQL_Error"));
+        let at = match flavour {
+            Flavour::MySql => gtid_in(flavour, &error),
+            Flavour::MariaDb => last_gtid_of_log(&trio.native),
+        };
+        (at, error)
+    });
+    Ok(Standing { has, stopped })
+}
+
+fn channel_standing(trio: &Trio, flavour: Flavour) -> anyhow::Result<Standing> {
+    let status = trio.channel()?;
+    let has = GtidSet::parse(flavour, &status.gtids)?;
+    let stopped = (status.state == ChannelState::Failed).then(|| {
+        let fault =
+            status.fault.map(|fault| format!("{}: {}", fault.code, fault.message)).unwrap_or_default();
+        (gtid_in(flavour, &fault), fault)
+    });
+    Ok(Standing { has, stopped })
+}
+
+/// The first GTID that a message names.
+fn gtid_in(flavour: Flavour, message: &str) -> Option<Gtid> {
+    message
+        .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | '_')))
+        .map(|word| word.trim_end_matches(':'))
+        .filter(|word| word.contains('-'))
+        .find_map(|word| Gtid::parse(flavour, word).ok())
+}
+
+/// MariaDB says in its error log at which transaction it stopped, and nowhere else.
+fn last_gtid_of_log(server: &tailwater_sandbox::Server) -> Option<Gtid> {
+    let text = std::fs::read(server.error_log()).ok()?;
+    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(64 << 10)..]);
+    let line = text.lines().rev().find(|line| line.contains("Slave SQL") && line.contains("Gtid "))?;
+    let (_, rest) = line.rsplit_once("Gtid ")?;
+    gtid_in(Flavour::MariaDb, rest)
+}
+
+async fn leave_out(
+    trio: &mut Trio,
+    flavour: Flavour,
+    who: Who,
+    native: &Standing,
+    channel: &Standing,
+) -> anyhow::Result<Stop> {
+    let at = |standing: &Standing| {
+        standing.stopped.as_ref().and_then(|(gtid, _)| gtid.as_ref().map(Gtid::to_string))
+    };
+    let words =
+        |standing: &Standing| standing.stopped.as_ref().map(|(_, words)| words.clone()).unwrap_or_default();
+    let gtid = match who {
+        Who::Native | Who::Both => at(native),
+        Who::Channel => at(channel),
+    };
+    let gtid = gtid.with_context(|| format!("no GTID in: {} {}", words(native), words(channel)))?;
+    if who != Who::Native {
+        trio.skip_on_channel(&gtid).with_context(|| format!("leave {gtid} out on the channel"))?;
+    }
+    if who != Who::Channel {
+        skip_on_native(trio, flavour, &gtid)
+            .await
+            .with_context(|| format!("leave {gtid} out on the native replica"))?;
+    }
+    Ok(Stop { who, gtid, native: words(native), channel: words(channel) })
+}
+
+async fn skip_on_native(trio: &mut Trio, flavour: Flavour, gtid: &str) -> anyhow::Result<()> {
+    let statements = match flavour {
+        Flavour::MySql => vec![
+            "STOP REPLICA".to_owned(),
+            format!("SET gtid_next='{gtid}'"),
+            "BEGIN".into(),
+            "COMMIT".into(),
+            "SET gtid_next=AUTOMATIC".into(),
+            "START REPLICA".into(),
+        ],
+        Flavour::MariaDb => {
+            let position = trio.on_native.value("SELECT @@global.gtid_slave_pos").await?;
+            let domain = gtid.split('-').next().unwrap_or_default();
+            let others =
+                position.split(',').filter(|of| !of.is_empty() && of.split('-').next() != Some(domain));
+            let all: Vec<&str> = others.chain([gtid]).collect();
+            vec![
+                "STOP SLAVE".into(),
+                format!("SET GLOBAL gtid_slave_pos='{}'", all.join(",")),
+                "START SLAVE".into(),
+            ]
+        }
+    };
+    let connection = trio.on_native.connection().await?;
+    for statement in statements {
+        connection.execute(&statement).await.with_context(|| statement.clone())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(has: &str, stopped: Option<&str>) -> Standing {
+        let flavour = Flavour::MariaDb;
+        let has = GtidSet::parse(flavour, has).expect("a set");
+        Standing { has, stopped: stopped.map(|at| (gtid_in(flavour, at), at.to_owned())) }
+    }
+
+    #[test]
+    fn who_leaves_a_transaction_out_follows_from_who_has_it() {
+        let wanted = GtidSet::parse(Flavour::MariaDb, "0-1-9").expect("a set");
+        for (native, channel, want) in [
+            (("0-1-9", None), ("0-1-9", None), Next::Done),
+            (("0-1-9", None), ("0-1-5", None), Next::Wait),
+            (("0-1-9", None), ("0-1-5", Some("0-1-6: no")), Next::Leave(Who::Channel)),
+            (("0-1-7", Some("0-1-8: no")), ("0-1-5", Some("0-1-6: no")), Next::Leave(Who::Channel)),
+            (("0-1-5", Some("0-1-6: no")), ("0-1-9", None), Next::Leave(Who::Native)),
+            (("0-1-5", Some("0-1-6: no")), ("0-1-5", Some("transaction 0-1-6: no")), Next::Leave(Who::Both)),
+            (("0-1-5", Some("0-1-6: no")), ("0-1-5", None), Next::Wait),
+            (("0-1-5", None), ("0-1-5", Some("0-1-6: no")), Next::Wait),
+        ] {
+            let (native, channel) = (standing(native.0, native.1), standing(channel.0, channel.1));
+            assert_eq!(decide(&wanted, &native, &channel), want, "{native:?} {channel:?}");
+        }
+    }
+
+    #[test]
+    fn gtids_are_found_in_messages() {
+        let found = |flavour, text| gtid_in(flavour, text).map(|gtid| gtid.to_string());
+        let mariadb = found(Flavour::MariaDb, "TW-APP-0003: transaction 0-1-23: the target refuses it");
+        assert_eq!(mariadb.as_deref(), Some("0-1-23"));
+        let text =
+            "Worker 1 failed executing transaction '3e11fa47-71ca-11e1-9e33-c80aa9429562:5' at source log";
+        let mysql = found(Flavour::MySql, text);
+        assert_eq!(mysql.as_deref(), Some("3e11fa47-71ca-11e1-9e33-c80aa9429562:5"));
+        assert_eq!(found(Flavour::MariaDb, "nothing 1-2 here"), None);
+    }
+}

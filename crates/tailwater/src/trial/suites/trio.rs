@@ -1,0 +1,283 @@
+//! A primary, a native replica of it, and a target that a channel feeds.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
+use tailwater_log::AckMode;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec};
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+
+use super::settings::Rotation;
+use super::state::{State, capture};
+use crate::control::{Answer, Request, ask, socket_of};
+use crate::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
+
+/// The channel's name.
+pub const CHANNEL: &str = "target";
+
+/// A connection as the superuser that is made again when it is lost.
+#[derive(Debug)]
+pub struct Client {
+    options: tailwater_session::ConnectOptions,
+    connection: Option<Connection>,
+}
+
+impl Client {
+    /// For a server; it connects when it is first needed.
+    pub fn new(server: &Server) -> Self {
+        Self { options: server.socket_options(), connection: None }
+    }
+
+    /// A connection that stands.
+    ///
+    /// # Errors
+    /// If the server cannot be reached.
+    pub async fn connection(&mut self) -> Result<&mut Connection, SessionError> {
+        let usable = match &mut self.connection {
+            Some(connection) => connection.ping().await.is_ok(),
+            None => false,
+        };
+        if !usable {
+            self.connection = Some(Connection::connect(&self.options).await?);
+        }
+        self.connection.as_mut().ok_or(SessionError::OutOfStep)
+    }
+
+    /// The first value that a statement gives.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or refuses.
+    pub async fn value(&mut self, question: &str) -> Result<String, SessionError> {
+        let answer = self.connection().await?.query(question).await?;
+        Ok(answer.scalar().unwrap_or_default().to_owned())
+    }
+
+    /// Ends the connection; the next statement makes another.
+    pub fn forget(&mut self) {
+        self.connection = None;
+    }
+}
+
+/// The three servers, and the daemon between them.
+#[derive(Debug)]
+pub struct Trio {
+    /// The primary and the daemon that captures it.
+    pub trial: Trial,
+    /// The native replica.
+    pub native: Server,
+    /// The channel's target, which lives as long as the value.
+    _target: Server,
+    /// Superusers of the three.
+    pub on_primary: Client,
+    /// Of the native replica.
+    pub on_native: Client,
+    /// Of the target.
+    pub on_target: Client,
+    control: PathBuf,
+    /// What native replica and target hold before the first file, and after each that was cleaned up.
+    pub baseline: State,
+    /// The primary's global variables before the first file.
+    pub globals: Vec<(String, String)>,
+    // Dropped last.
+    _folder: TrialFolder,
+}
+
+fn shared_options(kind: ServerKind, rotation: &Rotation) -> Vec<String> {
+    let mut options: Vec<String> = [
+        "--sync-binlog=0",
+        "--innodb-flush-log-at-trx-commit=0",
+        "--log-bin-trust-function-creators=1",
+        "--local-infile=1",
+        "--max-connections=200",
+    ]
+    .map(str::to_owned)
+    .into();
+    if kind.flavour() == Flavour::MariaDb {
+        options.push("--character-set-server=latin1".to_owned());
+        options.push("--plugin-maturity=unknown".to_owned());
+    } else {
+        options.extend(["--gtid-mode=ON".to_owned(), "--enforce-gtid-consistency=ON".to_owned()]);
+    }
+    // Statements that name no engine get that of the server on which they run.
+    options.push(format!("--default-storage-engine={}", rotation.engine));
+    options
+}
+
+impl Trio {
+    /// Starts all, and waits until replicas follow.
+    ///
+    /// # Errors
+    /// If one of them does not come up.
+    pub async fn start(kind: ServerKind, rotation: &Rotation) -> anyhow::Result<Self> {
+        let folder = TrialFolder::new(None)?;
+        let spec = TrialSpec {
+            kind,
+            durability: Durability::Reduced,
+            options: shared_options(kind, rotation),
+            ack: AckMode::Received,
+            program: std::env::current_exe()?,
+            folder: folder.path().to_owned(),
+        };
+        let replica = |name: &str, id: u32| {
+            ServerSpec::new(kind)
+                .name(name)
+                .options(shared_options(kind, rotation))
+                // Rows come to a target as statements, and are longer as such than as events.
+                .option("--max-allowed-packet=1G")
+                .option(format!("--server-id={id}"))
+        };
+        let (trial, native, target) = tokio::join!(
+            Trial::start(spec),
+            Server::start(replica("native", 30)),
+            Server::start(replica("target", 20)),
+        );
+        let (mut trial, native, target) = (trial?, native?, target?);
+        // A daemon that has gone must not hold up the primary.
+        trial.set_asynchronous().await?;
+        native.replicate_from(&trial.primary).await?;
+        trial.add_channel(&format!(
+            "\n[[channel]]\nname = \"{CHANNEL}\"\nsource = \"{SOURCE_NAME}\"\nsocket = {:?}\nuser = \"root\"\n",
+            target.socket()
+        ))?;
+        trial.start_relay()?;
+        let mut trio = Self {
+            on_primary: Client::new(&trial.primary),
+            on_native: Client::new(&native),
+            on_target: Client::new(&target),
+            control: socket_of(&folder.path().join("log")),
+            trial,
+            native,
+            _target: target,
+            baseline: State::new(),
+            globals: Vec::new(),
+            _folder: folder,
+        };
+        trio.prepare().await?;
+        Ok(trio)
+    }
+
+    /// What the suites expect of a server: the database `test`, and one of their own.
+    async fn prepare(&mut self) -> anyhow::Result<()> {
+        let connection = self.on_primary.connection().await?;
+        for statement in [
+            "CREATE DATABASE IF NOT EXISTS test",
+            "CREATE DATABASE IF NOT EXISTS mtr",
+            "CREATE PROCEDURE mtr.add_suppression(pattern VARCHAR(255)) BEGIN DO 0; END",
+            "CREATE PROCEDURE mtr.check_warnings(OUT result INT) BEGIN SET result = 0; END",
+            "CREATE TABLE mtr.test_suppressions (pattern VARCHAR(255))",
+        ] {
+            connection.execute(statement).await.with_context(|| statement.to_owned())?;
+        }
+        let begun = Instant::now();
+        while !self.channel().is_ok_and(|channel| channel.state == ChannelState::Running) {
+            ensure!(
+                begun.elapsed() < Duration::from_secs(60),
+                "the channel does not begin: {:?}",
+                self.channel()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        self.globals = self.read_globals().await?;
+        Ok(())
+    }
+
+    /// How the channel is.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn channel(&self) -> anyhow::Result<ChannelStatus> {
+        self.obey(&Request::List)
+    }
+
+    fn obey(&self, request: &Request) -> anyhow::Result<ChannelStatus> {
+        match ask(&self.control, request)? {
+            Answer::Channels(channels) => channels
+                .into_iter()
+                .find(|channel| channel.name == CHANNEL)
+                .context("the daemon has no channel"),
+            Answer::Failed { message, .. } => bail!("{message}"),
+            other => bail!("unexpected answer: {other:?}"),
+        }
+    }
+
+    /// Has the channel leave out the transaction that it stopped at, and go on.
+    ///
+    /// # Errors
+    /// If the daemon refuses.
+    pub fn skip_on_channel(&self, gtid: &str) -> anyhow::Result<()> {
+        self.obey(&Request::Skip { channel: CHANNEL.into(), gtid: gtid.into() })?;
+        self.start_channel()
+    }
+
+    /// Has the channel go on.
+    ///
+    /// # Errors
+    /// If the daemon refuses.
+    pub fn start_channel(&self) -> anyhow::Result<()> {
+        let request = Request::Start { channel: CHANNEL.into(), until_gtid: None, until_time_us: None };
+        self.obey(&request).map(drop)
+    }
+
+    /// Has the channel work otherwise.
+    ///
+    /// # Errors
+    /// If the daemon refuses.
+    pub fn set_channel(&self, edit: ChannelEdit) -> anyhow::Result<()> {
+        self.obey(&Request::Set { channel: CHANNEL.into(), edit }).map(drop)
+    }
+
+    /// All that the primary has committed.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn committed(&mut self) -> anyhow::Result<String> {
+        let question = match self.trial.primary.kind().flavour() {
+            Flavour::MySql => "SELECT @@global.gtid_executed",
+            Flavour::MariaDb => "SELECT @@global.gtid_binlog_pos",
+        };
+        Ok(self.on_primary.value(question).await?.replace('\n', ""))
+    }
+
+    /// What native replica and target hold.
+    ///
+    /// # Errors
+    /// If one of them cannot be asked.
+    pub async fn states(&mut self) -> anyhow::Result<(State, State)> {
+        let native = async { capture(self.on_native.connection().await?).await };
+        let target = async { capture(self.on_target.connection().await?).await };
+        let (native, target) = tokio::join!(native, target);
+        let states = (native.context("read the native replica"), target.context("read the target"));
+        // The session was set up for reading.
+        Ok((states.0?, states.1?))
+    }
+
+    /// What the primary holds.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn primary_state(&mut self) -> anyhow::Result<State> {
+        let mut reader = Client::new(&self.trial.primary);
+        Ok(capture(reader.connection().await?).await?)
+    }
+
+    /// The primary's global variables that can be set again.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn read_globals(&mut self) -> anyhow::Result<Vec<(String, String)>> {
+        let answer = self.on_primary.connection().await?.query("SHOW GLOBAL VARIABLES").await?;
+        let pairs = answer.rows.iter().map(|row| {
+            let value = |column| String::from_utf8_lossy(row.get(column).unwrap_or_default()).into_owned();
+            (value(0), value(1))
+        });
+        Ok(pairs.filter(|(name, _)| !name.starts_with("gtid_")).collect())
+    }
+
+    /// The last lines of the daemon.
+    pub fn last_words(&self) -> String {
+        self.trial.relay_words()
+    }
+}
