@@ -18,6 +18,13 @@ fn every_code_is_documented() {
     let wrong_filter = FilterSet { include: vec!["".into()], ..FilterSet::default() }.compile();
     let errors = [
         ApplyError::Event { gtid: gtid(), position: LogPosition::ZERO, error: malformed() },
+        ApplyError::Rows {
+            gtid: gtid(),
+            table: table(),
+            position: LogPosition::ZERO,
+            error: malformed(),
+            remedy: "",
+        },
         ApplyError::Refused {
             gtid: gtid(),
             subject: table(),
@@ -58,6 +65,7 @@ fn every_code_is_documented() {
         // A variant that is added must be listed above, too.
         match error {
             ApplyError::Event { .. }
+            | ApplyError::Rows { .. }
             | ApplyError::Refused { .. }
             | ApplyError::NoTable { .. }
             | ApplyError::Shape { .. }

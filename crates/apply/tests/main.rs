@@ -22,6 +22,7 @@ mod hollow;
 mod live;
 mod logged;
 mod members;
+mod old_times;
 mod operating;
 mod orders;
 mod random;

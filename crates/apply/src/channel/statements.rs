@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use tailwater_session::SessionError;
 use tailwater_wire::gtid::Gtid;
 use tokio::sync::Mutex;
 use tracing::debug;
@@ -45,6 +46,8 @@ struct Session {
     intents: Intents,
     /// All statements that are noted on the target.
     noted: Noted,
+    /// Of the transaction that runs: a table without transactions, and how many rows of such tables were sent.
+    lasting: Option<(String, usize)>,
 }
 
 /// A transaction that is being run.
@@ -105,7 +108,17 @@ impl Statements {
             None => Session::open(shared).await?,
         };
         let Some(mut open) = open else { return Ok(false) };
-        open.run(shared, held, progress).await?;
+        open.lasting = None;
+        if let Err(error) = open.run(shared, held, progress).await {
+            return Err(match (error, open.lasting) {
+                (ApplyError::Session(SessionError::Server { error, .. }), Some((table, rows)))
+                    if rows > 1 =>
+                {
+                    ApplyError::PartlyWritten { gtid: held.gtid_text(), table, error: Box::new(error) }
+                }
+                (error, _) => error,
+            });
+        }
         *session = Some(open);
         Ok(true)
     }
@@ -122,7 +135,7 @@ impl Session {
         let intents = kept_intents(&mut writer.connection, &shared.options.name).await?;
         let noted = Noted::new(intents.keys().cloned(), Instant::now());
         let source = SourceSession::new(writer, shared).await?;
-        Ok(Some(Self { source, intents, noted }))
+        Ok(Some(Self { source, intents, noted, lasting: None }))
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
@@ -159,6 +172,8 @@ impl Session {
             self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin(shared, held, &mut run).await?;
+        self.source.writer.check_rows().await.map_err(|error| error.of_transaction(&held.gtid_text()))?;
+        self.source.writer.row_count().lose();
         // The intent stays: a target may come back from a crash without this commit.
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
@@ -204,6 +219,11 @@ impl Session {
                 // Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
                 self.source.leave_source().await?;
                 self.begin(shared, held, run).await?;
+                if !rows.table.target.transactional {
+                    let TargetTable { schema, table, .. } = &*rows.table.target;
+                    let sent = self.lasting.take().map_or(0, |(_, sent)| sent);
+                    self.lasting = Some((format!("{schema}.{table}"), sent + rows.rows.len()));
+                }
                 if rows.images.len() > LONG_ROW_BYTES {
                     self.flush(run).await?;
                     return self.source.writer.run_rows(rows).await;
@@ -217,10 +237,12 @@ impl Session {
             Step::Statement(statement) if statement.dml || run.begun && is_temporary(&statement.text) => {
                 self.flush(run).await?;
                 self.begin(shared, held, run).await?;
+                self.source.writer.row_count().lose();
                 self.source.run(shared, held, statement, None).await?;
             }
             Step::Statement(statement) => {
                 self.flush(run).await?;
+                self.source.writer.row_count().lose();
                 self.definition(shared, held, statement, run, resumed).await?;
             }
         }
@@ -228,8 +250,7 @@ impl Session {
     }
 
     async fn flush(&mut self, run: &mut Sequence) -> Result<(), ApplyError> {
-        std::mem::take(&mut run.rows).run(&mut self.source.writer.connection).await?;
-        Ok(())
+        self.source.writer.run_counted(std::mem::take(&mut run.rows)).await
     }
 
     /// Begins the transaction that the progress will stand in, if it has not begun.
