@@ -149,7 +149,8 @@ fn plan(command: &ChannelCommand) -> Option<String> {
 fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
     let text = match path.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
-        _ => std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?,
+        _ => tailwater_files::read_named_text(path, 64 << 20)
+            .with_context(|| format!("read {}", path.display()))?,
     };
     toml::from_str(&text).with_context(|| path.display().to_string())
 }

@@ -25,7 +25,8 @@ impl Secret {
     /// # Errors
     /// If the file cannot be read, or what stands there is no token.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        let text = tailwater_files::read_named_text(path, 1 << 20)
+            .with_context(|| format!("read {}", path.display()))?;
         Self::of(&text).with_context(|| format!("the token in {}", path.display()))
     }
 

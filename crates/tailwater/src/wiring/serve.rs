@@ -102,7 +102,8 @@ pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow:
 
 /// The password in a file.
 pub(crate) fn first_line(file: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    let text = tailwater_files::read_named_text(file, 1 << 20)
+        .with_context(|| format!("read {}", file.display()))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
