@@ -20,7 +20,12 @@ use crate::loaded::{all, ensure_equal, started};
 use crate::support::run_script;
 use crate::written;
 
-on_each_server!(odd_data_is_carried, a_target_that_logs_statements, engines_that_join_without_savepoints);
+on_each_server!(
+    odd_data_is_carried,
+    a_target_that_logs_statements,
+    engines_that_join_without_savepoints,
+    engines_that_are_not_there
+);
 
 /// Index 0 beside a member that is printed as it is; a member that is a zero; character sets of which a letter has several bytes.
 /// Computed columns that were cut.
@@ -227,6 +232,52 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     let options = CopyOptions::new(source.connect_options(), Selection::default(), load);
     copy(&options, &Arc::default(), &CancellationToken::new()).await?;
     ensure!(target.sql("SELECT COUNT(*) FROM shop.t").await? == ["2"]);
+    Ok(())
+}
+
+/// Nothing is made before it is known that all can be; and what a load that was cut short left in a table that nobody can empty is loaded
+/// once.
+async fn engines_that_are_not_there(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = has_archive(kind).await?;
+    source
+        .sql("CREATE DATABASE shop; CREATE TABLE shop.a (id INT PRIMARY KEY); INSERT INTO shop.a VALUES (1)")
+        .await?;
+    let with_archive = engines(&source).await?.iter().any(|engine| engine == "ARCHIVE");
+    if with_archive {
+        source.sql("CREATE TABLE shop.b (id INT, t TEXT) ENGINE=ARCHIVE; INSERT INTO shop.b VALUES (1, 'x'), (2, 'y')").await?;
+    }
+    let folder = written::write(&source, Compression::None, 10).await?;
+    let target = has_archive(kind).await?;
+    let file = folder.path().join("shop.a.table.sql");
+    let definition = std::fs::read_to_string(&file)?;
+    std::fs::write(&file, definition.replace("ENGINE=InnoDB", "ENGINE=Falcon"))?;
+    let options = LoadOptions { workers: 1, ..LoadOptions::new(target.connect_options()) };
+    let load_now = async |options: &LoadOptions| {
+        let contents = own_folder::read(folder.path(), false)?;
+        load(&contents, options, &Arc::default(), &CancellationToken::new()).await
+    };
+    let refused = load_now(&options).await.err().context("it was loaded")?;
+    ensure!(
+        matches!(&refused, BulkError::NoEngine { engine, table, .. } if engine == "Falcon" && table == "shop.a"),
+        "{refused}"
+    );
+    ensure!(target.sql("SHOW DATABASES LIKE 'shop'").await?.is_empty());
+    std::fs::write(&file, &definition)?;
+    if !with_archive {
+        return Ok(());
+    }
+    let rows = folder.path().join("shop.b.000000.tsv");
+    let good = std::fs::read(&rows)?;
+    std::fs::write(&rows, b"1\tx\n2\tz\n")?;
+    let refused = load_now(&options).await.err().context("it was loaded")?;
+    ensure!(refused.code() == "TW-BULK-0002", "{refused}");
+    std::fs::write(&rows, good)?;
+    target.sql("INSERT INTO shop.b VALUES (1, 'left')").await?;
+    load_now(&LoadOptions { resume: true, ..options }).await?;
+    ensure!(target.sql("SELECT id, t FROM shop.b ORDER BY id").await? == ["1\tx", "2\ty"]);
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 //! What is asked for and not there, or not seen: an error before anything is begun, and never the word that all is well.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -68,7 +67,7 @@ async fn what_is_not_seen_is_an_error(kind: ServerKind) -> Result<()> {
         ensure!(!folder.exists(), "{user}: something was begun");
         Ok::<_, anyhow::Error>(refused.err().with_context(|| format!("{user}: it was dumped"))?.to_string())
     };
-    let everything = || Selection::default();
+    let everything = Selection::default;
     ensure!(error("seen_none", everything()).await?.contains("does not see all of its databases"));
     ensure!(error("seen_none", of(&["seen"], &[], &[])).await?.contains("database seen"));
     ensure!(error("seen_all", everything()).await?.contains("SELECT ON *.*"));
@@ -180,6 +179,6 @@ async fn a_damaged_manifest_loads_nothing(kind: ServerKind) -> Result<()> {
         }
     }
     std::fs::write(&path, &sound)?;
-    ensure!(DumpFolder::read(temporary.path() as &Path)?.is_complete());
+    ensure!(DumpFolder::read(temporary.path())?.is_complete());
     Ok(())
 }

@@ -284,6 +284,18 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
         std::fs::write(&dump, said)?;
         crate::foreign::contents(folder.path())?;
 
+        // A table that was cut out of the list is not left out without a word.
+        let list = folder.path().join("s%20h.json");
+        let said = std::fs::read_to_string(&list)?;
+        let cut = said.replace(", \"chunked\"", "").replace(",\"chunked\"", "");
+        ensure!(cut != said, "{said}");
+        std::fs::write(&list, cut)?;
+        let short = crate::foreign::contents(folder.path());
+        let says =
+            |error: &BulkError| error.to_string().contains("chunked") && error.code() == "TW-BULK-0082";
+        ensure!(short.as_ref().is_err_and(says), "{short:?}");
+        std::fs::write(&list, said)?;
+
         std::fs::remove_file(folder.path().join("s%20h@chunked@1.tsv.zst"))?;
         let missing = crate::foreign::contents(folder.path());
         ensure!(matches!(missing, Err(BulkError::ForeignFolder { .. })), "{missing:?}");

@@ -285,7 +285,7 @@ async fn what_would_be_unsafe_is_refused(kind: ServerKind) -> Result<()> {
 
     let manifest = written::read_manifest(folder.path())?;
     let mut changed = manifest.clone();
-    changed.tables[0].finished = false;
+    (changed.tables[0].finished, changed.finished_at) = (false, None);
     written::write_manifest(folder.path(), &changed)?;
     refused("TW-BULK-0025").await?;
     let mut changed = manifest.clone();

@@ -310,6 +310,7 @@ async fn a_file_that_changed_is_dumped_again(kind: ServerKind) -> Result<()> {
             nulled: std::mem::take(&mut chunk.nulled),
         };
         let file = chunk.file.clone();
+        entry.rows = entry.chunks.iter().filter_map(|chunk| chunk.written).map(|written| written.rows).sum();
         entry.finished = false;
         write_manifest(folder, &manifest)?;
         std::fs::write(folder.join(JOURNAL), line.to_line())?;

@@ -17,12 +17,14 @@ const BYTES_MAX: u64 = 80 << 20;
 
 /// What a log is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Control {
     /// Layout of the whole directory.
     pub format_version: u32,
     /// The oldest segment; older files are leftovers of a purge that was cut short.
     pub first_segment: u64,
     /// The header of the newest segment, whose index may not be readable after a crash.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub active: Option<SegmentHeader>,
 }
 

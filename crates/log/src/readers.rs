@@ -45,12 +45,14 @@ pub(crate) struct Readers {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct File {
     format_version: u32,
     readers: Vec<Entry>,
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Entry {
     name: String,
     segment: u64,
@@ -74,7 +76,12 @@ impl Readers {
             Err(reason) => return Err(LogError::corrupt(path, 0, reason)),
         };
         let mut readers = BTreeMap::new();
-        for entry in file.readers.into_iter().take(READERS_MAX) {
+        if file.readers.len() > READERS_MAX {
+            // What those that are left out still need would be purged.
+            let reason = format!("it has {} readers, more than are remembered", file.readers.len());
+            return Err(LogError::corrupt(path, 0, reason));
+        }
+        for entry in file.readers {
             let position = LogPosition { segment: entry.segment, offset: entry.offset };
             let seen = UNIX_EPOCH.checked_add(Duration::from_secs(entry.seen_seconds)).unwrap_or(UNIX_EPOCH);
             readers.insert(entry.name, (position, seen));

@@ -23,6 +23,7 @@ const BYTES_MAX: u64 = 64 << 10;
 
 /// The order to stand still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StopOrder {
     /// The term of the lease in which it was given.
     pub token: u64,
@@ -31,7 +32,7 @@ pub struct StopOrder {
 }
 
 /// What a capture was ordered.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ordered {
     /// The highest term of the lease that an order came from; 0 before the first.
     pub token: u64,
@@ -41,7 +42,6 @@ pub struct Ordered {
     pub follows: Option<String>,
     /// The term in which it was told that; 0 if it never was, or by a version that did not note it. Orders that do not say whom to
     /// follow leave it as it is.
-    #[serde(default)]
     pub followed_in: u64,
 }
 
@@ -105,8 +105,9 @@ impl Ordered {
             let (found, known) = (format_version, FORMAT_VERSION);
             return Err(LogError::FormatVersion { path: file.path(), found, known });
         }
-        let Document { ordered, .. } = serde_json::from_str(&document).map_err(unreadable)?;
-        Ok(ordered)
+        let Document { token, stopped, follows, followed_in, .. } =
+            serde_json::from_str(&document).map_err(unreadable)?;
+        Ok(Self { token, stopped, follows, followed_in })
     }
 
     /// Puts it on disk, to stay.
@@ -114,7 +115,8 @@ impl Ordered {
     /// # Errors
     /// [`LogError::DiskFull`], [`LogError::Write`]: nobody knows which of the two would be read after a restart.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), LogError> {
-        let document = Document { format_version: FORMAT_VERSION, ordered: self.clone() };
+        let Self { token, stopped, follows, followed_in } = self.clone();
+        let document = Document { format_version: FORMAT_VERSION, token, stopped, follows, followed_in };
         // Strings and integers always serialize.
         file_in(directory).replace(&serde_json::to_string(&document).unwrap_or_default())
     }
@@ -129,11 +131,19 @@ struct Version {
     format_version: u32,
 }
 
+/// [`Ordered`] on disk. No field is passed over, nor taken for one that says nothing: what is misspelt may have been the order to stand
+/// still.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Document {
     format_version: u32,
-    #[serde(flatten)]
-    ordered: Ordered,
+    token: u64,
+    #[serde(deserialize_with = "Option::deserialize")]
+    stopped: Option<StopOrder>,
+    #[serde(deserialize_with = "Option::deserialize")]
+    follows: Option<String>,
+    #[serde(default)]
+    followed_in: u64,
 }
 
 /// How an acker stands, and what its log holds.
@@ -226,6 +236,14 @@ mod tests {
             damaged[at] ^= 1;
             std::fs::write(&path, damaged).unwrap();
             assert!(matches!(Ordered::read(folder.path()), Err(LogError::Corrupt { .. })), "byte {at}");
+        }
+        for wrong in [
+            r#"{"format_version":1,"token":7,"stoped":{"token":7,"since_ms":1},"follows":null}"#,
+            r#"{"format_version":1,"token":7,"stopped":{"token":7},"follows":null}"#,
+            r#"{"format_version":1,"token":7,"stopped":null,"follows":null,"followed_by":6}"#,
+        ] {
+            file_in(folder.path()).replace(wrong).unwrap();
+            assert!(matches!(Ordered::read(folder.path()), Err(LogError::Corrupt { .. })), "{wrong}");
         }
         file_in(folder.path()).replace(r#"{"format_version":9,"something":"else"}"#).unwrap();
         assert!(matches!(Ordered::read(folder.path()), Err(LogError::FormatVersion { found: 9, .. })));

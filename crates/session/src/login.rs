@@ -258,9 +258,10 @@ impl Authentication<'_> {
             return stream.write_packet(LOGGING_IN, &auth::clear_password(self.password())).await;
         }
         if let Some(path) = &self.options.server_public_key {
-            let key = std::fs::read(path).map_err(|error| SessionError::TlsOptions {
-                reason: format!("public key of the server {}: {error}", path.display()),
-            })?;
+            let key =
+                tailwater_files::read_named(path, 1 << 20).map_err(|error| SessionError::TlsOptions {
+                    reason: format!("public key of the server {}: {error}", path.display()),
+                })?;
             return self.send_encrypted(stream, &key).await;
         }
         stream.write_packet(LOGGING_IN, &[auth::REQUEST_PUBLIC_KEY]).await?;

@@ -6,17 +6,19 @@ use std::process::Command;
 /// Each room and what it may touch, as ARCHITECTURE.md says. A room that is not here does not exist yet.
 const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-wire", &[]),
-    ("tailwater-session", &["tailwater-wire"]),
-    ("tailwater-log", &["tailwater-wire"]),
+    ("tailwater-files", &[]),
+    ("tailwater-session", &["tailwater-files", "tailwater-wire"]),
+    ("tailwater-log", &["tailwater-files", "tailwater-wire"]),
     ("tailwater-relay", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
-    ("tailwater-apply", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
+    ("tailwater-apply", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-log"]),
     ("tailwater-sandbox", &["tailwater-wire", "tailwater-session"]),
     ("tailwater-admin", &[]),
-    ("tailwater-bulk", &["tailwater-wire", "tailwater-session"]),
-    ("tailwater-manager", &["tailwater-wire", "tailwater-session"]),
+    ("tailwater-bulk", &["tailwater-files", "tailwater-wire", "tailwater-session"]),
+    ("tailwater-manager", &["tailwater-files", "tailwater-wire", "tailwater-session"]),
     (
         "tailwater",
         &[
+            "tailwater-files",
             "tailwater-wire",
             "tailwater-session",
             "tailwater-log",

@@ -98,7 +98,9 @@ impl Trial {
             if !name.starts_with("journal.") {
                 continue;
             }
-            for entry in journal::parse(&std::fs::read(entry.path()).unwrap_or_default()).0 {
+            let lines = std::fs::read(entry.path()).unwrap_or_default();
+            let (entries, _) = journal::parse(&lines).map_err(anyhow::Error::msg)?;
+            for entry in entries {
                 let JournalEntry::Finished { schema, table, number, .. } = entry else { continue };
                 let file = chunk_file(&schema, &table, number, "tsv");
                 let modified = std::fs::metadata(folder.join(&file)).context(file.clone())?.modified()?;

@@ -1,7 +1,6 @@
 //! The end of a server's own binlog that the log does not have: whole transactions, kept in memory.
 
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
@@ -161,8 +160,7 @@ impl Tail {
     /// What the file system says.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         // As the log's own files: rows are not for everybody to read.
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(path)?;
+        let mut file = tailwater_files::create_anew(path, 0o640)?;
         file.write_all(&BINLOG_MAGIC)?;
         file.write_all(&self.description)?;
         for transaction in &self.transactions {

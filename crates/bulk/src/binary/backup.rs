@@ -119,7 +119,7 @@ pub async fn back_up(
         let path = path.to_owned();
         move |source| BulkError::File { action, path, source }
     };
-    std::fs::create_dir_all(directory).map_err(file("make", directory))?;
+    tailwater_files::create_private_folder(directory).map_err(file("make", directory))?;
     let login = login_file(&options.source).map_err(file("write", &std::env::temp_dir()))?;
     let mut copying = Command::new(&options.program);
     copying
@@ -130,7 +130,10 @@ pub async fn back_up(
     info!(directory = %directory.display(), "copying the server's files");
     run(copying, "copying", directory, progress, stop).await?;
     drop(login);
-    let point = POINT_FILES.iter().find_map(|name| std::fs::read_to_string(directory.join(name)).ok());
+    /// A set of GTIDs is the longest that stands in one.
+    const POINT_BYTES_MAX: u64 = 64 << 20;
+    let read = |name: &&str| tailwater_files::read_regular(&directory.join(name), POINT_BYTES_MAX).ok();
+    let point = POINT_FILES.iter().find_map(read).and_then(|bytes| String::from_utf8(bytes).ok());
     let mut preparing = Command::new(&options.program);
     preparing
         .arg("--prepare")

@@ -2,12 +2,13 @@
 //! each line with its own checksum, so that what a killed process left half written is cut off.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use tailwater_files::PRIVATE_FILE;
 
 use super::difference::{Difference, TableFinding};
 use crate::error::BulkError;
@@ -77,14 +78,7 @@ impl State {
         target: &str,
     ) -> Result<Self, BulkError> {
         let Some(path) = path else { return Ok(Self::default()) };
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed("open", path))?;
+        let mut file = tailwater_files::open_or_create(path, PRIVATE_FILE).map_err(failed("open", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(BulkError::Busy { path: path.to_owned() }),
@@ -113,7 +107,7 @@ impl State {
     /// # Errors
     /// [`BulkError::StateOther`] if it is of other servers; [`BulkError::Damaged`], [`BulkError::File`].
     pub(super) fn read(path: &Path, source: &str, target: &str) -> Result<Self, BulkError> {
-        let mut file = File::open(path).map_err(failed("open", path))?;
+        let mut file = tailwater_files::open_regular(path).map_err(failed("open", path))?;
         let (entries, good_bytes) = read(&mut file, path)?;
         let mut torn = Vec::new();
         file.seek(SeekFrom::Start(good_bytes as u64)).map_err(failed("read", path))?;

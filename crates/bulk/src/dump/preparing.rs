@@ -21,7 +21,7 @@ use crate::folder::files::{DumpFiles, document, failed};
 use crate::folder::names::{account_files, object_file, schema_file, table_file};
 use crate::folder::{
     AccountEntry, Asked, ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest,
-    ObjectEntry, SchemaEntry, TableEntry,
+    ObjectEntry, SchemaEntry, TableEntry, WrittenChunk,
 };
 use crate::progress::Progress;
 use crate::schema::accounts::Account;
@@ -66,6 +66,8 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     let Asked { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
     if goes_on {
         check_selection(&mut connection, &selection, accounts).await?;
+        // Also one that was complete: a file of it may be gone, or tables may have come.
+        folder.manifest_mut().finished_at = None;
     }
     check_finished_files(&mut folder)?;
     let mut tries = 0;
@@ -260,7 +262,7 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
             let Some(written) = chunk.written else { continue };
             let good = lengths.get(&chunk.file) == Some(&written.file_bytes)
                 && (!last.contains(&chunk.file)
-                    || crc32(files.as_ref(), &chunk.file, packing) == Some(written.crc32));
+                    || crc32(files.as_ref(), &chunk.file, packing, &written) == Some(written.crc32));
             if !good {
                 warn!(file = chunk.file, "the file is not as it was written; it will be dumped again");
                 chunk.written = None;
@@ -273,8 +275,10 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// The CRC32 of what a file holds before compression; `None` if it cannot be read.
-fn crc32(files: &dyn DumpFiles, name: &str, packing: Compression) -> Option<u32> {
+/// The CRC32 of what a file holds before compression; `None` if it cannot be read, or is longer than it was written.
+fn crc32(files: &dyn DumpFiles, name: &str, packing: Compression, written: &WrittenChunk) -> Option<u32> {
+    // Of Parquet, which is not unpacked, the file is meant.
+    let mut left = written.bytes.max(written.file_bytes);
     let file = files.open(name).ok()?;
     let mut content: Box<dyn Read> = match packing {
         Compression::None => Box::new(file),
@@ -286,7 +290,10 @@ fn crc32(files: &dyn DumpFiles, name: &str, packing: Compression) -> Option<u32>
     loop {
         match content.read(&mut piece).ok()? {
             0 => return Some(checksum.finalize()),
-            count => checksum.update(&piece[..count]),
+            count => {
+                left = left.checked_sub(count as u64)?;
+                checksum.update(&piece[..count]);
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::error::BulkError;
 
 /// The most bytes of a manifest, a journal or a definition that are believed to be one: a manifest has some hundred for each
 /// of millions of chunks.
-const DOCUMENT_BYTES_MAX: u64 = 4 << 30;
+pub(crate) const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
 
 /// The files of one dump. Calls wait: those who must not wait make them on a thread of their own.
 pub trait DumpFiles: fmt::Debug + Send + Sync {
@@ -71,17 +71,20 @@ pub trait NewFile: Write + Send {
 /// # Errors
 /// [`BulkError::File`]; [`BulkError::Damaged`] if it is too long to be small.
 pub fn document(files: &dyn DumpFiles, name: &str) -> Result<Vec<u8>, BulkError> {
+    document_of(files, name, DOCUMENT_BYTES_MAX)
+}
+
+/// As [`document`], with a limit of its own.
+///
+/// # Errors
+/// As [`document`].
+pub(crate) fn document_of(files: &dyn DumpFiles, name: &str, bytes_max: u64) -> Result<Vec<u8>, BulkError> {
     let path = files.path(name);
-    let mut bytes = Vec::new();
-    let read = files.open(name).and_then(|file| file.take(DOCUMENT_BYTES_MAX + 1).read_to_end(&mut bytes));
-    read.map_err(failed("read", &path))?;
-    if bytes.len() as u64 > DOCUMENT_BYTES_MAX {
-        return Err(BulkError::Damaged {
-            path,
-            reason: format!("it has more than {DOCUMENT_BYTES_MAX} bytes"),
-        });
-    }
-    Ok(bytes)
+    let read = files.open(name).and_then(|file| tailwater_files::read_bounded(file, bytes_max));
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => BulkError::Damaged { path, reason: error.to_string() },
+        _ => failed("read", &path)(error),
+    })
 }
 
 /// An action that failed with a file.

@@ -1,9 +1,10 @@
 //! The files of a dump in a folder of this machine.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use tailwater_files::PRIVATE_FILE;
 
 use super::files::{DumpFiles, NewFile, partial};
 use super::past_cache::PastCache;
@@ -48,28 +49,17 @@ impl DumpFiles for LocalFiles {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
-        Ok(Box::new(File::open(self.path(name))?))
+        Ok(Box::new(tailwater_files::open_regular(&self.path(name))?))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn NewFile>> {
         let temporary = self.path(&partial(name));
-        let file = File::create(&temporary)?;
+        let file = tailwater_files::create_anew(&temporary, PRIVATE_FILE)?;
         Ok(LocalFile::new(file, self.path(name), temporary))
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.create(name)?;
-        file.write_all(bytes)?;
-        file.finish(true)?;
-        self.sync()
-    }
-
-    fn put_private(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let temporary = self.path(&partial(name));
-        self.remove(&partial(name))?;
-        // No moment at which others may read it.
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        let mut file = LocalFile::new(file, self.path(name), temporary);
         file.write_all(bytes)?;
         file.finish(true)?;
         self.sync()
@@ -123,5 +113,42 @@ impl Drop for LocalFile {
             // It is written anew whether or not it is there.
             let _ = fs::remove_file(&self.temporary);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn links_are_not_followed_and_pipes_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let files = LocalFiles::new(folder.path().join("dump"));
+        tailwater_files::create_private_folder(&files.folder).unwrap();
+        // As somebody leaves them who knows which names come.
+        for name in ["manifest.json", "a.tsv"] {
+            symlink(&victim, files.path(&partial(name))).unwrap();
+        }
+        files.put("manifest.json", b"{}").unwrap();
+        let mut rows = files.create("a.tsv").unwrap();
+        rows.write_all(b"1\n").unwrap();
+        rows.finish(true).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        for name in ["manifest.json", "a.tsv"] {
+            let made = fs::symlink_metadata(files.path(name)).unwrap();
+            assert!(made.is_file() && made.permissions().mode() & 0o777 == 0o600, "{name}");
+        }
+        let pipe = files.path("b.tsv");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(files.open("b.tsv").map(drop).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        symlink("/dev/zero", files.path("c.tsv")).unwrap();
+        assert_eq!(files.open("c.tsv").map(drop).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        // Who has moved a file to another disk finds it there.
+        symlink(&victim, files.path("d.tsv")).unwrap();
+        assert!(files.open("d.tsv").is_ok());
     }
 }

@@ -1,15 +1,16 @@
 //! The journal as it is kept: a file that grows, where files can grow; or else numbered files of some entries each.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
+use tailwater_files::PRIVATE_FILE;
 
-use super::files::{DumpFiles, document, failed};
+use super::files::{DOCUMENT_BYTES_MAX, DumpFiles, document, failed};
 use super::journal::{self, JournalEntry};
 use super::names::{JOURNAL, WRITER, journal_number, numbered_journal};
 use crate::error::BulkError;
@@ -81,8 +82,8 @@ impl Recorder {
         match self {
             Self::Growing(file) => {
                 let path = files.path(JOURNAL);
-                let mut bytes = Vec::new();
-                file.read_to_end(&mut bytes).map_err(failed("read", &path))?;
+                let bytes = tailwater_files::read_bounded(&mut *file, DOCUMENT_BYTES_MAX);
+                let bytes = bytes.map_err(failed("read", &path))?;
                 let (entries, good_bytes) = parsed(&bytes, &path)?;
                 file.set_len(good_bytes as u64).map_err(failed("cut", &path))?;
                 file.seek(SeekFrom::End(0)).map_err(failed("read", &path))?;
@@ -220,8 +221,7 @@ fn numbered_entries(files: &dyn DumpFiles, there: &[u32]) -> Result<Vec<JournalE
 
 fn lock(folder: &Path) -> Result<File, BulkError> {
     let path = folder.join(JOURNAL);
-    let journal = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    let journal = journal.map_err(failed("open", &path))?;
+    let journal = tailwater_files::open_or_create(&path, PRIVATE_FILE).map_err(failed("open", &path))?;
     match flock(&journal, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(journal),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(BulkError::Busy { path: folder.to_owned() }),

@@ -1,7 +1,7 @@
 //! A dump that is written or read: one process writes, each step so that a kill leaves what can be gone on with.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl DumpFolder {
     pub fn create(files: Arc<dyn DumpFiles>, manifest: Manifest) -> Result<Self, BulkError> {
         let place = files.path("");
         if let Some(folder) = files.folder() {
-            std::fs::create_dir_all(folder).map_err(failed("create", &place))?;
+            tailwater_files::create_private_folder(folder).map_err(failed("create", &place))?;
         }
         // A killed process may have left the empty journal, or a half-written manifest.
         let ours = [JOURNAL, WRITER, &partial(MANIFEST)];
@@ -203,6 +203,12 @@ fn absorb(
 
 fn read_manifest(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
     let path = files.path(MANIFEST);
+    // A file of zeros may be as long as any disk.
+    let mut first = [0];
+    let begins = files.open(MANIFEST).and_then(|mut file| file.read(&mut first));
+    if begins.map_err(failed("read", &path))? == 0 || first != *b"{" {
+        return Err(BulkError::Damaged { path, reason: "it does not begin as a manifest does".to_owned() });
+    }
     let text = document(files, MANIFEST)?;
     let (manifest, has_checksum) =
         manifest_document::decode(&text).map_err(|unreadable| match unreadable {

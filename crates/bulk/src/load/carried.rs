@@ -52,7 +52,8 @@ pub(super) async fn check_engines(connection: &mut Connection, contents: &Conten
     for table in contents.tables.iter().filter(|table| table.definition.dialect == Dialect::Own) {
         let script = definitions::read(contents.files.as_ref(), &table.definition)?;
         let text = String::from_utf8_lossy(&script);
-        if let Some(engine) = engine(&text).filter(|engine| !has.contains(&engine.to_ascii_lowercase())) {
+        let is_there = |engine: &&str| has.contains(canonical(&engine.to_ascii_lowercase()));
+        if let Some(engine) = engine(&text).filter(|engine| !is_there(engine)) {
             return Err(BulkError::NoEngine {
                 server: connection.endpoint().to_owned(),
                 engine: engine.to_owned(),
@@ -62,6 +63,17 @@ pub(super) async fn check_engines(connection: &mut Connection, contents: &Conten
         }
     }
     Ok(())
+}
+
+/// The name by which a server lists an engine: people may write another.
+fn canonical(engine: &str) -> &str {
+    match engine {
+        "merge" => "mrg_myisam",
+        "heap" => "memory",
+        "innobase" => "innodb",
+        "ndb" => "ndbcluster",
+        engine => engine,
+    }
 }
 
 /// The engine of a definition as servers print it: behind the columns.

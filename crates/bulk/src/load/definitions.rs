@@ -11,7 +11,7 @@ use super::contents::{Definition, Dialect, Packing, file_name};
 use super::{events, feed, mydumper, statements};
 use crate::error::{BulkError, GoOn};
 use crate::folder::DumpFiles;
-use crate::folder::files::{document, failed};
+use crate::folder::files::{document_of, failed};
 use crate::schema::{TableName, script};
 use crate::sql::{literals, quoted};
 
@@ -24,7 +24,7 @@ pub(super) const MISSING: [u16; 2] = [1146, 1305];
 /// What MySQL says of `GRANT PROXY` to who may not proxy for everybody.
 pub(super) const NO_PROXY: u16 = 1698;
 
-/// The longest script that is read if it is compressed.
+/// The longest script that is read, as it is before it is compressed.
 const SCRIPT_BYTES_MAX: u64 = 256 << 20;
 
 /// Which of the tables are on the target. A view of that name counts, too.
@@ -147,7 +147,7 @@ pub(super) fn read(files: &dyn DumpFiles, definition: &Definition) -> Result<Vec
     let name = file_name(&definition.path);
     let packing = Packing::of(&name);
     if packing == Packing::None {
-        return document(files, &name);
+        return document_of(files, &name, SCRIPT_BYTES_MAX);
     }
     let mut bytes = Vec::new();
     let opened = feed::open(files, &name, packing);

@@ -43,8 +43,13 @@ pub fn send(files: &dyn DumpFiles, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
         if piece.is_empty() {
             break;
         }
-        checksum.update(&piece);
         bytes += piece.len() as u64;
+        // Not a byte more is sent than there should be: what is packed small may hold as much as any disk.
+        if let Some(wanted) = chunk.bytes.filter(|&wanted| bytes > wanted) {
+            let reason = format!("it holds more than the {wanted} bytes that it should");
+            return Err(BulkError::Damaged { path: chunk.path.clone(), reason });
+        }
+        checksum.update(&piece);
         if to.blocking_send(LoadPiece::Bytes(piece)).is_err() {
             return Ok(());
         }
@@ -143,6 +148,13 @@ mod tests {
         std::fs::write(&path, &rows).expect("written");
         let (_, ended, result) = received(&good);
         assert!(!ended && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
+        // A gigabyte of nothing in some kilobytes: nothing of it is sent.
+        let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(b'x'), 1 << 30), 1).expect("packed");
+        std::fs::write(&path, &bomb).expect("written");
+        let (bytes, ended, result) = received(&LoadChunk { bytes: Some(1000), ..good.clone() });
+        assert!(
+            bytes.is_empty() && !ended && result.is_err_and(|error| error.to_string().contains("more than"))
+        );
         let missing = chunk(folder.path().join("no.tsv"), Packing::None, b"");
         assert!(received(&missing).2.is_err_and(|error| error.code() == "TW-BULK-0001"));
     }

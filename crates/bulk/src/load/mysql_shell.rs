@@ -185,7 +185,8 @@ impl Reader<'_> {
         let rows: BTreeSet<_> = chunks.map(|chunk| chunk.path.clone()).collect();
         let read = self.read.borrow();
         let is_left = |file: &&String| match file.as_str() {
-            DUMP | DONE => false,
+            // Those of the whole dump, which this version or another has.
+            name if name.starts_with("@.") => false,
             name if name.ends_with(".json") => !read.contains(name),
             name => {
                 let name = name.strip_suffix(".zst").or_else(|| name.strip_suffix(".gz")).unwrap_or(name);

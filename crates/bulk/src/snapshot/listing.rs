@@ -46,6 +46,9 @@ impl Listing {
     }
 }
 
+/// Engines that have no savepoints and do without: they are part of no transaction.
+const NEVER_JOIN: [&str; 7] = ["myisam", "mrg_myisam", "memory", "csv", "archive", "blackhole", "federated"];
+
 /// What the order of tables depends on.
 #[derive(Debug, Default)]
 pub(crate) struct Lengths(HashMap<TableName, Weight>);
@@ -54,7 +57,7 @@ pub(crate) struct Lengths(HashMap<TableName, Weight>);
 struct Weight {
     /// About how long it is.
     bytes: u64,
-    /// Its engine has no savepoints: connections that have read it take none any more, see [`super::hold`].
+    /// Its engine joins transactions and has no savepoints: connections that have read it take none any more, see [`super::hold`].
     ends_savepoints: bool,
 }
 
@@ -77,15 +80,18 @@ impl Lengths {
         let mut weights = HashMap::new();
         for row in &connection.query(&sql).await?.rows {
             let (Some(schema), Some(name)) = (row.get_str(0), row.get_str(1)) else { continue };
-            let ends_savepoints = row.get_str(3).is_some_and(|engine| !with.contains(&engine.to_lowercase()));
+            let ends_savepoints = row
+                .get_str(3)
+                .map(str::to_lowercase)
+                .is_some_and(|engine| !with.contains(&engine) && !NEVER_JOIN.contains(&engine.as_str()));
             let bytes = row.get_u64(2).unwrap_or(0);
             weights.insert(TableName::new(schema, name), Weight { bytes, ends_savepoints });
         }
         Ok(Self(weights))
     }
 
-    /// Tables in the order in which they are begun: the largest first, so that at the end all connections have work; but before those
-    /// whose engine has no savepoints.
+    /// Tables in the order in which they are begun: the largest first, so that at the end all connections have work; but before them those
+    /// whose engine ends savepoints.
     pub(crate) fn largest_first(&self, mut tables: Vec<TableName>) -> Vec<TableName> {
         tables.sort_by_key(|table| {
             let Weight { bytes, ends_savepoints } = self.0.get(table).copied().unwrap_or_default();

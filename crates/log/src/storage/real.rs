@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fs;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -58,12 +58,11 @@ impl Directory for RealDirectory {
     }
 
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(mode != OpenMode::Read)
-            .create_new(mode == OpenMode::CreateNew)
-            .mode(FILE_MODE)
-            .open(self.path.join(name))?;
+        let path = self.path.join(name);
+        let file = match mode {
+            OpenMode::CreateNew => tailwater_files::create_new(&path, FILE_MODE)?,
+            _ => tailwater_files::open_existing(&path, mode != OpenMode::Read)?,
+        };
         Ok(Arc::new(RealFile { file }))
     }
 
@@ -85,8 +84,7 @@ impl Directory for RealDirectory {
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         let path = self.path.join(name);
-        let file =
-            fs::OpenOptions::new().create(true).truncate(false).write(true).mode(FILE_MODE).open(path)?;
+        let file = tailwater_files::open_or_create(&path, FILE_MODE)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(file))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),

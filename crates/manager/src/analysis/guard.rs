@@ -8,8 +8,10 @@ use super::finding::{Action, Code, Finding, Hold};
 
 /// A time in which a server is down on purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Downtime {
     /// Which server or relay; all of the cluster's if absent.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub server: Option<String>,
     /// From when, in milliseconds.
     pub from_ms: u64,
@@ -21,9 +23,11 @@ pub struct Downtime {
 
 /// What holds failovers of one cluster back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Guard {
     is_paused: bool,
-    /// When the last failover began, unless it was acknowledged.
+    /// When the last failover began, unless it was acknowledged. A field that is not there is an error, and not a failover that never was.
+    #[serde(deserialize_with = "Option::deserialize")]
     last_failover_ms: Option<u64>,
     downtimes: Vec<Downtime>,
 }

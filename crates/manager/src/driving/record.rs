@@ -1,8 +1,8 @@
 //! Where the record of a run lies: written before anything is changed that it tells of.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::failover::Audit;
@@ -80,7 +80,7 @@ impl AuditFolder {
 
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
         let path = self.path.join(name);
-        replace(&path, bytes).map_err(|source| RecordError { path, source })
+        tailwater_files::replace(&path, bytes, 0o640).map_err(|source| RecordError { path, source })
     }
 }
 
@@ -106,20 +106,5 @@ fn is_name(id: &str) -> bool {
 }
 
 fn read(path: &Path) -> io::Result<Audit> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(RECORD_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(serde_json::from_slice(&bytes)?)
-}
-
-/// Writes a file whole or not at all: what was there before stays until the new one is durable.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let half = path.with_extension("half");
-    let mut file = File::create(&half)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&half, path)?;
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+    Ok(serde_json::from_slice(&tailwater_files::read_regular(path, RECORD_BYTES_MAX)?)?)
 }

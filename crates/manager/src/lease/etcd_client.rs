@@ -158,10 +158,12 @@ impl EtcdClient {
 
 /// A client that believes the authorities of the options.
 fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
+    /// All authorities of a system have some hundred kilobytes.
+    const CA_BYTES_MAX: u64 = 16 << 20;
     let client = Client::builder();
     let Some(file) = &options.ca_file else { return Ok(client) };
     let named = |reason: &dyn fmt::Display| format!("{}: {reason}", file.display());
-    let pem = std::fs::read(file).map_err(|error| named(&error))?;
+    let pem = tailwater_files::read_named(file, CA_BYTES_MAX).map_err(|error| named(&error))?;
     let authorities = Certificate::from_pem_bundle(&pem).map_err(|error| named(&error))?;
     if authorities.is_empty() {
         return Err(named(&"no certificate stands there"));

@@ -1,6 +1,6 @@
 //! The lease of managers on one machine: a lock on a file, which the kernel lets go of when its process ends.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -42,8 +42,7 @@ impl FileLease {
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }
-        let mut file =
-            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&self.path)?;
+        let mut file = tailwater_files::open_or_create(&self.path, tailwater_files::PRIVATE_FILE)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {

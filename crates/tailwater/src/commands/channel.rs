@@ -152,7 +152,8 @@ fn plan(command: &ChannelCommand) -> Option<String> {
 fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
     let text = match path.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
-        _ => std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?,
+        _ => tailwater_files::read_named_text(path, 64 << 20)
+            .with_context(|| format!("read {}", path.display()))?,
     };
     parse_toml(&text).map_err(|reason| anyhow!("{}: {reason}", path.display()))
 }

@@ -1,21 +1,24 @@
 //! What holds failovers of a cluster back, over restarts, and for all managers that share a lease: a pause that the next manager
 //! did not know of would be none.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::causes::WithCauses;
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tailwater_manager::analysis::Guard;
 use tailwater_manager::lease::EtcdValue;
 use tracing::{error, info, warn};
 
 /// How often it is looked what other managers have been told.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A thousand downtimes with long reasons have less.
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A change that others were faster than is made again so often.
 const TRIES_MAX: u32 = 20;
@@ -41,13 +44,23 @@ struct Beside {
 }
 
 /// What the file has.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize)]
 struct Kept {
     #[serde(flatten)]
     guard: Guard,
     /// As in [`Beside`]: who begins with this file still has to tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     owes_failover_ms: Option<u64>,
+}
+
+impl Kept {
+    /// Not derived: a flattened [`Guard`] would pass over every field that nobody knows, a misspelt one among them.
+    fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes)?;
+        let owes_failover_ms = fields.remove("owes_failover_ms").map(serde_json::from_value).transpose()?;
+        let guard = serde_json::from_value(fields.into())?;
+        Ok(Self { guard, owes_failover_ms })
+    }
 }
 
 impl std::fmt::Debug for KeptGuard {
@@ -65,8 +78,8 @@ impl KeptGuard {
     /// # Errors
     /// If there is a file that cannot be read: nobody knows then whether failovers are paused.
     pub fn open(path: PathBuf, etcd: Option<EtcdValue>) -> anyhow::Result<Self> {
-        let Kept { guard, owes_failover_ms } = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
+        let Kept { guard, owes_failover_ms } = match tailwater_files::read_regular(&path, FILE_BYTES_MAX) {
+            Ok(bytes) => Kept::parse(&bytes)
                 .with_context(|| format!("{} is not understood; remove it to begin anew", path.display()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::default(),
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
@@ -232,12 +245,7 @@ impl KeptGuard {
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    let half = path.with_extension("half");
-    let mut file = File::create(&half)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&half, path)?;
-    File::open(folder)?.sync_all()
+    tailwater_files::replace(path, bytes, 0o640)
 }
 
 #[cfg(test)]
@@ -267,8 +275,19 @@ mod tests {
         assert_eq!(again.now().last_failover_ms(), Some(7));
         again.begin_at(5);
         assert_eq!(again.now().last_failover_ms(), Some(5), "the clock was set back");
-        fs::write(&path, "{").unwrap();
-        assert!(KeptGuard::open(path, None).is_err_and(|error| error.to_string().contains("not understood")));
+        let sound = fs::read_to_string(&path).unwrap();
+        for wrong in [
+            "{".to_owned(),
+            sound.replacen("last_failover_ms", "last_failover", 1),
+            sound.replacen("is_paused", "is_pausd", 1),
+            sound.replacen("{", "{\"owes_failover\": 7,", 1),
+            sound.replacen("[]", r#"[{"sever": "db1", "from_ms": 1, "until_ms": 2, "reason": ""}]"#, 1),
+        ] {
+            assert_ne!(wrong, sound);
+            fs::write(&path, &wrong).unwrap();
+            let refused = KeptGuard::open(path.clone(), None);
+            assert!(refused.is_err_and(|error| error.to_string().contains("not understood")), "{wrong}");
+        }
     }
 
     fn in_etcd(etcd: &Etcd, folder: &Path, name: &str) -> Arc<KeptGuard> {

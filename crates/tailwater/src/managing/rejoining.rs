@@ -199,7 +199,7 @@ impl Rejoining {
         }
         // From here on it does not replicate from nobody any more, and is not done with either.
         let mark = self.mark();
-        File::create(&mark).with_context(|| format!("make {}", mark.display()))?;
+        tailwater_files::create_anew(&mark, 0o640).with_context(|| format!("make {}", mark.display()))?;
         self.follow(report).await
     }
 
@@ -273,7 +273,8 @@ impl Rejoining {
     fn lock(&self) -> anyhow::Result<File> {
         std::fs::create_dir_all(&self.folder).with_context(|| format!("make {}", self.folder.display()))?;
         let path = self.folder.join(format!("{}.lock", self.wish.server));
-        let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
+        let file = tailwater_files::open_or_create(&path, 0o640)
+            .with_context(|| format!("open {}", path.display()))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).with_context(|| {
             format!("somebody else brings {} back: {} is locked", self.wish.server, path.display())
         })?;

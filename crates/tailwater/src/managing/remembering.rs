@@ -1,12 +1,15 @@
 //! Where the memory of a manager lies: a file that is written while its primary is well, and read once.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use tailwater_manager::lease::holding::now;
 use tailwater_manager::watching::memory::{Begins, Marked, Memory};
 use tracing::{debug, info};
+
+/// No memory is longer.
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Names the boot of this machine: what is kept must not outlive it, since it is not synced, and clocks begin anew.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -26,7 +29,7 @@ impl MemoryFile {
 
     /// What the manager before this one knew of that primary, if it counts, and how long ago it looked, in milliseconds.
     pub fn read(&self, primary: &str) -> Option<(Memory, u64)> {
-        let bytes = match fs::read(&self.path) {
+        let bytes = match tailwater_files::read_regular(&self.path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) => {
@@ -34,7 +37,11 @@ impl MemoryFile {
                 return None;
             }
         };
-        let marked: Marked = serde_json::from_slice(&bytes).ok()?;
+        let marked: Marked = serde_json::from_slice(&bytes)
+            .inspect_err(|error| {
+                info!(path = %self.path.display(), "what the last manager knew is not understood: {error}");
+            })
+            .ok()?;
         let boot = boot()?;
         marked.for_one_that(&Begins { primary, now_ms: now().0, boot: &boot, term: (self.term)() })
     }
@@ -48,7 +55,8 @@ impl MemoryFile {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let write = || -> io::Result<()> {
             fs::create_dir_all(folder)?;
-            fs::write(&half, serde_json::to_vec(&marked)?)?;
+            let mut file = tailwater_files::create_anew(&half, 0o640)?;
+            file.write_all(&serde_json::to_vec(&marked)?)?;
             fs::rename(&half, &self.path)
         };
         if let Err(error) = write() {

@@ -52,7 +52,8 @@ pub fn stats(arguments: &StatsArgs, output: Output) -> anyhow::Result<Exit> {
             bail!("--html makes a page of one log: name one of the {} logs found", looked.len());
         };
         let page = page::page(only);
-        std::fs::write(path, page).with_context(|| format!("write {}", path.display()))?;
+        tailwater_files::replace(path, page.as_bytes(), 0o666)
+            .with_context(|| format!("write {}", path.display()))?;
     }
     let mut out = io::stdout().lock();
     for (number, looked) in looked.iter().enumerate() {
