@@ -122,7 +122,7 @@ impl ActiveSegment {
         first_chunk: &[u8],
     ) -> Result<Before, WireError> {
         if self.event_remaining > 0 {
-            let reason = format!("a {:?} event within another", header.event_type);
+            let reason = format!("a {} event within another", header.event_type);
             return Err(WireError::malformed("event stream", reason));
         }
         let before = self.framing.begin_event(self.position().offset, header, first_chunk)?;

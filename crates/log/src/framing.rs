@@ -99,7 +99,7 @@ impl Framing {
             self.format = Some(FormatDescription::parse(body)?);
         }
         let Some(format) = &self.format else {
-            let reason = format!("a {:?} event before the format description", header.event_type);
+            let reason = format!("a {} event before the format description", header.event_type);
             return Err(WireError::malformed("segment", reason));
         };
         let step = self.tracker.observe(header, body, format)?;

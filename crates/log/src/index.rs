@@ -73,6 +73,16 @@ pub(crate) enum IndexDamage {
     Version(u32),
 }
 
+impl std::fmt::Display for IndexDamage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("it ends in the midst of a record"),
+            Self::Malformed(reason) => write!(f, "it is malformed: {reason}"),
+            Self::Version(version) => write!(f, "it is of version {version}, which a newer Tailwater wrote"),
+        }
+    }
+}
+
 impl SegmentHeader {
     /// The bytes that an index file begins with.
     pub(crate) fn encode(&self) -> Vec<u8> {

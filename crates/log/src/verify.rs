@@ -176,7 +176,7 @@ impl Verifier<'_> {
                     return Ok(());
                 }
                 let index_path = directory.path_of(&crate::segment::index_name(number));
-                found.problem(&index_path, 0, format!("the index cannot be read: {damage:?}"));
+                found.problem(&index_path, 0, format!("the index cannot be read: {damage}"));
                 self.running = None;
                 return Ok(());
             }
@@ -316,7 +316,7 @@ impl Verifier<'_> {
                     None
                 }
                 NextRecord::Record(Record::Entry(indexed), _) => {
-                    Some(format!("the index says {indexed:?}, the segment {entry:?}"))
+                    Some(format!("the index says {}, the segment {}", described(&indexed), described(entry)))
                 }
                 NextRecord::Damaged(reason) => Some(reason),
                 NextRecord::End | NextRecord::Record(Record::Seal { .. }, _) => {
@@ -373,4 +373,14 @@ fn reason_of(error: LogError) -> String {
         LogError::Corrupt { reason, .. } => reason,
         other => other.to_string(),
     }
+}
+
+/// An entry for people.
+fn described(entry: &Entry) -> String {
+    let Entry { position, length, gtid, source_end, commit_time_us, .. } = entry;
+    let gtid = gtid.as_ref().map_or_else(|| "an entry without GTID".to_owned(), ToString::to_string);
+    format!(
+        "{gtid} at {position}, {length} bytes, up to {source_end} of the source's file, commit time {commit_time_us} \
+         microseconds"
+    )
 }

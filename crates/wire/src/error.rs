@@ -39,6 +39,14 @@ pub enum WireError {
         /// The checksum of the bytes received.
         computed: u32,
     },
+    /// The value of a column in a row.
+    #[error("column {column}: {error}")]
+    Column {
+        /// Its name, or its number from 1 if the binlog does not name it.
+        column: String,
+        /// What is wrong with it.
+        error: Box<Self>,
+    },
     /// A length is beyond a limit of ours, so that memory stays bounded.
     #[error("{what} of {size} bytes exceeds the limit of {size_max}")]
     TooLarge {
@@ -60,12 +68,20 @@ impl WireError {
             Self::Unsupported { .. } => "TW-WIRE-0003",
             Self::Checksum { .. } => "TW-WIRE-0004",
             Self::TooLarge { .. } => "TW-WIRE-0005",
+            Self::Column { error, .. } => error.code(),
         }
     }
 
     /// A [`WireError::Malformed`], for brevity at the many places that need one.
     pub fn malformed(what: &'static str, reason: impl Into<String>) -> Self {
         Self::Malformed { what, reason: reason.into() }
+    }
+
+    /// Says of which column of a row it is.
+    #[must_use]
+    pub fn in_column(self, column: &crate::rows::Column, index: usize) -> Self {
+        let column = column.name.clone().unwrap_or_else(|| (index + 1).to_string());
+        Self::Column { column, error: Box::new(self) }
     }
 
     /// A [`WireError::Unsupported`].

@@ -233,7 +233,7 @@ impl TransactionTracker {
 }
 
 fn misplaced(header: &EventHeader, place: &'static str) -> WireError {
-    let reason = format!("a {:?} event {place}, ending at {}", header.event_type, header.end_log_pos);
+    let reason = format!("a {} event {place}, ending at {}", header.event_type, header.end_log_pos);
     WireError::malformed("event stream", reason)
 }
 
@@ -302,7 +302,7 @@ impl<'a> Prefix<'a> {
         if self.header.has(EventHeader::FLAG_IGNORABLE) {
             return Ok(Meaning::Anywhere);
         }
-        let detail = format!("{:?}, ending at {}", self.header.event_type, self.header.end_log_pos);
+        let detail = format!("{}, ending at {}", self.header.event_type, self.header.end_log_pos);
         Err(WireError::unsupported("event type", detail))
     }
 

@@ -158,7 +158,7 @@ impl Collector {
             self.begin_format(place, header, body)?;
         }
         let Some(stream) = &mut self.stream else {
-            let reason = format!("a {:?} event before the format description", header.event_type);
+            let reason = format!("a {} event before the format description", header.event_type);
             return Err(WireError::malformed("event stream", reason));
         };
         let step = stream.tracker.observe(header, body, &stream.format)?;

@@ -90,10 +90,14 @@ pub struct CatArgs {
     /// Only rows, decoded.
     #[arg(long)]
     pub rows: bool,
-    /// SQL for the stock client that changes the same rows in the same way; what SQL cannot say exactly is refused.
-    /// Needs binlog_row_metadata=FULL on the source.
+    /// SQL for the stock client that changes the same rows in the same way; a transaction that SQL cannot say exactly is
+    /// left out, with a comment. Needs binlog_row_metadata=FULL on the source.
     #[arg(long, conflicts_with = "rows")]
     pub sql: bool,
+    /// Stop at the first event that cannot be printed. Otherwise a line says what it is, the output goes on, and the exit code
+    /// is 3.
+    #[arg(long, conflicts_with = "raw")]
+    pub strict: bool,
     /// Print the verbatim bytes instead: a binlog file that the servers' own tools read.
     #[arg(long, conflicts_with_all = ["gtid", "table", "since", "until", "rows", "sql"])]
     pub raw: bool,

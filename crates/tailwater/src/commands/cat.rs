@@ -8,7 +8,7 @@ use tailwater_log::{Entry, LogDir, LogPosition, LogReader};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventType, FormatDescription};
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtidSet};
-use tailwater_wire::print::{EventPlace, EventPrinter, TableFilter, TableScan, json, sql, text};
+use tailwater_wire::print::{EventPlace, EventPrinter, PrintError, TableFilter, TableScan, json, sql, text};
 use tailwater_wire::transaction::{Step, TransactionTracker};
 
 use super::binlog_file::{BinlogFile, Next};
@@ -29,15 +29,18 @@ pub(super) fn cat(arguments: &CatArgs, output: Output) -> anyhow::Result<Exit> {
         Some(path) => Cat::new(arguments, output, &mut out)?.file(path),
         None => {
             let logs = logs_of(&arguments.source)?;
-            logs.iter().try_for_each(|(_, log)| match arguments.raw {
-                true => raw_log(log, &mut out),
-                false => Cat::new(arguments, output, &mut out)?.log(log),
+            logs.iter().try_fold(Exit::Done, |exit, (_, log)| {
+                let of_log = match arguments.raw {
+                    true => raw_log(log, &mut out)?,
+                    false => Cat::new(arguments, output, &mut out)?.log(log)?,
+                };
+                Ok(if exit == Exit::Done { of_log } else { exit })
             })
         }
     };
     // What came before an error is whole and good.
     out.flush()?;
-    result.map(|()| Exit::Done)
+    result
 }
 
 /// The GTIDs that are wanted.
@@ -100,6 +103,8 @@ struct Cat<'a> {
     wanted: Wanted,
     /// Whether a transaction that was named was found.
     found: bool,
+    /// How many events could not be printed.
+    left_out: u64,
     event: Vec<u8>,
 }
 
@@ -118,7 +123,16 @@ impl<'a> Cat<'a> {
             (_, Output::Json, false) => Box::new(json::Printer::with_filter(filter)),
             (_, Output::Json, true) => Box::new(json::Printer::with_filter(filter).rows_only()),
         };
-        Ok(Self { arguments, printer, out, scan, wanted: Wanted::All, found: false, event: Vec::new() })
+        Ok(Self {
+            arguments,
+            printer,
+            out,
+            scan,
+            wanted: Wanted::All,
+            found: false,
+            left_out: 0,
+            event: Vec::new(),
+        })
     }
 
     /// Whether only some transactions are printed. Events between transactions then are not, but for format descriptions,
@@ -139,20 +153,36 @@ impl<'a> Cat<'a> {
     }
 
     fn print(&mut self, file: &str, offset: u64) -> anyhow::Result<()> {
-        self.printer
-            .event(EventPlace { file, offset }, &self.event, self.out)
-            .with_context(|| format!("event at {file}:{offset}"))
-    }
-
-    fn finish(mut self) -> anyhow::Result<()> {
-        self.printer.end(self.out)?;
-        match &self.arguments.gtid {
-            Some(gtid) if !self.found => bail!("there is no transaction {gtid}"),
-            _ => Ok(()),
+        let place = EventPlace { file, offset };
+        match self.printer.event(place, &self.event, self.out) {
+            Ok(()) => Ok(()),
+            Err(error @ PrintError::Output(_)) => Err(error.into()),
+            Err(error) if self.arguments.strict => {
+                Err(anyhow::Error::new(error).context(format!("event at {file}:{offset}")))
+            }
+            Err(error) => {
+                self.left_out += 1;
+                Ok(self.printer.leave_out(place, &self.event, &error, self.out)?)
+            }
         }
     }
 
-    fn log(mut self, log: &LogDir) -> anyhow::Result<()> {
+    fn finish(mut self) -> anyhow::Result<Exit> {
+        self.printer.end(self.out)?;
+        match (&self.arguments.gtid, self.left_out) {
+            (Some(gtid), _) if !self.found => bail!("there is no transaction {gtid}"),
+            (_, 0) => Ok(Exit::Done),
+            (_, left_out) => {
+                self.out.flush()?;
+                eprintln!(
+                    "{left_out} events could not be printed and are left out; the output says which and why"
+                );
+                Ok(Exit::Found)
+            }
+        }
+    }
+
+    fn log(mut self, log: &LogDir) -> anyhow::Result<Exit> {
         let flavour = log.segments()?.first().map(|segment| segment.source.flavour);
         if let Some(flavour) = flavour {
             self.wanted = Wanted::parse(self.arguments.gtid.as_deref(), flavour)?;
@@ -198,12 +228,19 @@ impl<'a> Cat<'a> {
 
     fn is_about_tables(&mut self, scout: Option<&mut LogReader>, entry: &Entry) -> anyhow::Result<bool> {
         let (Some(scan), Some(scout)) = (&mut self.scan, scout) else { return Ok(true) };
+        let mut is_unknown = false;
         while scout.next_event()?.is_some() {
             let offset = scout.event_position().offset;
             scout.read_event(&mut self.event)?;
-            scan.event(&self.event).with_context(|| format!("event at {}:{offset}", source_file(scout)))?;
+            if let Err(error) = scan.event(&self.event) {
+                if self.arguments.strict {
+                    return Err(error).with_context(|| format!("event at {}:{offset}", source_file(scout)));
+                }
+                // It may be about the table. When it is printed, it is said what is wrong with it.
+                is_unknown = true;
+            }
         }
-        Ok(scan.finish() || !entry.is_transaction())
+        Ok(scan.finish() || is_unknown || !entry.is_transaction())
     }
 
     fn entry(&mut self, reader: &mut LogReader, only_format: bool) -> anyhow::Result<()> {
@@ -220,7 +257,7 @@ impl<'a> Cat<'a> {
     }
 
     /// A binlog file that is no part of a log: of a server, or a segment by its own name.
-    fn file(mut self, path: &Path) -> anyhow::Result<()> {
+    fn file(mut self, path: &Path) -> anyhow::Result<Exit> {
         let mut file = BinlogFile::open(path)?;
         let short = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if self.is_choosing() {
@@ -241,6 +278,8 @@ impl<'a> Cat<'a> {
         let mut again = BinlogFile::open(path)?;
         let mut stream: Option<(FormatDescription, TransactionTracker)> = None;
         let mut open: Option<OpenTransaction> = None;
+        // An event of the transaction could not be looked at: it may be about the tables.
+        let mut is_unknown = false;
         loop {
             let (offset, header) = match file.next(&mut self.event)? {
                 Next::Event { offset, header } => (offset, header),
@@ -262,8 +301,13 @@ impl<'a> Cat<'a> {
             };
             let body = self.event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
             let step = tracker.observe(&header, body, format).with_context(place)?;
-            if let Some(scan) = &mut self.scan {
-                scan.event(&self.event).with_context(place)?;
+            if let Some(scan) = &mut self.scan
+                && let Err(error) = scan.event(&self.event)
+            {
+                if self.arguments.strict {
+                    return Err(error).with_context(place);
+                }
+                is_unknown = true;
             }
             match step {
                 Step::Begin(start) => {
@@ -274,6 +318,7 @@ impl<'a> Cat<'a> {
                 Step::End => {
                     let Some(transaction) = open.take() else { continue };
                     let about_tables = self.scan.as_mut().is_none_or(TableScan::finish);
+                    let about_tables = about_tables || std::mem::take(&mut is_unknown);
                     let commit_time_us = match transaction.commit_time_us {
                         0 => u64::from(header.timestamp) * 1_000_000,
                         stated => stated,
@@ -316,14 +361,14 @@ fn source_file(reader: &LogReader) -> String {
     reader.source().map(|(_, file)| file.to_owned()).unwrap_or_default()
 }
 
-fn raw_file(path: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+fn raw_file(path: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let file = BinlogFile::open(path)?;
     out.write_all(&BINLOG_MAGIC)?;
     io::copy(&mut file.into_rest(), out)?;
-    Ok(())
+    Ok(Exit::Done)
 }
 
-fn raw_log(log: &LogDir, out: &mut dyn Write) -> anyhow::Result<()> {
+fn raw_log(log: &LogDir, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut segment = None;
     let mut reader = log.reader(LogPosition::ZERO)?;
     while let Some(entry) = reader.try_next()? {
@@ -339,5 +384,5 @@ fn raw_log(log: &LogDir, out: &mut dyn Write) -> anyhow::Result<()> {
             out.write_all(chunk)?;
         }
     }
-    Ok(())
+    Ok(Exit::Done)
 }

@@ -176,7 +176,7 @@ impl<'a> EventBody<'a> {
             _ if event_type == EventType::IGNORABLE || header.has(EventHeader::FLAG_IGNORABLE) => {
                 Self::Ignorable(body)
             }
-            _ => return Err(WireError::unsupported("event type", format!("{event_type:?}"))),
+            _ => return Err(WireError::unsupported("event type", event_type.to_string())),
         })
     }
 }

@@ -188,7 +188,7 @@ pub fn decompress_body(
     out: &mut Vec<u8>,
 ) -> Result<EventType, WireError> {
     let Some(plain) = plain_type(event_type) else {
-        return Err(WireError::unsupported(WHAT, format!("{event_type:?}")));
+        return Err(WireError::unsupported(WHAT, event_type.to_string()));
     };
     let part = match event_type {
         EventType::MARIADB_QUERY_COMPRESSED => QueryEvent::parse(event_type, body, format)?.query,

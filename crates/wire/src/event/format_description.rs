@@ -168,7 +168,7 @@ impl FormatDescription {
             Some(length) if length >= known => Ok(length),
             Some(length) => Err(WireError::unsupported(
                 "event layout",
-                format!("a fixed part of {length} bytes in {event_type:?}, {known} are expected"),
+                format!("a fixed part of {length} bytes in {event_type}, {known} are expected"),
             )),
             None => Ok(known),
         }

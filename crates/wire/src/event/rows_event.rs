@@ -101,7 +101,7 @@ impl<'a> RowsEvent<'a> {
         format: &FormatDescription,
     ) -> Result<Self, WireError> {
         let Some((kind, version, compressed)) = layout(event_type) else {
-            return Err(WireError::unsupported(WHAT, format!("{event_type:?}")));
+            return Err(WireError::unsupported(WHAT, event_type.to_string()));
         };
         let mut cursor = Cursor::new(WHAT, body);
         let (table_id, flags) = read_table_id_and_flags(event_type, &mut cursor, format)?;

@@ -158,6 +158,30 @@ impl EventPrinter for Printer {
     ) -> Result<(), PrintError> {
         self.print(place, event, false, out)
     }
+
+    fn leave_out(
+        &mut self,
+        place: EventPlace<'_>,
+        event: &[u8],
+        error: &PrintError,
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError> {
+        let mut json = JsonWriter::default();
+        json.begin('{');
+        for (key, text) in [("event", "left_out"), ("file", place.file), ("code", error.code())] {
+            json.key(key);
+            json.string(text);
+        }
+        json.key("offset");
+        json.plain(place.offset);
+        json.key("reason");
+        json.string(&super::left_out_text(place, event, error));
+        json.end('}');
+        let mut line = json.into_bytes();
+        line.push(b'\n');
+        out.write_all(&line)?;
+        Ok(())
+    }
 }
 
 /// One line being written: an object, with what all events have in front.

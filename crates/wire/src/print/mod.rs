@@ -57,6 +57,19 @@ pub trait EventPrinter {
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError>;
 
+    /// Prints that the event at `place`, for which [`EventPrinter::event`] ended with `error`, is left out, and whatever keeps what
+    /// stands around it good: of SQL, nothing of its transaction is executed.
+    ///
+    /// # Errors
+    /// [`PrintError::Output`].
+    fn leave_out(
+        &mut self,
+        place: EventPlace<'_>,
+        event: &[u8],
+        error: &PrintError,
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError>;
+
     /// Prints what is to stand behind the last event.
     ///
     /// # Errors
@@ -116,6 +129,15 @@ impl PrintError {
             Self::NotExact { .. } => "TW-WIRE-0007",
         }
     }
+}
+
+/// An event that is left out, for people, on one line: `Write_rows event at binlog.000001:4 is left out: why (TW-WIRE-0003)`.
+fn left_out_text(place: EventPlace<'_>, event: &[u8], error: &PrintError) -> String {
+    let kind = crate::event::EventHeader::parse(event).map(|header| header.event_type.to_string());
+    let kind = kind.unwrap_or_else(|_| "malformed".to_owned());
+    let EventPlace { file, offset } = place;
+    let text = format!("{kind} event at {file}:{offset} is left out: {error} ({})", error.code());
+    text.replace(|letter: char| letter.is_control(), " ")
 }
 
 /// Bounds on what a printer unpacks.

@@ -41,6 +41,10 @@ pub struct Printer {
     database: Vec<u8>,
     /// Flags of row events that the client's session is set for; `None` when it is set for a statement.
     row_session: Option<u16>,
+    /// A transaction that was printed has begun, and has not ended.
+    is_open: bool,
+    /// An event of the transaction was left out, and so is all that comes behind it.
+    leaves_out: bool,
 }
 
 impl Printer {
@@ -65,6 +69,13 @@ impl Printer {
         if !self.begun {
             self.begun = true;
             out.write_all(b"DELIMITER /*!*/;\n")?;
+        }
+        if self.leaves_out {
+            // Where there are no GTIDs, the end of a transaction tells.
+            self.leaves_out = !begins_transaction(&event.body) && !ends_transaction(&event.body);
+            if !begins_transaction(&event.body) {
+                return Ok(());
+            }
         }
         let mut text = Vec::new();
         match &event.body {
@@ -97,9 +108,13 @@ impl Printer {
                 put_comment(&mut text, &gtid.gtid.to_string(), place, &event.header);
                 if !gtid.has(MariadbGtidEvent::FLAG_STANDALONE) {
                     put_statement(&mut text, b"START TRANSACTION");
+                    self.is_open = true;
                 }
             }
             body => put_other(&mut text, body)?,
+        }
+        if ends_transaction(&event.body) {
+            self.is_open = false;
         }
         out.write_all(&text)?;
         Ok(())
@@ -117,6 +132,7 @@ impl Printer {
         }
         // These need no session.
         if matches!(&*statement, b"BEGIN" | b"COMMIT" | b"ROLLBACK") {
+            self.is_open = *statement == *b"BEGIN";
             put_statement(text, &statement);
             return Ok(());
         }
@@ -167,11 +183,51 @@ impl EventPrinter for Printer {
         self.print(place, event, false, out)
     }
 
+    fn leave_out(
+        &mut self,
+        place: EventPlace<'_>,
+        event: &[u8],
+        error: &PrintError,
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError> {
+        if !self.begun {
+            self.begun = true;
+            out.write_all(b"DELIMITER /*!*/;\n")?;
+        }
+        writeln!(
+            out,
+            "-- {}, and with it all of its transaction",
+            super::left_out_text(place, event, error)
+        )?;
+        if std::mem::take(&mut self.is_open) {
+            out.write_all(b"ROLLBACK")?;
+            out.write_all(END)?;
+        }
+        self.leaves_out = true;
+        Ok(())
+    }
+
     fn end(&mut self, out: &mut dyn io::Write) -> Result<(), PrintError> {
         if self.begun {
             out.write_all(b"DELIMITER ;\n")?;
         }
         Ok(())
+    }
+}
+
+/// Whether what came before belongs to another transaction.
+fn begins_transaction(body: &EventBody<'_>) -> bool {
+    matches!(body, EventBody::Gtid(_) | EventBody::MariadbGtid(_) | EventBody::FormatDescription(_))
+}
+
+/// Whether it ends a transaction.
+fn ends_transaction(body: &EventBody<'_>) -> bool {
+    match body {
+        EventBody::Xid(_) | EventBody::XaPrepare(_) => true,
+        EventBody::Query(query) => {
+            query.statement(UNPACKED_BYTES_MAX).is_ok_and(|text| matches!(&*text, b"COMMIT" | b"ROLLBACK"))
+        }
+        _ => false,
     }
 }
 

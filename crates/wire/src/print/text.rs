@@ -175,6 +175,17 @@ impl EventPrinter for Printer {
     ) -> Result<(), PrintError> {
         self.print(place, event, false, out)
     }
+
+    fn leave_out(
+        &mut self,
+        place: EventPlace<'_>,
+        event: &[u8],
+        error: &PrintError,
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError> {
+        writeln!(out, "# {}", super::left_out_text(place, event, error))?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -279,5 +290,31 @@ mod tests {
         printer.event(place, &head, &mut out).unwrap();
         assert!(matches!(printer.event(place, &rows, &mut out), Err(PrintError::Event(_))));
         printer.event(place, &dummy, &mut out).unwrap();
+    }
+
+    #[test]
+    fn an_event_that_is_left_out_is_named_on_one_line() {
+        let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
+        let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
+        let head = builder.format_description(&format, 0).unwrap();
+        let mut unknown = head.clone();
+        unknown[4] = 0xee;
+        let place = EventPlace { file: "binlog\n.000001", offset: 4 };
+        let printers: [Box<dyn EventPrinter>; 3] = [
+            Box::new(Printer::new()),
+            Box::new(crate::print::json::Printer::new()),
+            Box::new(crate::print::sql::Printer::new()),
+        ];
+        for (mut printer, begin) in printers.into_iter().zip(["# ", "{", "-- "]) {
+            let mut out = Vec::new();
+            printer.event(place, &head, &mut out).unwrap();
+            let error = printer.event(place, &unknown, &mut out).unwrap_err();
+            let start = out.len();
+            printer.leave_out(place, &unknown, &error, &mut out).unwrap();
+            let line = String::from_utf8(out.split_off(start)).unwrap();
+            assert!(line.starts_with(begin) && line.ends_with('\n') && line.lines().count() == 1, "{line}");
+            assert!(line.contains("Unknown(238) event at binlog") && line.contains("TW-WIRE-0003"), "{line}");
+            assert!(printer.event(place, &head, &mut out).is_ok(), "it goes on");
+        }
     }
 }

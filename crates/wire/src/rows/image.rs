@@ -54,7 +54,9 @@ impl<'a> Cell<'a> {
     pub fn value(&self, columns: &[Column]) -> Result<Value<'a>, WireError> {
         match (self.raw, columns.get(self.index)) {
             (None, _) => Ok(Value::Null),
-            (Some(raw), Some(column)) => Value::decode(raw, column, self.partial),
+            (Some(raw), Some(column)) => {
+                Value::decode(raw, column, self.partial).map_err(|error| error.in_column(column, self.index))
+            }
             (Some(_), None) => Err(WireError::malformed(WHAT, format!("no column {}", self.index))),
         }
     }
@@ -194,7 +196,7 @@ impl<'a> Iterator for Cells<'a> {
                 Ok(raw) => Ok(Cell { index, raw: Some(raw), partial }),
                 Err(error) => {
                     self.index = columns.len();
-                    Err(error)
+                    Err(error.in_column(column, index))
                 }
             });
         }
@@ -382,7 +384,9 @@ mod tests {
         let table = table(&[INT, TEXT]);
         let event = event(RowsKind::Delete, 2, &[0b11], &[0b11]);
         let mut rows = Rows::new(&table, &event, &[0, 1, 0, 0, 0, 9, b'h']).unwrap();
-        assert!(matches!(rows.next(), Some(Err(WireError::Truncated { .. }))));
+        let error = rows.next().unwrap().unwrap_err();
+        assert_eq!(error.code(), "TW-WIRE-0001");
+        assert!(error.to_string().starts_with("column 2: row image is truncated"), "{error}");
         assert!(rows.next().is_none());
         assert!(Rows::new(&super::tests::table(&[INT]), &event, &[]).is_err());
     }

@@ -164,6 +164,9 @@ impl Time {
         // Sign-extend 24 bits.
         let value = (raw << 8) as i32 >> 8;
         let magnitude = value.unsigned_abs();
+        if magnitude % 100 > 59 || magnitude / 100 % 100 > 59 {
+            return Err(WireError::malformed(WHAT, format!("TIME {value}")));
+        }
         Ok(Self {
             negative: value < 0,
             hours: (magnitude / 10_000) as u16,
@@ -234,10 +237,11 @@ impl DateTime {
             return Ok(Self { date: Date { year, month, day }, hour, minute, second, micros });
         }
         let value = Cursor::new(WHAT, bytes).u64()?;
-        if value > 99_999_999_999_999 {
+        let pair = |divisor: u64| (value / divisor % 100) as u8;
+        let is_clock = pair(10_000) < 24 && pair(100) < 60 && pair(1) < 60;
+        if value > 99_999_999_999_999 || pair(100_000_000) > 12 || pair(1_000_000) > 31 || !is_clock {
             return Err(WireError::malformed(WHAT, format!("DATETIME {value}")));
         }
-        let pair = |divisor: u64| (value / divisor % 100) as u8;
         Ok(Self {
             date: Date {
                 year: (value / 10_000_000_000) as u16,

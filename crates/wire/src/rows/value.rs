@@ -81,7 +81,7 @@ impl<'a> Value<'a> {
     pub fn decode(raw: &'a [u8], column: &Column, partial: bool) -> Result<Self, WireError> {
         let column_type = column.column_type;
         if column_type.encoded_length(raw)? != raw.len() {
-            return Err(WireError::malformed(WHAT, format!("{} bytes for {column_type:?}", raw.len())));
+            return Err(WireError::malformed(WHAT, format!("{} bytes for {column_type}", raw.len())));
         }
         let body = &raw[column_type.length_prefix_bytes()..];
         let unsigned = column.unsigned == Some(true);

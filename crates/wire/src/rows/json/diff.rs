@@ -23,6 +23,17 @@ pub enum JsonDiffOperation {
     Remove,
 }
 
+impl JsonDiffOperation {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Replace => "replace",
+            Self::Insert => "insert",
+            Self::Remove => "remove",
+        }
+    }
+}
+
 /// One change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JsonDiff<'a> {
@@ -79,7 +90,7 @@ impl<'a> JsonDiffs<'a> {
                 let path = String::from_utf8_lossy(diff.path);
                 return Err(WireError::malformed(
                     "JSON diff",
-                    format!("{:?} at {path} does not fit the document", diff.operation),
+                    format!("{} at {path} does not fit the document", diff.operation.name()),
                 ));
             }
         }
