@@ -84,7 +84,7 @@ impl<'p, 'a> Scope<'p, 'a> {
     /// Whether the group's rows may be in it.
     fn takes(&self, group: &Group<'a>) -> bool {
         let table = group.table;
-        let alone = |table: &MappedTable| table.target.opens_others();
+        let alone = |table: &MappedTable| table.target.stands_alone();
         if (alone(table) || self.tables.iter().any(|table| alone(table))) && !self.maps(table) {
             return false;
         }

@@ -9,6 +9,7 @@
 //! statements.
 
 mod mapping;
+pub(crate) mod old_times;
 mod opening;
 mod reader;
 mod rows;

@@ -30,6 +30,20 @@ pub enum ApplyError {
         /// What is wrong with it.
         error: WireError,
     },
+    /// Rows of a table cannot be understood.
+    #[error("transaction {gtid}: rows of {table} in the event at {position} of the log: {error}{remedy}")]
+    Rows {
+        /// The transaction.
+        gtid: String,
+        /// The table.
+        table: String,
+        /// Where the event begins in the log; where the transaction does, if the event does not tell.
+        position: LogPosition,
+        /// What is wrong with them, and in which column.
+        error: WireError,
+        /// What to do, behind a semicolon, if that is known.
+        remedy: &'static str,
+    },
     /// The target refuses what a transaction does.
     #[error(
         "transaction {gtid}: {}the target refuses it: {error}; nothing is lost: mend what it says and start the channel, or skip the transaction",
@@ -317,9 +331,11 @@ impl ApplyError {
                 tailwater_session::Retry::Later => Retry::Later,
                 tailwater_session::Retry::AfterChange => Retry::AfterChange,
             },
-            Self::Log(_) | Self::Event { .. } | Self::NoTable { .. } | Self::Shape { .. } => {
-                Retry::AfterChange
-            }
+            Self::Log(_)
+            | Self::Event { .. }
+            | Self::Rows { .. }
+            | Self::NoTable { .. }
+            | Self::Shape { .. } => Retry::AfterChange,
             Self::Unsupported { .. }
             | Self::Record { .. }
             | Self::NewerSchema { .. }
@@ -353,6 +369,7 @@ impl ApplyError {
             self,
             Self::Session(SessionError::Server { .. })
                 | Self::Refused { .. }
+                | Self::Unsupported { .. }
                 | Self::Missing { .. }
                 | Self::Shape { .. }
                 | Self::TooLarge { .. }
@@ -365,6 +382,7 @@ impl ApplyError {
     pub(crate) fn of_transaction(mut self, of: &str) -> Self {
         match &mut self {
             Self::Event { gtid, .. }
+            | Self::Unsupported { gtid, .. }
             | Self::Shape { gtid, .. }
             | Self::TooLarge { gtid, .. }
             | Self::Inexact { gtid, .. }
@@ -415,6 +433,7 @@ impl ApplyError {
             Self::Session(error) => error.code(),
             Self::Log(error) => error.code(),
             Self::Event { .. } => "TW-APP-0001",
+            Self::Rows { .. } => "TW-APP-0053",
             Self::Refused { .. } => "TW-APP-0002",
             Self::NoTable { .. } => "TW-APP-0003",
             Self::Shape { .. } => "TW-APP-0004",

@@ -101,6 +101,12 @@ impl TargetTable {
         self.engine.starts_with("MRG_")
     }
 
+    /// Whether it must not stand beside other tables in one statement: one that [opens others](Self::opens_others), and a system
+    /// table, which servers lock for writing only without others (error 1428).
+    pub fn stands_alone(&self) -> bool {
+        self.opens_others() || self.schema == "mysql"
+    }
+
     /// How often the server's `Handler_write`, `Handler_update` and `Handler_delete` count a row at least. MariaDB counts it itself:
     /// the row of a partitioned table twice, in the table and in the partition. In MySQL engines count, and BLACKHOLE does not.
     pub fn counted_per_row(&self) -> u64 {

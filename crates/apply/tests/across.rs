@@ -5,6 +5,7 @@ use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
 use tailwater_apply::filter::{FilterSet, Operation, Rule};
 use tailwater_sandbox::ServerKind;
+use tailwater_wire::Flavour;
 
 use crate::support::Rig;
 
@@ -80,6 +81,7 @@ async fn goes_across(from: ServerKind, to: ServerKind) -> Result<()> {
 
     refused_at_the_start(&rig, &channel).await?;
     refused_at_the_row(&rig, &channel).await?;
+    numbers_are_exact_or_refused(&rig, &channel, to).await?;
     channel.end().await;
     Ok(())
 }
@@ -132,6 +134,39 @@ async fn refused_at_the_row(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.resume(None).await?;
     rig.wait_applied(channel).await?;
     ensure!(rig.target.sql("SELECT wide FROM shop.later").await? == ["4000000000"]);
+    Ok(())
+}
+
+/// Numbers that only one of the flavours has.
+async fn numbers_are_exact_or_refused(rig: &Rig, channel: &Channel, to: ServerKind) -> Result<()> {
+    let table = "CREATE TABLE shop.exact (a INT, d DOUBLE, j JSON)";
+    for server in [&rig.source, &rig.target] {
+        server.sql(&format!("SET sql_log_bin=0; {table}")).await?;
+    }
+    // Without a key, rows are found by all of their values.
+    rig.source
+        .sql(
+            r#"INSERT INTO shop.exact VALUES (1, 0, '{"b":1,  "a":[1,2.50,1e22]}'), (2, 1.5, '[18446744073709551615]'), (3, 0.1, NULL)"#,
+        )
+        .await?;
+    rig.source.sql("UPDATE shop.exact SET a = a + 10; DELETE FROM shop.exact WHERE a = 12").await?;
+    rig.wait_applied(channel).await?;
+    let content = "SELECT a, d, JSON_EXTRACT(j, '$.a[0]') FROM shop.exact ORDER BY a";
+    let (ours, theirs) = (rig.target.sql(content).await?, rig.source.sql(content).await?);
+    ensure!(ours == theirs && ours.len() == 2, "{ours:?} {theirs:?}");
+
+    let (change, reason) = match (rig.source.kind().flavour(), to.flavour()) {
+        (Flavour::MySql, Flavour::MariaDb) => ("(4, -0e0, NULL)", "negative zero"),
+        (Flavour::MariaDb, Flavour::MySql) => {
+            ("(4, 0, '{\"a\": 12345678901234567890123}')", "12345678901234567890123")
+        }
+        // Both have what the other has.
+        _ => return Ok(()),
+    };
+    rig.source.sql(&format!("INSERT INTO shop.exact VALUES {change}")).await?;
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.code == "TW-APP-0031" && fault.message.contains(reason), "{fault:?}");
+    ensure!(fault.message.contains("`shop`.`exact`") && rig.target.sql(content).await? == ours, "{fault:?}");
     Ok(())
 }
 

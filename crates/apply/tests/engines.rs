@@ -103,7 +103,45 @@ async fn engines_are_mixed(kind: ServerKind) -> Result<()> {
     }
     what_cannot_be_once_is_refused(&rig).await?;
     what_is_logged_is_not_done_again(&rig).await?;
+    engines_of_the_target(&rig).await?;
     lost_rows_are_noticed(&rig).await
+}
+
+/// The target keeps the rows of two tables otherwise than the source: one not at all.
+async fn engines_of_the_target(rig: &Rig) -> Result<()> {
+    let channel = rig.channel(rig.options("otherwise"));
+    rig.wait_applied(&channel).await?;
+    channel.pause().await?;
+    rig.target
+        .sql(
+            "SET sql_log_bin=0; DELETE FROM mixed.i1; ALTER TABLE mixed.i1 ENGINE=BLACKHOLE; \
+             ALTER TABLE mixed.i2 ENGINE=ARCHIVE",
+        )
+        .await?;
+    channel.resume(None).await?;
+    rig.source
+        .sql(
+            "USE mixed; INSERT INTO i1 VALUES (500, 1), (501, 1); UPDATE i1 SET v = 2 WHERE a = 500; \
+             INSERT INTO i2 VALUES (500, 1); DELETE FROM i1 WHERE a = 501; INSERT INTO p1 VALUES (500, 1)",
+        )
+        .await?;
+    rig.wait_applied(&channel).await?;
+    let rows = "SELECT COUNT(*) FROM mixed.i2 WHERE a = 500; SELECT COUNT(*) FROM mixed.p1 WHERE a = 500";
+    ensure!(rig.target.sql(rows).await? == ["1", "1"]);
+    // An archive changes no rows.
+    rig.source.sql("UPDATE mixed.i2 SET v = 2 WHERE a = 500").await?;
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(
+        fault.code == "TW-APP-0002" && fault.message.contains("mixed.i2: the target refuses it"),
+        "{fault:?}"
+    );
+    rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
+    channel.resume(None).await?;
+    rig.wait_applied(&channel).await?;
+    channel.end().await;
+    let back = "SET sql_log_bin=0; ALTER TABLE mixed.i1 ENGINE=InnoDB; INSERT INTO mixed.i1 VALUES (-1, 0)";
+    rig.target.sql(back).await?;
+    Ok(())
 }
 
 /// Has a target that nothing was ever applied to.
@@ -166,7 +204,7 @@ async fn what_is_logged_is_not_done_again(rig: &Rig) -> Result<()> {
 
 /// A server that passes over rows without an error, because somebody told it to while the channel ran.
 async fn lost_rows_are_noticed(rig: &Rig) -> Result<()> {
-    let channel = rig.channel(rig.options("noticing"));
+    let channel = rig.channel(rig.options("otherwise"));
     rig.wait_applied(&channel).await?;
     rig.target.sql("SET sql_log_bin=0; DELETE FROM mixed.i1 WHERE a = -1").await?;
     rig.target.sql("SET GLOBAL slave_exec_mode='IDEMPOTENT'").await?;

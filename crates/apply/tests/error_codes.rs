@@ -18,6 +18,13 @@ fn every_code_is_documented() {
     let wrong_filter = FilterSet { include: vec!["".into()], ..FilterSet::default() }.compile();
     let errors = [
         ApplyError::Event { gtid: gtid(), position: LogPosition::ZERO, error: malformed() },
+        ApplyError::Rows {
+            gtid: gtid(),
+            table: table(),
+            position: LogPosition::ZERO,
+            error: malformed(),
+            remedy: "",
+        },
         ApplyError::Refused { gtid: gtid(), table: table(), key: text(), error: Box::new(refusal.clone()) },
         ApplyError::NoTable { gtid: gtid(), table: table() },
         ApplyError::Shape { gtid: gtid(), table: table(), column: text(), reason: reason() },
@@ -50,6 +57,7 @@ fn every_code_is_documented() {
         // A variant that is added must be listed above, too.
         match error {
             ApplyError::Event { .. }
+            | ApplyError::Rows { .. }
             | ApplyError::Refused { .. }
             | ApplyError::NoTable { .. }
             | ApplyError::Shape { .. }

@@ -20,6 +20,7 @@ mod hollow;
 mod live;
 mod logged;
 mod members;
+mod old_times;
 mod operating;
 mod orders;
 mod random;

@@ -32,6 +32,8 @@ pub(super) struct Living<'a> {
     /// The last change in it.
     pub changes: &'a RowChanges,
     pub index: usize,
+    /// Whether one of the changes in it gave the row another key.
+    pub moved: bool,
     /// What the others touched beyond it.
     pub touched: Vec<Access>,
 }

@@ -277,8 +277,11 @@ impl<'a> Planner<'a> {
             self.place(keyed.class, changes.timestamp, keyed.slot, accesses, &[]);
             return;
         };
+        let moves = keyed.after.as_ref() != Some(&before);
         let earlier = self.net.take(event.table, &before);
-        let folded = earlier.and_then(|earlier| self.fold(&earlier, event, index));
+        let moved = moves || earlier.as_ref().is_some_and(|earlier| earlier.moved);
+        let folded = earlier.and_then(|earlier| self.fold(&earlier, event, index, moved));
+        let moved = if folded.is_some() { moved } else { moves };
         let (class, slot, touched) = match folded {
             Some(Folded { outcome: Outcome::Nothing, .. }) => return,
             Some(Folded { outcome: Outcome::Row { class, row }, old, rank, touched }) => {
@@ -290,12 +293,18 @@ impl<'a> Planner<'a> {
         };
         let placed = self.place(class, changes.timestamp, slot, accesses, &touched);
         if let Some(key) = keyed.after {
-            self.net.put(event.table, key, Living { placed, changes, index, touched });
+            self.net.put(event.table, key, Living { placed, changes, index, moved, touched });
         }
     }
 
     /// What an earlier change of a row and this one come to. The earlier change is then gone.
-    fn fold(&mut self, earlier: &Living<'a>, event: Event<'a>, index: usize) -> Option<Folded<'a>> {
+    fn fold(
+        &mut self,
+        earlier: &Living<'a>,
+        event: Event<'a>,
+        index: usize,
+        moved: bool,
+    ) -> Option<Folded<'a>> {
         let placed = earlier.placed;
         let gathered = self.groups.get_mut(placed.group as usize)?;
         let slot = gathered.rows.get_mut(placed.index as usize)?;
@@ -306,7 +315,8 @@ impl<'a> Planner<'a> {
         let columns = event.changes.table.map.columns.len();
         let outcome = combine((of_earlier, &of_slot.row), (of_later, whole), columns)?;
         let counts = self.tables.get(event.table).is_some_and(|table| table.counts);
-        if counts && matches!(outcome, Outcome::Nothing) {
+        // The counter passes every value that a row has had for a while.
+        if counts && (moved || matches!(outcome, Outcome::Nothing)) {
             return None;
         }
         if !self.order.is_last(placed.number, earlier.accesses()) {

@@ -71,9 +71,16 @@ impl<'a> Table<'a> {
         // MariaDB shows the columns of a versioned table's row period so; its history comes as rows of the same key.
         let versioned =
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
+        // Whether a value of a counter beside the key changes in between is not looked at.
+        let counts_beside = key.as_ref().is_some_and(|key| {
+            let counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
+            counted
+                .into_iter()
+                .any(|(index, _)| key.bitmap.get(index / 8).is_none_or(|byte| byte >> (index % 8) & 1 == 0))
+        });
         Self {
             mapped,
-            net_change: options.net_change && key.is_some() && alone && !versioned,
+            net_change: options.net_change && key.is_some() && alone && !versioned && !counts_beside,
             counts: target.columns.iter().any(|column| column.auto_increment),
             // A generated column may be indexed, and the server computes its old value from the before image.
             cut_images: options.cut_images && key.is_some() && !generated,

@@ -112,6 +112,28 @@ fn single(changes: &RowChanges, index: usize) -> Option<RowChanges> {
     })
 }
 
+/// A value of a key that is neither a number nor text; values of types that no key can have are not shown.
+fn value_text(value: &Value<'_>) -> String {
+    let mut text = String::new();
+    // Writing to a text does not fail.
+    let _ = match value {
+        Value::Null => return "NULL".to_owned(),
+        Value::Float(float) => return float.to_string(),
+        Value::Double(double) => return double.to_string(),
+        Value::Decimal(decimal) => return decimal.to_string(),
+        Value::Bit { value, .. } | Value::Set(value) => return value.to_string(),
+        Value::Enum(number) => return number.to_string(),
+        Value::Year(year) => return year.to_string(),
+        Value::Date(date) => return date.to_string(),
+        Value::Time(time) => time.write(&mut text, 6),
+        Value::DateTime(time) => time.write(&mut text, 6),
+        Value::Timestamp(time) => time.to_utc().write(&mut text, 6),
+        Value::FixedBytes { stored, .. } => return format!("{:?}", String::from_utf8_lossy(stored)),
+        _ => return "?".to_owned(),
+    };
+    text
+}
+
 /// ` (id=7)`: the primary key of the row, or nothing if it has none or it cannot be read.
 fn key_text(changes: &RowChanges, index: usize) -> String {
     let read = || -> Option<String> {
@@ -139,7 +161,7 @@ fn key_text(changes: &RowChanges, index: usize) -> String {
                 Value::Int(number) => number.to_string(),
                 Value::UInt(number) => number.to_string(),
                 Value::Bytes(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
-                other => format!("{other:?}"),
+                other => value_text(&other),
             };
             parts.push(format!("{name}={value}"));
         }

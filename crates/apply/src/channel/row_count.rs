@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashSet;
-use tailwater_session::Connection;
+use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
 use crate::batch::Group;
@@ -135,9 +135,12 @@ impl RowCount {
     async fn ask(&mut self, connection: &mut Connection) -> Result<Option<u64>, ApplyError> {
         let Some(question) = self.question else { return Ok(None) };
         let begun = Instant::now();
-        let answer = connection.query(question).await?;
-        // Without its performance schema a MySQL server says nothing.
-        let count = answer.scalar().and_then(whole);
+        // Without its performance schema a MySQL server says nothing, and another may refuse.
+        let count = match connection.query(question).await {
+            Ok(answer) => answer.scalar().and_then(whole),
+            Err(SessionError::Server { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
         if count.is_none() {
             self.question = None;
         }

@@ -57,6 +57,8 @@ struct Session {
     noted: Noted,
     /// It is set up for a statement of the source.
     of_source: bool,
+    /// Of the transaction that runs: a table without transactions, and how many rows of such tables were sent.
+    lasting: Option<(String, usize)>,
 }
 
 /// A transaction that is being run.
@@ -128,7 +130,17 @@ impl Statements {
             None => Session::open(shared).await?,
         };
         let Some(mut open) = open else { return Ok(false) };
-        open.run(shared, held, progress).await?;
+        open.lasting = None;
+        if let Err(error) = open.run(shared, held, progress).await {
+            return Err(match (error, open.lasting) {
+                (ApplyError::Session(SessionError::Server { error, .. }), Some((table, rows)))
+                    if rows > 1 =>
+                {
+                    ApplyError::PartlyWritten { gtid: held.gtid_text(), table, error: Box::new(error) }
+                }
+                (error, _) => error,
+            });
+        }
         *session = Some(open);
         Ok(true)
     }
@@ -144,7 +156,7 @@ impl Session {
         // Not before: a predecessor may have noted one after the channel was taken from it.
         let intents = kept_intents(&mut writer.connection, &shared.options.name).await?;
         let noted = Noted::new(intents.keys().cloned(), Instant::now());
-        Ok(Some(Self { writer, database: Vec::new(), intents, noted, of_source: false }))
+        Ok(Some(Self { writer, database: Vec::new(), intents, noted, of_source: false, lasting: None }))
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
@@ -180,6 +192,8 @@ impl Session {
             self.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin(shared, held, &mut run).await?;
+        self.writer.check_rows().await.map_err(|error| error.of_transaction(&held.gtid_text()))?;
+        self.writer.row_count().lose();
         // The intent stays: a target may come back from a crash without this commit.
         self.writer.connection.execute_bytes(&progress).await?;
         self.writer.connection.execute("COMMIT").await?;
@@ -232,6 +246,11 @@ impl Session {
                 }
                 self.begin(shared, held, run).await?;
                 self.leave_source().await?;
+                if !rows.table.target.transactional {
+                    let TargetTable { schema, table, .. } = &*rows.table.target;
+                    let sent = self.lasting.take().map_or(0, |(_, sent)| sent);
+                    self.lasting = Some((format!("{schema}.{table}"), sent + rows.rows.len()));
+                }
                 if rows.images.len() > LONG_ROW_BYTES {
                     self.flush(run).await?;
                     return self.writer.run_rows(rows).await;
@@ -245,10 +264,12 @@ impl Session {
             Step::Statement(statement) if statement.dml || run.begun && is_temporary(&statement.text) => {
                 self.flush(run).await?;
                 self.begin(shared, held, run).await?;
+                self.writer.row_count().lose();
                 self.statement(held, statement, None).await?;
             }
             Step::Statement(statement) => {
                 self.flush(run).await?;
+                self.writer.row_count().lose();
                 self.definition(shared, held, statement, run, resumed).await?;
             }
         }
@@ -256,8 +277,7 @@ impl Session {
     }
 
     async fn flush(&mut self, run: &mut Sequence) -> Result<(), ApplyError> {
-        std::mem::take(&mut run.rows).run(&mut self.writer.connection).await?;
-        Ok(())
+        self.writer.run_counted(std::mem::take(&mut run.rows)).await
     }
 
     /// Begins the transaction that the progress will stand in, if it has not begun.

@@ -2,6 +2,7 @@
 
 use tailwater_session::{Connection, Purpose, SessionError, check_grants};
 use tailwater_wire::Flavour;
+use tailwater_wire::event::RowsKind;
 
 use super::options::{ChannelOptions, GtidMode};
 use super::packets::{Packets, ensure_found};
@@ -84,6 +85,8 @@ pub(crate) struct Writer {
     sizes: EncoderOptions,
     plan: PlanOptions,
     tolerant: bool,
+    /// The target logs what is applied.
+    logs: bool,
     /// Everything else that the session is sent is ASCII.
     else_ascii: bool,
     /// What the session is set to, once the statements have run.
@@ -132,6 +135,7 @@ impl Writer {
             sizes,
             plan,
             tolerant,
+            logs: options.gtid != GtidMode::Log,
             else_ascii: false,
             letters: Letters::All,
             sets_letters: false,
@@ -213,7 +217,8 @@ impl Writer {
         let by_event = !self.tolerant && changes.table.same_shape;
         // Images that are cut are copies.
         let options = PlanOptions { cut_images: self.plan.cut_images && by_event, ..self.plan };
-        let plan = batch::plan([changes], options).map_err(ApplyError::rows)?;
+        let mut plan = batch::plan([changes], options).map_err(ApplyError::rows)?;
+        self.leave_out_unkept(&mut plan)?;
         for group in &plan.groups {
             let is_short = |row: &batch::Row<'_>| row.bytes() <= LONG_ROW_BYTES;
             for rows in group.rows.chunk_by(|one, other| is_short(one) && is_short(other)) {
@@ -226,7 +231,7 @@ impl Writer {
                             &[batch::Group { rows: rows.to_vec(), ..group.clone() }],
                             &mut packets,
                         )?;
-                        packets.run(&mut self.connection).await?;
+                        self.run_counted(packets).await?;
                     }
                 }
             }
@@ -272,8 +277,31 @@ impl Writer {
         changes: impl Iterator<Item = &'a RowChanges>,
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
-        let plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
+        let mut plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
+        self.leave_out_unkept(&mut plan)?;
         self.push_groups(&plan.groups, packets)
+    }
+
+    /// Leaves out changes of rows that a BLACKHOLE table was given and has not kept: the server finds no such row, unless its own
+    /// replication asks.
+    fn leave_out_unkept(&self, plan: &mut batch::Plan<'_>) -> Result<(), ApplyError> {
+        let is_unkept = |group: &batch::Group<'_>| {
+            group.kind != RowsKind::Write && group.table.target.engine == "BLACKHOLE"
+        };
+        if self.logs
+            && let Some(group) = plan.groups.iter().find(|group| is_unkept(group))
+        {
+            let target = &group.table.target;
+            return Err(ApplyError::Unsupported {
+                gtid: String::new(),
+                what: format!("a change of rows of {}.{}, a BLACKHOLE table", target.schema, target.table),
+                reason: "the target would have to log it for its own replicas, and cannot as it keeps no rows; give the \
+                         channel gtid = log, the table another engine, or leave it out with a filter"
+                    .to_owned(),
+            });
+        }
+        plan.groups.retain(|group| !is_unkept(group));
+        Ok(())
     }
 
     /// The same, and notes progress behind them: in the same statement, if they do not need several.
@@ -288,6 +316,7 @@ impl Writer {
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
         let mut plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
+        self.leave_out_unkept(&mut plan)?;
         let progress = row.group(noted, plan.groups.last());
         plan.groups.push(progress);
         self.push_groups(&plan.groups, packets)

@@ -132,6 +132,6 @@ fn bind(
             Arc::new(mapped.map_err(|misfits| Unbound::Misfits { table: table(), misfits })?)
         }
     };
-    let keys = Box::new(RowKeys::new(map, &table.target, &table.columns, table.same_shape, seed));
+    let keys = Box::new(RowKeys::new(&table.map, &table.target, &table.columns, table.same_shape, seed));
     Ok(Use::Kept { table, keys })
 }

@@ -13,11 +13,12 @@ use tailwater_wire::rows::TableMap;
 use tailwater_wire::transaction::{SourceDependency, Step as Boundary, TransactionStart, TransactionTracker};
 
 use super::mapping::{Unbound, Use};
+use super::old_times;
 use super::rows::find_rows;
 use super::statement::{Meaning, meaning};
 use super::{Decoder, Tables, whole_header, xid};
 use crate::error::ApplyError;
-use crate::transaction::{Statement, StatementVariable, Step};
+use crate::transaction::{MappedTable, Statement, StatementVariable, Step};
 
 /// The most tables that one statement maps; servers join 61, and partitions are no tables here. A limit on memory.
 const MAPS_MAX: usize = 65_536;
@@ -228,7 +229,7 @@ impl TransactionReader {
         match tracker.observe(header, behind_header, &decoder.format)? {
             Boundary::Begin(start) => self.start = Some(start),
             _ => {
-                let reason = format!("it begins with a {:?} event", header.event_type);
+                let reason = format!("it begins with a {} event", header.event_type);
                 return Err(WireError::malformed("transaction", reason));
             }
         }
@@ -315,7 +316,28 @@ impl TransactionReader {
         match find_rows(header, body, &event, table, keys, bytes_max) {
             Ok(changes) if changes.rows.is_empty() => Ok(Outcome::Nothing),
             Ok(changes) => Ok(Outcome::Step(Step::Rows(changes))),
-            Err(error) => Err(self.error(error)),
+            Err(error) => Err(self.rows_error(header, table, error)),
+        }
+    }
+
+    fn rows_error(&self, header: &EventHeader, table: &MappedTable, error: WireError) -> ApplyError {
+        let remedy = match table.map.columns.iter().any(old_times::is_old) {
+            true => {
+                "; the table has columns in the layout of before MySQL 5.6, and the binlog does not say how many \
+                 digits their fractions have: ALTER TABLE ... FORCE on the source with mysql56_temporal_format=ON, and \
+                 copy the table to the target again"
+            }
+            false => "",
+        };
+        // Events of a compressed transaction have no place of their own; beyond 4 GiB places wrap around.
+        let begin = u64::from(header.end_log_pos).checked_sub(u64::from(header.event_length));
+        let begin = begin.filter(|begin| *begin > self.position.offset);
+        ApplyError::Rows {
+            gtid: self.gtid_text(),
+            table: format!("{}.{}", table.map.schema, table.map.table),
+            position: LogPosition { offset: begin.unwrap_or(self.position.offset), ..self.position },
+            error,
+            remedy,
         }
     }
 

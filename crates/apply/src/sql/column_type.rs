@@ -77,7 +77,7 @@ impl TargetType {
         };
         let sign = if unsigned { " unsigned" } else { "" };
         (!fits).then(|| {
-            format!("{:?}{sign} does not go into {} without loss", source.column_type, self.description())
+            format!("{}{sign} does not go into {} without loss", source.column_type, self.description())
         })
     }
 

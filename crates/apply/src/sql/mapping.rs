@@ -18,6 +18,10 @@ pub(super) struct Place {
     pub character_set: Option<String>,
     /// Whether it holds JSON as text.
     pub json_text: bool,
+    /// Whether it holds JSON as MySQL does, and the source as text.
+    pub json_of_text: bool,
+    /// Whether it holds a zero that is not negative instead of one that is.
+    pub plain_zero: bool,
 }
 
 /// Where a source's columns go, decided once per table.
@@ -76,8 +80,12 @@ pub(crate) fn mapping(logged: &TableMap, target: &TargetTable, columns: &[usize]
         places.push(Some(Place {
             quoted: quote(&own.name),
             converted_from,
-            character_set: own_type.character_set,
             json_text,
+            json_of_text: target.flavour == Flavour::MySql
+                && own_type.name == "json"
+                && !matches!(column.column_type, ColumnType::Json { .. }),
+            plain_zero: target.flavour == Flavour::MariaDb,
+            character_set: own_type.character_set,
         }));
     }
     let finds = |index: &&UniqueIndex| {

@@ -17,6 +17,7 @@
 //! [`ConnectOptions::found_rows`]: tailwater_session::ConnectOptions::found_rows
 
 mod column_type;
+mod json_number;
 mod mapping;
 mod statements;
 mod text;

@@ -4,6 +4,7 @@ use tailwater_wire::print::PrintError;
 use tailwater_wire::print::sql_value::{Use, put_changes, put_hex, put_value};
 use tailwater_wire::rows::{Cell, Image, JsonBinary, TableMap, Value};
 
+use super::json_number;
 use super::mapping::Place;
 use super::text::Text;
 
@@ -31,7 +32,26 @@ pub(super) fn put_literal<'v>(
     literal: Literal,
 ) -> Result<bool, PrintError> {
     let Some(column) = map.columns.get(cell.index) else { return Ok(false) };
+    let refused = |reason: String| PrintError::NotExact { what: format!("column {}", place.quoted), reason };
     match cell.value(&map.columns)? {
+        Value::Bytes(bytes) if place.json_of_text => {
+            if let Some(number) = json_number::rounded(bytes).filter(|_| literal == Literal::Assigned) {
+                let reason = format!(
+                    "MySQL rounds the number {number} in a JSON document; change it on the source, for instance into a \
+                     string, or give the column of the target type LONGTEXT"
+                );
+                return Err(refused(reason));
+            }
+            put_json_of_text(text, place, bytes, literal);
+        }
+        Value::Float(zero)
+            if place.plain_zero && literal == Literal::Assigned && is_negative_zero(zero.into()) =>
+        {
+            return Err(refused(NEGATIVE_ZERO.to_owned()));
+        }
+        Value::Double(zero) if place.plain_zero && literal == Literal::Assigned && is_negative_zero(zero) => {
+            return Err(refused(NEGATIVE_ZERO.to_owned()));
+        }
         Value::Bytes(bytes) if needs_character_set(place, literal) => {
             put_text(text, place, literal, |text| text.put_hex(bytes));
         }
@@ -69,6 +89,25 @@ pub(super) fn put_literal<'v>(
         }
     }
     Ok(false)
+}
+
+const NEGATIVE_ZERO: &str = "no expression of MariaDB makes a negative zero; write 0 on the source";
+
+fn is_negative_zero(number: f64) -> bool {
+    number == 0.0 && number.is_sign_negative()
+}
+
+/// A document that the source has as text; documents are compared, not texts.
+fn put_json_of_text<'v>(text: &mut Text<'v>, place: &Place, bytes: &'v [u8], literal: Literal) {
+    let from = place.converted_from.unwrap_or("utf8mb4");
+    if literal == Literal::Assigned {
+        text.put(format!("_{from} "));
+        text.put_hex(bytes);
+    } else {
+        text.put(format!("CAST(_{from} "));
+        text.put_hex(bytes);
+        text.put(" AS JSON)");
+    }
 }
 
 /// Whether text must be said to be in its character set: to be converted, or to be looked for in an index.

@@ -1,0 +1,90 @@
+//! Numbers in JSON text that MySQL's JSON does not hold as they are written: it has integers of 64 bits, and else doubles.
+
+/// The first number of a document's text that MySQL would round. Text that is no JSON is the server's affair.
+pub(super) fn rounded(text: &[u8]) -> Option<String> {
+    let mut rest = text;
+    while let Some((first, behind)) = rest.split_first() {
+        match first {
+            b'"' => rest = behind_string(behind),
+            b'-' | b'0'..=b'9' => {
+                let is_part =
+                    |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E') || byte.is_ascii_digit();
+                let end = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+                let (number, behind) = rest.split_at(end);
+                let number = String::from_utf8_lossy(number);
+                if !is_exact(&number) {
+                    return Some(number.into_owned());
+                }
+                rest = behind;
+            }
+            _ => rest = behind,
+        }
+    }
+    None
+}
+
+/// What stands behind a string whose opening quote was read.
+fn behind_string(text: &[u8]) -> &[u8] {
+    let mut rest = text;
+    loop {
+        rest = match rest {
+            [b'\\', _, behind @ ..] => behind,
+            [b'"', behind @ ..] => return behind,
+            [_, behind @ ..] => behind,
+            [] => return rest,
+        };
+    }
+}
+
+fn is_exact(number: &str) -> bool {
+    if number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok() {
+        return true;
+    }
+    match number.parse::<f64>() {
+        Ok(double) if double.is_finite() => digits(number) == digits(&format!("{double:e}")),
+        Ok(_) => false,
+        // No number.
+        Err(_) => true,
+    }
+}
+
+/// The digits of a number without zeros around them, and the power of ten of the last; nothing for 0.
+fn digits(number: &str) -> Option<(String, i64)> {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let exponent: i64 = exponent.parse().unwrap_or(i64::MAX / 2);
+    let mantissa = mantissa.trim_start_matches(['-', '+']);
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    let without_end = all.trim_end_matches('0');
+    let power = exponent - fraction.len() as i64 + (all.len() - without_end.len()) as i64;
+    let digits = without_end.trim_start_matches('0');
+    (!digits.is_empty()).then(|| (digits.to_owned(), power))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_doubles_are_found() {
+        for exact in [
+            "1",
+            "[-9223372036854775808, 18446744073709551615, 1.50, 0.1, 1e22, -0.0, 0e5, 1E+2]",
+            r#"{"12345678901234567890123": "12345678901234567890123 \" 1.00000000000000000001"}"#,
+            "100000000000000000000000",
+            "true",
+            "[-, 1.2.3]",
+        ] {
+            assert_eq!(rounded(exact.as_bytes()), None, "{exact}");
+        }
+        for (text, number) in [
+            ("12345678901234567890123", "12345678901234567890123"),
+            (r#"{"a\"b": [1, 0.12345678901234567890]}"#, "0.12345678901234567890"),
+            ("[-18446744073709551617]", "-18446744073709551617"),
+            ("1e400", "1e400"),
+            ("1e-400", "1e-400"),
+        ] {
+            assert_eq!(rounded(text.as_bytes()).as_deref(), Some(number), "{text}");
+        }
+    }
+}
