@@ -39,7 +39,7 @@ async fn fractions_are_those_of_the_target() -> Result<()> {
     ensure!(fault.message.contains("rows of old.odd in the event at "), "{fault:?}");
     ensure!(fault.message.contains("mysql56_temporal_format"), "{fault:?}");
     for table in ["t", "k"] {
-        let rows = format!("SET time_zone='+00:00'; SELECT * FROM old.{table} ORDER BY id");
+        let rows = format!("SET time_zone='+00:00'; SELECT * FROM old.{table} WHERE id <> 3 ORDER BY id");
         let (ours, theirs) = (rig.target.sql(&rows).await?, rig.source.sql(&rows).await?);
         ensure!(ours == theirs && ours.len() == 4, "{table}: {ours:#?} {theirs:#?}");
     }

@@ -118,6 +118,9 @@ impl Printer {
         if ends_transaction(&event.body) {
             self.is_open = false;
         }
+        if ends_transaction(&event.body) {
+            self.is_open = false;
+        }
         out.write_all(&text)?;
         Ok(())
     }
