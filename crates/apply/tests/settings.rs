@@ -60,11 +60,14 @@ async fn is_logged(server: &Server, gtid: &Gtid) -> Result<bool> {
 }
 
 async fn what_follows_a_definition_is_logged(rig: &Rig, channel: &Channel) -> Result<()> {
-    rig.source.sql("CREATE TABLE one.made (id INT PRIMARY KEY)").await?;
+    // Under settings that must not reach our own statements.
+    let odd = "SET collation_connection=ucs2_general_ci";
+    rig.source.sql(&format!("{odd}; CREATE TABLE one.made (id INT PRIMARY KEY)")).await?;
     let mut gtids = vec![rig.newest_gtid().await?];
     for value in [1, 2] {
-        let insert =
-            format!("SET SESSION binlog_format=STATEMENT; USE one; INSERT INTO orders VALUES ({value})");
+        let insert = format!(
+            "SET SESSION binlog_format=STATEMENT; USE one; {odd}; INSERT INTO orders VALUES ({value})"
+        );
         rig.source.sql(&insert).await?;
         gtids.push(rig.newest_gtid().await?);
     }

@@ -61,10 +61,6 @@ const MYSQL: &[&str] = &[
     "CREATE TABLE fp (a INT, KEY (a))",
     "CREATE TABLE fc (a INT, FOREIGN KEY (a) REFERENCES fp (a))",
     "SET restrict_fk_on_non_standard_key=ON",
-    "SET innodb_strict_mode=OFF",
-    "CREATE TABLE lax (a INT) ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=9",
-    "CREATE TABLE wide (a VARCHAR(8000), b VARCHAR(8000)) CHARACTER SET latin1 ROW_FORMAT=COMPACT",
-    "SET innodb_strict_mode=ON",
     "SET default_table_encryption=OFF",
     "CREATE DATABASE four",
     "SET sql_require_primary_key=ON",
@@ -92,12 +88,8 @@ const MARIADB: &[&str] = &[
     "CREATE TABLE stamped (a TIMESTAMP, b TIMESTAMP)",
     "SET explicit_defaults_for_timestamp=ON",
     "CREATE TABLE stamped2 (a TIMESTAMP, b TIMESTAMP)",
-    "SET innodb_strict_mode=OFF",
-    "CREATE TABLE lax (a INT) ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=9",
-    "SET innodb_strict_mode=ON",
     "CREATE PROCEDURE p() SELECT 1",
     "UPDATE mysql.proc SET comment='changed' WHERE db='one' AND name='p'",
-    "INSERT INTO mysql.proc SELECT * FROM mysql.proc WHERE 1=0",
     // Tables with a history.
     "SET TIMESTAMP=1700000000.25",
     "CREATE TABLE vt (a INT PRIMARY KEY, b INT) WITH SYSTEM VERSIONING",
@@ -114,13 +106,11 @@ const MARIADB: &[&str] = &[
     "INSERT INTO vp (a) VALUES (1)",
     "UPDATE vp SET a=2",
     "ALTER TABLE vp ADD COLUMN z INT",
-    "ALTER TABLE vp DROP SYSTEM VERSIONING, REMOVE PARTITIONING",
     "ALTER TABLE vt CHANGE y yy BIGINT",
     "ALTER TABLE vt ADD COLUMN u INT WITHOUT SYSTEM VERSIONING",
     "UPDATE vt SET u=1",
     "DELETE HISTORY FROM vt BEFORE SYSTEM_TIME '2000-01-01'",
     "SET system_versioning_alter_history=ERROR",
-    "TRUNCATE vp",
     "SET TIMESTAMP=DEFAULT",
     "CREATE TABLE app (id INT, s DATE, e DATE, PERIOD FOR p (s, e))",
     "INSERT INTO app VALUES (1, '2000-01-01', '2001-01-01')",
@@ -154,7 +144,11 @@ pub(super) async fn run(judged: &Judged, channel: &Channel) -> Result<()> {
         let history =
             ["vt", "vh"].map(|table| format!("SELECT *, row_end FROM one.{table} FOR SYSTEM_TIME ALL"));
         judged.ensure_same(&history).await?;
-        judged.ensure_same(&["SELECT comment FROM mysql.proc WHERE db='one'".to_owned()]).await?;
+        let own = [
+            "SELECT comment FROM mysql.proc WHERE db='one'",
+            "SELECT event_name, originator FROM information_schema.events",
+        ];
+        judged.ensure_same(&own.map(str::to_owned)).await?;
     }
     Ok(())
 }

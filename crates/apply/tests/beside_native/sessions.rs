@@ -97,13 +97,14 @@ async fn under_collations(judged: &Judged, channel: &Channel) -> Result<()> {
             true => format!("SET NAMES {set} COLLATE {name}"),
             false => format!("SET collation_connection={name}"),
         };
+        session.execute("SET NAMES utf8mb4").await?;
+        session.execute(&format!("SET time_zone='+0{}:00'", number % 10)).await?;
         session.execute(&names).await.context(names.clone())?;
         session.execute("SET @v='it is'").await?;
         let insert = format!("INSERT INTO t VALUES ({number}, CONCAT(@v, ' x'), COLLATION('a'))");
         session.execute(&insert).await.context(names.clone())?;
         if sets.insert(set) {
             let make = [
-                format!("SET time_zone='+0{}:00'", number % 10),
                 format!(
                     "CREATE TABLE c{number} (a VARCHAR(9) DEFAULT 'x' COMMENT 'it''s', t TIMESTAMP DEFAULT '2020-01-01 00:00:00')"
                 ),

@@ -334,7 +334,7 @@ fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>, flavour: Flavour
             text.push(b'\'');
             // Of another flavour that has no such collation, the set's default.
             if let Some(collation) = super::charset::collation_name(*collation, flavour) {
-                put(text, format_args!(" COLLATE {collation}"));
+                put(text, format_args!(" COLLATE `{collation}`"));
             }
         }
     }

@@ -87,7 +87,8 @@ fn put_flags(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
 fn put_charset(text: &mut Vec<u8>, charset: &SessionCharset) {
     // A number stands for a collation, and only one that is the default of its set is taken for the set.
     match charset::character_set(u32::from(charset.client)) {
-        Some(name) => put_variable(text, "character_set_client", name),
+        // One of them, `binary`, is a keyword.
+        Some(name) => put_variable(text, "character_set_client", format_args!("_utf8mb4'{name}'")),
         None => put_variable(text, "character_set_client", charset.client),
     }
     put_variable(text, "collation_connection", charset.connection);
@@ -142,4 +143,71 @@ fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(
     let pairs = pairs.join(",");
     put(text, format_args!(" /*M!110300 , @@session.character_set_collations=_utf8mb4'{pairs}' */"));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statement(status_vars: &[u8], source: Flavour, target: Flavour) -> Result<String, PrintError> {
+        let query = QueryEvent {
+            thread_id: 7,
+            execution_seconds: 0,
+            error_code: 0,
+            status_vars_bytes: status_vars,
+            database: b"",
+            query: b"",
+            compressed: false,
+        };
+        let text = session_statement(5, &query, source, target)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    #[test]
+    fn every_collation_can_be_a_default_and_every_client_is_known() {
+        // `character_set_client` cp1251 by a collation that is not its default, `character_set_collations` of latin1.
+        let vars = b"\x04\x32\0\x32\0\x08\0\x83\x01\x08\0\x2f\0";
+        let text = statement(vars, Flavour::MariaDb, Flavour::MariaDb).unwrap();
+        for part in [
+            "character_set_client=_utf8mb4'cp1251', @@session.collation_connection=50",
+            "character_set_collations=_utf8mb4'latin1=latin1_bin'",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let unknown = statement(b"\x83\x01\x08\0\xff\xff", Flavour::MariaDb, Flavour::MariaDb);
+        assert_eq!(unknown.unwrap_err().code(), "TW-WIRE-0007");
+    }
+
+    #[test]
+    fn what_mariadb_logs_as_bits_is_set_and_what_mysql_logs_is_not_taken_for_it() {
+        let bits = StatusVars::OPTION_NO_CHECK_CONSTRAINT_CHECKS
+            | StatusVars::OPTION_EXPLICIT_DEFAULTS_FOR_TIMESTAMP
+            | StatusVars::OPTION_IF_EXISTS
+            | StatusVars::OPTION_INSERT_HISTORY;
+        let mut vars = vec![0];
+        vars.extend_from_slice(&bits.to_le_bytes());
+        let own = statement(&vars, Flavour::MariaDb, Flavour::MariaDb).unwrap();
+        for part in [
+            "check_constraint_checks=0",
+            "explicit_defaults_for_timestamp=1",
+            "sql_if_exists=1",
+            "system_versioning_insert_history=1",
+            "system_versioning_alter_history=KEEP",
+            "foreign_key_checks=1",
+        ] {
+            assert!(own.contains(part), "{part}: {own}");
+        }
+        let foreign = statement(&vars, Flavour::MySql, Flavour::MariaDb).unwrap();
+        assert!(
+            foreign.contains("check_constraint_checks=1")
+                && foreign.contains("explicit_defaults_for_timestamp=DEFAULT")
+                && foreign.contains("sql_if_exists=0"),
+            "{foreign}"
+        );
+        let mysql = statement(b"\0\0\0\0\0\x13\x01", Flavour::MySql, Flavour::MySql).unwrap();
+        assert!(
+            mysql.contains("sql_require_primary_key=1") && !mysql.contains("check_constraint"),
+            "{mysql}"
+        );
+    }
 }
