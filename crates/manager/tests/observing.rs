@@ -11,7 +11,7 @@ use tailwater_manager::observation::{IoState, Observation};
 use tailwater_manager::observing::ping::{Ping, PingKind, Pinger};
 use tailwater_manager::observing::{Subject, observe, observe_all};
 use tailwater_manager::topology::{Cluster, ClusterPlan, Member, Node, ProblemCode, RelayPlan, Role, build};
-use tailwater_sandbox::odd_settings::{make_odd, receptive};
+use tailwater_sandbox::odd_settings::{make_odd, make_ordinary, receptive};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
@@ -199,6 +199,7 @@ async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()
         let ping = pinger.ping(ping).await;
         ensure!(ping.outcome.is_ok(), "{ping:?}");
     }
+    make_ordinary(&pair.primary).await?;
     let engine = "SELECT engine FROM information_schema.tables WHERE table_schema = 'tailwater' AND table_name = 'ping'";
     let engine = pair.primary.sql(engine).await?;
     ensure!(engine == ["InnoDB"], "{engine:?}");

@@ -130,13 +130,13 @@ async fn read(
     while !settings.is_empty() {
         let result = match connection.query(&question(settings)).await {
             Ok(result) => result,
-            Err(SessionError::Server { doing, error })
+            Err(SessionError::Server { doing, error, statement })
                 if [UNKNOWN_SYSTEM_VARIABLE, NOT_OF_A_SESSION].contains(&error.number) =>
             {
                 // The message is in the server's language, the name in it is not.
-                let Some(index) = settings.iter().position(|setting| names(&error.message, setting.name))
+                let Some(index) = settings.iter().position(|setting| names(error.message.expose(), setting.name))
                 else {
-                    return Err(SessionError::Server { doing, error });
+                    return Err(SessionError::Server { doing, error, statement });
                 };
                 settings.remove(index);
                 continue;
