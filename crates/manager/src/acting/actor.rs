@@ -87,8 +87,7 @@ impl Actor {
         let seen = self.setup.servers.iter().zip(&observations).map(|(participant, observation)| {
             let feed = participant.feed.as_ref().map(|feed| feed.state());
             let Setup { flavour, version, .. } = self.setup;
-            let mut server =
-                Server::fed(&participant.member, observation, feed.as_ref(), flavour, version);
+            let mut server = Server::fed(&participant.member, observation, feed.as_ref(), flavour, version);
             server.name.clone_from(&participant.subject.name);
             // Better known now than half way.
             if let Some(lack) = lacking.get(&server.name) {

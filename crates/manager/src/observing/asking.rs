@@ -1,8 +1,6 @@
 //! The questions of one look, and how each family and version spells them.
 
-use tailwater_session::{
-    Connection, Purpose, QueryResult, SessionError, check_grants, check_plugin_grant,
-};
+use tailwater_session::{Connection, Purpose, QueryResult, SessionError, check_grants, check_plugin_grant};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::redact::public_text;

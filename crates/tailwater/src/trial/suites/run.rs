@@ -262,9 +262,13 @@ async fn run_client(
             () = tokio::time::sleep_until(deadline) => {
                 running.kill();
                 ended = Some(Ended::TimedOut);
+                // What it has sent is read by now.
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
+    // A statement that still waits is of a client that has ended: it is not run.
+    while gate.held.try_recv().is_ok() {}
     anyhow::ensure!(trio.trial.primary.is_running(), "the primary has ended");
     ended.context("it ended")
 }

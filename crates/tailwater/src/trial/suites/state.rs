@@ -54,113 +54,108 @@ fn preparations(flavour: Flavour) -> &'static [&'static str] {
 /// Accounts, routines, and what else belongs to no table.
 fn questions(flavour: Flavour) -> &'static [(&'static str, &'static str)] {
     match flavour {
-        Flavour::MySql => &[
-            ("accounts", "SELECT u.* FROM mysql.user u"),
-            ("grants on databases", "SELECT * FROM mysql.db"),
-            (
-                "grants on tables",
-                "SELECT Host, Db, User, Table_name, Grantor, Table_priv, Column_priv FROM mysql.tables_priv",
-            ),
-            (
-                "grants on columns",
-                "SELECT Host, Db, User, Table_name, Column_name, Column_priv FROM mysql.columns_priv",
-            ),
-            (
-                "grants on routines",
-                "SELECT Host, Db, User, Routine_name, Routine_type, Grantor, Proc_priv FROM mysql.procs_priv",
-            ),
-            (
-                "proxies",
-                "SELECT Host, User, Proxied_host, Proxied_user, With_grant, Grantor FROM mysql.proxies_priv",
-            ),
-            ("roles", "SELECT * FROM mysql.role_edges"),
-            ("default roles", "SELECT * FROM mysql.default_roles"),
-            ("dynamic grants", "SELECT * FROM mysql.global_grants"),
-            ("passwords of before", "SELECT Host, User, Password FROM mysql.password_history"),
-            ("servers", "SELECT * FROM mysql.servers"),
-            ("functions of libraries", "SELECT * FROM mysql.func"),
-            (
-                "routines",
-                "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER, ROUTINE_DEFINITION, IS_DETERMINISTIC, SQL_DATA_ACCESS, \
-                 SECURITY_TYPE, SQL_MODE, ROUTINE_COMMENT, DEFINER, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION \
-                 FROM information_schema.routines WHERE ROUTINE_SCHEMA NOT IN ('sys','tailwater')",
-            ),
-            (
-                "parameters of routines",
-                "SELECT SPECIFIC_SCHEMA, SPECIFIC_NAME, ORDINAL_POSITION, PARAMETER_MODE, PARAMETER_NAME, DTD_IDENTIFIER, CHARACTER_SET_NAME, \
-                 COLLATION_NAME, ROUTINE_TYPE FROM information_schema.parameters WHERE SPECIFIC_SCHEMA NOT IN ('sys','tailwater')",
-            ),
-            (
-                "events",
-                "SELECT EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_DEFINITION, EVENT_TYPE, EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, \
-                 SQL_MODE, STARTS, ENDS, STATUS, ON_COMPLETION, EVENT_COMMENT, ORIGINATOR, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, \
-                 DATABASE_COLLATION FROM information_schema.events",
-            ),
-            (
-                "triggers",
-                "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_ORDER, ACTION_STATEMENT, \
-                 ACTION_TIMING, SQL_MODE, DEFINER, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION \
-                 FROM information_schema.triggers WHERE TRIGGER_SCHEMA<>'sys'",
-            ),
-            (
-                "tablespaces",
-                "SELECT NAME, FLAG, ROW_FORMAT, SPACE_TYPE FROM information_schema.innodb_tablespaces WHERE SPACE_TYPE='General' AND NAME<>'mysql'",
-            ),
-            (
-                "reference systems",
-                "SELECT COUNT(*), MD5(GROUP_CONCAT(SRS_ID)) FROM information_schema.st_spatial_reference_systems",
-            ),
-            (
-                "histograms",
-                "SELECT SCHEMA_NAME, TABLE_NAME, COLUMN_NAME FROM information_schema.column_statistics",
-            ),
-        ],
-        Flavour::MariaDb => &[
-            ("accounts", "SELECT * FROM mysql.global_priv"),
-            ("grants on databases", "SELECT * FROM mysql.db"),
-            (
-                "grants on tables",
-                "SELECT Host, Db, User, Table_name, Grantor, Table_priv, Column_priv FROM mysql.tables_priv",
-            ),
-            (
-                "grants on columns",
-                "SELECT Host, Db, User, Table_name, Column_name, Column_priv FROM mysql.columns_priv",
-            ),
-            (
-                "grants on routines",
-                "SELECT Host, Db, User, Routine_name, Routine_type, Grantor, Proc_priv FROM mysql.procs_priv",
-            ),
-            (
-                "proxies",
-                "SELECT Host, User, Proxied_host, Proxied_user, With_grant, Grantor FROM mysql.proxies_priv",
-            ),
-            ("roles", "SELECT * FROM mysql.roles_mapping"),
-            ("servers", "SELECT * FROM mysql.servers"),
-            ("functions of libraries", "SELECT * FROM mysql.func"),
-            (
-                "routines",
-                "SELECT db, name, type, specific_name, language, sql_data_access, is_deterministic, security_type, param_list, returns, body, \
-                 definer, sql_mode, comment, character_set_client, collation_connection, db_collation, body_utf8, aggregate \
-                 FROM mysql.proc WHERE db NOT IN ('sys','tailwater','mysql')",
-            ),
-            (
-                "events",
-                "SELECT EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_DEFINITION, EVENT_TYPE, EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, \
-                 SQL_MODE, STARTS, ENDS, STATUS, ON_COMPLETION, EVENT_COMMENT, ORIGINATOR, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, \
-                 DATABASE_COLLATION FROM information_schema.events",
-            ),
-            (
-                "triggers",
-                "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_ORDER, ACTION_STATEMENT, \
-                 ACTION_TIMING, SQL_MODE, DEFINER, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION \
-                 FROM information_schema.triggers WHERE TRIGGER_SCHEMA<>'sys'",
-            ),
-            ("statistics of tables", "SELECT * FROM mysql.table_stats WHERE db_name<>'tailwater'"),
-            ("statistics of columns", "SELECT * FROM mysql.column_stats WHERE db_name<>'tailwater'"),
-            ("statistics of indexes", "SELECT * FROM mysql.index_stats WHERE db_name<>'tailwater'"),
-        ],
+        Flavour::MySql => OF_MYSQL,
+        Flavour::MariaDb => OF_MARIADB,
     }
 }
+
+const OF_MYSQL: &[(&str, &str)] = &[
+    ("accounts", "SELECT u.* FROM mysql.user u"),
+    ("grants on databases", "SELECT * FROM mysql.db"),
+    (
+        "grants on tables",
+        "SELECT Host, Db, User, Table_name, Grantor, Table_priv, Column_priv FROM mysql.tables_priv",
+    ),
+    (
+        "grants on columns",
+        "SELECT Host, Db, User, Table_name, Column_name, Column_priv FROM mysql.columns_priv",
+    ),
+    (
+        "grants on routines",
+        "SELECT Host, Db, User, Routine_name, Routine_type, Grantor, Proc_priv FROM mysql.procs_priv",
+    ),
+    ("proxies", "SELECT Host, User, Proxied_host, Proxied_user, With_grant, Grantor FROM mysql.proxies_priv"),
+    ("roles", "SELECT * FROM mysql.role_edges"),
+    ("default roles", "SELECT * FROM mysql.default_roles"),
+    ("dynamic grants", "SELECT * FROM mysql.global_grants"),
+    ("passwords of before", "SELECT Host, User, Password FROM mysql.password_history"),
+    ("servers", "SELECT * FROM mysql.servers"),
+    ("functions of libraries", "SELECT * FROM mysql.func"),
+    (
+        "routines",
+        "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER, ROUTINE_DEFINITION, IS_DETERMINISTIC, SQL_DATA_ACCESS, \
+         SECURITY_TYPE, SQL_MODE, ROUTINE_COMMENT, DEFINER, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION \
+         FROM information_schema.routines WHERE ROUTINE_SCHEMA NOT IN ('sys','tailwater')",
+    ),
+    (
+        "parameters of routines",
+        "SELECT SPECIFIC_SCHEMA, SPECIFIC_NAME, ORDINAL_POSITION, PARAMETER_MODE, PARAMETER_NAME, DTD_IDENTIFIER, CHARACTER_SET_NAME, \
+         COLLATION_NAME, ROUTINE_TYPE FROM information_schema.parameters WHERE SPECIFIC_SCHEMA NOT IN ('sys','tailwater')",
+    ),
+    (
+        "events",
+        "SELECT EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_DEFINITION, EVENT_TYPE, EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, \
+         SQL_MODE, STARTS, ENDS, STATUS, ON_COMPLETION, EVENT_COMMENT, ORIGINATOR, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, \
+         DATABASE_COLLATION FROM information_schema.events",
+    ),
+    (
+        "triggers",
+        "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_ORDER, ACTION_STATEMENT, \
+         ACTION_TIMING, SQL_MODE, DEFINER, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION \
+         FROM information_schema.triggers WHERE TRIGGER_SCHEMA<>'sys'",
+    ),
+    (
+        "tablespaces",
+        "SELECT NAME, FLAG, ROW_FORMAT, SPACE_TYPE FROM information_schema.innodb_tablespaces WHERE SPACE_TYPE='General' AND NAME<>'mysql'",
+    ),
+    (
+        "reference systems",
+        "SELECT COUNT(*), MD5(GROUP_CONCAT(SRS_ID)) FROM information_schema.st_spatial_reference_systems",
+    ),
+    ("histograms", "SELECT SCHEMA_NAME, TABLE_NAME, COLUMN_NAME FROM information_schema.column_statistics"),
+];
+
+const OF_MARIADB: &[(&str, &str)] = &[
+    ("accounts", "SELECT * FROM mysql.global_priv"),
+    ("grants on databases", "SELECT * FROM mysql.db"),
+    (
+        "grants on tables",
+        "SELECT Host, Db, User, Table_name, Grantor, Table_priv, Column_priv FROM mysql.tables_priv",
+    ),
+    (
+        "grants on columns",
+        "SELECT Host, Db, User, Table_name, Column_name, Column_priv FROM mysql.columns_priv",
+    ),
+    (
+        "grants on routines",
+        "SELECT Host, Db, User, Routine_name, Routine_type, Grantor, Proc_priv FROM mysql.procs_priv",
+    ),
+    ("proxies", "SELECT Host, User, Proxied_host, Proxied_user, With_grant, Grantor FROM mysql.proxies_priv"),
+    ("roles", "SELECT * FROM mysql.roles_mapping"),
+    ("servers", "SELECT * FROM mysql.servers"),
+    ("functions of libraries", "SELECT * FROM mysql.func"),
+    (
+        "routines",
+        "SELECT db, name, type, specific_name, language, sql_data_access, is_deterministic, security_type, param_list, returns, body, \
+         definer, sql_mode, comment, character_set_client, collation_connection, db_collation, body_utf8, aggregate \
+         FROM mysql.proc WHERE db NOT IN ('sys','tailwater','mysql')",
+    ),
+    (
+        "events",
+        "SELECT EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_DEFINITION, EVENT_TYPE, EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, \
+         SQL_MODE, STARTS, ENDS, STATUS, ON_COMPLETION, EVENT_COMMENT, ORIGINATOR, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, \
+         DATABASE_COLLATION FROM information_schema.events",
+    ),
+    (
+        "triggers",
+        "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_ORDER, ACTION_STATEMENT, \
+         ACTION_TIMING, SQL_MODE, DEFINER, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION \
+         FROM information_schema.triggers WHERE TRIGGER_SCHEMA<>'sys'",
+    ),
+    ("statistics of tables", "SELECT * FROM mysql.table_stats WHERE db_name<>'tailwater'"),
+    ("statistics of columns", "SELECT * FROM mysql.column_stats WHERE db_name<>'tailwater'"),
+    ("statistics of indexes", "SELECT * FROM mysql.index_stats WHERE db_name<>'tailwater'"),
+];
 
 async fn database(connection: &mut Connection, name: &str, state: &mut State) -> Result<(), SessionError> {
     let quoted = quote(name);
