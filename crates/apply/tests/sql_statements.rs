@@ -169,7 +169,9 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
 
 #[tokio::test]
 async fn mysql_arrives_on_mariadb() -> Result<()> {
-    across(ServerKind::Mysql97, ServerKind::Mariadb1011, &kept(&format!("{COMMON}\n{DOCUMENTS}"))).await
+    // A negative zero is refused: no expression of MariaDB makes one.
+    let common = COMMON.replace("-0e0", "0");
+    across(ServerKind::Mysql97, ServerKind::Mariadb1011, &kept(&format!("{common}\n{DOCUMENTS}"))).await
 }
 
 #[tokio::test]
