@@ -25,6 +25,7 @@ pub mod fields;
 pub mod folder;
 pub mod fuzzing;
 pub mod load;
+mod private_detail;
 pub mod progress;
 pub mod repair;
 pub mod schema;
