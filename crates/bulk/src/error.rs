@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tailwater_session::{PrivateText, ServerError, SessionError};
-use tailwater_wire::redact::private_text;
 
 /// How what an error has ended is brought to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -552,26 +551,6 @@ pub enum BulkError {
 }
 
 impl BulkError {
-    /// What the message leaves out, as it may hold values of rows: for an operator who asks for it. Never passwords.
-    pub fn private_detail(&self) -> Option<String> {
-        let of_server = |error: &ServerError| {
-            let private = error.private();
-            (private != error.to_string()).then_some(private)
-        };
-        match self {
-            Self::Session(error) => error.private_detail(),
-            Self::Rows { error, .. } => error.private_detail(),
-            Self::Definition { error, .. }
-            | Self::NotRepairable { error, .. }
-            | Self::Indexes { error, .. } => of_server(error),
-            Self::RowsChanged { first, .. } => {
-                let private = private_text(first.expose());
-                (private != first.to_string()).then_some(private)
-            }
-            _ => None,
-        }
-    }
-
     /// The stable code of this error, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {

@@ -27,6 +27,7 @@ pub mod folder;
 pub mod fuzzing;
 pub mod load;
 mod members;
+mod private_detail;
 pub mod progress;
 pub mod repair;
 pub mod schema;

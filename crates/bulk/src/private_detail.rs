@@ -1,0 +1,28 @@
+//! What an error's message leaves out, for who may see it.
+
+use tailwater_session::ServerError;
+use tailwater_wire::redact::private_text;
+
+use crate::error::BulkError;
+
+impl BulkError {
+    /// What the message leaves out, as it may hold values of rows: for an operator who asks for it. Never passwords.
+    pub fn private_detail(&self) -> Option<String> {
+        let of_server = |error: &ServerError| {
+            let private = error.private();
+            (private != error.to_string()).then_some(private)
+        };
+        match self {
+            Self::Session(error) => error.private_detail(),
+            Self::Rows { error, .. } => error.private_detail(),
+            Self::Definition { error, .. }
+            | Self::NotRepairable { error, .. }
+            | Self::Indexes { error, .. } => of_server(error),
+            Self::RowsChanged { first, .. } => {
+                let private = private_text(first.expose());
+                (private != first.to_string()).then_some(private)
+            }
+            _ => None,
+        }
+    }
+}
