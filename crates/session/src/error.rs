@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailwater_wire::WireError;
 use tailwater_wire::protocol::ErrPacket;
+use tailwater_wire::{WireError, printable};
 
 /// Why a connection could not be made, or stopped working, or an answer is no use.
 ///
@@ -290,7 +290,8 @@ pub struct ServerError {
 
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error {} ({}): {}", self.number, self.sql_state, self.message)
+        // It repeats names as they are.
+        write!(f, "error {} ({}): {}", self.number, printable(&self.sql_state), printable(&self.message))
     }
 }
 

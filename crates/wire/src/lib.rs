@@ -21,9 +21,11 @@ pub mod fuzzing;
 pub mod gtid;
 pub mod ids;
 pub mod print;
+mod printable;
 pub mod protocol;
 pub mod rows;
 pub mod transaction;
 
 pub use error::WireError;
 pub use ids::{Flavour, ServerId};
+pub use printable::printable;

@@ -7,6 +7,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
 use super::behind_marks::{BehindMark, ReadsProgress};
+use super::fed;
 use crate::error::BulkError;
 use crate::progress::Progress;
 use crate::snapshot::replicated::{self, Replicated};
@@ -60,11 +61,21 @@ pub struct Waiting {
 }
 
 impl InStep {
-    /// Finds out how these servers can be waited for.
+    /// Finds out how these servers can be waited for. A target that replicates from nowhere and lacks something will lack it for ever:
+    /// there is no way then.
     ///
     /// # Errors
     /// [`BulkError::NotInStep`] if that cannot be told; [`BulkError::Session`].
     pub async fn find_out(source: &mut Connection, target: &mut Connection) -> Result<Self, BulkError> {
+        let way = Self::of_flavours(source, target).await?;
+        if way == Self::Gtid && lacks(source, target).await? && !fed::is_fed(target).await? {
+            let reason = "it replicates from nowhere, no channel of Tailwater feeds it, and it lacks transactions of the source";
+            return Err(BulkError::NotInStep { target: target.endpoint().to_owned(), reason: reason.into() });
+        }
+        Ok(way)
+    }
+
+    async fn of_flavours(source: &mut Connection, target: &mut Connection) -> Result<Self, BulkError> {
         let name = target.endpoint().to_owned();
         let not = |reason: &str| BulkError::NotInStep { target: name.clone(), reason: reason.into() };
         match (source.server().flavour, target.server().flavour) {
@@ -150,6 +161,21 @@ impl InStep {
         }
         Ok(())
     }
+}
+
+/// Whether the target lacks something of what the source has now; without waiting.
+async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool, BulkError> {
+    let (variable, function) = match source.server().flavour {
+        Flavour::MySql => ("gtid_executed", "SELECT GTID_SUBSET({}, @@GLOBAL.gtid_executed)"),
+        Flavour::MariaDb => ("gtid_binlog_pos", "SELECT MASTER_GTID_WAIT({}, 0) = 0"),
+    };
+    let answer = source.query(&format!("SELECT @@GLOBAL.{variable}")).await?;
+    let gtids: String = answer.scalar().unwrap_or_default().split_whitespace().collect();
+    if gtids.is_empty() {
+        return Ok(false);
+    }
+    let answer = target.query(&function.replace("{}", &literal(&gtids))).await?;
+    Ok(answer.scalar() == Some("0"))
 }
 
 /// What stands before a mark's name in the name of the lock that its worker holds.
