@@ -61,21 +61,11 @@ pub struct Waiting {
 }
 
 impl InStep {
-    /// Finds out how these servers can be waited for. A target that replicates from nowhere and lacks something will lack it for ever:
-    /// there is no way then.
+    /// Finds out how these servers can be waited for.
     ///
     /// # Errors
     /// [`BulkError::NotInStep`] if that cannot be told; [`BulkError::Session`].
     pub async fn find_out(source: &mut Connection, target: &mut Connection) -> Result<Self, BulkError> {
-        let way = Self::of_flavours(source, target).await?;
-        if way == Self::Gtid && lacks(source, target).await? && !fed::is_fed(target).await? {
-            let reason = "it replicates from nowhere, no channel of Tailwater feeds it, and it lacks transactions of the source";
-            return Err(BulkError::NotInStep { target: target.endpoint().to_owned(), reason: reason.into() });
-        }
-        Ok(way)
-    }
-
-    async fn of_flavours(source: &mut Connection, target: &mut Connection) -> Result<Self, BulkError> {
         let name = target.endpoint().to_owned();
         let not = |reason: &str| BulkError::NotInStep { target: name.clone(), reason: reason.into() };
         match (source.server().flavour, target.server().flavour) {
@@ -144,6 +134,22 @@ impl InStep {
             Some(reason) => Err(BulkError::NotInStep { target, reason: reason.into() }),
             None => Ok(()),
         }
+    }
+
+    /// Whether anything brings to the target what it lacks: it would be waited for in vain.
+    ///
+    /// # Errors
+    /// [`BulkError::NotInStep`] if nothing does; [`BulkError::Session`].
+    pub async fn refuse_unfed(
+        self,
+        source: &mut Connection,
+        target: &mut Connection,
+    ) -> Result<(), BulkError> {
+        if self != Self::Gtid || !lacks(source, target).await? || fed::is_fed(target).await? {
+            return Ok(());
+        }
+        let reason = "it replicates from nowhere, no channel of Tailwater feeds it, and it lacks transactions of the source";
+        Err(BulkError::NotInStep { target: target.endpoint().to_owned(), reason: reason.into() })
     }
 
     /// What has to be there before [`Waiting::position`].

@@ -293,6 +293,10 @@ pub(crate) async fn connect(
     };
     if worker == 0 {
         in_step.refuse_unsure(&mut source, &mut target).await?;
+        // Who says how to wait is believed.
+        if options.in_step.is_none() {
+            in_step.refuse_unfed(&mut source, &mut target).await?;
+        }
         in_step.prepare(&mut source).await?;
     }
     let mark = format!("{marks}{worker}");

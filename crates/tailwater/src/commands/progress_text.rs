@@ -8,16 +8,17 @@ use tailwater_log::stats::figures::{bytes as size, duration, grouped};
 /// Before that, nobody knows how fast it goes.
 const PACE_KNOWN_AFTER: Duration = Duration::from_secs(3);
 
-/// What is left is shown as more than before only if it is more by so much, in percent: else it would go up and down.
+/// What is left is shown as more than before only if it is more by so much, in percent and seconds: else it would go up and down.
 const CLIMB_PERCENT: u32 = 25;
+const CLIMB_SECONDS: Duration = Duration::from_secs(10);
 
 /// What was shown before, which decides what is shown next.
 #[derive(Debug, Default)]
 pub(super) struct ProgressText {
     /// What was expected when the first rows came. It does not grow afterwards.
     total: u64,
-    /// When the first rows had come.
-    flowing_since: Option<Duration>,
+    /// When the first rows had come, and how much that was.
+    flowing_since: Option<(Duration, u64)>,
     /// What was left, and when that was shown.
     left: Option<(Duration, Duration)>,
 }
@@ -44,7 +45,7 @@ impl ProgressText {
             self.total = total;
         }
         if done > 0 && self.flowing_since.is_none() {
-            self.flowing_since = Some(elapsed);
+            self.flowing_since = Some((elapsed, done));
         }
         let mut parts = vec![match in_bytes {
             true => counted(size(done), size(self.total), done, self.total, ""),
@@ -56,14 +57,15 @@ impl ProgressText {
         if !in_bytes && figures.bytes > 0 {
             parts.push(size(figures.bytes));
         }
-        let flowing = self.flowing_since.map_or(Duration::ZERO, |since| elapsed.saturating_sub(since));
+        let (since, first) = self.flowing_since.unwrap_or((elapsed, done));
+        let flowing = elapsed.saturating_sub(since);
         if flowing >= PACE_KNOWN_AFTER {
             let a_second = |amount: u64| (amount as f64 / flowing.as_secs_f64()) as u64;
             parts.push(match figures.bytes {
                 0 => format!("{} rows/s", grouped(a_second(figures.rows))),
                 bytes => format!("{}/s", size(a_second(bytes))),
             });
-            if let Some(left) = self.left(done, flowing, elapsed) {
+            if let Some(left) = self.left(done, done.saturating_sub(first), flowing, elapsed) {
                 parts.push(match left.as_secs() {
                     seconds @ 0..60 => format!("{seconds} s left"),
                     seconds => format!("{} left", duration(seconds as f64)),
@@ -76,13 +78,17 @@ impl ProgressText {
     }
 
     /// How long it still takes at the pace so far.
-    fn left(&mut self, done: u64, flowing: Duration, elapsed: Duration) -> Option<Duration> {
+    fn left(&mut self, done: u64, flowed: u64, flowing: Duration, elapsed: Duration) -> Option<Duration> {
         // More than expected: nobody knows how much more.
-        let rest = self.total.checked_sub(done).filter(|rest| *rest > 0 && done > 0)?;
-        let now = flowing.mul_f64(rest as f64 / done as f64);
+        let rest = self.total.checked_sub(done).filter(|rest| *rest > 0 && flowed > 0)?;
+        let now = flowing.mul_f64(rest as f64 / flowed as f64);
         let expected = self.left.map(|(left, at)| left.saturating_sub(elapsed.saturating_sub(at)));
         let shown = match expected {
-            Some(expected) if now > expected && now <= expected * (100 + CLIMB_PERCENT) / 100 => expected,
+            Some(expected)
+                if now > expected && now <= expected * (100 + CLIMB_PERCENT) / 100 + CLIMB_SECONDS =>
+            {
+                expected
+            }
             _ => now,
         };
         self.left = Some((shown, elapsed));
@@ -139,7 +145,7 @@ mod tests {
         let mut before = None;
         for second in 0..100u64 {
             // A bit slower all the time.
-            let done = 10_000 * second - 20 * second * second;
+            let done = 10_000 * second - 2 * second * second;
             let shown = text.next(&rows(done, 1_000_000, 100 * done), at(second));
             let left = text.left.map(|(left, _)| left);
             assert!(before.is_none_or(|before| left <= Some(before)), "{second}: {}", shown.text);
