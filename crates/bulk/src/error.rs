@@ -85,9 +85,7 @@ pub enum BulkError {
         reason: String,
     },
     /// Rows are missing, or there twice, by a count that does not depend on how they were read.
-    #[error(
-        "{table}: {reason}; nothing of it is taken for finished. Try again, and report it with the table's definition"
-    )]
+    #[error("{table}: {reason}; it is not finished. Try again, and report it with the table's definition")]
     RowsMiscounted {
         /// The table.
         table: String,

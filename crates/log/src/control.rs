@@ -73,6 +73,19 @@ impl Control {
     }
 }
 
+/// A control file is on the disk before the first segment is. Where there are segments and it is not, somebody has lost it: what an
+/// interrupted purge has left would be taken for a part of the log again, and a newer version's layout for this one's.
+///
+/// # Errors
+/// [`LogError::Corrupt`] if there are segments.
+pub(crate) fn refuse_lost(directory: &dyn Directory, has_segments: bool) -> Result<(), LogError> {
+    if !has_segments {
+        return Ok(());
+    }
+    let reason = "it is missing, and the directory has segments; put it back from a copy of the directory";
+    Err(LogError::corrupt(directory.path_of(NAME), 0, reason))
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Damage {
     Malformed(String),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::archive::overlay::ArchivedDirectory;
 use crate::archive::{self, Archive, ArchiveDropped, ArchiveOptions, ArchiveProgress, Archived};
-use crate::control::Control;
+use crate::control::{self, Control};
 use crate::error::LogError;
 use crate::index::SegmentHeader;
 use crate::index_file::{self, IndexReader};
@@ -444,7 +444,9 @@ impl LogDir {
             known?;
             return Err(LogError::NoLog { path: log.directory.path().to_owned() });
         }
-        known?;
+        if known?.is_none() {
+            control::refuse_lost(log.directory.as_ref(), true)?;
+        }
         Ok(log)
     }
 

@@ -92,10 +92,11 @@ pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<Recovered, LogEr
     let mut control = match Control::read(directory.as_ref())? {
         Some(control) => control,
         None => {
-            let mut control = Control::new();
-            // Without its control file a log is taken for what its segments say.
-            control.first_segment =
-                names.iter().filter_map(|name| parse_segment_name(name)).min().unwrap_or(1);
+            control::refuse_lost(
+                directory.as_ref(),
+                names.iter().any(|name| parse_segment_name(name).is_some()),
+            )?;
+            let control = Control::new();
             control.write(directory.as_ref())?;
             control
         }

@@ -140,10 +140,25 @@ fn a_missing_segment_is_named() {
 }
 
 #[test]
-fn a_lost_control_file_is_made_anew() {
+fn a_lost_control_file_is_refused_as_a_damaged_one_is() {
     let directory = tempfile::tempdir().unwrap();
     let (_, transactions) = three_files(directory.path(), Flavour::MySql);
-    fs::remove_file(directory.path().join("control.json")).unwrap();
+    let path = directory.path().join("control.json");
+    let whole = fs::read(&path).unwrap();
+    for left in [None, Some(&whole[..whole.len() / 2]), Some(&[])] {
+        match left {
+            None => fs::remove_file(&path).unwrap(),
+            Some(left) => fs::write(&path, left).unwrap(),
+        }
+        let (writing, reading) =
+            (LogWriter::open(directory.path(), options()), LogDir::open_read_only(directory.path()));
+        for error in [writing.err(), reading.err()] {
+            let is_named = matches!(&error, Some(LogError::Corrupt { path: named, .. }) if *named == path);
+            assert!(is_named, "{left:?}: {error:?}");
+        }
+    }
+    // Nothing was changed, and put back it is as it was.
+    fs::write(&path, &whole).unwrap();
     open(directory.path()).close().unwrap();
     assert!(read_all(directory.path()) == transactions);
 }

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailwater_wire::WireError;
 use tailwater_wire::protocol::ErrPacket;
 use tailwater_wire::redact::{
     KEPT_BYTES_MAX, SHOWN_BYTES_MAX, private_statement, private_text, public_statement, public_text,
 };
+use tailwater_wire::{WireError, printable};
 
 /// Why a connection could not be made, or stopped working, or an answer is no use.
 ///
@@ -392,7 +392,7 @@ impl fmt::Display for ServerError {
             // It is about files and positions of the binlog, in many words.
             return f.write_str(&self.private());
         }
-        write!(f, "error {} ({}): {}", self.number, self.sql_state, self.message)
+        write!(f, "error {} ({}): {}", self.number, printable(&self.sql_state), self.message)
     }
 }
 

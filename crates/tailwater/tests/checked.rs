@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_wire::Flavour;
 
 use crate::shell::{PROGRAM, Shell};
 
@@ -117,5 +118,56 @@ async fn a_killed_check_goes_on_and_its_state_is_repaired(kind: ServerKind) -> R
         "grant it",
         "--log-to-binlog",
     ]);
+    Ok(())
+}
+
+/// Names that would forge lines stay in theirs, messages in words are in words, and a target that nothing feeds is not waited for.
+#[tokio::test]
+async fn what_is_printed_is_for_people() -> Result<()> {
+    for kind in [ServerKind::Mysql97, ServerKind::Mariadb1011] {
+        if require(kind).is_none() {
+            continue;
+        }
+        let spec = || match kind.flavour() {
+            Flavour::MySql => {
+                ServerSpec::new(kind).options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"])
+            }
+            Flavour::MariaDb => ServerSpec::new(kind),
+        };
+        let (source, target) = tokio::try_join!(Server::start(spec()), Server::start(spec()))?;
+        let forged = "CREATE DATABASE shop; CREATE TABLE shop.`a\ncompared 1 rows: all the same\u{202e}b` (id INT PRIMARY KEY)";
+        source.sql(forged).await?;
+        target.sql("CREATE DATABASE shop").await?;
+        let shell = Shell::new()?;
+        let check = format!(
+            "check --source-host 127.0.0.1 --source-port {} --source-user root --target-host 127.0.0.1 --target-port {} \
+             --target-user root --database shop",
+            source.port(),
+            target.port()
+        );
+        let begun = Instant::now();
+        if kind.flavour() == Flavour::MariaDb {
+            // It was a replica once.
+            target.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
+        }
+        shell.run(&check)?.exits(4).complains(&["TW-BULK-0041", "replicates from nowhere", "--wait none"]);
+        ensure!(begun.elapsed() < Duration::from_secs(60), "it waited for nobody");
+        if kind.flavour() == Flavour::MySql {
+            // Told to wait, it says what for.
+            shell.run(&format!("{check} --wait gtid --wait-max-s 11"))?.exits(1).complains(&[
+                "checking: preparing, waiting: ",
+                "is not yet where the source was",
+                "TW-BULK-0040",
+            ]);
+        }
+        let ran = shell.run(&format!("{check} --wait none"))?.exits(3);
+        ensure!(
+            ran.text().contains("shop.a\\ncompared 1 rows: all the same\\u{202e}b: the target"),
+            "{}",
+            ran.text()
+        );
+        ensure!(!ran.text().contains('\u{202e}') && ran.text().lines().count() == 2, "{}", ran.text());
+        ensure!(!ran.errors().contains('{'), "{}", ran.errors());
+    }
     Ok(())
 }

@@ -94,7 +94,30 @@ async fn one_story_from_everywhere(kind: ServerKind, compressed: bool) -> Result
         transactions(of_log.clone()) == transactions(of_files.clone()),
         "of the log: {of_log}\nof the files: {of_files}"
     );
-    filters(&shell, &paths, &of_log)
+    filters(&shell, &paths, &of_log)?;
+    damaged(&shell, &paths[0])
+}
+
+/// A byte that is not what was written gives no figures, in a log and in a file; nor does a log without its control file.
+fn damaged(shell: &Shell, file: &str) -> Result<()> {
+    let change = |path: &std::path::Path| -> Result<()> {
+        let mut bytes = std::fs::read(path)?;
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        Ok(std::fs::write(path, bytes)?)
+    };
+    let copy = shell.path().join("copy.000001");
+    std::fs::copy(file, &copy)?;
+    change(&copy)?;
+    shell.run("log stats copy.000001")?.exits(1).complains(&["copy.000001:"]);
+    let segment = shell.path().join("log/primary/0000000001.binlog");
+    change(&segment)?;
+    shell.run("log stats log/primary")?.exits(1).complains(&["event at "]);
+    change(&segment)?;
+    shell.run("log stats log/primary")?.exits(0);
+    std::fs::remove_file(shell.path().join("log/primary/control.json"))?;
+    shell.run("log stats log/primary")?.exits(1).complains(&["TW-LOG-0003", "control.json", "missing"]);
+    Ok(())
 }
 
 /// Small commits, a big one, a pause, and small ones again.

@@ -22,6 +22,7 @@ pub mod fuzzing;
 pub mod gtid;
 pub mod ids;
 pub mod print;
+mod printable;
 pub mod protocol;
 pub mod redact;
 pub mod rows;
@@ -29,3 +30,4 @@ pub mod transaction;
 
 pub use error::WireError;
 pub use ids::{Flavour, ServerId};
+pub use printable::printable;

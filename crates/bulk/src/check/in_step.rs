@@ -7,6 +7,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
 use super::behind_marks::{BehindMark, ReadsProgress};
+use super::fed;
 use crate::error::BulkError;
 use crate::progress::Progress;
 use crate::snapshot::replicated::{self, Replicated};
@@ -135,6 +136,22 @@ impl InStep {
         }
     }
 
+    /// Whether anything brings to the target what it lacks: it would be waited for in vain.
+    ///
+    /// # Errors
+    /// [`BulkError::NotInStep`] if nothing does; [`BulkError::Session`].
+    pub async fn refuse_unfed(
+        self,
+        source: &mut Connection,
+        target: &mut Connection,
+    ) -> Result<(), BulkError> {
+        if self != Self::Gtid || !lacks(source, target).await? || fed::is_fed(target).await? {
+            return Ok(());
+        }
+        let reason = "it replicates from nowhere, no channel of Tailwater feeds it, and it lacks transactions of the source";
+        Err(BulkError::NotInStep { target: target.endpoint().to_owned(), reason: reason.into() })
+    }
+
     /// What has to be there before [`Waiting::position`].
     ///
     /// # Errors
@@ -150,6 +167,21 @@ impl InStep {
         }
         Ok(())
     }
+}
+
+/// Whether the target lacks something of what the source has now; without waiting.
+async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool, BulkError> {
+    let (variable, function) = match source.server().flavour {
+        Flavour::MySql => ("gtid_executed", "SELECT GTID_SUBSET({}, @@GLOBAL.gtid_executed)"),
+        Flavour::MariaDb => ("gtid_binlog_pos", "SELECT MASTER_GTID_WAIT({}, 0) = 0"),
+    };
+    let answer = source.query(&format!("SELECT @@GLOBAL.{variable}")).await?;
+    let gtids: String = answer.scalar().unwrap_or_default().split_whitespace().collect();
+    if gtids.is_empty() {
+        return Ok(false);
+    }
+    let answer = target.query(&function.replace("{}", &literal(&gtids))).await?;
+    Ok(answer.scalar() == Some("0"))
 }
 
 /// What stands before a mark's name in the name of the lock that its worker holds.

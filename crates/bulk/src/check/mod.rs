@@ -3,12 +3,14 @@
 //! - [`pair`]: a table on both sides; [`rendering`]: how values are rendered alike.
 //! - [`verdict`]: the core: whether a row differs, told from versions read one after the other.
 //! - [`in_step`]: waiting until the target has what the source had; [`behind_marks`]: also where transactions come in any order.
+//! - [`fed`]: whether anything brings transactions to a target.
 //! - [`comparing`]: one chunk on both sides; [`work`]: which comes next; [`state`]: how far it is.
 //! - [`difference`]: what is found.
 
 pub mod behind_marks;
 pub mod comparing;
 pub mod difference;
+mod fed;
 pub mod in_step;
 pub mod pair;
 pub mod rendering;
@@ -291,6 +293,10 @@ pub(crate) async fn connect(
     };
     if worker == 0 {
         in_step.refuse_unsure(&mut source, &mut target).await?;
+        // Who says how to wait is believed.
+        if options.in_step.is_none() {
+            in_step.refuse_unfed(&mut source, &mut target).await?;
+        }
         in_step.prepare(&mut source).await?;
     }
     let mark = format!("{marks}{worker}");

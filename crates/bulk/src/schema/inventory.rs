@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tailwater_session::{Connection, QueryResult, SessionError};
+use tailwater_wire::printable;
 
 use super::view_order::{self, View};
 use crate::error::BulkError;
@@ -33,7 +34,7 @@ impl TableName {
 
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.schema, self.name)
+        write!(f, "{}.{}", printable(&self.schema), printable(&self.name))
     }
 }
 
@@ -106,9 +107,10 @@ pub enum Object {
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Schema(name) => write!(f, "database {name}"),
+            Self::Schema(name) => write!(f, "database {}", printable(name)),
             Self::Table(table) => write!(f, "table {table}"),
             Self::Other { kind, schema, name } => {
+                let (schema, name) = (printable(schema), printable(name));
                 write!(f, "{} {schema}.{name}", kind.name().replace('_', " "))
             }
         }

@@ -325,7 +325,7 @@ fn name(transaction: &TransactionSummary) -> String {
 fn table_name(table: &TableShare) -> String {
     match table.table.as_str() {
         "" => "tables beyond those told apart".to_owned(),
-        name => format!("{}.{name}", table.schema),
+        name => tailwater_wire::printable(&format!("{}.{name}", table.schema)).into_owned(),
     }
 }
 

@@ -33,7 +33,8 @@ pub enum ChannelCommand {
     },
     /// Stops when what is under way has committed, and tells the target what was applied.
     Stop(ChannelName),
-    /// Leaves a transaction out for good, and records that on the target.
+    /// Leaves a transaction out for good, and records that on the target. A channel that failed starts
+    /// again; one that was stopped stays so.
     Skip {
         #[command(flatten)]
         channel: ChannelName,

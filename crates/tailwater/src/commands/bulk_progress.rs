@@ -1,15 +1,17 @@
 //! Shows how far a dump or a load is: a bar on a terminal, lines for programs.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tailwater_bulk::progress::Progress;
+use tailwater_wire::printable;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::progress_text::{ProgressText, Shown};
 use crate::cli::Output;
 
 /// The version of the lines for programs.
@@ -36,7 +38,28 @@ impl Told {
 /// How often it is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
 
-const BYTES_STYLE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+/// How often a line says how far it is where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Where people see how far it is.
+enum Shows {
+    /// On a terminal: a bar.
+    Bar(ProgressBar),
+    /// Elsewhere: a line on standard error from time to time, the last one then.
+    Lines(Duration),
+    /// For programs: lines of JSON.
+    Json,
+}
+
+impl Shows {
+    fn new(output: Output) -> Self {
+        match output {
+            Output::Json => Self::Json,
+            Output::Text if io::stderr().is_terminal() => Self::Bar(ProgressBar::new(0)),
+            Output::Text => Self::Lines(Duration::ZERO),
+        }
+    }
+}
 
 /// Runs the work, and shows how far it is until it ends.
 ///
@@ -49,45 +72,44 @@ pub(super) async fn shown<T, E>(
     told: Told,
     work: impl Future<Output = Result<T, E>>,
 ) -> anyhow::Result<Result<T, E>> {
-    let bar = match output {
-        // It draws nothing where there is no terminal.
-        Output::Text => {
-            let style = "{msg} {wide_bar} {pos}/{len} rows {per_sec} {eta}";
-            Some(ProgressBar::new(0).with_style(ProgressStyle::with_template(style)?).with_message(doing))
-        }
-        Output::Json => None,
-    };
+    let with_bar = ProgressStyle::with_template("{prefix} {wide_bar} {msg}")?;
+    let without_bar = ProgressStyle::with_template("{prefix}: {msg}")?;
+    let mut shows = Shows::new(output);
+    let mut text = ProgressText::default();
     let begun = Instant::now();
     let mut ticks = tokio::time::interval(SHOWN_EVERY);
     let mut work = std::pin::pin!(work);
     let done = loop {
         tokio::select! {
             done = &mut work => break done,
-            _ = ticks.tick() => {
-                let figures = progress.figures();
-                match &bar {
-                    Some(bar) => {
-                        let (done, total) = match figures.bytes_total {
-                            0 => (figures.rows, figures.rows_total),
-                            // Nobody counts rows.
-                            total => {
-                                bar.set_style(ProgressStyle::with_template(BYTES_STYLE)?);
-                                (figures.bytes, total)
-                            }
-                        };
-                        bar.set_length(total.max(done));
-                        bar.set_position(done);
-                        match progress.held() {
-                            Some(reason) => bar.set_message(format!("{doing}, held back: {reason}")),
-                            None => bar.set_message(doing),
-                        }
-                    }
-                    None => told.line(&line(doing, progress, begun.elapsed()))?,
+            _ = ticks.tick() => {}
+        }
+        let elapsed = begun.elapsed();
+        let held = progress.held().map(|reason| format!("waiting: {}", printable(&reason)));
+        let Shown { text: said, bar: amount } = text.next(&progress.figures(), elapsed);
+        let said = match held {
+            Some(held) => format!("{said}, {held}"),
+            None => said,
+        };
+        match &mut shows {
+            Shows::Json => told.line(&line(doing, progress, elapsed))?,
+            Shows::Bar(bar) => {
+                bar.set_style(if amount.is_some() { with_bar.clone() } else { without_bar.clone() });
+                let (done, total) = amount.unwrap_or_default();
+                bar.set_length(total);
+                bar.set_position(done);
+                bar.set_prefix(doing);
+                bar.set_message(said);
+            }
+            Shows::Lines(last) => {
+                if elapsed.saturating_sub(*last) >= LINE_EVERY {
+                    *last = elapsed;
+                    writeln!(io::stderr(), "{doing}: {said}")?;
                 }
             }
         }
     };
-    if let Some(bar) = bar {
+    if let Shows::Bar(bar) = shows {
         bar.finish_and_clear();
     }
     Ok(done)

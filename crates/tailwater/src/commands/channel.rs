@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
 use tailwater_apply::filter::FilterSet;
+use tailwater_wire::printable;
 
 use crate::cli::{ChannelCommand, Output};
 use crate::config::{Config, parse_toml};
@@ -138,9 +139,10 @@ fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
 /// What would be done, for a command that wants to be told so twice.
 fn plan(command: &ChannelCommand) -> Option<String> {
     match command {
-        ChannelCommand::Skip { channel, gtid, yes: false } => {
-            Some(format!("{gtid} would never be applied by channel {}", channel.name))
-        }
+        ChannelCommand::Skip { channel, gtid, yes: false } => Some(format!(
+            "{gtid} would never be applied by channel {}, which starts if it has failed",
+            channel.name
+        )),
         ChannelCommand::Seek { channel, gtids, yes: false } => {
             Some(format!("channel {} would go on as if exactly {gtids:?} were applied", channel.name))
         }
@@ -182,9 +184,9 @@ fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
             channel.newest_gtid,
         ));
         if let Some(fault) = &channel.fault {
-            text.push_str(&format!("  {}: {}\n", fault.code, fault.message));
+            text.push_str(&format!("  {}: {}\n", fault.code, printable(&fault.message)));
             match &fault.detail {
-                Some(detail) => text.push_str(&format!("  with values: {detail}\n")),
+                Some(detail) => text.push_str(&format!("  with values: {}\n", printable(detail))),
                 None if fault.has_detail => {
                     text.push_str("  (values of rows are left out; `tailwater channel list --show-values` shows them)\n");
                 }
@@ -204,7 +206,7 @@ mod tests {
     fn a_fault_stands_below_its_channel() {
         let fault = ChannelFault {
             code: "TW-APP-0002".into(),
-            message: "row 7".into(),
+            message: "row 7\nrunning".into(),
             has_detail: true,
             detail: None,
         };
@@ -217,7 +219,7 @@ mod tests {
         let text = table([status].iter());
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[1].starts_with("replica") && lines[1].contains("failed"), "{text}");
-        assert_eq!(lines[2], "  TW-APP-0002: row 7");
+        assert_eq!(lines[2], "  TW-APP-0002: row 7\\nrunning");
         assert!(lines[3].contains("--show-values"), "{text}");
     }
 }

@@ -46,7 +46,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
         let exit = cloned.map_err(|error| of_channel(error, name))?;
         return if exit == Exit::Done { start(&config, name, output).await } else { Ok(exit) };
     }
-    super::init_messages();
+    super::init_messages_as(output);
     let load = LoadOptions {
         set_gtid: true,
         binlog: false,

@@ -11,6 +11,7 @@ use tailwater_bulk::check::pair::Mismatch;
 use tailwater_bulk::check::verdict::Version;
 use tailwater_bulk::check::{self, CheckOptions, CheckReport, Difference, Digests, TableFinding, What};
 use tailwater_bulk::progress::Progress;
+use tailwater_wire::printable;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
@@ -28,7 +29,7 @@ const ROWS_SHOWN: usize = 100;
 /// # Errors
 /// Whatever ended it. What is compared is kept, if there is a file for it.
 pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bool) -> anyhow::Result<Exit> {
-    super::init_messages();
+    super::init_messages_as(output);
     let options = CheckOptions { show_values, ..options(&arguments.what)? };
     let throttle = Arc::new(throttle(&arguments.what.throttle, &options.source)?);
     let progress = Arc::new(Progress::default());
@@ -36,7 +37,7 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bo
     let report = match shown("checking", &progress, output, Told::Out, work).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
-            eprintln!("tailwater: {}: {error}", error.code());
+            eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
             return Ok(Exit::Refused);
         }
         Err(error) => return Err(error.into()),
@@ -116,7 +117,7 @@ pub(super) fn difference_object(difference: &Difference, show_values: bool) -> M
             None => Value::Null,
             Some(row) => {
                 let cells = values.columns.iter().zip(row);
-                cells.map(|(name, value)| (name.clone(), json!(value.as_deref().map(printable)))).collect()
+                cells.map(|(name, value)| (name.clone(), json!(value.as_deref().map(value_text)))).collect()
             }
         };
         put("source", version(&values.source));
@@ -192,7 +193,7 @@ fn print_lines(out: &mut impl Write, report: &CheckReport, show_values: bool) ->
 
 fn print_table(out: &mut impl Write, report: &CheckReport, show_values: bool) -> io::Result<()> {
     for (table, _, said) in report.findings.iter().map(finding) {
-        writeln!(out, "{table}: {said}")?;
+        writeln!(out, "{table}: {}", printable(&said))?;
     }
     let shown = &report.differences[..report.differences.len().min(ROWS_SHOWN)];
     let names: Vec<_> = shown.iter().map(|difference| difference.table_name().to_string()).collect();
@@ -214,7 +215,8 @@ fn print_table(out: &mut impl Write, report: &CheckReport, show_values: bool) ->
                 format!("rows like {hash:016x}: {source} on the source, {target} on the target")
             }
         };
-        writeln!(out, "{name:table_width$}  {key:key_width$}  {:9}  {details}", difference.what.name())?;
+        let (what, details) = (difference.what.name(), printable(&details));
+        writeln!(out, "{name:table_width$}  {key:key_width$}  {what:9}  {details}")?;
         if show_values {
             print_values(out, difference)?;
         }
@@ -243,19 +245,26 @@ fn print_values(out: &mut impl Write, difference: &Difference) -> io::Result<()>
     for (index, column) in values.columns.iter().enumerate() {
         let of = |version: &Version| {
             let row = version.as_ref()?;
-            Some(row.get(index)?.as_deref().map_or_else(|| "NULL".to_owned(), printable))
+            Some(row.get(index)?.as_deref().map_or_else(|| "NULL".to_owned(), value_text))
         };
         let (source, target) = (of(&values.source), of(&values.target));
         if source != target {
             let text = |value: Option<String>| value.unwrap_or_else(|| "no row".to_owned());
-            writeln!(out, "    {column}: {} on the source, {} on the target", text(source), text(target))?;
+            let [source, target] = [source, target].map(text);
+            writeln!(
+                out,
+                "    {}: {} on the source, {} on the target",
+                printable(column),
+                printable(&source),
+                printable(&target)
+            )?;
         }
     }
     Ok(())
 }
 
 /// A value as text if it is text, or in hexadecimal.
-fn printable(value: &[u8]) -> String {
+fn value_text(value: &[u8]) -> String {
     match str::from_utf8(value) {
         Ok(text) if !text.chars().any(|letter| letter.is_control() && !letter.is_whitespace()) => {
             text.to_owned()

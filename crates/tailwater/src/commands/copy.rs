@@ -11,6 +11,7 @@ use tailwater_bulk::load::LoadOptions;
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::Selection;
 use tailwater_session::ConnectOptions;
+use tailwater_wire::printable;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
@@ -49,7 +50,7 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
         }
         return Ok(if plan.there.is_empty() { Exit::Done } else { Exit::Refused });
     }
-    super::init_messages();
+    super::init_messages_as(output);
     match run(&options, output).await? {
         Some(report) => {
             print_report(&report, output)?;
@@ -86,7 +87,7 @@ pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result
     match shown("copying", &progress, output, Told::Out, work).await? {
         Ok(report) => Ok(Some(report)),
         Err(error) if is_refusal(&error) => {
-            eprintln!("tailwater: {}: {error}", error.code());
+            eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -142,7 +143,7 @@ pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()
         writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
     }
     for LeftOut { of, what } in left_out {
-        writeln!(out, "left out of {of}: {}", what.words())?;
+        writeln!(out, "left out of {}: {}", printable(of), what.words())?;
     }
     Ok(())
 }

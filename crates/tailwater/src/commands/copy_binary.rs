@@ -10,6 +10,7 @@ use tailwater_bulk::binary::backup::{self, BackupOptions};
 use tailwater_bulk::binary::cloning::{self, CloneOptions};
 use tailwater_bulk::{BulkError, Progress};
 use tailwater_session::ConnectOptions;
+use tailwater_wire::printable;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
@@ -65,7 +66,7 @@ pub(super) fn clone_options(
 /// # Errors
 /// Whatever ended it.
 pub(super) async fn clone_server(options: &CloneOptions, output: Output) -> anyhow::Result<Exit> {
-    super::init_messages();
+    super::init_messages_as(output);
     let progress = Arc::new(Progress::default());
     let stop = stop_on_signal()?;
     refused_or_done(
@@ -86,7 +87,7 @@ fn refused_or_done(done: Result<(), BulkError>) -> anyhow::Result<Exit> {
     match done {
         Ok(()) => Ok(Exit::Done),
         Err(error) if is_refusal(&error) => {
-            eprintln!("tailwater: {}: {error}", error.code());
+            eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
             Ok(Exit::Refused)
         }
         Err(error) => Err(error.into()),
@@ -115,7 +116,7 @@ async fn into_folder(
             Err(error) => Ok(Err(error)),
         };
     }
-    super::init_messages();
+    super::init_messages_as(output);
     let progress = Arc::new(Progress::default());
     let stop = stop_on_signal()?;
     match shown("copying", &progress, output, Told::Out, backup::back_up(&options, &progress, &stop)).await? {

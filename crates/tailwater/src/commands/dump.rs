@@ -11,6 +11,7 @@ use tailwater_bulk::dump::{self, DumpOptions, DumpPlan, DumpReport};
 use tailwater_bulk::folder::{Compression, RowFormat};
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::{Selection, TableName};
+use tailwater_wire::printable;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
@@ -45,7 +46,7 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
             return print_plan(options.connections, &plan, output);
         }
         // What is worth knowing of the data, such as tables that no snapshot holds for, is told meanwhile.
-        super::init_messages();
+        super::init_messages_as(output);
         options.throttle = Arc::new(throttle(&arguments.throttle, &options.connect)?);
         let progress = Arc::new(Progress::default());
         let stop = stop_on_signal()?;
@@ -226,9 +227,10 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
         writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
     }
     for LeftOut { of, what } in left_out {
-        writeln!(out, "left out of {of}: {}", what.words())?;
+        writeln!(out, "left out of {}: {}", printable(of), what.words())?;
     }
     for ((schema, table, column), values) in manifest.nulled() {
+        let [schema, table, column] = [schema, table, column].map(|name| printable(name));
         writeln!(out, "dates of no calendar, NULL in the files: {values} in {schema}.{table}.{column}")?;
     }
     Ok(())

@@ -9,6 +9,7 @@ use tailwater_bulk::BulkError;
 use tailwater_bulk::load::accounts::{AccountsReport, LoadAccounts};
 use tailwater_bulk::load::{self, LoadOptions, folder_kind};
 use tailwater_bulk::progress::Progress;
+use tailwater_wire::printable;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::client_server::connect_options;
@@ -51,7 +52,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
     let report = match shown("loading", &progress, output, Told::Out, work).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
-            eprintln!("tailwater: {}: {error}", error.code());
+            eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
             return Ok(Exit::Refused);
         }
         Err(error) => return Err(error.into()),

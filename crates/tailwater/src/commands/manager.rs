@@ -94,7 +94,7 @@ fn text(clusters: &[ClusterReport]) -> String {
             let since = moment(finding.since_ms);
             let _ = writeln!(text, "  {} {} since {since}: {}", finding.code, finding.server, finding.action);
             for evidence in &finding.evidence {
-                let _ = writeln!(text, "    {evidence}");
+                let _ = writeln!(text, "    {}", tailwater_wire::printable(evidence));
             }
         }
     }

@@ -21,6 +21,7 @@ mod log_archive;
 mod log_purge;
 mod log_source;
 mod manager;
+mod progress_text;
 mod rejoin;
 mod repair;
 pub mod run;
@@ -45,7 +46,7 @@ use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
 use crate::causes::WithCauses;
-use crate::cli::{Cli, Command, TrialCommand};
+use crate::cli::{Cli, Command, Output, TrialCommand};
 use crate::config::ConfigError;
 use crate::control::ControlError;
 use crate::exit::Exit;
@@ -87,10 +88,12 @@ fn on_runtime<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
 
 /// An error as one line: the stable code of the innermost error of ours, then everything that was being done.
 pub fn render_error(error: &anyhow::Error) -> String {
-    match error.chain().find_map(code_of) {
+    let text = match error.chain().find_map(code_of) {
         Some(code) => format!("{code}: {}", WithCauses(error)),
         None => WithCauses(error).to_string(),
-    }
+    };
+    // Causes may have several lines; names in them must not make more.
+    text.split('\n').map(tailwater_wire::printable).collect::<Vec<_>>().join("\n")
 }
 
 /// What [`render_error`] leaves out, as it may hold values of rows.
@@ -124,15 +127,20 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<PrintError>().map(PrintError::code))
 }
 
-/// Messages of long-running commands go to standard error: plain lines on a terminal, JSON lines otherwise.
+/// Messages of the daemon go to standard error: plain lines on a terminal, JSON lines otherwise.
 pub fn init_messages() {
+    init_messages_as(Output::Json);
+}
+
+/// Messages of a command go to standard error: JSON lines only where its results are JSON, too, and nobody reads along at a terminal.
+fn init_messages_as(output: Output) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TAILWATER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    if std::io::stderr().is_terminal() {
-        builder.init();
-    } else {
-        builder.json().flatten_event(true).init();
+    match (std::io::stderr().is_terminal(), output) {
+        (true, _) => builder.init(),
+        (false, Output::Text) => builder.with_ansi(false).init(),
+        (false, Output::Json) => builder.json().flatten_event(true).init(),
     }
 }

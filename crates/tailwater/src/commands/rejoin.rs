@@ -21,7 +21,7 @@ const GTIDS_SHOWN: usize = 20;
 /// # Errors
 /// Whatever ended it. What is refused is no error but [`Exit::Refused`].
 pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Exit> {
-    super::init_messages();
+    super::init_messages_as(output);
     let config = Config::load(&arguments.file.config)?;
     let source = config.sources.iter().find(|source| source.name == arguments.source);
     let known = || config.sources.iter().map(|source| source.name.clone()).collect::<Vec<_>>().join(", ");

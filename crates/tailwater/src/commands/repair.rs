@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::repair::{self, Outcome, RepairOptions, RepairReport};
+use tailwater_wire::printable;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
 use super::check;
@@ -19,7 +20,7 @@ use crate::exit::Exit;
 /// # Errors
 /// Whatever ended it. What is repaired stays so.
 pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Result<Exit> {
-    super::init_messages();
+    super::init_messages_as(output);
     let options = RepairOptions {
         from_state: arguments.from_state,
         dry_run: arguments.dry_run,
@@ -34,7 +35,7 @@ pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Re
     let report = match shown("repairing", &progress, output, Told::Out, work).await? {
         Ok(report) => report,
         Err(error) if check::is_refusal(&error) => {
-            eprintln!("tailwater: {}: {error}", error.code());
+            eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
             return Ok(Exit::Refused);
         }
         Err(error) => return Err(error.into()),
@@ -81,7 +82,7 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
         return writeln!(out, "{line}");
     }
     for (table, _, said) in report.findings.iter().map(check::finding) {
-        writeln!(out, "{table}: {said}; tables are not repaired")?;
+        writeln!(out, "{table}: {}; tables are not repaired", printable(&said))?;
     }
     for (difference, outcome) in &report.rows {
         let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
@@ -89,7 +90,7 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
         match outcome {
             Outcome::Done(action) if dry_run => writeln!(out, "would {} {table} ({key})", action.name())?,
             Outcome::Done(_) | Outcome::Same => {}
-            Outcome::Remains(reason) => writeln!(out, "{table} ({key}) remains: {reason}")?,
+            Outcome::Remains(reason) => writeln!(out, "{table} ({key}) remains: {}", printable(reason))?,
         }
     }
     if report.unfinished {

@@ -75,7 +75,7 @@ pub(super) fn write_cluster(
         text.push_str(row.trim_end());
         text.push('\n');
         for problem in &node.problems {
-            let told = format!("! {}: {}", problem.code, problem.text);
+            let told = format!("! {}: {}", problem.code, tailwater_wire::printable(&problem.text));
             text.push_str(&format!("{below}  {}\n", paint.red(&told)));
         }
     }

@@ -163,7 +163,7 @@ fn tables(report: &Report) -> Vec<Bar> {
     let most = report.tables.by_bytes.first().map_or(1, |table| table.bytes.max(1));
     let all = all_table_bytes(report);
     let bar = |table: &tailwater_log::stats::TableShare| Bar {
-        label: format!("{}.{}", table.schema, table.table),
+        label: super::text::table_name(&table.schema, &table.table),
         part: table.bytes as f64 / most as f64,
         value: format!("{} ({})", bytes(table.bytes), share(table.bytes, all)),
     };
@@ -293,7 +293,7 @@ fn table_listing(report: &Report) -> Listing {
             None => "not logged",
         };
         vec![
-            format!("{}.{}", table.schema, table.table),
+            super::text::table_name(&table.schema, &table.table),
             grouped(table.rows.inserted),
             grouped(table.rows.updated),
             grouped(table.rows.deleted),

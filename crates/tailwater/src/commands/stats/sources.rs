@@ -8,7 +8,11 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use tailwater_log::stats::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN};
 use tailwater_log::{LogDir, LogPosition};
-use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader, EventType};
+use tailwater_wire::WireError;
+use tailwater_wire::event::{
+    BINLOG_MAGIC, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
+    verify_checksum,
+};
 use tailwater_wire::print::EventPlace;
 
 use super::progress;
@@ -30,6 +34,7 @@ pub(super) fn log(
     let segments = log.segments()?;
     let bar = progress(&folder.display().to_string(), segments.iter().map(|segment| segment.bytes).sum())?;
     let mut reader = log.reader(LogPosition::ZERO)?;
+    let mut checksums = Checksums::default();
     while let Some(entry) = reader.try_next()? {
         bar.inc(entry.length);
         if entry.is_transaction() && !options.wants_time(entry.commit_time_us) {
@@ -40,13 +45,14 @@ pub(super) fn log(
             // The segment's bytes are the file's, but a segment may begin in the middle of its file.
             let inside = reader.event_position().offset - entry.position.offset;
             let place = EventPlace { file: &file, offset: entry.source_start() + inside };
+            let at = || format!("event at {}:{}", place.file, place.offset);
+            checksums.begin(&header).with_context(at)?;
             let mut left = header.event_length as usize;
             while left > 0 {
                 let chunk = reader.read_event_chunk(CHUNK_BYTES)?;
                 left = left.saturating_sub(chunk.len());
-                collector
-                    .chunk(place, &header, chunk, left == 0)
-                    .with_context(|| format!("event at {}:{}", place.file, place.offset))?;
+                checksums.take(chunk, left == 0).with_context(at)?;
+                collector.chunk(place, &header, chunk, left == 0).with_context(at)?;
             }
         }
     }
@@ -74,6 +80,48 @@ pub(super) fn files(paths: &[&Path], collector: &mut Collector) -> anyhow::Resul
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// Compares the checksums of events, where they have some: figures out of damaged bytes would be worse than none.
+#[derive(Default)]
+struct Checksums {
+    format: Option<FormatDescription>,
+    /// Of a format description, which says whether others have checksums, itself included: it is read whole first.
+    description: Option<Vec<u8>>,
+    checker: Option<ChecksumChecker>,
+}
+
+impl Checksums {
+    fn begin(&mut self, header: &EventHeader) -> Result<(), WireError> {
+        if header.event_type == EventType::FORMAT_DESCRIPTION {
+            self.description = Some(Vec::new());
+            return Ok(());
+        }
+        let has_one = self.format.as_ref().is_some_and(|format| format.trailer_bytes(header) > 0);
+        self.checker = has_one.then(|| ChecksumChecker::new(header.event_length.into())).transpose()?;
+        Ok(())
+    }
+
+    fn take(&mut self, chunk: &[u8], is_last: bool) -> Result<(), WireError> {
+        if let Some(description) = &mut self.description {
+            description.extend_from_slice(chunk);
+        }
+        if let Some(checker) = &mut self.checker {
+            checker.update(chunk);
+        }
+        if !is_last {
+            return Ok(());
+        }
+        if let Some(event) = self.description.take() {
+            let format = FormatDescription::parse(event.get(EVENT_HEADER_BYTES..).unwrap_or_default())?;
+            let header = EventHeader::parse(&event)?;
+            if format.trailer_bytes(&header) > 0 {
+                verify_checksum(&event)?;
+            }
+            self.format = Some(format);
+        }
+        self.checker.take().map_or(Ok(()), ChecksumChecker::finish)
+    }
 }
 
 /// A binlog file, read in chunks.
@@ -127,6 +175,7 @@ impl BinlogChunks {
 
     /// Feeds all events; false if the last one is not whole.
     fn feed(mut self, collector: &mut Collector, bar: &ProgressBar) -> anyhow::Result<bool> {
+        let mut checksums = Checksums::default();
         loop {
             let offset = self.offset;
             let at = |path: &str| format!("event at {path}:{offset}");
@@ -142,6 +191,7 @@ impl BinlogChunks {
             if header.event_type == EventType::MARIADB_START_ENCRYPTION {
                 bail!("{}: {} is encrypted from here on; ask its server instead", at(&self.path), self.path);
             }
+            checksums.begin(&header).with_context(|| at(&self.path))?;
             let mut left = header.event_length as usize;
             while left > 0 {
                 let wanted = left.min(CHUNK_BYTES);
@@ -151,6 +201,7 @@ impl BinlogChunks {
                 left -= wanted;
                 let chunk = &self.buffer[self.start..self.start + wanted];
                 let place = EventPlace { file: &self.name, offset };
+                checksums.take(chunk, left == 0).with_context(|| at(&self.path))?;
                 collector.chunk(place, &header, chunk, left == 0).with_context(|| at(&self.path))?;
                 self.pass(wanted);
             }

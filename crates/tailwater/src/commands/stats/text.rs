@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use tailwater_log::stats::figures::{bytes, count, duration, grouped, rows, share};
 use tailwater_log::stats::{Report, TableShare, TransactionSummary, Weight};
+use tailwater_wire::printable;
 
 use super::Looked;
 use super::chart::chart;
@@ -200,7 +201,7 @@ impl Page {
             .iter()
             .map(|table| {
                 let keyless = if table.primary_key == Some(false) { "  (no primary key)" } else { "" };
-                line(format!("{}.{}{keyless}", table.schema, table.table), table)
+                line(format!("{}{keyless}", table_name(&table.schema, &table.table)), table)
             })
             .collect();
         if report.tables.others_bytes > 0 {
@@ -357,7 +358,7 @@ pub(super) fn when(us: u64, report: &Report) -> String {
 /// The tables of a transaction, as far as it names them.
 pub(super) fn tables_of(transaction: &TransactionSummary) -> String {
     let mut names: Vec<String> =
-        transaction.tables.iter().take(3).map(|table| format!("{}.{}", table.schema, table.table)).collect();
+        transaction.tables.iter().take(3).map(|table| table_name(&table.schema, &table.table)).collect();
     let left = transaction.tables_count.saturating_sub(names.len() as u64);
     if left > 0 {
         names.push(format!("and {left} more"));
@@ -399,4 +400,8 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+/// A table, as people see it.
+pub(super) fn table_name(schema: &str, table: &str) -> String {
+    printable(&format!("{schema}.{table}")).into_owned()
 }

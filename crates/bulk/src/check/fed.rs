@@ -1,0 +1,44 @@
+//! Whether anything brings transactions to a target.
+
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::Flavour;
+
+use crate::error::BulkError;
+
+/// No such table or database, a command that is denied, a variable that is not there.
+const NOT_TOLD: [u16; 6] = [1044, 1049, 1142, 1146, 1193, 1227];
+
+/// Whether the target is a replica, a member of a cluster, or the target of a channel of Tailwater. What the account may not see
+/// counts as there.
+///
+/// # Errors
+/// [`BulkError::Session`]
+pub(super) async fn is_fed(target: &mut Connection) -> Result<bool, BulkError> {
+    let questions = match target.server().flavour {
+        Flavour::MySql => [
+            if target.server().version >= (8, 0, 22) { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" },
+            "SELECT 1 FROM performance_schema.replication_group_members WHERE member_state = 'ONLINE' LIMIT 1",
+            CHANNELS,
+        ],
+        Flavour::MariaDb => {
+            ["SHOW ALL SLAVES STATUS", "SELECT 1 FROM DUAL WHERE @@GLOBAL.wsrep_on", CHANNELS]
+        }
+    };
+    for question in questions {
+        match target.query(question).await {
+            Ok(answer) if answer.rows.is_empty() => {}
+            Ok(_) => return Ok(true),
+            Err(SessionError::Server { error, .. }) if NOT_TOLD.contains(&error.number) => {
+                // A table that is not there says that there is no such thing; a denied question says nothing.
+                if ![1049, 1146, 1193].contains(&error.number) {
+                    return Ok(true);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+/// Channels of Tailwater note here that they apply to the server.
+const CHANNELS: &str = "SELECT 1 FROM tailwater.apply_channel LIMIT 1";

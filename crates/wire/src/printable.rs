@@ -1,0 +1,66 @@
+//! Names and texts from servers, as they are printed to people.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The text with everything escaped that would end a line, move the cursor, or show other letters than there are: control characters,
+/// separators of lines, marks for the direction of writing, and what is not seen at all. All names and texts that come from servers
+/// go through here before people see them; programs get them as they are.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        match letter {
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            letter if is_escaped(letter) => {
+                // A String takes everything.
+                let _ = write!(escaped, "\\u{{{:x}}}", u32::from(letter));
+            }
+            letter => escaped.push(letter),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+fn is_escaped(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter,
+            // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
+            '\u{ad}' | '\u{61c}' | '\u{180e}'
+            // Nothing to be seen, and the direction of writing.
+            | '\u{200b}'..='\u{200f}'
+            // Line and paragraph separator; the direction of writing.
+            | '\u{2028}'..='\u{202e}'
+            // Invisible operators, the direction of writing, and others that are deprecated.
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            // Tags.
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn ordinary_names_stay_as_they_are() {
+        for name in ["t", "größe", "表", "a b", "it's \"x\" \\", "מספר", "😀", ""] {
+            assert!(matches!(printable(name), std::borrow::Cow::Borrowed(same) if same == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn nothing_forges_lines_or_letters() {
+        assert_eq!(printable("t\nall the same"), "t\\nall the same");
+        assert_eq!(printable("\r\t\x1b[2J\x7f\u{9b}"), "\\r\\t\\u{1b}[2J\\u{7f}\\u{9b}");
+        assert_eq!(
+            printable("a\u{202e}b\u{2066}c\u{200b}d\u{2028}e\u{feff}"),
+            "a\\u{202e}b\\u{2066}c\\u{200b}d\\u{2028}e\\u{feff}"
+        );
+        assert_eq!(printable("x\u{61c}\u{e0041}"), "x\\u{61c}\\u{e0041}");
+    }
+}
