@@ -65,10 +65,8 @@ fn decide(wanted: &GtidSet, native: &Standing, channel: &Standing) -> Next {
         (Some((Some(at), _)), Some((Some(other), _))) if at == other => Next::Leave(Who::Both),
         (Some((Some(at), _)), _) if channel_done || channel.has.contains(at) => Next::Leave(Who::Native),
         (_, Some((Some(at), _))) if native_done || native.has.contains(at) => Next::Leave(Who::Channel),
-        (Some(_), None) if channel_done => Next::Leave(Who::Native),
-        (None, Some(_)) if native_done => Next::Leave(Who::Channel),
         // At different transactions, neither of which the other has: the channel may have come to another first.
-        (Some(_), Some(_)) => Next::Leave(Who::Native),
+        (Some((Some(_), _)), Some((Some(_), _))) => Next::Leave(Who::Native),
         _ => Next::Wait,
     }
 }
@@ -175,7 +173,8 @@ async fn native_standing(trio: &mut Trio, flavour: Flavour) -> anyhow::Result<St
         let error = format!("{}: {}", text("Last_SQL_Errno"), text("Last_SQL_Error"));
         let at = match flavour {
             Flavour::MySql => gtid_in(flavour, &error),
-            Flavour::MariaDb => last_gtid_of_log(&trio.native),
+            // The log may still end with where it stopped the time before.
+            Flavour::MariaDb => last_gtid_of_log(&trio.native).filter(|at| !has.contains(at)),
         };
         (at, error)
     });
@@ -291,6 +290,7 @@ mod tests {
             (("0-1-5", Some("0-1-6: no")), ("0-1-5", Some("transaction 0-1-6: no")), Next::Leave(Who::Both)),
             (("0-1-5", Some("0-1-6: no")), ("0-1-5", None), Next::Wait),
             (("0-1-5", None), ("0-1-5", Some("0-1-6: no")), Next::Wait),
+            (("0-1-5", Some("not yet said where")), ("0-1-9", None), Next::Wait),
         ] {
             let (native, channel) = (standing(native.0, native.1), standing(channel.0, channel.1));
             assert_eq!(decide(&wanted, &native, &channel), want, "{native:?} {channel:?}");
