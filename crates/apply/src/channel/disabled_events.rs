@@ -52,11 +52,6 @@ pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker
     Some(changed)
 }
 
-/// Whether it is a `CREATE EVENT` or `ALTER EVENT`.
-pub(super) fn is_event(text: &[u8]) -> bool {
-    Words::new(wrapped(text)).event_name().is_some()
-}
-
 fn definer(invoker: &Invoker<'_>) -> Vec<u8> {
     let mut clause = b"DEFINER=".to_vec();
     for (mark, name) in [(&b""[..], invoker.user), (b"@", invoker.host)] {

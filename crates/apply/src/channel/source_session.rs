@@ -14,11 +14,9 @@ use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tailwater_wire::redact::{SHOWN_BYTES_MAX, private_statement, public_statement};
 
 use super::account_effects::{AccountEffects, lend_roles};
-use super::disabled_events::is_event;
 use super::fingerprint::rest_of_drop;
 use super::gtid_session::GtidSession;
 use super::invoker::UnknownInvoker;
-use super::options::GtidMode;
 use super::statement_text::target_text;
 use super::worker::Shared;
 use super::writer::Writer;
@@ -191,12 +189,6 @@ impl SourceSession {
             self.leave_source().await?;
             self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
         }
-        let originates = self.originates(shared, &text);
-        if originates {
-            self.leave_source().await?;
-            let set = format!("SET SESSION server_id={}", statement.server_id);
-            self.writer.connection.execute(&set).await?;
-        }
         self.set_up(transaction, statement, &query, &vars).await?;
         let mut result = self.execute(&text).await?;
         if let Err(error) = &result
@@ -205,9 +197,6 @@ impl SourceSession {
             let again = self.execute(&text).await;
             lent.take_back().await?;
             result = again?;
-        }
-        if originates {
-            self.writer.connection.execute("SET SESSION server_id=DEFAULT").await?;
         }
         if !statement.uses_database() {
             // It may have dropped the one that the session is in.
@@ -218,14 +207,6 @@ impl SourceSession {
             effects.carry_out().await?;
         }
         Ok(())
-    }
-
-    /// Whether a statement makes something that notes which server it is from: a scheduled event. MySQL lets no client say that; and
-    /// where the target logs it as its own, it is from the target.
-    fn originates(&self, shared: &Arc<Shared>, text: &[u8]) -> bool {
-        self.writer.connection.server().flavour == Flavour::MariaDb
-            && shared.options.gtid != GtidMode::Own
-            && is_event(text)
     }
 
     /// What the target says to a statement; an error of the connection is an error.

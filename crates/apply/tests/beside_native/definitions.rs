@@ -144,11 +144,7 @@ pub(super) async fn run(judged: &Judged, channel: &Channel) -> Result<()> {
         let history =
             ["vt", "vh"].map(|table| format!("SELECT *, row_end FROM one.{table} FOR SYSTEM_TIME ALL"));
         judged.ensure_same(&history).await?;
-        let own = [
-            "SELECT comment FROM mysql.proc WHERE db='one'",
-            "SELECT event_name, originator FROM information_schema.events",
-        ];
-        judged.ensure_same(&own.map(str::to_owned)).await?;
+        judged.ensure_same(&["SELECT comment FROM mysql.proc WHERE db='one'".to_owned()]).await?;
     }
     Ok(())
 }

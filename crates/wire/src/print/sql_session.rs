@@ -140,8 +140,9 @@ fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(
         };
         pairs.push(format!("{set}={collation}"));
     }
-    let pairs = pairs.join(",");
-    put(text, format_args!(" /*M!110300 , @@session.character_set_collations=_utf8mb4'{pairs}' */"));
+    // As it stands an empty string is NULL under EMPTY_STRING_IS_NULL.
+    let pairs = if pairs.is_empty() { " X''".to_owned() } else { format!("'{}'", pairs.join(",")) };
+    put(text, format_args!(" /*M!110300 , @@session.character_set_collations=_utf8mb4{pairs} */"));
     Ok(())
 }
 
