@@ -88,11 +88,7 @@ pub fn rehearse(
 }
 
 /// What the act would find, the primary being dead and the lease held.
-fn answer(
-    act: &Act,
-    ackers: &BTreeMap<String, Result<AckerReport, String>>,
-    servers: &[Server],
-) -> Answer {
+fn answer(act: &Act, ackers: &BTreeMap<String, Result<AckerReport, String>>, servers: &[Server]) -> Answer {
     match act {
         Act::CheckLease => Answer::Held(Token(0)),
         Act::Confirm => Answer::Confirmed("a rehearsal".to_owned()),

@@ -23,8 +23,7 @@ fn world() -> World {
 fn reports(names: &[&str], holds: u64) -> Reports {
     let report = |name: &&str| {
         let name = (*name).to_owned();
-        let acker =
-            Acker { name: name.clone(), durable: true, stop: Stop::Unknown, holds: Some(set(holds)) };
+        let acker = Acker { name: name.clone(), durable: true, stop: Stop::Unknown, holds: Some(set(holds)) };
         (name, Ok(AckerReport { acker, before: set(0), term: Token(1) }))
     };
     names.iter().map(report).collect()
@@ -44,8 +43,7 @@ fn waiting(ackers: &[&str], strangers: u32, change: impl FnOnce(&mut Waiting)) -
     change(&mut waiting);
     let ackers: BTreeSet<String> = ackers.iter().map(|name| (*name).to_owned()).collect();
     let holds = ackers.iter().map(|name| (name.clone(), set(9))).collect();
-    let look =
-        Look { waiting: &waiting, ackers: &ackers, strangers, executed: &set(0), holds: &holds };
+    let look = Look { waiting: &waiting, ackers: &ackers, strangers, executed: &set(0), holds: &holds };
     let mut regimes = Regimes::begin(&look);
     regimes.look(&look);
     Order { regimes: Some(regimes), ackers: ackers.into_iter().collect(), ..order(&world()) }
@@ -119,7 +117,8 @@ fn only_what_happens_by_itself_is_rehearsed() {
 fn a_refusal_becomes_a_finding_once_it_has_lasted() {
     let cluster = WatchedCluster { plan: plan(&["db2"]), ..WatchedCluster::default() };
     let mut chronicle = Chronicle::new(cluster, Settings::default());
-    let refused = |rule: &str| FailoverReadiness::NotReady { rule: rule.to_owned(), reason: "why".to_owned() };
+    let refused =
+        |rule: &str| FailoverReadiness::NotReady { rule: rule.to_owned(), reason: "why".to_owned() };
     let told = |chronicle: &Chronicle, now_ms| {
         let findings = chronicle.findings(&Guard::default(), now_ms);
         findings.into_iter().find(|one| one.code == Code::FailoverNotReady).and_then(|one| one.rule)
@@ -128,7 +127,11 @@ fn a_refusal_becomes_a_finding_once_it_has_lasted() {
     assert_eq!(told(&chronicle, 2_000), None, "a manager that begins knows little yet");
     chronicle.rehearsed(3_900, refused("TW-MGR-0033"));
     assert_eq!(told(&chronicle, 3_999), None);
-    assert_eq!(told(&chronicle, 4_000).as_deref(), Some("TW-MGR-0033"), "whatever it was that refused before");
+    assert_eq!(
+        told(&chronicle, 4_000).as_deref(),
+        Some("TW-MGR-0033"),
+        "whatever it was that refused before"
+    );
     chronicle.rehearsed(5_000, FailoverReadiness::Ready { server: "db2".to_owned() });
     assert_eq!(told(&chronicle, 5_000), None);
     chronicle.rehearsed(6_000, FailoverReadiness::Unknown { reason: "a run".to_owned() });

@@ -104,7 +104,9 @@ pub enum SandboxError {
         port: u16,
     },
     /// There are not so many TCP ports.
-    #[error("{count} servers have no ports from {first} on: the last TCP port is 65535; choose a lower --port")]
+    #[error(
+        "{count} servers have no ports from {first} on: the last TCP port is 65535; choose a lower --port"
+    )]
     PortRange {
         /// The first.
         first: u16,

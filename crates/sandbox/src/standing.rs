@@ -161,9 +161,7 @@ pub async fn up(
         let client = SqlClient { install: &install, port: server.port };
         let accounts = match role {
             Role::Standalone => account_statements(),
-            Role::Source | Role::Replica => {
-                manager_account_statements(kind.flavour(), role == Role::Replica)
-            }
+            Role::Source | Role::Replica => manager_account_statements(kind.flavour(), role == Role::Replica),
         };
         client.run(&accounts).await?;
         if let (Role::Replica, Some(source)) = (role, servers.first()) {
@@ -366,11 +364,7 @@ pub fn list(cache: &Cache) -> Result<Vec<StandingServer>, SandboxError> {
 }
 
 /// The servers of those names, all of them if there are none.
-fn named(
-    cache: &Cache,
-    names: &[String],
-    action: &'static str,
-) -> Result<Vec<StandingServer>, SandboxError> {
+fn named(cache: &Cache, names: &[String], action: &'static str) -> Result<Vec<StandingServer>, SandboxError> {
     let mut servers = list(cache)?;
     if let Some(name) = names.iter().find(|name| !servers.iter().any(|server| server.name == **name)) {
         return Err(SandboxError::WrongState { name: name.clone(), state: "unknown", action });
@@ -461,8 +455,7 @@ async fn start_again(cache: &Cache, server: &mut StandingServer) -> Result<(), S
         let (cache, folder, data) = (cache.clone(), folder.clone(), server.data.clone());
         blocking(move || Layout::prepare(install, &cache, &folder, Some(&data))).await?
     };
-    let mut child =
-        layout.launch(port.number(), &server.options, Lifetime::Detached, Limits::default())?;
+    let mut child = layout.launch(port.number(), &server.options, Lifetime::Detached, Limits::default())?;
     server.pid = child.id();
     server.start_ticks = process::start_ticks(child.id()).unwrap_or_default();
     let finish = async {

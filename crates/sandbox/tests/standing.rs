@@ -91,14 +91,13 @@ async fn a_killed_owner_leaves_nothing() -> Result<()> {
 async fn helper_goes_up() -> Result<()> {
     if is_helper("standing::helper_goes_up") {
         let kind = ServerKind::Mariadb1011;
-        let spec =
-            UpSpec {
-                kind,
-                count: 2,
-                port: None,
-                semi_sync: true,
-                options: vec!["--max-connections=66".to_owned()],
-            };
+        let spec = UpSpec {
+            kind,
+            count: 2,
+            port: None,
+            semi_sync: true,
+            options: vec!["--max-connections=66".to_owned()],
+        };
         up(&Cache::locate()?, &spec, |progress| println!("{progress}")).await?;
     }
     Ok(())

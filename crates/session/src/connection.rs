@@ -108,10 +108,16 @@ impl Connection {
         let LoggedIn { mut stream, greeting, capabilities, mariadb_capabilities, tls } = logged_in;
         stream.read_timeout = options.read_timeout;
         stream.write_timeout = options.write_timeout;
+        let flavour = greeting.flavour();
+        // MariaDB 10 puts this in front in its greeting, and only there, so that old replicas take it for a newer MySQL.
+        let version_text = match (flavour, greeting.server_version.strip_prefix("5.5.5-")) {
+            (Flavour::MariaDb, Some(version)) => version.to_owned(),
+            _ => greeting.server_version.clone(),
+        };
         let server = ServerInfo {
-            flavour: greeting.flavour(),
+            flavour,
             version: greeting.version(),
-            version_text: greeting.server_version,
+            version_text,
             connection_id: greeting.connection_id,
             tls,
         };

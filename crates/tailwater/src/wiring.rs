@@ -20,7 +20,9 @@ use tailwater_session::{ConnectOptions, TlsMode};
 pub use channel::channels;
 pub(crate) use serve::first_line;
 pub use serve::{served, serves};
-pub use topology::{ClusterWiring, ask_daemon, ask_readiness, cluster_led_by, clusters, observe, other_state, put_states};
+pub use topology::{
+    ClusterWiring, ask_daemon, ask_readiness, cluster_led_by, clusters, observe, other_state, put_states,
+};
 
 use crate::archiver::{Job, Schedule};
 use crate::config::{AckConfig, Config, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig};

@@ -120,8 +120,7 @@ impl<'a> Cluster<'a> {
         let is_told = |status: &Value| {
             let reason = status["readiness"]["reason"].as_str().unwrap_or_default();
             let findings = status["findings"].as_array().cloned().unwrap_or_default();
-            let told =
-                findings.iter().any(|one| one["code"] == "FailoverNotReady" && one["rule"] == rule);
+            let told = findings.iter().any(|one| one["code"] == "FailoverNotReady" && one["rule"] == rule);
             status["readiness"]["rule"] == rule && words.iter().all(|word| reason.contains(word)) && told
         };
         self.until(&format!("{rule} {words:?}"), is_told)?;
@@ -166,7 +165,8 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
     shell.run("manager status -c tailwater.toml")?.exits(0).says(&["ready: a failover", "nothing is wrong"]);
     shell.run("topology -c tailwater.toml")?.exits(0).says(&["failover: ready"]).hides(&["! "]);
     ensure!(cluster.http_status()?["clusters"][0]["readiness"]["state"] == "ready");
-    cluster.sql(&one, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (1)")?;
+    cluster
+        .sql(&one, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (1)")?;
 
     shell.run(&format!("switchover sandbox --to {two} -c tailwater.toml"))?.exits(0);
     cluster.sql(&two, "INSERT INTO d.t VALUES (2)")?;
@@ -226,7 +226,9 @@ fn what_would_refuse_is_named(kind: ServerKind) -> Result<()> {
     cluster.until_ready()?;
 
     for replica in &replicas {
-        cluster.restart_with(replica, |file| file.replace(&format!("{log_updates}=1"), &format!("{log_updates}=0")))?;
+        cluster.restart_with(replica, |file| {
+            file.replace(&format!("{log_updates}=1"), &format!("{log_updates}=0"))
+        })?;
     }
     let off = |name: &String| format!("{name}: log_replica_updates is off");
     cluster.until_refused("TW-MGR-0040", &[&off(&replicas[0]), &off(&replicas[1])])

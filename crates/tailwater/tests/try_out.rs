@@ -73,11 +73,16 @@ fn sandbox_servers_go_up_are_listed_and_go_down() -> Result<()> {
     ensure!(runs(pid));
 
     // Its data stay over a stop and a crash, and so do its port and options.
-    shell.bash(&format!("{sql} -e 'CREATE DATABASE d; SET GLOBAL local_infile = @@GLOBAL.local_infile'"))?.exits(0);
+    shell
+        .bash(&format!("{sql} -e 'CREATE DATABASE d; SET GLOBAL local_infile = @@GLOBAL.local_infile'"))?
+        .exits(0);
     for how in ["stop", "kill"] {
         shell.run(&format!("sandbox {how} mariadb-10.11-1"))?.exits(0).says(&["mariadb-10.11-1: "]);
         ensure!(shell.run("sandbox list --output json")?.exits(0).json()?[0]["running"] == false);
-        shell.run(&format!("sandbox {how} mariadb-10.11-1"))?.exits(1).complains(&["TW-SBX-0008", "not running"]);
+        shell
+            .run(&format!("sandbox {how} mariadb-10.11-1"))?
+            .exits(1)
+            .complains(&["TW-SBX-0008", "not running"]);
         shell.run("sandbox start")?.exits(0).says(&["mariadb-10.11-1: ", &format!("127.0.0.1:{port}")]);
         shell.run("sandbox start mariadb-10.11-1")?.exits(1).complains(&["TW-SBX-0008", "is running"]);
         let answer = shell.bash(&format!("{sql} -N -e 'SELECT @@max_connections, @@local_infile; USE d'"))?;

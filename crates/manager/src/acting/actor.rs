@@ -87,8 +87,7 @@ impl Actor {
         let seen = self.setup.servers.iter().zip(&observations).map(|(participant, observation)| {
             let feed = participant.feed.as_ref().map(|feed| feed.state());
             let Setup { flavour, version, .. } = self.setup;
-            let mut server =
-                Server::fed(&participant.member, observation, feed.as_ref(), flavour, version);
+            let mut server = Server::fed(&participant.member, observation, feed.as_ref(), flavour, version);
             server.name.clone_from(&participant.subject.name);
             // Better known now than half way.
             if let Some(lack) = lacking.get(&server.name) {
@@ -327,8 +326,10 @@ impl Actor {
     fn remember(&self, name: &str, change: impl FnOnce(&mut BTreeMap<String, Ready>)) {
         let mut ready = lock(&self.ready);
         change(&mut ready);
-        let state = ready.get(name);
-        info!(server = name, ?state, "on its way to become primary");
+        match ready.get(name) {
+            Some(state) => info!(server = name, "on its way to become primary: {state}"),
+            None => info!(server = name, "no longer on its way to become primary"),
+        }
     }
 
     async fn tell_acker(&self, name: &str, act: &Act, token: Token) -> Answer {

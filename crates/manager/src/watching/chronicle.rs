@@ -188,7 +188,8 @@ impl Chronicle {
             now_ms.saturating_sub(*since_ms) >= self.record.settings().detect_after_ms
         });
         let primary = &self.cluster.plan.primary.name;
-        let not_ready = lasting.and_then(|(since_ms, readiness)| Finding::not_ready(primary, readiness, *since_ms));
+        let not_ready =
+            lasting.and_then(|(since_ms, readiness)| Finding::not_ready(primary, readiness, *since_ms));
         findings.extend(not_ready.filter(|_| self.record.settings().semi_sync));
         findings.sort_by_key(|finding| finding.code);
         findings
@@ -226,7 +227,11 @@ impl Chronicle {
         let plan = &self.cluster.plan;
         let mut servers = plan.servers.iter().chain([&plan.primary]);
         servers.all(|server| self.latest.contains_key(&server.name))
-            && self.cluster.ackers.iter().all(|acker| self.reports.contains_key(acker) && self.asked.contains(acker))
+            && self
+                .cluster
+                .ackers
+                .iter()
+                .all(|acker| self.reports.contains_key(acker) && self.asked.contains(acker))
     }
 
     /// What each acker last answered, or why it did not.

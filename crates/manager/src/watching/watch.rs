@@ -16,8 +16,8 @@ use super::chronicle::{Chronicle, Heard, WatchedCluster};
 use super::eyes::RelayEye;
 use super::memory::Memory;
 use crate::analysis::{Finding, Guard, Settings};
-use crate::failure::{Failure, Sign};
 use crate::failover_readiness::FailoverReadiness;
+use crate::failure::{Failure, Sign};
 use crate::hands::{AckerError, AckerPort};
 use crate::observing::ping::{Ping, PingKind, Pinger};
 use crate::observing::{Subject, observe};
@@ -245,7 +245,7 @@ async fn think(shared: Arc<Shared>) {
         }
         for (code, server, _) in &told {
             if !findings.iter().any(|finding| finding.code == *code && finding.server == *server) {
-                tracing::info!(%code, server, "it is over");
+                tracing::info!(%code, server, "{code} of {server} is over");
             }
         }
         told = now;

@@ -46,11 +46,8 @@ fn text(servers: &[StandingServer], folder: &Path, (serve, http): (u16, u16)) ->
                 server(*port)
             );
         }
-        let _ = write!(
-            text,
-            "\n[[server]]\nname = \"{name}\"\nsource = \"{SOURCE_NAME}\"\n{}",
-            server(*port)
-        );
+        let _ =
+            write!(text, "\n[[server]]\nname = \"{name}\"\nsource = \"{SOURCE_NAME}\"\n{}", server(*port));
     }
     let _ = write!(
         text,

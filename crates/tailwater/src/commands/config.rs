@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tailwater_log::AckMode;
+
 use crate::cli::{ConfigCommand, Output};
 use crate::config::Config;
 use crate::exit::Exit;
@@ -21,8 +23,15 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
             for capture in wiring::captures(&config)? {
                 let connect = &capture.connect;
                 println!(
-                    "source {}: {} as {:?}, server_id {}, ack = {:?}",
-                    capture.name, connect.endpoint, connect.user, capture.server_id, capture.log.ack
+                    "source {}: {} as {}, server_id {}, ack = {}",
+                    capture.name,
+                    connect.endpoint,
+                    connect.user,
+                    capture.server_id,
+                    match capture.log.ack {
+                        AckMode::Durable => "durable",
+                        AckMode::Received => "received",
+                    }
                 );
             }
         }

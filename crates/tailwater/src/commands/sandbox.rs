@@ -52,7 +52,9 @@ pub async fn sandbox(command: &SandboxCommand, output: Output) -> anyhow::Result
             for server in &servers {
                 print_server(&mut out, server, output)?;
             }
-            if let (Some(config), Output::Text) = (servers.first().and_then(|first| first.config.as_ref()), output) {
+            if let (Some(config), Output::Text) =
+                (servers.first().and_then(|first| first.config.as_ref()), output)
+            {
                 print_config(&mut out, config)?;
             }
         }

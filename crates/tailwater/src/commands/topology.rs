@@ -52,17 +52,11 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// Out of one look at everybody.
-    pub fn of(
-        wired: &ClusterWiring,
-        seen: &[Observation],
-        readiness: Option<FailoverReadiness>,
-    ) -> Self {
+    pub fn of(wired: &ClusterWiring, seen: &[Observation], readiness: Option<FailoverReadiness>) -> Self {
         let cluster = build(&wired.plan, seen);
         let mut findings = of_one_look(&wired.plan, &cluster, seen);
         let primary = &wired.plan.primary.name;
-        findings.extend(
-            readiness.as_ref().and_then(|readiness| Finding::not_ready(primary, readiness, 0)),
-        );
+        findings.extend(readiness.as_ref().and_then(|readiness| Finding::not_ready(primary, readiness, 0)));
         findings.sort_by_key(|finding| finding.code);
         Self { cluster, findings, readiness }
     }

@@ -70,10 +70,9 @@ impl From<Verdict> for Answer {
 /// Without the words, which may repeat what a server said of a statement: whoever asks here has shown no token.
 fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
     match readiness {
-        FailoverReadiness::NotReady { rule, .. } => FailoverReadiness::NotReady {
-            rule,
-            reason: "`tailwater manager status` says why".to_owned(),
-        },
+        FailoverReadiness::NotReady { rule, .. } => {
+            FailoverReadiness::NotReady { rule, reason: "`tailwater manager status` says why".to_owned() }
+        }
         other => other,
     }
 }
