@@ -1,6 +1,8 @@
 //! What one look at a server saw. Plain data: [`crate::observing`] takes the look, [`crate::topology`] and
 //! [`crate::analysis`] think about it.
 
+use std::fmt;
+
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -89,10 +91,62 @@ pub struct Look {
     /// From where its binlog is read now, as its process list shows.
     pub dump_hosts: Vec<String>,
     /// What could not be asked, and why: mostly privileges.
-    pub unasked: Vec<String>,
+    pub unasked: Vec<Unasked>,
+}
+
+/// A question that a server did not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unasked {
+    /// What it was about.
+    pub question: Question,
+    /// The privilege that it takes, by the name that GRANT knows on that server.
+    pub privilege: &'static str,
+    /// The statement, and the server's words.
+    pub reason: String,
+}
+
+impl fmt::Display for Unasked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { question, privilege, reason } = self;
+        write!(f, "{question} is not known: the account needs {privilege} (`tailwater grants`): {reason}")
+    }
+}
+
+/// What a look asks that an account may lack a privilege for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Its own replication.
+    Replication,
+    /// The replicas that are registered with it.
+    Replicas,
+    /// The connections that read its binlog.
+    Readers,
+    /// Whether semi-sync lasts over a restart.
+    AfterRestart,
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Replication => "from where it replicates",
+            Self::Replicas => "which replicas are registered with it",
+            Self::Readers => "who reads its binlog",
+            Self::AfterRestart => "whether semi-sync lasts over a restart",
+        })
+    }
 }
 
 impl Look {
+    /// Whether its own replication is known: without a privilege a server looks like one that replicates from nothing.
+    pub fn replication_is_known(&self) -> bool {
+        self.could_ask(Question::Replication)
+    }
+
+    /// Whether a question was answered.
+    pub fn could_ask(&self, question: Question) -> bool {
+        !self.unasked.iter().any(|unasked| unasked.question == question)
+    }
+
     /// Whether ordinary accounts can write.
     pub fn is_writable(&self) -> bool {
         !self.read_only && !self.super_read_only

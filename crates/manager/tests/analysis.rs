@@ -211,6 +211,7 @@ fn read_settings(parts: &[&str]) -> Result<Settings> {
 fn read_vitals(about: &str, parts: &[&str]) -> Result<Vitals> {
     let is_primary = about == "db1";
     let mut vitals = Vitals {
+        replication_is_known: true,
         identity: about.to_owned(),
         server_id: about.trim_start_matches("db").parse()?,
         writable: is_primary,

@@ -35,6 +35,7 @@ fn failure() -> impl Strategy<Value = Failure> {
 fn vitals() -> impl Strategy<Value = Vitals> {
     (1..4_u32, any::<bool>(), any::<bool>(), 1..30_u64, 0..30_u64, 0..3_u64, any::<bool>()).prop_map(
         |(server_id, writable, replicates, sequence, lag, waiting, active)| Vitals {
+            replication_is_known: true,
             identity: server_id.to_string(),
             server_id,
             writable,

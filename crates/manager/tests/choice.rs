@@ -303,6 +303,24 @@ fn what_a_look_saw_becomes_a_candidate() {
     );
     let choice = check(&[server], Ok("a"));
     assert_eq!(choice.ranked[0].drains.as_deref(), Some(&*format!("{OLD}:6-9")));
+    // Relay logs that its account may not ask for may hold more than it has executed.
+    let mut blind = look_at("old:1-5", "", None);
+    if let Ok(look) = &mut blind.outcome {
+        look.channels.clear();
+        look.unasked = vec![crate::topology::unasked(tailwater_manager::observation::Question::Replication)];
+    }
+    let blind = seen(&blind, None);
+    assert_eq!(blind.received, None);
+    assert!(
+        check(&[blind], Err("does not tell what it has received")).ranked[0]
+            .excluded
+            .contains(&Excluded::Unknown)
+    );
+    let mut powerless = look_at("old:1-9", "old:4-9", None);
+    if let Ok(look) = &mut powerless.outcome {
+        look.lead_lack = Some("SUPER is missing".to_owned());
+    }
+    assert!(seen(&powerless, None).reached.is_err_and(|reason| reason.contains("SUPER")));
     let caught_up = seen(&look_at("old:1-9", "old:4-9", None), None);
     assert_eq!(caught_up.catch_up_ms, Some(0));
     let error = ThreadError { number: 1062, message: "duplicate".to_owned() };

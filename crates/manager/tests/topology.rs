@@ -3,8 +3,8 @@
 use tailwater_manager::analysis::sighting::Saw;
 use tailwater_manager::failure::Failure;
 use tailwater_manager::observation::{
-    ConnectedReplica, Durability, IoState, Look, Observation, ReplicaChannel, SemiSyncSource, ThreadError,
-    Unreached, WaitPoint,
+    ConnectedReplica, Durability, IoState, Look, Observation, Question, ReplicaChannel, SemiSyncSource,
+    ThreadError, Unasked, Unreached, WaitPoint,
 };
 use tailwater_manager::topology::{
     Cluster, ClusterPlan, ListenPlan, Member, Node, OtherRelay, ProblemCode, Promotion, RelayPlan,
@@ -52,6 +52,10 @@ pub fn look(id: u32) -> Look {
         dump_hosts: Vec::new(),
         unasked: Vec::new(),
     }
+}
+
+pub fn unasked(question: Question) -> Unasked {
+    Unasked { question, privilege: "REPLICA MONITOR", reason: "SHOW ALL SLAVES STATUS: denied".into() }
 }
 
 /// A channel that runs, from a host, and from the server of that number if it was ever reached.
@@ -271,7 +275,8 @@ fn a_target_is_one_server_also_if_it_is_named_twice() {
         state: Some(TargetState {
             doing: "failed".into(),
             is_running: false,
-            lag_seconds: 7.5,
+            lag_seconds: Some(7.5),
+            stopped_because: None,
             fault: Some("TW-APP-0002: row 7".into()),
         }),
     }];
@@ -309,7 +314,7 @@ fn what_is_wrong_with_a_replica_is_named() {
     check(&|look| look.executed = gtids(&format!("{}:1-3", UUIDS[1])), ProblemCode::PurgedBeforeRead);
     check(&|look| look.executed = gtids(&format!("{}:1-10,{}:1", UUIDS[1], UUIDS[2])), ProblemCode::Errant);
     check(&|look| look.executed = gtids(&format!("{}:1-11", UUIDS[1])), ProblemCode::Ahead);
-    check(&|look| look.unasked = vec!["SHOW REPLICAS: denied".into()], ProblemCode::NotAsked);
+    check(&|look| look.unasked = vec![unasked(Question::Replication)], ProblemCode::NotAsked);
     // Nothing is wrong with one that is told to stay behind, or that has received what it lacks.
     let mut late = follows(2, from("db1", 3306, Some(1)));
     (late.channels[0].lag_seconds, late.channels[0].delay_seconds) = (Some(60), 60);
@@ -320,6 +325,53 @@ fn what_is_wrong_with_a_replica_is_named() {
     let cluster = build(&plan(&["db2"]), &[seen("db2", late), seen("db1", primary)]);
     assert_eq!(problems(&cluster, "db2"), []);
     assert_eq!(find(&cluster, "db2").gtid_state.as_ref().map(|state| state.behind), Some(7));
+}
+
+/// What nobody may ask is not known: neither good, nor bad, nor nothing.
+#[test]
+fn what_could_not_be_asked_is_unknown() {
+    let blind = |id: u32| {
+        let questions =
+            [Question::Replication, Question::Replicas, Question::Readers, Question::AfterRestart];
+        Look { unasked: questions.map(unasked).into(), ..look(id) }
+    };
+    let cluster = build(&plan(&["db2"]), &[seen("db2", blind(2)), seen("db1", blind(1))]);
+    // Not that it replicates from nothing.
+    assert_eq!(problems(&cluster, "db2"), [ProblemCode::NotAsked]);
+    let node = find(&cluster, "db2");
+    assert_eq!((node.role, node.lag_seconds), (Role::Server, None));
+    let text = &node.problems[0].text;
+    for word in ["from where it replicates is not known", "REPLICA MONITOR", "tailwater grants", "denied"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    // Of a primary that is only captured from nothing rests on it.
+    assert_eq!(problems(&cluster, "db1"), []);
+    assert!(find(&cluster, "db1").notes.iter().any(|note| note.contains("needs")), "{cluster:#?}");
+
+    // Of several sources one that does not say how far it is behind may be the farthest.
+    let mut two = follows(2, from("db1", 3306, Some(1)));
+    two.channels.push(ReplicaChannel { lag_seconds: None, name: "b".into(), ..from("db1", 3306, Some(1)) });
+    let cluster = build(&plan(&["db2"]), &[seen("db2", two), seen("db1", look(1))]);
+    assert_eq!(find(&cluster, "db2").lag_seconds, None);
+}
+
+/// A channel that does not apply has no lag of zero, and says why it does not in its own words.
+#[test]
+fn a_channel_that_stands_still_has_no_lag() {
+    let mut plan = plan(&[]);
+    let because = "its target is the primary that the log follows now";
+    let state = TargetState {
+        doing: "stopped".into(),
+        lag_seconds: None,
+        stopped_because: Some(because.into()),
+        ..TargetState::default()
+    };
+    plan.targets = vec![TargetPlan { channel: "c".into(), address: "db9:3306".into(), state: Some(state) }];
+    let cluster = build(&plan, &[seen("db1", look(1))]);
+    let node = find(&cluster, "c");
+    assert_eq!(node.lag_seconds, None);
+    assert!(node.problems[0].text.contains(because), "{:?}", node.problems);
+    assert!(!node.problems[0].text.contains("told to stop"), "{:?}", node.problems);
 }
 
 #[test]

@@ -5,18 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tailwater_log::LogWriter;
 use tailwater_session::{Backoff, ConnectOptions, Connection, Purpose, SessionError, check_grants};
 use tailwater_wire::Flavour;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, error, info, warn};
+use tracing::{Instrument, debug, error, info, warn};
 
 use crate::acker::Order;
 use crate::capture::CaptureOptions;
 use crate::error::{RelayError, Retry};
+use crate::failure_log::FailureLog;
 use crate::opening::is_refusal;
 use crate::orders::GivenOrder;
 use crate::reading::Reading;
@@ -49,6 +50,7 @@ pub(crate) struct Driver {
     refused: Option<String>,
     watch: Watch,
     pauses: Pauses,
+    failures: FailureLog,
 }
 
 /// What ended the stream, or the wait for one.
@@ -120,6 +122,7 @@ impl Driver {
             refused: None,
             watch: Watch::default(),
             pauses: Pauses::new(),
+            failures: FailureLog::default(),
         }
     }
 
@@ -198,11 +201,15 @@ impl Driver {
         match error.retry() {
             Retry::Reconnect => {
                 let pause = self.pauses.after(&error, has_captured);
-                warn!(
-                    code = error.code(),
-                    pause_ms = pause.as_millis() as u64,
-                    "capture interrupted: {error}"
-                );
+                let text = error.to_string();
+                let pause_ms = pause.as_millis() as u64;
+                match self.failures.note(&text, Instant::now()) {
+                    Some(0) => warn!(code = error.code(), pause_ms, "capture interrupted: {text}"),
+                    Some(repeated) => {
+                        warn!(code = error.code(), pause_ms, repeated, "capture still interrupted: {text}");
+                    }
+                    None => debug!(code = error.code(), pause_ms, "capture interrupted: {text}"),
+                }
                 self.status.set_state(CaptureState::Waiting(error.to_string()));
                 None
             }
@@ -299,6 +306,7 @@ impl Driver {
     /// What was learnt of one server says nothing of another.
     fn forget_source(&mut self) {
         (self.torn, self.hung, self.watch, self.pauses) = (None, false, Watch::default(), Pauses::new());
+        self.failures.forget();
     }
 
     /// One connection's worth of capturing. Returns with an error, or when the next one is to follow at once.
@@ -342,6 +350,7 @@ impl Driver {
         }
         self.status.count_connection();
         self.status.set_state(CaptureState::Streaming);
+        self.failures.forget();
 
         let track = match &log_state.tail {
             Some((_, identity)) if !identity.same_server(&source.identity) => {

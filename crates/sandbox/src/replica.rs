@@ -1,5 +1,6 @@
 //! Native replicas: of another sandbox server, or of whatever speaks as one at a port.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use tailwater_session::{Connection, SessionError};
@@ -131,6 +132,23 @@ pub struct ReplicaStatus {
     pub sql_error: (u64, String),
     /// The source's file that it receives, and the offset that it has come to.
     pub received: (String, u64),
+}
+
+impl fmt::Display for ReplicaStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, offset) = &self.received;
+        write!(
+            f,
+            "receives: {}, applies: {}, received to {file}:{offset}",
+            self.io_running, self.sql_running
+        )?;
+        for (number, text) in [&self.io_error, &self.sql_error] {
+            if *number != 0 {
+                write!(f, ", error {number}: {text}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Server {

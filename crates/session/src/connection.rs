@@ -127,8 +127,9 @@ impl Connection {
         let LoggedIn { mut stream, greeting, capabilities, mariadb_capabilities, tls } = logged_in;
         stream.read_timeout = options.read_timeout;
         stream.write_timeout = options.write_timeout;
+        let flavour = greeting.flavour();
         let server = ServerInfo {
-            flavour: greeting.flavour(),
+            flavour,
             version: greeting.version(),
             version_text: shown_version(&greeting.server_version).to_owned(),
             connection_id: greeting.connection_id,

@@ -166,7 +166,13 @@ async fn newest_gtid(trial: &Trial) -> Result<String> {
 }
 
 async fn stops_and_goes_on(shell: &Shell, trial: &Trial, target: &Server) -> Result<()> {
-    shell.run("channel stop -c tailwater.toml replica")?.exits(0).says(&["stopped"]);
+    shell.run("channel stop -c tailwater.toml replica")?.exits(0).says(&[
+        "stopped",
+        " - ",
+        "it was told to stop",
+    ]);
+    let stopped = status(shell)?;
+    ensure!(stopped["lag_seconds"].is_null() && stopped["stopped_because"].is_string(), "{stopped}");
     trial.primary.sql("INSERT INTO shop.t VALUES (2)").await?;
     let second = newest_gtid(trial).await?;
     trial.primary.sql("INSERT INTO shop.t VALUES (3)").await?;
@@ -174,6 +180,8 @@ async fn stops_and_goes_on(shell: &Shell, trial: &Trial, target: &Server) -> Res
     holds(target, "1,2").await?;
     let stopped = until(shell, "stopped").await?;
     ensure!(stopped["newest_gtid"] == second.as_str(), "{stopped}");
+    let because = stopped["stopped_because"].as_str().unwrap_or_default();
+    ensure!(because == "it has reached where it was to stop", "{stopped}");
     shell
         .run("channel start -c tailwater.toml replica --until-gtid nonsense")?
         .exits(1)
@@ -202,6 +210,8 @@ async fn fails_and_leaves_out(shell: &Shell, trial: &Trial, target: &Server) -> 
     trial.primary.sql("INSERT INTO shop.t VALUES (5)").await?;
     let failed = until(shell, "failed").await?;
     ensure!(failed["fault"]["code"] == "TW-APP-0002", "{failed}");
+    // How far it is behind nobody knows: not 0 s.
+    ensure!(failed["lag_seconds"].is_null() && failed["stopped_because"].is_null(), "{failed}");
     let text = shell.run("channel list -c tailwater.toml")?.exits(0);
     text.says(&[
         "failed",

@@ -231,6 +231,12 @@ async fn run_without_a_source_goes_on_until_it_is_told_to_stop() -> Result<()> {
             ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        // Several tries more, which fail alike: that is told once.
+        if !sign.is_empty() {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            let told = std::fs::read_to_string(&messages)?.matches(sign).count();
+            ensure!(told == 1, "{sign:?} is told {told} times");
+        }
         let status = run.terminate(Duration::from_secs(30)).await?;
         ensure!(status.code() == Some(0), "{status}: {}", std::fs::read_to_string(&messages)?);
     }

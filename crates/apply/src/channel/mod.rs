@@ -87,10 +87,14 @@ pub struct ChannelEdit {
 
 enum Command {
     Start(Option<Until>),
-    Stop,
+    /// With why.
+    Stop(String),
     Skip(Gtid),
     Seek(GtidSet),
-    Filter { filters: FilterSet, from: Option<Gtid> },
+    Filter {
+        filters: FilterSet,
+        from: Option<Gtid>,
+    },
     Set(ChannelEdit),
     Tolerate(Option<Gtid>),
 }
@@ -116,12 +120,25 @@ impl Channel {
     /// Starts a channel, on the tokio runtime that this is called in. It begins to apply at once, unless `stopped`. How late it is
     /// goes by `source_time`.
     pub fn start(options: ChannelOptions, log: LogHandle, source_time: SourceTime, stopped: bool) -> Self {
+        let because = stopped.then(|| "its configuration has stopped = true".to_owned());
+        Self::start_or_hold(options, log, source_time, because)
+    }
+
+    /// The same; it stands still if there is a reason for it, which its status tells.
+    pub fn start_or_hold(
+        options: ChannelOptions,
+        log: LogHandle,
+        source_time: SourceTime,
+        stopped_because: Option<String>,
+    ) -> Self {
+        let stopped = stopped_because.is_some();
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let (name, target) = (options.name.clone(), options.target.endpoint.clone());
         let state = if stopped { ChannelState::Stopped } else { ChannelState::Connecting };
         let first = ChannelStatus {
             name: name.clone(),
             state,
+            stopped_because,
             workers: options.workers,
             gtid: options.gtid,
             ..ChannelStatus::default()
@@ -169,7 +186,15 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::Gone`].
     pub async fn pause(&self) -> Result<(), ApplyError> {
-        self.tell(Command::Stop).await
+        self.pause_because("it was told to stop (`tailwater channel stop`)").await
+    }
+
+    /// The same, for a reason which its status tells.
+    ///
+    /// # Errors
+    /// [`ApplyError::Gone`].
+    pub async fn pause_because(&self, reason: &str) -> Result<(), ApplyError> {
+        self.tell(Command::Stop(reason.to_owned())).await
     }
 
     /// Leaves a transaction out, for good; recorded on the target. A channel that failed goes on.
@@ -280,7 +305,10 @@ impl Supervisor {
     async fn run_once(&mut self) -> Option<(Command, Answer)> {
         let stop = CancellationToken::new();
         // What was wrong last stays until it has begun.
-        self.status.send_modify(|status| status.state = ChannelState::Connecting);
+        self.status.send_modify(|status| {
+            (status.state, status.lag_seconds, status.stopped_because) =
+                (ChannelState::Connecting, None, None);
+        });
         let setup = RunSetup {
             options: self.options.clone(),
             log: self.log.clone(),
@@ -316,10 +344,14 @@ impl Supervisor {
                 self.careful_until = None;
                 None
             }
-            Ok(End::Reached | End::LogClosed) => {
-                info!(channel = self.options.name, "the channel has reached where it was to stop");
+            Ok(end @ (End::Reached | End::LogClosed)) => {
+                let because = match end {
+                    End::LogClosed => "its log was closed",
+                    _ => "it has reached where it was to stop",
+                };
+                info!(channel = self.options.name, "the channel has stopped: {because}");
                 self.wanted = false;
-                self.set_state(ChannelState::Stopped);
+                self.set_stopped(because.to_owned());
                 None
             }
             Err(failure) => self.failed(failure).await,
@@ -412,9 +444,9 @@ impl Supervisor {
                 self.backoff = backoff();
                 self.set_state(ChannelState::Connecting);
             }
-            Command::Stop => {
+            Command::Stop(because) => {
                 self.wanted = false;
-                self.set_state(ChannelState::Stopped);
+                self.set_stopped(because);
             }
             Command::Skip(gtid) => {
                 self.store().await?.0.skip(&gtid.to_string()).await?;
@@ -489,16 +521,21 @@ impl Supervisor {
 
     fn set_state(&self, state: ChannelState) {
         self.status.send_modify(|status| {
-            status.state = state;
-            status.fault = None;
+            (status.state, status.fault) = (state, None);
+            (status.lag_seconds, status.stopped_because) = (None, None);
         });
+    }
+
+    fn set_stopped(&self, because: String) {
+        self.set_state(ChannelState::Stopped);
+        self.status.send_modify(|status| status.stopped_because = Some(because));
     }
 
     fn set_fault(&self, state: ChannelState, error: &ApplyError) {
         let fault = ChannelFault::of(error);
         self.status.send_modify(|status| {
-            status.state = state;
-            status.fault = Some(fault);
+            (status.state, status.fault) = (state, Some(fault));
+            (status.lag_seconds, status.stopped_because) = (None, None);
         });
     }
 }

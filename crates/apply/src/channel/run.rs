@@ -517,7 +517,7 @@ impl Run {
             status.tables_without_transactions = untransactional;
             status.low = low.to_string();
             status.gtids = gtids;
-            status.lag_seconds = lag.as_secs_f64();
+            status.lag_seconds = Some(lag.as_secs_f64());
             status.transactions_per_second = rate;
             status.held_bytes = held;
         });

@@ -62,8 +62,15 @@ pub struct ChannelStatus {
     pub gtids_untold: Option<String>,
     /// The newest transaction that is applied.
     pub newest_gtid: String,
-    /// How long ago, by the source's clock, the oldest transaction that is not applied committed there; 0 if there is none.
-    pub lag_seconds: f64,
+    /// How long ago, by the source's clock, the oldest transaction in the log that is not applied committed there; 0 if there is none.
+    /// Absent while that is not known: before the channel has begun, and whenever it does not run.
+    pub lag_seconds: Option<f64>,
+    /// Why it is [`ChannelState::Stopped`]; absent in other states.
+    #[serde(default)]
+    pub stopped_because: Option<String>,
+    /// What keeps its source's log from getting what the source has, if something does: the lag does not count that then.
+    #[serde(default)]
+    pub source_trouble: Option<String>,
     /// Transactions applied since the process began.
     pub transactions_total: u64,
     /// Rows applied since the process began.

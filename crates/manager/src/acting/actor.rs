@@ -326,8 +326,10 @@ impl Actor {
     fn remember(&self, name: &str, change: impl FnOnce(&mut BTreeMap<String, Ready>)) {
         let mut ready = lock(&self.ready);
         change(&mut ready);
-        let state = ready.get(name);
-        info!(server = name, ?state, "on its way to become primary");
+        match ready.get(name) {
+            Some(state) => info!(server = name, "on its way to become primary: {state}"),
+            None => info!(server = name, "no longer on its way to become primary"),
+        }
     }
 
     async fn tell_acker(&self, name: &str, act: &Act, token: Token) -> Answer {

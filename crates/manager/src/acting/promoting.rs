@@ -4,6 +4,7 @@
 //! or a channel with `gtid = "log"` feeds it) answers all the same: MySQL by `gtid_purged`; MariaDB by `gtid_slave_pos`,
 //! behind which it also numbers its own transactions, after a restart, too. Nobody has to reset its binlog.
 
+use std::fmt;
 use std::time::Duration;
 
 use tailwater_session::Connection;
@@ -31,6 +32,19 @@ pub(super) struct Ready {
     unsettled: Option<semi_sync::Prepared>,
     /// Clients may write.
     writable: bool,
+}
+
+impl fmt::Display for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it has executed {}", self.executed.to_string().replace('\n', ""))?;
+        if let Some((acks, _)) = &self.waits {
+            write!(f, ", waits for {acks} ACKs")?;
+        }
+        if self.unsettled.is_some() {
+            f.write_str(" until a restart")?;
+        }
+        f.write_str(if self.writable { ", takes writes" } else { ", read-only" })
+    }
 }
 
 /// Has it execute all that it has, and stops what feeds it. If it cannot, see [`go_on_reading`].

@@ -112,10 +112,16 @@ impl ReadFrom {
 pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel>, ManagerError> {
     let (mut channels, unasked) = observing::channels(connection).await?;
     if let Some(reason) = unasked.first() {
-        return Err(failed(connection, "asking how it replicates", reason.clone()));
+        return Err(failed(connection, "asking how it replicates", reason.to_string()));
     }
     if channels.len() > 1 {
-        let names: Vec<_> = channels.iter().map(|channel| format!("{:?}", channel.name)).collect();
+        let names: Vec<_> = channels
+            .iter()
+            .map(|channel| match channel.name.as_str() {
+                "" => "the default channel".to_owned(),
+                name => name.to_owned(),
+            })
+            .collect();
         let reason = format!(
             "it replicates on several channels ({}); leave one, or lead it by hand",
             names.join(", ")

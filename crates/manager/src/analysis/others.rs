@@ -31,7 +31,7 @@ pub(super) fn judge(
     }
     for name in cast.replicas.iter().filter(|name| answers(name)) {
         if let Some(server) = record.server(name) {
-            findings.extend(stopped(server, name));
+            findings.extend(stopped(server, name, settings, now_ms));
             findings.extend(lagging(server, name, settings, now_ms));
         }
     }
@@ -63,22 +63,27 @@ fn detached(record: &Record, name: &str, settings: &Settings, now_ms: u64) -> Op
     }
     let primary = record.server(&record.cast.primary)?;
     let (at, said) = primary.streams.get(&Observer::Relay(name.to_owned()))?;
-    let what = match said {
-        StreamRecord::Lost { failure, .. } => format!("lost its stream: {failure}"),
-        StreamRecord::Elsewhere => "follows another server".to_owned(),
+    let (what, since_ms) = match said {
+        StreamRecord::Lost { failure, since_ms } => (format!("lost its stream: {failure}"), *since_ms),
+        StreamRecord::Elsewhere { since_ms } => ("follows another server".to_owned(), *since_ms),
         StreamRecord::Streaming { .. } => return None,
     };
+    // It connects when it starts, and in a switchover it turns from one server to the other: that is no failure.
+    let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let evidence = vec![format!("relay {name}: {what}"), "the primary answers the manager".to_owned()];
     let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
-    is_fresh.then(|| Finding::new(Code::RelayDetached, name, *at, evidence))
+    (is_fresh && lasts).then(|| Finding::new(Code::RelayDetached, name, since_ms, evidence))
 }
 
-fn stopped(server: &ServerRecord, name: &str) -> Option<Finding> {
-    let (at, vitals) = server.vitals.as_ref()?;
+fn stopped(server: &ServerRecord, name: &str, settings: &Settings, now_ms: u64) -> Option<Finding> {
+    // One that is led to another source stops for a moment.
+    let since_ms = server.stopped_since_ms?;
+    let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
+    let (_, vitals) = server.vitals.as_ref().filter(|_| lasts)?;
     let receives = vitals.io_stopped.as_ref().map(|why| format!("it does not receive: {}", one_line(why)));
     let applies = vitals.sql_stopped.as_ref().map(|why| format!("it does not apply: {}", one_line(why)));
     let evidence: Vec<_> = receives.into_iter().chain(applies).collect();
-    (!evidence.is_empty()).then(|| Finding::new(Code::ReplicaStopped, name, *at, evidence))
+    (!evidence.is_empty()).then(|| Finding::new(Code::ReplicaStopped, name, since_ms, evidence))
 }
 
 fn lagging(server: &ServerRecord, name: &str, settings: &Settings, now_ms: u64) -> Option<Finding> {
@@ -117,9 +122,13 @@ fn holds_all_commits(vitals: &Vitals) -> bool {
 /// The primary is dead, and a follower leads already: somebody else may have promoted it.
 fn usurper(record: &Record, settings: &Settings, now_ms: u64) -> Option<Finding> {
     let mut leaders = leaders(record, settings, now_ms).into_iter();
-    let (name, at, _) = leaders.find(|(_, _, vitals)| !holds_all_commits(vitals))?;
+    let (name, at, leader) = leaders.find(|(_, _, vitals)| !holds_all_commits(vitals))?;
+    let replicates = match leader.replication_is_known {
+        true => "replicates from nobody",
+        false => "does not tell whether it replicates (a privilege is missing: `tailwater grants`)",
+    };
     let evidence = vec![format!(
-        "{name} takes writes and replicates from nobody, while {} is dead: has somebody promoted it?",
+        "{name} takes writes and {replicates}, while {} is dead: has somebody promoted it?",
         record.cast.primary
     )];
     Some(Finding::new(Code::SplitBrainSuspected, &name, at, evidence))
@@ -138,7 +147,12 @@ fn split_brain(record: &Record, settings: &Settings, now_ms: u64, findings: &mut
         let theirs = only(&other.executed, other.server_id, &primary.executed);
         let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
         let evidence = vec![
-            format!("{primary_name} and {name} both take writes, and neither replicates"),
+            match primary.replication_is_known && other.replication_is_known {
+                true => format!("{primary_name} and {name} both take writes, and neither replicates"),
+                false => format!(
+                    "{primary_name} and {name} both take writes, and of one it is not known whether it replicates"
+                ),
+            },
             format!("only {primary_name} has {}", one_line(&ours)),
             format!("only {name} has {}", one_line(&theirs)),
         ];

@@ -63,6 +63,10 @@ pub(super) struct ServerRecord {
     pub waiting_since_ms: Option<u64>,
     /// Since when it is too far behind.
     pub lagging_since_ms: Option<u64>,
+    /// Since when it does not receive, or does not apply.
+    pub stopped_since_ms: Option<u64>,
+    /// Since when fewer acknowledge than have to.
+    pub too_few_since_ms: Option<u64>,
     /// Commits that were not acknowledged when the server was first seen; counted from there.
     pub unacknowledged_first: Option<u64>,
     /// What it had, and later had not.
@@ -126,7 +130,10 @@ pub(super) enum StreamRecord {
         since_ms: u64,
     },
     /// It reads another server's.
-    Elsewhere,
+    Elsewhere {
+        /// When it was first said.
+        since_ms: u64,
+    },
 }
 
 impl StreamRecord {
@@ -134,6 +141,7 @@ impl StreamRecord {
     fn behind(self, before: Self) -> Self {
         match (self, before) {
             (Self::Lost { failure, .. }, Self::Lost { since_ms, .. }) => Self::Lost { failure, since_ms },
+            (Self::Elsewhere { .. }, Self::Elsewhere { since_ms }) => Self::Elsewhere { since_ms },
             _ => self,
         }
     }
@@ -180,7 +188,10 @@ impl Record {
             Saw::Lost(failure) => {
                 server.streamed(at_ms, sighting.observer, StreamRecord::Lost { failure, since_ms: at_ms });
             }
-            Saw::Elsewhere => server.streamed(at_ms, sighting.observer, StreamRecord::Elsewhere),
+            Saw::Elsewhere => {
+                let said = StreamRecord::Elsewhere { since_ms: at_ms };
+                server.streamed(at_ms, sighting.observer, said);
+            }
             Saw::Rewound(what) => {
                 let what = format!("{}: {}", sighting.observer, one_line(&what));
                 server.rewound = Some(Rewound { at_ms, what, had: None });
@@ -312,6 +323,10 @@ impl ServerRecord {
         };
         let lags = vitals.lag_seconds.is_some_and(|lag| lag > lag_seconds_max);
         self.lagging_since_ms = lags.then(|| self.lagging_since_ms.unwrap_or(at_ms));
+        let is_stopped = vitals.io_stopped.is_some() || vitals.sql_stopped.is_some();
+        self.stopped_since_ms = is_stopped.then(|| self.stopped_since_ms.unwrap_or(at_ms));
+        let is_short = vitals.semi_sync.is_some_and(|semi_sync| semi_sync.clients < semi_sync.acks_needed);
+        self.too_few_since_ms = is_short.then(|| self.too_few_since_ms.unwrap_or(at_ms));
         let unacknowledged = vitals.semi_sync.map(|semi_sync| semi_sync.unacknowledged);
         self.unacknowledged_first = match (self.unacknowledged_first, unacknowledged) {
             // The counter begins anew with the server.

@@ -120,6 +120,8 @@ pub struct Vitals {
     pub executed: GtidSet,
     /// It replicates from somebody, or a channel feeds it.
     pub replicates: bool,
+    /// Whether that is known; if not, it counts as one that does not replicate.
+    pub replication_is_known: bool,
     /// Why it does not receive, if it should.
     pub io_stopped: Option<String>,
     /// Why it does not apply, if it should.
@@ -174,6 +176,7 @@ impl From<&Look> for Vitals {
             writable: look.is_writable(),
             executed: look.executed.clone(),
             replicates: !look.channels.is_empty(),
+            replication_is_known: look.replication_is_known(),
             io_stopped: stopped.map(|channel| text(&channel.io_error)),
             sql_stopped: halted.map(|channel| text(&channel.sql_error)),
             lag_seconds: lag,

@@ -75,7 +75,7 @@ pub(super) fn listen(
                     voices.lost.push(format!("{observer}: lost its stream: {failure}"));
                 }
             }
-            StreamRecord::Streaming { heard_ms: None, .. } | StreamRecord::Elsewhere => {}
+            StreamRecord::Streaming { heard_ms: None, .. } | StreamRecord::Elsewhere { .. } => {}
             StreamRecord::Streaming { heard_ms: Some(heard_ms), heartbeat_ms } => {
                 let enough_ms = enough_ms(settings, patience, heartbeat_ms);
                 // It speaks for the time up to its last word.

@@ -15,7 +15,8 @@ pub(super) fn judge(record: &Record, settings: &Settings, now_ms: u64, findings:
     }
     let blocked = blocked(server, name, settings, now_ms);
     let unwritable = unwritable(server, name, settings, now_ms, blocked.is_some());
-    findings.extend(degraded(server, name, blocked.is_some()).filter(|_| settings.semi_sync));
+    let degraded = degraded(server, name, (settings, now_ms), blocked.is_some());
+    findings.extend(degraded.filter(|_| settings.semi_sync));
     findings.extend(blocked);
     findings.extend(unwritable);
 }
@@ -88,8 +89,16 @@ fn unwritable(
     Some(Finding::new(Code::PrimaryReadOnlyOrFull, name, since, evidence))
 }
 
-fn degraded(server: &ServerRecord, name: &str, is_blocked: bool) -> Option<Finding> {
+fn degraded(
+    server: &ServerRecord,
+    name: &str,
+    (settings, now_ms): (&Settings, u64),
+    is_blocked: bool,
+) -> Option<Finding> {
     let (at, vitals) = server.vitals.as_ref()?;
+    // A relay that has just started, or turns from one server to another, connects in a moment.
+    let lasts = |since_ms: u64| now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
+    let is_short = server.too_few_since_ms.is_some_and(lasts);
     let Some(semi_sync) = vitals.semi_sync else {
         let evidence = vec!["semi-sync is not there: its plugin is not loaded".to_owned()];
         return Some(Finding::new(Code::SemiSyncDegraded, name, *at, evidence));
@@ -103,7 +112,7 @@ fn degraded(server: &ServerRecord, name: &str, is_blocked: bool) -> Option<Findi
     if semi_sync.enabled && !semi_sync.lossless {
         evidence.push("commits wait only for a time, or are seen before they are acknowledged".to_owned());
     }
-    if semi_sync.enabled && semi_sync.clients < semi_sync.acks_needed && !is_blocked {
+    if semi_sync.enabled && is_short && !is_blocked {
         evidence.push(format!(
             "{} of {} that have to acknowledge are connected: the next commit waits",
             semi_sync.clients, semi_sync.acks_needed

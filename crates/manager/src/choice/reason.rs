@@ -69,7 +69,7 @@ impl fmt::Display for Excluded {
             Self::NotReached { reason } => write!(f, "it is not reached: {reason}"),
             Self::Failed { reason } => write!(f, "it was tried and failed: {reason}"),
             Self::MustNot => f.write_str("promotion = \"must_not\""),
-            Self::Unknown => f.write_str("it does not tell what it has received"),
+            Self::Unknown => f.write_str("it does not tell what it has received (its account may lack a privilege: `tailwater grants`)"),
             Self::Errant { gtids } => write!(f, "it has transactions that are not in the log: {gtids}"),
             Self::Gap { gtids, log } => {
                 write!(

@@ -236,7 +236,8 @@ impl Server {
         };
         self.purged.clone_from(&look.purged);
         self.executed = Some(look.executed.clone());
-        self.received = Some(received);
+        // What lies in relay logs that nobody may ask for must not be left out.
+        self.received = look.replication_is_known().then_some(received);
     }
 
     /// It was tried, and is not to be tried again.

@@ -52,6 +52,31 @@ pub enum Phase {
     Over,
 }
 
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lease => "lease",
+            Self::Confirm => "confirm",
+            Self::Fence => "fence",
+            Self::FenceHooks => "fence hooks",
+            Self::Prove => "prove",
+            Self::Choose => "choose",
+            Self::Prepare => "prepare",
+            Self::CatchUp => "catch up",
+            Self::Pause => "pause",
+            Self::Supply => "supply",
+            Self::Drain => "drain",
+            Self::Source => "semi-sync source",
+            Self::Writable => "make writable",
+            Self::Follow => "follow",
+            Self::Others => "other replicas",
+            Self::Routes => "routes",
+            Self::Undo => "undo",
+            Self::Over => "over",
+        })
+    }
+}
+
 /// Something to do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
@@ -329,7 +354,7 @@ impl Answer {
             Self::Acker { acker, .. } => {
                 let holds =
                     acker.holds.as_ref().map_or_else(|| "nothing readable".to_owned(), ToString::to_string);
-                ("done", format!("{:?}, holds {holds}", acker.stop))
+                ("done", format!("{}, holds {holds}", acker.stop))
             }
             Self::Servers(servers) => ("done", format!("{} servers", servers.len())),
             Self::Primary(primary) => ("done", format!("has executed {}", primary.executed)),

@@ -191,7 +191,7 @@ impl Audit {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at_ms, phase, note } = self;
-        write!(f, "{at_ms:>8} ms  {phase:?}: ")?;
+        write!(f, "{at_ms:>8} ms  {phase}: ")?;
         match note {
             Note::Ordered { number, what } => write!(f, "#{number} {what}"),
             Note::Answered { number, outcome, text } if text.is_empty() => write!(f, "#{number} {outcome}"),

@@ -49,7 +49,8 @@ impl MayBeMissing {
 impl fmt::Display for MayBeMissing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.after {
-            Some(after) => write!(f, "acknowledged commits behind {after:?} may be lost")?,
+            Some(after) if after.is_empty() => f.write_str("all acknowledged commits may be lost")?,
+            Some(after) => write!(f, "acknowledged commits behind {after} may be lost")?,
             None => {
                 f.write_str("no log could be read: acknowledged commits that the new primary lacks are lost")?
             }

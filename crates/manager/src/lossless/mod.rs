@@ -15,6 +15,7 @@ pub mod regime;
 pub mod written;
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use tailwater_wire::gtid::GtidSet;
 
@@ -42,6 +43,17 @@ pub enum Stop {
         /// The term that it has seen.
         seen: u64,
     },
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lasting => f.write_str("stopped, over restarts too"),
+            Self::UntilRestart => f.write_str("stopped until its restart"),
+            Self::Unknown => f.write_str("not stopped, as far as is known"),
+            Self::Refused { term, seen } => f.write_str(&refuses(*term, *seen)),
+        }
+    }
 }
 
 /// What one acker answered to being stopped.

@@ -9,8 +9,8 @@ use super::lasting::waits_after_restart;
 use super::reading::{Named, NamedRow};
 use crate::error::ManagerError;
 use crate::observation::{
-    ConnectedReplica, Durability, IoState, Look, ReplicaChannel, SemiSyncReplica, SemiSyncSource,
-    ThreadError, WaitPoint,
+    ConnectedReplica, Durability, IoState, Look, Question, ReplicaChannel, SemiSyncReplica, SemiSyncSource,
+    ThreadError, Unasked, WaitPoint,
 };
 
 /// From here on MySQL knows SHOW REPLICA STATUS and SHOW REPLICAS; from 8.4 on it knows no other.
@@ -137,14 +137,14 @@ fn parse_gtids(connection: &Connection, flavour: Flavour, text: &str) -> Result<
 /// A question that the user may lack a privilege for: its answer, or a note.
 pub(super) async fn ask_if_allowed(
     connection: &mut Connection,
-    question: &str,
-    unasked: &mut Vec<String>,
+    (statement, (question, privilege)): (&str, (Question, &'static str)),
+    unasked: &mut Vec<Unasked>,
 ) -> Result<Option<QueryResult>, ManagerError> {
-    match connection.query(question).await {
+    match connection.query(statement).await {
         Ok(answer) => Ok(Some(answer)),
         // The connection stays in order after an answer that is no.
         Err(SessionError::Server { error, .. }) => {
-            unasked.push(format!("{question}: {error}"));
+            unasked.push(Unasked { question, privilege, reason: format!("{statement}: {error}") });
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -154,7 +154,7 @@ pub(super) async fn ask_if_allowed(
 /// The server's own replication.
 pub(super) async fn channels(
     connection: &mut Connection,
-    unasked: &mut Vec<String>,
+    unasked: &mut Vec<Unasked>,
 ) -> Result<Vec<ReplicaChannel>, ManagerError> {
     let flavour = connection.server().flavour;
     let is_new = flavour == Flavour::MySql && connection.server().version >= REPLICA_WORDS_SINCE;
@@ -165,14 +165,19 @@ async fn ask_channels(
     connection: &mut Connection,
     flavour: Flavour,
     is_new: bool,
-    unasked: &mut Vec<String>,
+    unasked: &mut Vec<Unasked>,
 ) -> Result<Vec<ReplicaChannel>, ManagerError> {
     let question = match (flavour, is_new) {
         (Flavour::MariaDb, _) => "SHOW ALL SLAVES STATUS",
         (Flavour::MySql, true) => "SHOW REPLICA STATUS",
         (Flavour::MySql, false) => "SHOW SLAVE STATUS",
     };
-    let Some(answer) = ask_if_allowed(connection, question, unasked).await? else { return Ok(Vec::new()) };
+    let privilege = match flavour {
+        Flavour::MariaDb => "REPLICA MONITOR",
+        Flavour::MySql => "REPLICATION CLIENT",
+    };
+    let asked = (question, (Question::Replication, privilege));
+    let Some(answer) = ask_if_allowed(connection, asked, unasked).await? else { return Ok(Vec::new()) };
     answer
         .rows
         .iter()
@@ -231,7 +236,7 @@ async fn ask_replicas(
     connection: &mut Connection,
     flavour: Flavour,
     is_new: bool,
-    unasked: &mut Vec<String>,
+    unasked: &mut Vec<Unasked>,
 ) -> Result<(Vec<ConnectedReplica>, Vec<String>), ManagerError> {
     let (replicas, readers) = match (flavour, is_new) {
         (Flavour::MySql, true) => (
@@ -243,7 +248,12 @@ async fn ask_replicas(
             "SELECT HOST FROM information_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%'",
         ),
     };
-    let listed = match ask_if_allowed(connection, replicas, unasked).await? {
+    let privilege = match flavour {
+        Flavour::MariaDb => "REPLICATION MASTER ADMIN",
+        Flavour::MySql => "REPLICATION SLAVE",
+    };
+    let asked = (replicas, (Question::Replicas, privilege));
+    let listed = match ask_if_allowed(connection, asked, unasked).await? {
         None => Vec::new(),
         Some(answer) => {
             let rows = answer.rows.iter().take(LISTED_MAX).map(|row| NamedRow { result: &answer, row });
@@ -259,7 +269,8 @@ async fn ask_replicas(
             .collect()
         }
     };
-    let hosts = match ask_if_allowed(connection, readers, unasked).await? {
+    let asked = (readers, (Question::Readers, "PROCESS"));
+    let hosts = match ask_if_allowed(connection, asked, unasked).await? {
         None => Vec::new(),
         Some(answer) => {
             answer.rows.iter().take(LISTED_MAX).filter_map(|row| row.get_str(0)).map(str::to_owned).collect()

@@ -13,6 +13,7 @@ use super::asking::ask_if_allowed;
 use super::reading::Named;
 use crate::error::ManagerError;
 use crate::lossless::regime::TIMEOUT_MS_MIN;
+use crate::observation::{Question, Unasked};
 
 /// A variable of semi-sync's source side, by the end of its name: MySQL's name, the older, and MariaDB's.
 type Ends = &'static [&'static str];
@@ -82,7 +83,7 @@ pub(super) async fn waits_after_restart(
     connection: &mut Connection,
     variables: &Named,
     acks_needed: u32,
-    unasked: &mut Vec<String>,
+    unasked: &mut Vec<Unasked>,
 ) -> Result<bool, ManagerError> {
     let (origins, persisted) = match connection.server().flavour {
         Flavour::MySql => {
@@ -99,10 +100,11 @@ pub(super) async fn waits_after_restart(
             (origins, None)
         }
     };
-    let Some(origins) = ask_if_allowed(connection, origins, unasked).await? else { return Ok(false) };
+    let ask = (Question::AfterRestart, "SELECT on performance_schema");
+    let Some(origins) = ask_if_allowed(connection, (origins, ask), unasked).await? else { return Ok(false) };
     let persisted = match persisted {
         None => Named::default(),
-        Some(question) => match ask_if_allowed(connection, question, unasked).await? {
+        Some(question) => match ask_if_allowed(connection, (question, ask), unasked).await? {
             Some(answer) => Named::of(&answer),
             None => return Ok(false),
         },

@@ -16,7 +16,9 @@ use tailwater_wire::gtid::GtidSet;
 
 use crate::error::ManagerError;
 use crate::failure::Failure;
-use crate::observation::{Look, Observation, ReplicaChannel, SemiSyncReplica, SemiSyncSource, Unreached};
+use crate::observation::{
+    Look, Observation, ReplicaChannel, SemiSyncReplica, SemiSyncSource, Unasked, Unreached,
+};
 
 /// A server to be looked at.
 #[derive(Debug, Clone)]
@@ -110,7 +112,7 @@ async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<Look, Manag
 /// A server's own replication, one for each source; and why it could not be asked, if so.
 pub(crate) async fn channels(
     connection: &mut Connection,
-) -> Result<(Vec<ReplicaChannel>, Vec<String>), ManagerError> {
+) -> Result<(Vec<ReplicaChannel>, Vec<Unasked>), ManagerError> {
     let mut unasked = Vec::new();
     let channels = asking::channels(connection, &mut unasked).await?;
     Ok((channels, unasked))

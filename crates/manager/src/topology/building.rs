@@ -6,7 +6,7 @@ use super::judging::{
 };
 use super::plan::{ClusterPlan, Member, OtherRelay, Promotion, RelayPlan, RelayReader, TargetPlan};
 use super::tree::{Cluster, Node, ProblemCode, Role, SemiSync};
-use crate::observation::{ConnectedReplica, Look, Observation};
+use crate::observation::{ConnectedReplica, Look, Observation, Question};
 use crate::topology::gtids::missing;
 
 /// Somebody that the configuration names, and what is to become of it.
@@ -76,8 +76,9 @@ fn describe(node: &mut Node, look: &Look) {
     node.server_id = Some(look.server_id);
     node.writable = Some(look.is_writable());
     node.gtids = Some(gtid_text(&look.executed));
-    node.lag_seconds =
-        look.channels.iter().filter_map(|channel| channel.lag_seconds).max().map(|lag| lag as f64);
+    // Of several sources one whose lag is not known could be the farthest behind.
+    let lags: Option<Vec<u64>> = look.channels.iter().map(|channel| channel.lag_seconds).collect();
+    node.lag_seconds = lags.and_then(|lags| lags.into_iter().max()).map(|lag| lag as f64);
     node.semi_sync =
         look.semi_sync_source.as_ref().filter(|semi_sync| semi_sync.enabled).map(|semi_sync| SemiSync {
             active: semi_sync.active,
@@ -88,11 +89,25 @@ fn describe(node: &mut Node, look: &Look) {
         });
     node.acknowledges = look.semi_sync_replica.map(|semi_sync| semi_sync.enabled && semi_sync.active);
     let unregistered = look.dump_hosts.len().saturating_sub(look.replicas.len());
-    if unregistered > 0 {
+    if unregistered > 0 && look.could_ask(Question::Replicas) {
         node.notes.push(format!("{unregistered} more read its binlog"));
     }
+}
+
+/// What could not be asked. Where nothing rests on it that is no problem: to capture, or to apply rows, an account needs less than to
+/// list replicas.
+fn tell_unasked(node: &mut Node, look: &Look, acknowledges: bool) {
     for unasked in &look.unasked {
-        node.problem(ProblemCode::NotAsked, unasked.clone());
+        let matters = match (unasked.question, node.role) {
+            (Question::Replication, Role::Server | Role::Replica) => true,
+            (Question::AfterRestart, Role::Primary) => acknowledges,
+            _ => false,
+        };
+        if matters {
+            node.problem(ProblemCode::NotAsked, unasked.to_string());
+        } else {
+            node.notes.push(format!("not asked {} (needs {})", unasked.question, unasked.privilege));
+        }
     }
 }
 
@@ -157,6 +172,7 @@ fn add_target(places: &mut Vec<Place<'_>>, target: &TargetPlan, observations: &[
             }
             if let Some(look) = seen.and_then(Observation::look) {
                 describe(&mut node, look);
+                tell_unasked(&mut node, look, false);
             }
             places.push(Place { node, identity, look: None, relay: None, parent: None });
             places.len() - 1
@@ -167,10 +183,12 @@ fn add_target(places: &mut Vec<Place<'_>>, target: &TargetPlan, observations: &[
     let node = &mut place.node;
     node.role = Role::Target;
     let Some(state) = &target.state else { return };
-    node.lag_seconds = Some(state.lag_seconds);
+    // The server's own word is not of what the channel brings.
+    node.lag_seconds = state.lag_seconds;
     node.notes.push(format!("channel {} {}", target.channel, state.doing));
     if !state.is_running || state.fault.is_some() {
-        let reason = state.fault.as_deref().unwrap_or("it was told to stop");
+        let reason = state.fault.as_deref().or(state.stopped_because.as_deref());
+        let reason = reason.unwrap_or("it has not begun yet");
         node.problem(
             ProblemCode::ChannelStopped,
             format!("channel {}: {}: {reason}", target.channel, state.doing),
@@ -226,6 +244,7 @@ fn judge(plan: &ClusterPlan, places: &mut [Place<'_>]) {
                 ),
             );
         }
+        tell_unasked(node, look, plan.relay.semi_sync);
         if index == PRIMARY {
             judge_primary(node, look, plan.relay.semi_sync);
             continue;
@@ -242,8 +261,11 @@ fn judge(plan: &ClusterPlan, places: &mut [Place<'_>]) {
                 format!("semi-sync is not loaded, so that it cannot become the primary: {lack}"),
             );
         }
-        if look.channels.is_empty() {
-            node.problem(ProblemCode::NotReplicating, "it replicates from nothing");
+        if look.channels.is_empty() && look.replication_is_known() {
+            node.problem(
+                ProblemCode::NotReplicating,
+                "it replicates from nothing: no source is configured on it",
+            );
         }
         for channel in &look.channels {
             judge_channel(node, channel);

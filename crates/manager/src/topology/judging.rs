@@ -136,12 +136,21 @@ pub(super) fn judge_channel(node: &mut Node, channel: &ReplicaChannel) {
         IoState::Stopped => {
             node.problem(
                 ProblemCode::IoStopped,
-                format!("it does not receive from {source}{}", error(&channel.io_error)),
+                match &channel.io_error {
+                    Some(_) => format!("it does not receive from {source}{}", error(&channel.io_error)),
+                    None => format!(
+                        "it does not receive from {source}: its receiving thread is stopped, without an error"
+                    ),
+                },
             );
         }
     }
     if !channel.sql_running {
-        node.problem(ProblemCode::SqlStopped, format!("it does not apply{}", error(&channel.sql_error)));
+        let why = match &channel.sql_error {
+            Some(_) => error(&channel.sql_error),
+            None => ": its applying thread is stopped, without an error".to_owned(),
+        };
+        node.problem(ProblemCode::SqlStopped, format!("it does not apply{why}"));
     }
     if !channel.by_gtids {
         node.problem(

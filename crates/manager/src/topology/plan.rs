@@ -133,8 +133,10 @@ pub struct TargetState {
     pub doing: String,
     /// Whether it applies.
     pub is_running: bool,
-    /// How far it is behind, in seconds.
-    pub lag_seconds: f64,
+    /// How far it is behind, in seconds; absent while that is not known.
+    pub lag_seconds: Option<f64>,
+    /// Why it is stopped, if it is.
+    pub stopped_because: Option<String>,
     /// What went wrong, with its code.
     pub fault: Option<String>,
 }

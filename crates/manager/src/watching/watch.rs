@@ -245,7 +245,7 @@ async fn think(shared: Arc<Shared>) {
         }
         for (code, server, _) in &told {
             if !findings.iter().any(|finding| finding.code == *code && finding.server == *server) {
-                tracing::info!(%code, server, "it is over");
+                tracing::info!(%code, server, "{code} of {server} is over");
             }
         }
         told = now;

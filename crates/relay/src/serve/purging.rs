@@ -25,7 +25,7 @@ pub(super) fn purge(shared: &Shared, before: &PurgeBefore) -> Result<(), Refusal
     };
     let purged = tokio::task::block_in_place(|| shared.served.log.purge_by(limit));
     let purged = purged.map_err(|error| Refusal::new(ER_LOG_IN_USE, format!("{}: {error}", error.code())))?;
-    info!(segments = ?purged.segments, bytes = purged.bytes, "purged");
+    info!(segments = purged.segments.len(), bytes = purged.bytes, "purged by a client");
     match (purged.held_by, purged.not_archived) {
         (Some(reader), _) => Err(Refusal::new(
             ER_LOG_IN_USE,

@@ -1,6 +1,7 @@
 //! Holds the transactions found in a log against the ledger.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use tailwater_wire::WireError;
 use tailwater_wire::rows::{Image, RowChange, TableMap, Value};
@@ -153,6 +154,25 @@ pub struct LedgerCheck<'a> {
     /// For each worker, the sequence of its transaction that came last.
     last: BTreeMap<u32, u64>,
     report: LedgerReport,
+}
+
+impl fmt::Display for LedgerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "of {} acknowledged transactions {} are missing, {} doubled, {} incomplete, {} altered, {} out of order; {} are there \
+             though their commit failed, {} not in the ledger, {} without a ledger row",
+            self.acknowledged,
+            self.missing_in_log.count,
+            self.duplicated.count,
+            self.incomplete.count,
+            self.altered.count,
+            self.out_of_order.count,
+            self.failed_but_present.count,
+            self.unlisted,
+            self.unidentified
+        )
+    }
 }
 
 /// What [`LedgerCheck`] found.

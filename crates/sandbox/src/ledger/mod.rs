@@ -5,6 +5,7 @@ mod check;
 mod file;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -240,6 +241,17 @@ pub struct Offenders {
     pub count: u64,
     /// The first of them.
     pub first: Vec<TransactionId>,
+}
+
+impl fmt::Display for ServerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, missing, altered, failed_but_present, unlisted, .. } = self;
+        write!(
+            f,
+            "of {rows} rows {} are missing, {} altered, {} there though their commit failed, {unlisted} not in the ledger",
+            missing.count, altered.count, failed_but_present.count
+        )
+    }
 }
 
 impl Offenders {

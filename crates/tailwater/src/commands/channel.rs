@@ -174,10 +174,10 @@ fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
             ChannelState::Failed => "failed",
         };
         text.push_str(&format!(
-            "{:<16} {:<10} {:>8.1}s {:>10.0} {:>12} {:>7} {}\n",
+            "{:<16} {:<10} {:>9} {:>10.0} {:>12} {:>7} {}\n",
             channel.name,
             state,
-            channel.lag_seconds,
+            channel.lag_seconds.map_or_else(|| "-".to_owned(), |lag| format!("{lag:.1}s")),
             channel.transactions_per_second,
             channel.transactions_total,
             channel.workers,
@@ -192,6 +192,14 @@ fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
                 }
                 None => {}
             }
+        }
+        if let Some(because) = &channel.stopped_because {
+            text.push_str(&format!("  stopped: {because}\n"));
+        }
+        if let Some(trouble) = &channel.source_trouble {
+            text.push_str(&format!(
+                "  the lag is that of the log, which does not get what its source has: {trouble}\n"
+            ));
         }
     }
     text
@@ -221,5 +229,21 @@ mod tests {
         assert!(lines[1].starts_with("replica") && lines[1].contains("failed"), "{text}");
         assert_eq!(lines[2], "  TW-APP-0002: row 7\\nrunning");
         assert!(lines[3].contains("--show-values"), "{text}");
+        assert_eq!(
+            lines[1].split_whitespace().nth(2),
+            Some("-"),
+            "how far it is behind is not known: {text}"
+        );
+        let running = ChannelStatus {
+            state: ChannelState::Running,
+            lag_seconds: Some(0.0),
+            source_trouble: Some("connecting".into()),
+            ..ChannelStatus::default()
+        };
+        let text = table([running].iter());
+        assert!(
+            text.contains(" 0.0s ") && text.contains("that of the log") && text.contains("connecting"),
+            "{text}"
+        );
     }
 }

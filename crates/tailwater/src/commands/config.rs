@@ -6,6 +6,8 @@ use std::time::Duration;
 use tailwater_relay::CaptureOptions;
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
+use tailwater_log::AckMode;
+
 use crate::cli::{ConfigCommand, Output};
 use crate::config::{Config, ConfigError};
 use crate::exit::Exit;
@@ -31,8 +33,15 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
             for capture in &wired.captures {
                 let connect = &capture.connect;
                 println!(
-                    "source {}: {} as {:?}, server_id {}, ack = {:?}",
-                    capture.name, connect.endpoint, connect.user, capture.server_id, capture.log.ack
+                    "source {}: {} as {}, server_id {}, ack = {}",
+                    capture.name,
+                    connect.endpoint,
+                    connect.user,
+                    capture.server_id,
+                    match capture.log.ack {
+                        AckMode::Durable => "durable",
+                        AckMode::Received => "received",
+                    }
                 );
                 if let Some(reason) = unasked.get(&capture.name) {
                     println!("  not asked, so its server_id is not compared: {reason}");

@@ -127,14 +127,16 @@ fn start(
         let (_, capture, _) = capture.with_context(|| format!("there is no source {source:?}"))?;
         let name = options.name.clone();
         let leads = clusters.iter().any(|cluster| cluster.is_led_by_target(&name));
-        if leads {
-            warn!(channel = name, "stays stopped: its target is the primary that the log follows now");
+        let held = leads.then(|| "its target is the primary that the log follows now".to_owned());
+        if let Some(held) = &held {
+            warn!(channel = name, "stays stopped: {held}");
         }
+        let stopped = stopped.then(|| "its configuration has stopped = true".to_owned());
         let status = capture.status();
         let source_time = SourceTime::new(move || status.source_now_us());
         let channel = {
             let _there = replaying.enter();
-            Arc::new(Channel::start(options, capture.log(), source_time, stopped || leads))
+            Arc::new(Channel::start_or_hold(options, capture.log(), source_time, held.or(stopped)))
         };
         feeds.insert(name.clone(), Arc::new(ChannelFeed::new(Arc::clone(&channel), capture.log())));
         controlled.channels.insert(name, (channel, capture.log()));

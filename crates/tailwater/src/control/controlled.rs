@@ -43,8 +43,12 @@ impl Controlled {
     /// How all sources and channels are.
     pub fn reports(&self) -> (Vec<SourceReport>, Vec<ChannelStatus>) {
         let sources = self.sources.iter().map(|(name, source)| source.report(name)).collect();
-        let channels = self.channels.values().map(|(channel, _)| channel.status().borrow().clone()).collect();
-        (sources, channels)
+        let channels = self.channels.values().map(|(channel, log)| {
+            let source = self.sources.values().find(|source| source.log.path() == log.path());
+            let source_trouble = source.and_then(ControlledSource::trouble);
+            ChannelStatus { source_trouble, ..channel.status().borrow().clone() }
+        });
+        (sources, channels.collect())
     }
 }
 
@@ -63,19 +67,15 @@ impl ControlledSource {
         self.status.heard_ago_ms()
     }
 
+    /// Why its log does not get what the source has, if so.
+    fn trouble(&self) -> Option<String> {
+        let state = self.status.snapshot().state;
+        (state != CaptureState::Streaming).then(|| doing(&state))
+    }
+
     fn report(&self, name: &str) -> SourceReport {
         let (status, ordered) = (self.status.snapshot(), self.status.ordered());
-        let doing = match &status.state {
-            CaptureState::Connecting => "connecting to the source".to_owned(),
-            CaptureState::Streaming => "reading the source's stream".to_owned(),
-            CaptureState::Waiting(reason) => format!("waiting to connect again: {reason}"),
-            CaptureState::Refused(reason) => format!("stopped: {reason}"),
-            CaptureState::StoppedByOrder(stop) => {
-                let since = Moment(stop.since_ms.saturating_mul(1000)).date_and_time();
-                format!("stopped since {since} by order of the manager (term {})", stop.token)
-            }
-            CaptureState::Stopped => "stopped".to_owned(),
-        };
+        let doing = doing(&status.state);
         let readers = self.readers.iter().flat_map(Readers::list).map(|reader| RelayReader {
             server_id: reader.server_id,
             uuid: Some(reader.uuid).filter(|uuid| !uuid.is_empty()),
@@ -95,5 +95,20 @@ impl ControlledSource {
             alarms: status.alarms.iter().map(ToString::to_string).collect(),
             readers: readers.collect(),
         }
+    }
+}
+
+/// What a capture is doing, in words, with the reason if it stands still.
+fn doing(state: &CaptureState) -> String {
+    match state {
+        CaptureState::Connecting => "connecting to the source".to_owned(),
+        CaptureState::Streaming => "reading the source's stream".to_owned(),
+        CaptureState::Waiting(reason) => format!("waiting to connect again: {reason}"),
+        CaptureState::Refused(reason) => format!("stopped: {reason}"),
+        CaptureState::StoppedByOrder(stop) => {
+            let since = Moment(stop.since_ms.saturating_mul(1000)).date_and_time();
+            format!("stopped since {since} by order of the manager (term {})", stop.token)
+        }
+        CaptureState::Stopped => "stopped".to_owned(),
     }
 }

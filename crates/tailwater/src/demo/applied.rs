@@ -91,7 +91,7 @@ impl Applied {
                 if begun.elapsed() > PATIENCE {
                     outcome
                         .complaints
-                        .push(format!("the applied replica does not reach the end: {status:?}"));
+                        .push(format!("the applied replica does not reach the end: it has {}", status.gtids));
                     return Ok(outcome);
                 }
             }
@@ -102,15 +102,17 @@ impl Applied {
         let wrong =
             report.missing.count + report.altered.count + report.failed_but_present.count + report.unlisted;
         if wrong > 0 {
-            outcome.complaints.push(format!("the applied replica differs from the ledger: {report:?}"));
+            outcome.complaints.push(format!("the applied replica differs from the ledger: {report}"));
         }
         for table in LoadTable::ALL {
             let checksum = format!("CHECKSUM TABLE tw_load.{} EXTENDED", table.name());
             let (ours, theirs) = (self.server.sql(&checksum).await?, replica.sql(&checksum).await?);
             if ours != theirs {
-                outcome
-                    .complaints
-                    .push(format!("{ours:?} on the applied replica, {theirs:?} on a native one"));
+                outcome.complaints.push(format!(
+                    "checksum {} on the applied replica, {} on a native one",
+                    ours.join(" "),
+                    theirs.join(" ")
+                ));
             }
         }
         outcome.equal = outcome.complaints.is_empty();

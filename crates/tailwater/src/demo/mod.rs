@@ -155,8 +155,8 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
     let load_report = workload.finish().await;
     ensure!(
         load_report.errors.is_empty(),
-        "clients did not get to the new primary: {:?}",
-        load_report.errors
+        "clients did not get to the new primary: {}",
+        load_report.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     );
     view.say("the replicas apply what is left in the log; then their tables are compared with the ledger");
     let replicated = replicas.settle(&trial.log_directory(), &ledger, &failing.primary).await?;
@@ -234,7 +234,7 @@ pub async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> 
         Output::Json => println!("{}", serde_json::to_string(&report)?),
     }
     if !report.ok {
-        eprintln!("what the log lacks or has wrong: {:?}", proof.ledger);
+        eprintln!("what the log lacks or has wrong: {}", proof.ledger);
         for complaint in replicated.complaints.iter().chain(&fed.complaints).chain(&rejoined.complaints) {
             eprintln!("{complaint}");
         }

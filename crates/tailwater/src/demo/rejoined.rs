@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use tailwater_sandbox::{Ledger, Server};
 
+use super::replicas::replica_words;
 use crate::trial::Trial;
 use crate::trial::led::PRIMARY_NAME;
 
@@ -47,7 +48,7 @@ pub async fn rejoin(trial: &Trial, new_primary: &Server, ledger: &Ledger) -> any
         redone: number(&healed["transactions_again"]),
         rows_compared: number(&report["compared"]["rows"]),
         is_equal: wrong == 0,
-        complaints: if wrong == 0 { Vec::new() } else { vec![format!("{PRIMARY_NAME} differs: {found:?}")] },
+        complaints: if wrong == 0 { Vec::new() } else { vec![format!("{PRIMARY_NAME} differs: {found}")] },
     })
 }
 
@@ -58,8 +59,8 @@ async fn arrives(from: &Server, to: &Server) -> anyhow::Result<()> {
     while to.sql("SHOW DATABASES LIKE 'tw\\_back'").await?.is_empty() {
         ensure!(
             begun.elapsed() < PATIENCE,
-            "the former primary gets nothing: {:?}",
-            to.replica_status().await?
+            "the former primary gets nothing: {}",
+            replica_words(to.replica_status().await?.as_ref())
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

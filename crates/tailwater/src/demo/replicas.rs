@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tailwater_log::LogDir;
-use tailwater_sandbox::{Ledger, Server, ServerKind};
+use tailwater_sandbox::{Ledger, ReplicaStatus, Server, ServerKind};
 use tailwater_wire::gtid::GtidSet;
 
 use crate::trial::Trial;
@@ -108,7 +108,10 @@ impl Replicas {
                 outcome.at_the_end += 1;
             } else {
                 let status = server.replica_status().await?;
-                outcome.complaints.push(format!("{name} does not reach the end of the log: {status:?}"));
+                outcome.complaints.push(format!(
+                    "{name} does not reach the end of the log: {}",
+                    replica_words(status.as_ref())
+                ));
             }
             let report = ledger.compare_with_server(&server.connect_options()).await?;
             outcome.missing += report.missing.count;
@@ -119,7 +122,7 @@ impl Replicas {
             if wrong == 0 {
                 outcome.equal_to_ledger += 1;
             } else {
-                outcome.complaints.push(format!("{name} differs from the ledger: {report:?}"));
+                outcome.complaints.push(format!("{name} differs from the ledger: {report}"));
             }
         }
         Ok(outcome)
@@ -135,4 +138,9 @@ impl Replicas {
         }
         Ok(())
     }
+}
+
+/// How a replica stands, for messages.
+pub(super) fn replica_words(status: Option<&ReplicaStatus>) -> String {
+    status.map_or_else(|| "it is no replica".to_owned(), ToString::to_string)
 }

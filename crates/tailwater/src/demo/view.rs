@@ -55,8 +55,9 @@ impl View {
             let rate = now.rate_since(&before);
             let replica = match applied.status() {
                 Some(status) => format!(
-                    "  applied {:>7.0}/s, {:.1} s behind",
-                    status.transactions_per_second, status.lag_seconds
+                    "  applied {:>7.0}/s, {} behind",
+                    status.transactions_per_second,
+                    status.lag_seconds.map_or_else(|| "unknown".to_owned(), |lag| format!("{lag:.1} s"))
                 ),
                 None => String::new(),
             };

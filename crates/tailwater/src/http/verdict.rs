@@ -338,7 +338,7 @@ mod tests {
             targets: vec![TargetPlan {
                 channel: "reports".to_owned(),
                 address: "db3:3306".to_owned(),
-                state: Some(TargetState { is_running, lag_seconds: 2.5, ..TargetState::default() }),
+                state: Some(TargetState { is_running, lag_seconds: Some(2.5), ..TargetState::default() }),
             }],
             ..ClusterPlan::default()
         };

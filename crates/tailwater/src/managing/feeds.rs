@@ -45,7 +45,11 @@ impl FeedPort for ChannelFeed {
 
     fn pause(&self) -> FeedAnswer<'_, GtidSet> {
         Box::pin(async {
-            self.channel.pause().await.map_err(|error| AckerError::Unknown(error.to_string()))?;
+            let because = "the manager holds it: its target is made the primary";
+            self.channel
+                .pause_because(because)
+                .await
+                .map_err(|error| AckerError::Unknown(error.to_string()))?;
             let unknown = || AckerError::Unknown("it does not tell what it has brought".to_owned());
             self.progress().ok_or_else(unknown)
         })

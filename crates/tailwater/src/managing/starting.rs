@@ -129,7 +129,9 @@ fn start_cluster(
 fn logged(log: &LogHandle) -> Option<(Origin, Version)> {
     let source = log.source()?;
     let origin = origin_named(source.flavour, source.server_uuid.as_deref(), source.server_id)?;
-    Some((origin, Version::read(&source.server_version)))
+    // Logs of earlier versions have MariaDB's version as its greeting spells it.
+    let version = source.server_version.trim_start_matches("5.5.5-");
+    Some((origin, Version::read(version)))
 }
 
 /// All that acknowledge a source's commits: this daemon's own relay, and those on other machines.

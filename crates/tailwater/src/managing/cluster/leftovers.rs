@@ -268,7 +268,8 @@ pub(super) async fn finish<H: Hands + 'static>(
             match answer {
                 Answer::Done | Answer::Noted(_) => info!(id, "what was left is done: {act}"),
                 other => {
-                    warn!(id, "still to be done: {act}: {other:?}");
+                    let (outcome, text) = other.words();
+                    warn!(id, "still to be done: {act}: {outcome}: {text}");
                     still.push(act);
                 }
             }
