@@ -134,7 +134,8 @@ async fn read(
                 if [UNKNOWN_SYSTEM_VARIABLE, NOT_OF_A_SESSION].contains(&error.number) =>
             {
                 // The message is in the server's language, the name in it is not.
-                let Some(index) = settings.iter().position(|setting| names(error.message.expose(), setting.name))
+                let Some(index) =
+                    settings.iter().position(|setting| names(error.message.expose(), setting.name))
                 else {
                     return Err(SessionError::Server { doing, error, statement });
                 };

@@ -139,7 +139,10 @@ impl SourceSession {
         self.writer.connection.execute_bytes(&session).await?;
         if vars.charset_database.is_none() && self.database.as_deref() == Some(NOWHERE.as_bytes()) {
             // A replication thread that is in no database has the server's. Parameters of routines get it on MySQL.
-            self.writer.connection.execute("SET SESSION collation_database=@@global.collation_server").await?;
+            self.writer
+                .connection
+                .execute("SET SESSION collation_database=@@global.collation_server")
+                .await?;
         }
         for variable in &statement.variables {
             let body = match variable {
