@@ -123,7 +123,7 @@ fn segment(shell: &Shell, number: usize) -> PathBuf {
 
 /// A second `run` on the same log is refused, and the first goes on; its command line holds no secret.
 fn only_one_runs(shell: &Shell, trial: &mut Trial) -> Result<()> {
-    shell.run("run -c tailwater.toml")?.exits(1).complains(&["TW-LOG-0001", "in use by another writer"]);
+    shell.run("run -c tailwater.toml")?.exits(1).complains(&["TW-CTL-0003", "in use by process"]);
     let relay = trial.relay().context("the relay")?;
     ensure!(relay.is_running());
     let command_line = std::fs::read_to_string(format!("/proc/{}/cmdline", relay.pid()))?;

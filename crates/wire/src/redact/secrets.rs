@@ -179,12 +179,10 @@ impl Secrets {
             self.within = self.within.or(Some(self.depth));
         } else if announces(word) || is_one_of(&HOLDING) {
             self.next = true;
-        } else if !(self.next && is_one_of(&BETWEEN))
-            && !word.starts_with(b"_")
-            && !is_one_of(&["N", "X", "B"])
-        {
+        } else {
             // `_utf8mb4'x'` and `N'x'` are strings.
-            self.next = false;
+            let introduces_string = word.starts_with(b"_") || is_one_of(&["N", "X", "B"]);
+            self.next &= introduces_string || is_one_of(&BETWEEN);
         }
         false
     }
@@ -210,7 +208,7 @@ impl Secrets {
 fn announces(word: &[u8]) -> bool {
     let word = word.to_ascii_uppercase();
     let holds = |known: &&str| word.windows(known.len()).any(|part| part == known.as_bytes());
-    ANNOUNCING.iter().any(|known| holds(&known))
+    ANNOUNCING.iter().any(holds)
 }
 
 /// Whether a string is, or holds, a secret by its own looks: a hash of a password, a URL with one, options with one, a statement
