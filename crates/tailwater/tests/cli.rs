@@ -34,7 +34,7 @@ fn a_configuration_is_checked() -> Result<()> {
     let ack = serde_json::json!({ "orders": "durable" });
     assert_eq!(answer, [serde_json::json!({ "ok": true, "sources": ["orders"], "ack": ack })]);
     shell.write("asynchronous.toml", &format!("{GOOD}semi_sync = false\n"))?;
-    shell.run("config check -c asynchronous.toml")?.exits(0).says(&["ack = Received"]);
+    shell.run("config check -c asynchronous.toml")?.exits(0).says(&["ack = received"]);
 
     shell.write("unknown.toml", &GOOD.replace("host =", "hots ="))?;
     let unknown = shell.run("config check -c unknown.toml")?.exits(1);
