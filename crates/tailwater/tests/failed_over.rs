@@ -185,7 +185,7 @@ impl Led {
     }
 
     /// Waits until `tailwater manager status` says this.
-    async fn says(&self, wanted: &str) -> Result<()> {
+    pub async fn says(&self, wanted: &str) -> Result<()> {
         let begun = Instant::now();
         loop {
             let text = self.tailwater("manager status")?.exits(0).text();
