@@ -40,7 +40,7 @@ pub enum ApplyError {
         /// Where the event begins in the log; where the transaction does, if the event does not tell.
         position: LogPosition,
         /// What is wrong with them, and in which column.
-        error: WireError,
+        error: Box<WireError>,
         /// What to do, behind a semicolon, if that is known.
         remedy: &'static str,
     },

@@ -22,7 +22,7 @@ fn every_code_is_documented() {
             gtid: gtid(),
             table: table(),
             position: LogPosition::ZERO,
-            error: malformed(),
+            error: Box::new(malformed()),
             remedy: "",
         },
         ApplyError::Refused {

@@ -91,7 +91,8 @@ fn written(
     invoker: &Invoker<'_>,
     is_utf8: bool,
 ) -> Result<Vec<u8>, UnknownInvoker> {
-    if !is_utf8 && !(invoker.user.is_ascii() && invoker.host.is_ascii()) {
+    let is_ascii = invoker.user.is_ascii() && invoker.host.is_ascii();
+    if !is_utf8 && !is_ascii {
         return Err(UnknownInvoker::OtherCharset);
     }
     let name = account_name(invoker);

@@ -336,7 +336,7 @@ impl TransactionReader {
             gtid: self.gtid_text(),
             table: format!("{}.{}", table.map.schema, table.map.table),
             position: LogPosition { offset: begin.unwrap_or(self.position.offset), ..self.position },
-            error,
+            error: Box::new(error),
             remedy,
         }
     }
