@@ -6,6 +6,9 @@
 //! through all that it counts. So it is asked before the commit of each batch that has rows of a table for the first time, or many
 //! rows, or that comes so long after the last time that asking takes no more than a twentieth of the time. What was committed
 //! unasked is counted with the next.
+//!
+//! `FLUSH STATUS` of anybody sets the counters of all sessions back (MySQL). `Com_select`, which each question raises by one, tells: rows
+//! that were sent across it cannot be counted.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +32,7 @@ pub(super) struct RowCount {
     /// What asks for it; `None` if the server does not say.
     question: Option<&'static str>,
     /// What it was when last asked, unless something has run since of which nobody knows how it counts.
-    counted: Option<u64>,
+    counted: Option<Counted>,
     /// Rows that were written into statements since.
     sent: u64,
     /// Those of them that are committed.
@@ -42,17 +45,38 @@ pub(super) struct RowCount {
     took: Duration,
 }
 
+/// What a session has counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counted {
+    /// Changes of rows.
+    changes: u64,
+    /// Questions, ours among them.
+    selects: u64,
+}
+
+impl Counted {
+    /// How many changes were counted since an earlier answer; `None` if the counters were set back meanwhile.
+    fn since(self, before: Self) -> Option<u64> {
+        if self.selects <= before.selects {
+            return None;
+        }
+        self.changes.checked_sub(before.changes)
+    }
+}
+
 impl RowCount {
     /// Of a session that has just been opened.
     pub(super) fn new(flavour: Flavour) -> Self {
         let question = match flavour {
             Flavour::MySql => {
-                "SELECT SUM(VARIABLE_VALUE) FROM performance_schema.session_status WHERE VARIABLE_NAME IN \
-                 ('Handler_write', 'Handler_update', 'Handler_delete')"
+                "SELECT SUM(IF(VARIABLE_NAME = 'Com_select', 0, VARIABLE_VALUE)), \
+                 SUM(IF(VARIABLE_NAME = 'Com_select', VARIABLE_VALUE, 0)) FROM performance_schema.session_status \
+                 WHERE VARIABLE_NAME IN ('Handler_write', 'Handler_update', 'Handler_delete', 'Com_select')"
             }
             Flavour::MariaDb => {
-                "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME IN \
-                 ('HANDLER_WRITE', 'HANDLER_UPDATE', 'HANDLER_DELETE')"
+                "SELECT SUM(IF(VARIABLE_NAME = 'COM_SELECT', 0, VARIABLE_VALUE)), \
+                 SUM(IF(VARIABLE_NAME = 'COM_SELECT', VARIABLE_VALUE, 0)) FROM information_schema.SESSION_STATUS \
+                 WHERE VARIABLE_NAME IN ('HANDLER_WRITE', 'HANDLER_UPDATE', 'HANDLER_DELETE', 'COM_SELECT')"
             }
         };
         Self {
@@ -121,7 +145,7 @@ impl RowCount {
     pub(super) async fn check(&mut self, connection: &mut Connection) -> Result<(), ApplyError> {
         let Some(before) = self.counted else { return Ok(()) };
         let Some(now) = self.ask(connection).await? else { return Ok(()) };
-        let (wanted, counted) = (self.sent, now.saturating_sub(before));
+        let (wanted, counted) = (self.sent, now.since(before).unwrap_or(self.sent));
         if counted < wanted {
             let is_committed = self.committed > 0;
             self.lose();
@@ -132,12 +156,15 @@ impl RowCount {
         Ok(())
     }
 
-    async fn ask(&mut self, connection: &mut Connection) -> Result<Option<u64>, ApplyError> {
+    async fn ask(&mut self, connection: &mut Connection) -> Result<Option<Counted>, ApplyError> {
         let Some(question) = self.question else { return Ok(None) };
         let begun = Instant::now();
         // Without its performance schema a MySQL server says nothing, and another may refuse.
         let count = match connection.query(question).await {
-            Ok(answer) => answer.scalar().and_then(whole),
+            Ok(answer) => answer.first().and_then(|row| {
+                let number = |at| row.get_str(at).and_then(whole);
+                Some(Counted { changes: number(0)?, selects: number(1)? })
+            }),
             Err(SessionError::Server { .. }) => None,
             Err(error) => return Err(error.into()),
         };
@@ -162,6 +189,14 @@ fn whole(sum: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_that_were_set_back_count_nothing() {
+        let before = Counted { changes: 10, selects: 3 };
+        let since = |changes, selects| Counted { changes, selects }.since(before);
+        assert_eq!([since(12, 4), since(10, 4), since(2, 4)], [Some(2), Some(0), None]);
+        assert_eq!([since(12, 1), since(10, 3)], [None, None], "each answer is a question more");
+    }
 
     #[test]
     fn sums_are_read_as_servers_write_them() {

@@ -136,10 +136,7 @@ impl Rows<'_> {
         {
             let target = &mut self.comparing.target;
             target.execute("ROLLBACK").await?;
-            return Ok(Attempt::Impossible(format!(
-                "the target would store something else: {}",
-                public_text(&warning)
-            )));
+            return Ok(Attempt::Impossible(format!("the target would store something else: {warning}")));
         }
         self.comparing.target.execute("COMMIT").await?;
         Ok(if done.affected_rows == 0 { Attempt::Same } else { Attempt::Done(action) })
@@ -213,5 +210,5 @@ async fn warning(target: &mut Connection, done: &OkInfo) -> Result<Option<String
         return Ok(Some("it warns of more than it shows (max_error_count)".to_owned()));
     }
     let serious = warnings.rows.iter().find(|row| !is_harmless(row));
-    Ok(serious.map(|row| row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned()))
+    Ok(serious.map(|row| public_text(&row.get(2).map(String::from_utf8_lossy).unwrap_or_default())))
 }
