@@ -104,7 +104,29 @@ async fn engines_are_mixed(kind: ServerKind) -> Result<()> {
     what_cannot_be_once_is_refused(&rig).await?;
     what_is_logged_is_not_done_again(&rig).await?;
     engines_of_the_target(&rig).await?;
+    counters_may_be_set_back(&rig).await?;
     lost_rows_are_noticed(&rig).await
+}
+
+/// `FLUSH STATUS` sets the counters of all sessions back, by which a channel knows that its rows have arrived.
+async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
+    let channel = rig.channel(ChannelOptions { workers: 1, ..rig.options("otherwise") });
+    rig.source.sql("INSERT INTO mixed.p1 VALUES (600, 1), (601, 1), (602, 1)").await?;
+    rig.wait_applied(&channel).await?;
+    for table in ["set_back_1", "set_back_2"] {
+        rig.target.sql("FLUSH NO_WRITE_TO_BINLOG STATUS").await?;
+        // The first rows of a table are always counted.
+        rig.source
+            .sql(&format!(
+                "CREATE TABLE mixed.{table} (a INT PRIMARY KEY); INSERT INTO mixed.{table} VALUES (1), (2)"
+            ))
+            .await?;
+        rig.wait_applied(&channel).await?;
+        let rows = format!("SELECT COUNT(*) FROM mixed.{table}");
+        ensure!(rig.target.sql(&rows).await? == ["2"], "{table}");
+    }
+    channel.end().await;
+    Ok(())
 }
 
 /// The target keeps the rows of two tables otherwise than the source: one not at all.
