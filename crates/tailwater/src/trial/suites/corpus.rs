@@ -69,6 +69,9 @@ const MYSQL_SUITES: &[&str] = &[
 /// Known exclusions.
 const EXCLUSIONS: &str = include_str!("exclusions.toml");
 
+/// The servers of a trial run on one machine; a table with a directory of its own would be in the way of its copies.
+const OF_ONE_MACHINE: &str = "puts files where the other servers of this machine would put theirs";
+
 /// What a file, or a file that it sources, must not contain: without the servers' own test runner it means nothing, or it ends
 /// the trial.
 const UNUSABLE: &[(&str, &str)] = &[
@@ -99,6 +102,9 @@ const UNUSABLE: &[(&str, &str)] = &[
     ("include/have_spider", "needs a plug-in"),
     ("MYSQLD_BOOTSTRAP_CMD", "starts servers of its own"),
     ("MYSQLD_LAST_CMD", "starts servers of its own"),
+    ("include/have_symlink", OF_ONE_MACHINE),
+    ("DATA DIRECTORY", OF_ONE_MACHINE),
+    ("data directory", OF_ONE_MACHINE),
 ];
 
 /// A test file.
